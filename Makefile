@@ -4,7 +4,7 @@ PORT ?= $(or $(CERBERANK_PORT),8000)
 SERVE := .venv
 DEV := .venv-dev
 
-.PHONY: help serve test test-all test-clients test-tools check image-check fuzz soak bench bench-gpu gpu-kit train-mini lock clean
+.PHONY: help serve test test-all test-clients test-tools check site image-check fuzz soak bench bench-gpu gpu-kit train-mini lock clean
 
 help: ## show the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -38,6 +38,9 @@ check: $(DEV)/.installed ## lint, format, types, import direction
 	$(DEV)/bin/ruff format --check .
 	$(DEV)/bin/mypy
 	$(DEV)/bin/lint-imports
+
+site: $(DEV)/.installed ## build the documentation into site/, and fail on a broken link
+	$(DEV)/bin/zensical build --clean --strict
 
 image-check: $(DEV)/.installed ## build both images and serve from them, without Docker (as root on Linux)
 	$(DEV)/bin/python -m tools.image_check cpu

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from cerberank.cli import COMMANDS, COMPLETION, GROUPS, Command, main
+from tools.reference import COMMANDS as COMMAND_PAGES
+from tools.reference import command_pages
 
 from cerberank_models import __version__
 from cerberank_models.commands import rank as rank_command
@@ -40,6 +42,14 @@ def test_every_command_has_help(capsys: pytest.CaptureFixture[str], command: Com
         code = int(ended.code or 0)
     assert code == 0
     assert f"cerberank {name}" in capsys.readouterr().out
+
+
+def test_the_pages_of_commands_are_up_to_date() -> None:
+    """docs/commands has the output of `python -m tools.reference`."""
+    pages = command_pages()
+    assert set(pages) == set(COMMAND_PAGES.iterdir())
+    for path, page in pages.items():
+        assert path.read_text() == page, f"{path.name}: run python -m tools.reference"
 
 
 @pytest.mark.parametrize(

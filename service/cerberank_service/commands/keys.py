@@ -7,7 +7,7 @@ from typing import Annotated
 
 from cyclopts import App, Parameter
 
-from cerberank_models.commands.values import Count
+from cerberank_models.commands.values import DEFAULTS, Count
 from cerberank_models.output import note, say
 from cerberank_service.access.keys import Key, add_key, read_keys, remove_key
 
@@ -16,7 +16,7 @@ File = Annotated[
     Path | None, Parameter(env_var=VARIABLE, show_env_var=False, help=f"File of keys (default: that of {VARIABLE}).")
 ]
 
-app = App(name="keys", help="API keys for ranking, hashed in a file.")
+app = App(name="keys", help="API keys for ranking, hashed in a file.", default_parameter=DEFAULTS)
 
 
 @app.command

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from cyclopts import App
 
+from cerberank_models.commands.values import DEFAULTS
 from cerberank_training.commands.sweep.cerberus import cerberus
 from cerberank_training.commands.sweep.grid import grid
 from cerberank_training.commands.sweep.trmd import trmd
 
-app = App(name="sweep", help="Train a recipe with several settings, or the systems of a paper, and compare.")
+app = App(
+    name="sweep",
+    help="Train a recipe with several settings, or the systems of a paper, and compare.",
+    default_parameter=DEFAULTS,
+)
 app.command(grid)
 app.command(cerberus)
 app.command(trmd)

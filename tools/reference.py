@@ -1,0 +1,89 @@
+"""Writes the pages that are made from code: `python -m tools.reference` after a command or a page was added or changed.
+
+These are docs/commands/, from the definition of the command line, and docs/llms.txt, the list of all pages for language
+models, from the navigation in mkdocs.yml.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import yaml
+from cerberank.cli import GROUPS, program
+
+from tools.process import ROOT
+
+DOCS = ROOT / "docs"
+COMMANDS = DOCS / "commands"
+LONG = MappingProxyType({"train distil": "distil", "train sweep": "sweep"})
+"""Commands of groups that have pages of their own."""
+HEADING = re.compile(r"^##+ cerberank (.+)$", re.MULTILINE)
+INTRODUCTION = """\
+# Commands
+
+The commands of the program, as `cerberank COMMAND --help` shows them. `python -m tools.reference` writes these pages.
+`cerberank --install-completion` completes words in your shell, and `cerberank --version` shows the version.
+
+| group | |
+|---|---|
+"""
+
+
+def command_pages() -> Mapping[Path, str]:
+    """A page for each group and long command, and docs/commands/index.md for the commands of the top level."""
+    groups = [name for name in GROUPS if name]
+    pages = {"index": INTRODUCTION + "".join(f"| [{name}]({name}.md) | {GROUPS[name]} |\n" for name in groups)}
+    parts = HEADING.split(program().generate_docs(recursive=True, include_hidden=False))
+    for name, body in zip(parts[1::2], parts[2::2], strict=True):
+        words = name.split()
+        page = LONG.get(" ".join(words[:2]), words[0] if words[0] in groups else "index")
+        level = len(words) - (page in LONG.values()) + (page == "index")
+        # cyclopts 5.4 writes how Python was started into the usage of commands two groups deep.
+        usage = re.sub(r"^(cerberank [a-z -]+?) -m \S+", r"\1", body.strip(), flags=re.MULTILINE)
+        pages[page] = f"{pages.get(page, '')}\n{'#' * level} cerberank {name}\n\n{usage}\n"
+    return {COMMANDS / f"{page}.md": text.lstrip() for page, text in pages.items()}
+
+
+def pages_of_the_site() -> Iterator[tuple[str, str]]:
+    """The title of the top section and the file of each page in the navigation."""
+
+    def walk(entries: list[Any], section: str) -> Iterator[tuple[str, str]]:
+        for entry in entries:
+            if isinstance(entry, str):
+                yield section, entry
+            else:
+                ((title, inside),) = entry.items()
+                yield from [(section, inside)] if isinstance(inside, str) else walk(inside, section or title)
+
+    yield from walk(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"], "")
+
+
+def llms_txt() -> str:
+    """The titles and addresses of the site's pages, in the form of llmstxt.org."""
+    lines = ["# Cerberank", "", "> An answer-ranking service, and the package that trains its models."]
+    section = ""
+    for title, name in pages_of_the_site():
+        if not title:
+            continue  # the home page
+        if title != section:
+            lines += ["", f"## {title}", ""]
+            section = title
+        heading = (DOCS / name).read_text().partition("\n")[0].removeprefix("# ")
+        lines.append(f"- [{heading}]({name.removesuffix('.md').removesuffix('/index')}/)")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Write all pages."""
+    COMMANDS.mkdir(exist_ok=True)
+    for path, page in command_pages().items():
+        path.write_text(page)
+    (DOCS / "llms.txt").write_text(llms_txt())
+
+
+if __name__ == "__main__":
+    main()
