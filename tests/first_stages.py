@@ -83,6 +83,6 @@ def bi_encoder(*, seed: int = 0, candidate_length: int = 16, **shape: Any) -> Bi
 
 
 def attached(plain: Checkpoint, path: Path, **changes: Any) -> Checkpoint:
-    """`plain` with a first stage of ranker 1 and TwinBERT's, with dropping."""
-    encoder = bi_encoder(first_ranker="residual", token_ranker="twin")
+    """`plain` with a first stage of ranker 1 and TwinBERT's, which reads the text's own tokens, with dropping."""
+    encoder = bi_encoder(first_ranker="residual", token_ranker="twin", mean="text")
     return attach(plain, encoder, path, source="tests", **{"alpha": 0.5} | changes)

@@ -125,7 +125,7 @@ def test_what_cannot_be_attached_is_refused(checkpoint: Checkpoint, plain: Check
 
 
 def test_the_encoder_id_covers_what_vectors_depend_on() -> None:
-    """Weights, lengths and tokenizer change it; the rankers' weights, and names, do not."""
+    """Weights, lengths, tokenizer and the tokens of a mean change it; the rankers' weights, and names, do not."""
 
     def encoder(*, seed: int = 0, length: int = 16, added: str = "", **changes: object) -> str:
         ranker = ranker_of({"first_ranker": "residual", "token_ranker": "twin"}, seed=seed)
@@ -138,7 +138,7 @@ def test_the_encoder_id_covers_what_vectors_depend_on() -> None:
         return sources.bi_encoder(ranker, tokenizer, candidate_length=length).network.config.encoder
 
     assert encoder(name="other", encoder="1" * 64) == encoder()
-    assert len({encoder(), encoder(seed=1), encoder(length=15), encoder(added="new")}) == 4
+    assert len({encoder(), encoder(seed=1), encoder(length=15), encoder(added="new"), encoder(mean="text")}) == 5
 
 
 def without(checkpoint: Checkpoint, path: Path, name: str) -> Path:
