@@ -16,7 +16,8 @@ from cerberank_training.data import read_questions
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "deploy/README.md")),
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md")),
+    *(ROOT / folder / "README.md" for folder in ("deploy", "examples")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
 

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import cohere
 import pytest
 from langchain_cohere import CohereRerank
 from langchain_core.documents import Document
 
 from conftest import Task
+
+EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "langchain_rerank.py"
 
 
 @pytest.mark.parametrize("top_n", [2, None])
@@ -28,3 +35,10 @@ def test_objects_by_their_fields(task: Task) -> None:
         documents = [{"title": "", "body": text} for text in task.texts]
         found = ranker.rerank(documents, task.question, rank_fields=["title", "body"], top_n=1)
     assert found[0]["index"] == task.order[0]
+
+
+def test_the_example(task: Task) -> None:
+    """examples/langchain_rerank.py, as it stands."""
+    environment = os.environ | {"CERBERANK_URL": task.url}
+    printed = subprocess.run([sys.executable, EXAMPLE], env=environment, capture_output=True, check=True).stdout
+    assert printed.decode().startswith(task.texts[1])

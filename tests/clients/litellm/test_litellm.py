@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,3 +66,11 @@ def test_top_n(task: Task, provider: str, path: str) -> None:
 def test_an_instruction_for_vllm(task: Task) -> None:
     """LiteLLM passes it on; it is no reason to refuse a question."""
     assert ask(task, "hosted_vllm", "", instruction="Rank answers.").results[0]["index"] == task.order[0]
+
+
+def test_the_example(task: Task) -> None:
+    """examples/litellm_rerank.py, as it stands."""
+    example = Path(__file__).resolve().parents[3] / "examples" / "litellm_rerank.py"
+    environment = os.environ | {"CERBERANK_URL": task.url}
+    printed = subprocess.run([sys.executable, example], env=environment, capture_output=True, check=True).stdout
+    assert task.texts[1] in printed.decode()

@@ -1,0 +1,123 @@
+"""Every file of examples/ runs: with the bundled model, and with the libraries that are installed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import httpx
+import pytest
+from tests.service.observe import wait_until
+from tests.tiny import save_cross_encoder
+from tools.api_examples import serve_bundled
+from tools.process import Process, free_port, installed
+
+EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
+BEST = "The Eiffel Tower is 330 metres tall."
+CLIENTS = ("langchain_rerank.py", "litellm_rerank.py")
+"""`make test-clients` runs them, too, each where its library is installed."""
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
+    with serve_bundled(tmp_path_factory.mktemp("service")) as running:
+        yield running
+
+
+class LanguageModel(BaseHTTPRequestHandler):
+    """OpenAI's chat interface, whose answer is the prompt."""
+
+    def do_POST(self) -> None:
+        """Answer with the last message."""
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        answer = json.dumps({"choices": [{"message": body["messages"][-1]}]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(answer)))
+        self.end_headers()
+        self.wfile.write(answer)
+
+    def log_message(self, format: str, *arguments: object) -> None:
+        """Write no log."""
+
+
+def test_the_rag_backend_answers_from_the_right_text(service: Process, tmp_path: Path) -> None:
+    """The prompt has the text that answers; a question that no text answers never reaches the language model."""
+    (tmp_path / "texts.txt").write_text(f"It was built for the fair of 1889.\n{BEST}\nBees make honey.\n")
+    model = HTTPServer(("127.0.0.1", 0), LanguageModel)
+    threading.Thread(target=model.serve_forever, daemon=True).start()
+    port = free_port()
+    variables = {
+        "TEXTS": str(tmp_path / "texts.txt"),
+        "CERBERANK_URL": service.url,
+        "LLM": f"http://127.0.0.1:{model.server_port}/v1",
+        "LLM_MODEL": "any",
+    }
+    command = [sys.executable, "-m", "uvicorn", "rag_backend:app", "--app-dir", str(EXAMPLES), "--port", str(port)]
+    with subprocess.Popen(command, env=os.environ | variables, stderr=subprocess.DEVNULL) as backend:
+        try:
+            wait_until(lambda: _answers(port))
+            answer = _ask(port, "How tall is the Eiffel Tower?")
+            assert answer["sources"] == [BEST]
+            assert answer["answer"].endswith(f"- {BEST}\n\nHow tall is the Eiffel Tower?")
+            assert _ask(port, "Who painted the ceiling of the chapel?") == {"answer": None, "sources": []}
+        finally:
+            backend.terminate()
+            model.shutdown()
+            model.server_close()
+
+
+def _answers(port: int) -> bool:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/openapi.json").is_success
+    except httpx.ConnectError:
+        return False
+
+
+def _ask(port: int, question: str) -> dict[str, object]:
+    answer: dict[str, object] = (
+        httpx.get(f"http://127.0.0.1:{port}/ask", params={"question": question}).raise_for_status().json()
+    )
+    return answer
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_a_client_finds_the_best(name: str, service: Process) -> None:
+    pytest.importorskip({"langchain_rerank.py": "langchain_cohere"}.get(name, "litellm"))
+    environment = os.environ | {"CERBERANK_URL": service.url}
+    printed = subprocess.run([sys.executable, EXAMPLES / name], env=environment, capture_output=True, check=True).stdout
+    assert printed.decode().startswith(BEST)
+
+
+@pytest.fixture
+def promtool() -> str:
+    return installed("promtool", "prometheus")
+
+
+def test_prometheus_takes_the_configuration(promtool: str) -> None:
+    """With the rules and alerts of deploy/, which it names by a pattern that must match."""
+    command = [promtool, "check", "config", str(EXAMPLES / "prometheus.yml")]
+    checked = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "SUCCESS: 2 rule files found" in checked.stdout
+
+
+@pytest.mark.slow
+def test_training_by_the_python_interface(tmp_path: Path) -> None:
+    """On a tiny encoder: a checkpoint, its figures, and a version in a store."""
+    base = save_cross_encoder("bert", tmp_path / "base", num_hidden_layers=4, max_position_embeddings=160)
+    command = [sys.executable, EXAMPLES / "train.py", tmp_path / "out", base]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert "\nMAP " in printed
+    assert "example@" in printed.splitlines()[-1]
+
+
+def test_every_example_is_listed() -> None:
+    """README.md has a row for each file."""
+    readme = (EXAMPLES / "README.md").read_text()
+    for path in [*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*.yml")]:
+        assert f"[{path.name}]({path.name})" in readme
