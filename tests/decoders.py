@@ -11,8 +11,14 @@ import transformers
 from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
+from cerberank_models.config import EncodingConfig, RankerConfig
+from cerberank_models.convert.decoders import decoder_config
+from cerberank_models.convert.hugging_face import initialise
 from cerberank_models.convert.prompts import PROMPTS
+from cerberank_models.network.ranker import Ranker
+from cerberank_models.transformer import PromptTemplate
 
+PROMPT = PromptTemplate(tail=("?",), yes="yes", no="no")
 SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -45,6 +51,19 @@ def qwen_tokenizer() -> Tokenizer:
 
 def save_decoder(folder: Path, *, family: str = "qwen3", **changes: object) -> Path:
     """Two layers of a Qwen2 or Qwen3 whose heads share keys, with weights large enough that mistakes show."""
+    torch.manual_seed(0)
+    model = transformers.AutoModelForCausalLM.from_config(_config(family, **changes))
+    for name, value in model.named_parameters():
+        if name.endswith("bias") or "norm" in name:
+            torch.nn.init.normal_(value, 1.0 if "norm" in name else 0.0, 0.3)
+    model.save_pretrained(folder)
+    transformers.PreTrainedTokenizerFast(
+        tokenizer_object=qwen_tokenizer(), model_max_length=512, pad_token="<|endoftext|>"
+    ).save_pretrained(folder)
+    return folder
+
+
+def _config(family: str, **changes: object) -> transformers.PretrainedConfig:
     shape = {
         "vocab_size": 620,
         "hidden_size": 32,
@@ -59,16 +78,17 @@ def save_decoder(folder: Path, *, family: str = "qwen3", **changes: object) -> P
         "pad_token_id": 0,
     }
     kinds = {"qwen2": transformers.Qwen2Config, "qwen3": transformers.Qwen3Config}
+    return kinds[family](**(shape | changes))
+
+
+def decoder_of(*, exits: tuple[int, ...] = ()) -> Ranker:
+    """A network of two layers with random weights, and `exits` after these layers."""
+    config = decoder_config(_config("qwen3"), name="random-decoder", encoding=EncodingConfig(prompt=PROMPT))
+    described = {**config.model_dump(), "exits": [{"after": after, "pooling": "last"} for after in exits]}
     torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(kinds[family](**(shape | changes)))
-    for name, value in model.named_parameters():
-        if name.endswith("bias") or "norm" in name:
-            torch.nn.init.normal_(value, 1.0 if "norm" in name else 0.0, 0.3)
-    model.save_pretrained(folder)
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=qwen_tokenizer(), model_max_length=512, pad_token="<|endoftext|>"
-    ).save_pretrained(folder)
-    return folder
+    ranker = Ranker(RankerConfig.model_validate(described))
+    initialise(ranker, seed=0, deviation=0.3)
+    return ranker.eval()
 
 
 def last_logits(folder: Path, texts: list[list[int]], words: list[str], *, left: bool = True) -> NDArray[np.float64]:

@@ -199,6 +199,8 @@ def _check_transformer(source: Source, place: str) -> None:
     settings = source.optional_json(TRANSFORMER) or {}
     if settings.get("do_lower_case"):
         raise _unsupported(source, f"do_lower_case in {TRANSFORMER}")
+    if settings.get("processing_kwargs"):
+        raise _unsupported(source, f"processing_kwargs in {TRANSFORMER}")
     if (task := settings.get("transformer_task", "feature-extraction")) != "feature-extraction":
         raise _unsupported(source, f"the task {task} in {TRANSFORMER}")
 

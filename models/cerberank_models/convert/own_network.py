@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
+import transformers
 from transformers import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
     MODEL_FOR_MASKED_LM_MAPPING,
@@ -34,16 +35,26 @@ KINDS = {
 
 
 def read_config(source: Source) -> Any:
-    """The configuration; raises UnsupportedModelError for a model that needs code of its repository."""
+    """The configuration; raises UnsupportedModelError for a model that needs its repository's code, or reads images."""
+    stated = source.optional_json(CONFIG) or {}
+    foreign = [name for name in stated.get("architectures") or () if not hasattr(transformers, str(name))]
+    coded = UnsupportedModelError(
+        f"{source.place} needs Python code of its repository (auto_map in {CONFIG}), which is never run here: only "
+        "architectures that transformers itself has can be imported"
+    )
+    if "auto_map" in stated and foreign:
+        raise coded
     try:
-        return AutoConfig.from_pretrained(source.place, revision=source.commit or "main", trust_remote_code=False)
+        described = AutoConfig.from_pretrained(source.place, revision=source.commit or "main", trust_remote_code=False)
     except ValueError as error:
-        if "auto_map" in (source.optional_json(CONFIG) or {}):
-            raise UnsupportedModelError(
-                f"{source.place} needs Python code of its repository (auto_map in {CONFIG}), which is never run here: "
-                "only architectures that transformers itself has can be imported"
-            ) from error
+        if "auto_map" in stated:
+            raise coded from error
         raise
+    if hasattr(described, "vision_config") or hasattr(described, "audio_config"):
+        raise UnsupportedModelError(
+            f"{source.place} ({described.model_type}) reads more than texts: only these are ranked"
+        )
+    return described
 
 
 def read_head(source: Source, described: Any) -> ModularHead | None:

@@ -21,7 +21,7 @@ from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.import_model import import_model
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.encoding import Candidate, concat_pairs
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank import check_golden, rank_pairs
 
 main = program("import")
 QUESTION = "how tall is the tower?"
@@ -89,6 +89,7 @@ def test_scores_do_not_depend_on_the_batch(qwen: Path) -> None:
     plain = backend.run(backend.start(concat_pairs([own]).without_prefixes()), 0).scores
     for each in (alone, both, plain):
         assert np.abs(each - whole).max() <= SAME
+    check_golden(open_backend(checkpoint, kind="torch", precision="bf16"), checkpoint, "bf16")
 
 
 @pytest.mark.parametrize(("family", "name"), [("qwen2", "mxbai-rerank-tiny-v2"), ("qwen3", "zerank-tiny")])

@@ -104,6 +104,7 @@ def moved(folder: Path) -> None:
         (described("2_Dense/config.json", out_features=31), "do not fit"),
         (described("4_Dense/config.json", module_output_name="sentence_embedding"), "no Dense of one or two outputs"),
         (described("sentence_bert_config.json", do_lower_case=True), "do_lower_case"),
+        (described("sentence_bert_config.json", processing_kwargs={"text": {"max_length": 9}}), "processing_kwargs"),
         (lambda folder: (folder / "2_Dense" / "model.safetensors").unlink(), "a part of its head is missing"),
         (lambda folder: (folder / "2_Dense" / "model.safetensors").write_bytes(b"short"), "cannot be read"),
         (lambda folder: (folder / "modules.json").unlink(), "without a classifier that ranks"),
