@@ -167,6 +167,7 @@ def test_ssp_fine_tuning(name: str, pairs: int, size: int, rate: float, steps: i
         assert (config.steps, config.questions_per_step, config.learning_rate) == (steps, size, rate)
         assert ramp_steps(config.warmup, config.steps) == warmup
         assert (config.input.max_length, config.input.context) == (256, row == "fine-tune")
+        assert config.token_types == ("anew" if row == "fine-tune" else "shared")
         assert (config.weight_decay, config.clip, config.patience) == (0, 1, 5)
         assert config.evaluate_every == math.ceil(steps / 30)
         assert options(f"ssp/{row}-{name}").training.epochs == epochs
