@@ -48,6 +48,7 @@ def test_an_imported_model_is_the_checkpoint_that_is_served(
     no_settings: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     """In the form that the settings run; the hub's id is another name of it. The log says what int8 was measured on."""
+    (tmp_path / "config.json").write_text("{}")
     source = Source(place="someone/tiny", folder=tmp_path, commit="c")
     asked: list[tuple[object, ...]] = []
     served: list[Settings] = []

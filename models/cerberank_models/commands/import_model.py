@@ -10,7 +10,6 @@ from threading import Thread
 from typing import Annotated
 
 from cyclopts import Parameter
-from safetensors import SafetensorError, safe_open
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.import_decoder import import_decoder
@@ -147,7 +146,6 @@ def import_model(
     check_source(found)
     described = read_config(found)
     if found.decodes:
-        check_files(found)
         tokenizer = read_tokenizer(found)
         length = own_length(tokenizer, described.max_position_embeddings)
         if max_length is not None and max_length > length:
@@ -167,7 +165,6 @@ def import_model(
         described.num_labels = head.labels
     if described.num_labels not in (1, 2):
         raise UnsupportedModelError(f"{source} has {described.num_labels} labels; a cross-encoder has one or two")
-    check_files(found)
     check_prompt(found)
     tokenizer = read_tokenizer(found)
     if reason := "as asked for" if opaque or graph else why_opaque(described):
@@ -231,16 +228,6 @@ def import_model(
         precisions=precisions,
         calibration=calibration,
     )
-
-
-def check_files(source: Source) -> None:
-    """Raise UnsupportedModelError for a file of weights, among those that are here, that safetensors cannot read."""
-    for file in sorted(source.folder.glob("*.safetensors")):
-        try:
-            with safe_open(file, framework="pt"):
-                pass
-        except SafetensorError as error:
-            raise UnsupportedModelError(f"{file} is incomplete, or a git-lfs pointer: {error}") from error
 
 
 def check_prompt(source: Source) -> None:

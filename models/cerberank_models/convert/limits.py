@@ -1,6 +1,6 @@
 """What a model to import may hold, checked before any library reads it: sizes of files, links, and shapes.
 
-A refusal costs less than a second and no memory that grows with the files: they are not read.
+A refusal costs less than a second and no memory that grows with the files: of weights the header alone is read.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+
+from safetensors import SafetensorError, safe_open
 
 from cerberank_models.checkpoint.external_data import GraphError, external_files
 from cerberank_models.checkpoint.manifest import is_path_within
@@ -60,8 +62,8 @@ TABLES = ("albert", "bert", "distilbert", "electra", "roberta", "xlm-roberta")
 def check_source(source: Source) -> None:
     """Raise UnsupportedModelError for a model whose files or shapes are beyond what is read here.
 
-    These are links that lead out of its folder, vocabularies and settings that are too large, and a configuration whose
-    weights could not lie in the files that it has.
+    These are links that lead out of its folder, vocabularies and settings that are too large, weights that are no
+    safetensors, and a configuration whose weights could not lie in the files that it has.
     """
     for name, most in LARGEST.items():
         file = source.file(name)
@@ -69,6 +71,7 @@ def check_source(source: Source) -> None:
             raise UnsupportedModelError(f"{source.place}: {name} has {size} bytes, at most {most} are read")
     if source.commit is None:
         _check_links(source.folder)
+    _check_weights(source.folder)
     _check_shape(source, source.optional_json(CONFIG))
 
 
@@ -82,6 +85,16 @@ def _check_links(folder: Path) -> None:
             raise UnsupportedModelError(
                 f"{item} is a link to a place outside of {folder}: copy the files into the folder"
             )
+
+
+def _check_weights(folder: Path) -> None:
+    """Raise UnsupportedModelError for a file of weights, among those that are here, that safetensors cannot read."""
+    for file in sorted(folder.glob("*.safetensors")):
+        try:
+            with safe_open(file, framework="pt"):
+                pass
+        except SafetensorError as error:
+            raise UnsupportedModelError(f"{file} is incomplete, or a git-lfs pointer: {error}") from error
 
 
 def _check_shape(source: Source, described: Any) -> None:
