@@ -47,7 +47,10 @@ def test_a_removed_setting_ends_the_program_before_it_serves(
 def test_an_imported_model_is_the_checkpoint_that_is_served(
     no_settings: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """In the form that the settings run; the hub's id is another name of it. The log says what int8 was measured on."""
+    """In the form that the settings run; the hub's id is another name of it. The log says what int8 was measured on.
+
+    A decoder is run by torch, unless the settings say otherwise.
+    """
     (tmp_path / "config.json").write_text("{}")
     source = Source(place="someone/tiny", folder=tmp_path, commit="c")
     asked: list[tuple[object, ...]] = []
@@ -67,6 +70,10 @@ def test_an_imported_model_is_the_checkpoint_that_is_served(
         assert ("golden texts alone" in caplog.text) == (precisions == ("int8",))
         asked.clear()
         caplog.clear()
+    (tmp_path / "config.json").write_text('{"architectures": ["Qwen3ForCausalLM"]}')
+    for more, backend in (({}, ("torch", "fp32")), ({"precision": "fp32"}, ("onnx", "fp32"))):
+        assemble(read_settings({**given, **more}))
+        assert (served[-1].backend, served[-1].precision) == backend
 
 
 def test_no_place_for_copies_ends_the_program_before_it_serves(
