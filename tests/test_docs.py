@@ -10,6 +10,7 @@ import pytest
 from cerberank.cli import COMMANDS, GROUPS
 from tests.clients.run import clients
 
+from cerberank_models import __version__
 from cerberank_service.settings.environment import markdown_table
 from cerberank_service.telemetry import series
 from cerberank_training.data import read_questions
@@ -75,6 +76,12 @@ def test_every_file_of_the_architecture_exists() -> None:
         assert name in names, name
 
 
+def test_files_that_contributors_begin_with_exist() -> None:
+    """CONTRIBUTING.md names paths of this repository; those of tests may lack their first folder."""
+    for name in re.findall(r"`([\w/.-]+/[\w-]+\.py)`", (ROOT / "CONTRIBUTING.md").read_text()):
+        assert "NAME" in name or (ROOT / name).is_file() or (ROOT / "tests" / name).is_file(), name
+
+
 def test_the_table_of_tools_is_what_can_be_run() -> None:
     """CONTRIBUTING.md has a row for every program in tools/ that stands alone."""
     table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Tools")[2]
@@ -116,3 +123,13 @@ def test_the_table_of_clients_is_what_was_run() -> None:
         for each in recorded
     ]
     assert sorted(row for row in rows if row[4] != "package") == sorted(expected)
+
+
+def test_the_changelog_begins_with_the_unreleased_and_names_the_version() -> None:
+    """The headings of Keep a Changelog, newest first; the citation has the version of the package."""
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    headings = re.findall(r"^## (.+)$", changelog, re.MULTILINE)
+    assert headings[0] == "[Unreleased]"
+    assert all(re.fullmatch(r"\[\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d", heading) for heading in headings[1:])
+    assert f"[{__version__}]" in headings[1]
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
