@@ -33,11 +33,12 @@ test-clients: $(DEV)/.installed ## unmodified client packages from PyPI and npm:
 test-tools: $(DEV)/.installed ## install the programs without which some tests are skipped, where apt and npm work
 	./tests/tools.sh
 
-check: $(DEV)/.installed ## lint, format, types, import direction
+check: $(DEV)/.installed ## lint, format, types, import direction, spelling
 	$(DEV)/bin/ruff check .
 	$(DEV)/bin/ruff format --check .
 	$(DEV)/bin/mypy
 	$(DEV)/bin/lint-imports
+	$(DEV)/bin/typos
 
 site: $(DEV)/.installed ## build the documentation into site/, and fail on a broken link
 	$(DEV)/bin/zensical build --clean --strict
