@@ -1,4 +1,4 @@
-"""The Python interface beside a real service: the same answers, and every block of docs/python.md."""
+"""The Python interface beside a real service: the same answers, and the blocks of the pages on Python and migration."""
 
 from __future__ import annotations
 
@@ -151,3 +151,13 @@ def test_every_block_of_the_page(
     assert session["report"].map > 90
     assert session["trained"].dev_map == dev_map(read_checkpoint(tmp_path / "runs/first/checkpoint").manifest.metrics)
     assert session["same"].version == session["ranker"].version
+
+
+def test_rankers_of_the_page_on_migration(tiny_checkpoint: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With another model; the block of Cohere's client is that of docs/dialects.md, which test_api_page.py runs."""
+    page = PAGE.with_name("migration.md").read_text()
+    blocks = re.findall(r"^```python\n(from cerberank import .*?)^```$", page, re.MULTILINE | re.DOTALL)
+    for block in blocks:
+        here = block.replace("cross-encoder/ms-marco-MiniLM-L6-v2", str(tiny_checkpoint))
+        exec(compile(here, str(PAGE), "exec"), {})
+    assert capsys.readouterr().out.count("\n") == len(blocks) == 2
