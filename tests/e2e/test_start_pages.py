@@ -77,5 +77,6 @@ def test_a_trainer_trains_evaluates_and_exports(run: Callable[[str], str], tmp_p
     base = save_cross_encoder("bert", tmp_path / "base", **shape)
     script = commands("start-trainer.md").replace("sentence-transformers/all-MiniLM-L6-v2", str(base))
     served = re.sub(r"^(CERBERANK_CHECKPOINT=\S+ cerberank serve)$", r"\1 &", script, flags=re.MULTILINE)
-    ready = "curl -sf --retry 60 --retry-delay 1 --retry-all-errors http://127.0.0.1:8000/v1/models"
-    assert '"name":"first"' in run(served + ready)
+    # /v1/models answers while a model is still loading, and names none then.
+    ready = "curl -sf --retry 60 --retry-delay 1 --retry-all-errors http://127.0.0.1:8000/health/ready\n"
+    assert '"model":"first"' in run(served + ready + "curl -sf http://127.0.0.1:8000/v1/models")
