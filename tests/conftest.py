@@ -1,4 +1,8 @@
-"""Fixtures that several folders share, how many processes run the tests, and what a run says at its end."""
+"""Fixtures that several folders share, how many processes run the tests, and what a run says at its end.
+
+PyTorch and transformers are imported where they are used: the process that hands the tests out needs neither, and the
+workers start after it.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +15,17 @@ from pathlib import Path
 
 import hypothesis
 import pytest
-import torch
 from filelock import FileLock
-from tests.tiny import random_checkpoint
 from tools.process import MissingProgramError
 
 from cerberank_models.backends.processors import usable_processors
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 
 # A busy machine is no failure: nothing here is timed.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
+MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 SHARED = Path(__file__).resolve().parents[2] / "shared"
 MOST_WORKERS = 8
 """A worker imports PyTorch, which takes 0.4 GB; beyond eight the longest files decide how long a run takes."""
@@ -65,6 +69,8 @@ def pytest_runtest_setup() -> Iterator[None]:
     networks wait for each other: the file of pairwise training took 215 s in a run of three workers on two processors,
     and 30 s with one thread in a run of two.
     """
+    import torch
+
     torch.set_num_threads(1)
     try:
         yield
@@ -102,7 +108,7 @@ def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
 
 
 @pytest.fixture(scope="session")
-def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[Path], object]], Path]:
+def made_once(tmp_path_factory: pytest.TempPathFactory) -> MadeOnce:
     """`made_once(name, make)` is a folder that `make(folder)` has made, once for all workers of this run.
 
     `make` must write the folder as a whole, as `write_checkpoint` does: what exists is taken to be complete.
@@ -122,8 +128,10 @@ def made_once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callab
 
 
 @pytest.fixture(scope="session")
-def tiny_checkpoint(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
+def tiny_checkpoint(made_once: MadeOnce) -> Path:
     """A checkpoint with random weights, version 1; read-only for every test."""
+    from tests.tiny import random_checkpoint
+
     return made_once("random-tiny", random_checkpoint)
 
 
@@ -134,11 +142,25 @@ def tiny_copy(tiny_checkpoint: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="session")
-def other_checkpoint(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
-    """Version 2 of the same model, with other weights, in int8 alone; read-only for every test."""
+def other_checkpoint(made_once: MadeOnce) -> Path:
+    """Version 2 of the same model, of one stage, in int8 alone; read-only for every test."""
+    from tests.tiny import ONE_STAGE, random_checkpoint
+
     return made_once(
-        "random-tiny-2", lambda folder: random_checkpoint(folder, version="2", seed=7, precisions=("int8",))
+        "random-tiny-2", lambda folder: random_checkpoint(folder, version="2", precisions=("int8",), **ONE_STAGE)
     )
+
+
+@pytest.fixture(scope="session")
+def with_first_stage(made_once: MadeOnce, tiny_checkpoint: Path) -> Callable[[str], Checkpoint]:
+    """The tiny checkpoint with a first stage of a shape in `tests.first_stages`, which drops half; read-only."""
+    from tests.first_stages import attached
+
+    def get(name: str) -> Checkpoint:
+        plain = read_checkpoint(tiny_checkpoint)
+        return read_checkpoint(made_once(f"first-stage-{name}", lambda folder: attached(plain, folder, name)))
+
+    return get
 
 
 @pytest.fixture(scope="session")

@@ -12,7 +12,8 @@ from tests.text_rankers import text_ranker
 from tests.tiny import bert_tokenizer
 
 from cerberank_models.backends.contract import Vector
-from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint, copy_checkpoint
+from cerberank_models.checkpoint.manifest import Manifest
 from cerberank_models.config import TextEncodingConfig, TextRankerConfig
 from cerberank_models.first_stage import sources
 from cerberank_models.first_stage.attach import attach
@@ -82,7 +83,20 @@ def bi_encoder(*, seed: int = 0, candidate_length: int = 16, **shape: Any) -> Bi
     return sources.bi_encoder(ranker, bert_tokenizer(), candidate_length=candidate_length)
 
 
-def attached(plain: Checkpoint, path: Path, **changes: Any) -> Checkpoint:
-    """`plain` with a first stage of ranker 1 and TwinBERT's, which reads the text's own tokens, with dropping."""
-    encoder = bi_encoder(first_ranker="residual", token_ranker="twin", mean="text")
+def attached(plain: Checkpoint, path: Path, name: str = "tr-twin", **changes: Any) -> Checkpoint:
+    """`plain` with a first stage of the shape `name`, by default of ranker 1 and TwinBERT's, with dropping.
+
+    Means are of the text's own tokens.
+    """
+    encoder = bi_encoder(**dict(zip(NAMES, SHAPES, strict=True))[name], mean="text")
     return attach(plain, encoder, path, source="tests", **{"alpha": 0.5} | changes)
+
+
+def without(checkpoint: Checkpoint, path: Path, name: str) -> Path:
+    """A copy whose manifest does not name one of the files."""
+    copy_checkpoint(checkpoint.path, path)
+    (path / name).unlink()
+    manifest = checkpoint.manifest.model_dump()
+    del manifest["files"][name]
+    (path / "manifest.json").write_text(Manifest.model_validate(manifest).model_dump_json())
+    return path

@@ -10,13 +10,14 @@ from typing import Union
 from fastapi import FastAPI, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
 from opentelemetry.trace import TracerProvider
+from pydantic import BaseModel
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cerberank_models import __version__
 from cerberank_service.dialects import DIALECTS, Dialect, tei
 from cerberank_service.dialects.dialect import ErrorFormat, by_path
 from cerberank_service.dialects.native_batch import BatchRequest, BatchResponse
-from cerberank_service.dialects.open_inference import InferRequest
+from cerberank_service.dialects.open_inference import InferError, InferRequest
 from cerberank_service.errors import ErrorBody, Kind, ServiceError
 from cerberank_service.http import batch_route, open_inference_routes
 from cerberank_service.http.batch_route import BatchRoute
@@ -116,7 +117,9 @@ def create_app(
     add_metrics(app, Exposition(service.metrics, service.versions, service.load, seconds=limits.exposition_seconds))
     add_document(app)
     add_pages(app)
-    with_components(app, [*(dialect.request for dialect in dialects), InferRequest, BatchRequest], keyed=keyed)
+    bodies: list[type[BaseModel]] = [*(dialect.request for dialect in dialects), InferRequest, BatchRequest]
+    failures: list[type[BaseModel]] = [*(dialect.error for dialect in dialects), ErrorBody, InferError]
+    with_components(app, bodies, failures, keyed=keyed)
     return app
 
 

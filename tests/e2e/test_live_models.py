@@ -116,7 +116,7 @@ def test_pushes_good_and_bad_and_a_rollback_fail_no_request(
 
 
 def damage(version: Path) -> None:
-    graph = version / "onnx" / "int8" / "stage-1.onnx"
+    graph = version / "onnx" / "int8" / "stage-0.onnx"
     content = bytearray(graph.read_bytes())
     content[len(content) // 2] ^= 1
     graph.write_bytes(content)

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx
 import pytest
 from sentence_transformers import CrossEncoder
-from tests.models.convert.test_source import in_hub_cache
+from tests.models.convert.test_source import COMMIT, in_hub_cache
 from tests.tiny import save_cross_encoder
 from tools.process import SERVE, launch, start, wait_until_ready
 
@@ -26,6 +26,8 @@ def ask(model: str, log: Path, name: str, **settings: str) -> list[float]:
     running = start(Path(), log, program=(*SERVE, model), CERBERANK_CHECKPOINT="", **settings)
     try:
         wait_until_ready(running)
+        (model,) = httpx.get(f"{running.url}/v1/models").json()["models"]
+        assert (model["model"], model["version"]) == ("tiny", COMMIT)
         body = {"model": name, "question": QUESTION, "candidates": TEXTS, "windows": "off"}
         results = httpx.post(f"{running.url}/v1/rank", json=body).raise_for_status().json()["results"]
     finally:
@@ -35,7 +37,9 @@ def ask(model: str, log: Path, name: str, **settings: str) -> list[float]:
 
 
 def test_a_model_is_imported_once_and_answers_as_before(tmp_path: Path) -> None:
-    """By its id, from the hub's cache alone; the second start imports nothing. Scores are CrossEncoder's, in fp32."""
+    """By its id, from the hub's cache alone, its version the commit; the second start imports nothing. Scores are
+    CrossEncoder's, in fp32.
+    """
     folder = save_cross_encoder("bert", in_hub_cache("someone/tiny", tmp_path / "hf"), num_labels=1)
     places = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     first = ask("someone/tiny", tmp_path / "first.log", "someone/tiny", **places)

@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 from tests.bounds import PROBABILITIES
-from tests.first_stages import bi_encoder
 from tests.service.conftest import Serve
 from tests.service.observe import samples, service_of, wait_until
 
 from cerberank_models.backends.registry import open_backend
-from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.encoding import Candidate
-from cerberank_models.first_stage.attach import attach
 from cerberank_models.first_stage.embed import embed, encoder_of
 from cerberank_models.first_stage.rank import open_offline, rank_texts
 from cerberank_models.rank import pairs_policy, rank_pairs
@@ -29,11 +27,7 @@ from cerberank_service.versions.state import State
 QUESTION = "how tall is the tower ?"
 TEXTS = [" ".join(["the tower is", *(["a", "b", "c", "d", "e"][: n % 6]), *str(n), "metres tall"]) for n in range(30)]
 BODY: dict[str, Any] = {"question": QUESTION, "candidates": TEXTS, "return_heads": True}
-CASES: dict[str, tuple[dict[str, Any], str, str]] = {
-    "dot in int8": ({"token_ranker": "dot"}, "onnx", "int8"),
-    "two rankers in fp32": ({"first_ranker": "residual", "token_ranker": "twin"}, "torch", "fp32"),
-    "colbert in fp32": ({"first_ranker": "residual", "token_ranker": "colbert"}, "onnx", "fp32"),
-}
+CASES = [("dot", "onnx", "int8"), ("tr-twin", "torch", "fp32"), ("tr-colbert", "onnx", "fp32")]
 ROUNDED = 2.0**-8
 """How far scores lie apart at most whose vectors were computed in different batches: a number of a vector may round to
 the next float16 (2^-11 of it), which moves a score by less than the size of the numbers, of about 4, times that."""
@@ -70,23 +64,10 @@ class Case:
         return folder
 
 
-@pytest.fixture(params=CASES)
-def case(
-    request: pytest.FixtureRequest,
-    tiny_checkpoint: Path,
-    made_once: Callable[[str, Callable[[Path], object]], Path],
-    open_app: Serve,
-) -> Case:
-    shape, backend, precision = CASES[request.param]
-
-    def make(folder: Path) -> None:
-        encoder = bi_encoder(**shape)
-        attach(
-            read_checkpoint(tiny_checkpoint), encoder, folder, source="tests", alpha=0.5, precisions=("fp32", "int8")
-        )
-
-    checkpoint = read_checkpoint(made_once(f"first-stage {request.param}".replace(" ", "-"), make))
-    return Case(checkpoint, backend, precision, open_app)
+@pytest.fixture(params=CASES, ids=" ".join)
+def case(request: pytest.FixtureRequest, with_first_stage: Callable[[str], Checkpoint], open_app: Serve) -> Case:
+    shape, backend, precision = request.param
+    return Case(with_first_stage(shape), backend, precision, open_app)
 
 
 def rank(client: TestClient, **changes: Any) -> Any:

@@ -17,7 +17,7 @@ from cerberank_service.dialects.native_schema import Ratio
 from cerberank_service.dialects.wire import Few
 from cerberank_service.errors import ErrorBody, Kind, ServiceError
 from cerberank_service.http.error_responses import ErrorResponses
-from cerberank_service.http.openapi import describe_errors
+from cerberank_service.http.openapi import describe_errors, with_components
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.describe import describe
@@ -89,6 +89,7 @@ def create_admin(settings: Settings, versions: VersionRegistry, operations: Oper
     _add_models(app, settings, versions, operations)
     _add_labels(app, versions, operations)
     _add_replica(app, versions, operations)
+    with_components(app, [], [ErrorBody])
     return app
 
 

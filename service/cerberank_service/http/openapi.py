@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from functools import cache
-from typing import Any, Union
+from typing import Any
 
 from fastapi import FastAPI, Response
 from pydantic import BaseModel
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from pydantic_core import to_json
 
 COMPONENT = "#/components/schemas/{model}"
@@ -18,9 +18,7 @@ KEY = "key"
 
 def describe_body(*models: type[BaseModel], keyed: bool) -> dict[str, Any]:
     """The `requestBody` of an operation whose body is one of `models`; with `keyed` it needs an API key."""
-    references = [{"$ref": COMPONENT.format(model=model.__name__)} for model in models]
-    schema = references[0] if len(references) == 1 else {"anyOf": references}
-    body = {"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}}
+    body = {"requestBody": {"required": True, "content": _content(models)}}
     return body | {"security": [{KEY: []}]} if keyed else body
 
 
@@ -32,22 +30,39 @@ def describe_path(path: str) -> dict[str, Any]:
 
 
 def describe_errors(*models: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """The error `responses` of an operation; their bodies are one of `models`."""
-    shape: Any = Union[tuple(dict.fromkeys(models))]  # noqa: UP007 - made at run time
+    """The error `responses` of an operation; their bodies are one of `models`.
+
+    As references, because FastAPI would make a validator of every model that it is given here, for every route and
+    status: half of the time that an app took to make.
+    """
+    content = _content(tuple(dict.fromkeys(models)))
     return {
-        "4XX": {"model": shape, "description": "The request cannot be answered as it is."},
-        "5XX": {"model": shape, "description": "The service cannot answer it now."},
+        "4XX": {"content": content, "description": "The request cannot be answered as it is."},
+        "5XX": {"content": content, "description": "The service cannot answer it now."},
     }
 
 
-def with_components(app: FastAPI, models: Sequence[type[BaseModel]], *, keyed: bool) -> None:
-    """Add the schemas of `models`, and with `keyed` the security scheme, to the document of `app.openapi()`."""
+def _content(models: Sequence[type[BaseModel]]) -> dict[str, Any]:
+    """JSON that is one of `models`."""
+    references = [{"$ref": COMPONENT.format(model=model.__name__)} for model in models]
+    return {"application/json": {"schema": references[0] if len(references) == 1 else {"anyOf": references}}}
+
+
+def with_components(
+    app: FastAPI, bodies: Sequence[type[BaseModel]], errors: Sequence[type[BaseModel]], *, keyed: bool = False
+) -> None:
+    """Add the schemas of request bodies and of errors, which operations refer to, to the document of `app.openapi()`.
+
+    With `keyed` the security scheme as well.
+    """
     original = app.openapi
+    models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in bodies]
+    models += [(model, "serialization") for model in errors]
 
     @cache
     def openapi() -> dict[str, Any]:
         document = original()
-        _, definitions = models_json_schema([(model, "validation") for model in models], ref_template=COMPONENT)
+        _, definitions = models_json_schema(models, ref_template=COMPONENT)
         components = document.setdefault("components", {})
         components.setdefault("schemas", {}).update(definitions["$defs"])
         if keyed:

@@ -22,16 +22,21 @@ def tokenizer(tmp_path: Path) -> str:
 def test_the_notation_of_the_paper_gives_the_shape(
     tokenizer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """B2 2H1 with an exit and ONNX graphs, of a width of its own; the output says that the weights are random."""
+    """B2 2H1 with an exit, of a width of its own; the output says that the weights are random."""
     out = tmp_path / "out"
-    call = ["B2", "2H1", str(out), *SMALL, "--exits", "1", "--precisions", "int8", "--tokenizer", tokenizer]
+    call = ["B2", "2H1", str(out), *SMALL, "--exits", "1", "--tokenizer", tokenizer]
     assert main(call) == 0
     checkpoint = read_checkpoint(out)
     assert f"{out}: random-b2-2h1-width-32 (B2 2H1, 2 stages), random weights" in capsys.readouterr().out
     assert (str(checkpoint.config.architecture), len(checkpoint.config.stages)) == ("B2 2H1", 2)
     assert (checkpoint.config.transformer.hidden_size, checkpoint.config.encoding.max_length) == (32, 48)
     assert checkpoint.config.architecture.classifier_activation == "gelu"  # ELECTRA's, whose shape is the default
-    assert checkpoint.precisions == ("int8",)
+
+
+def test_graphs_are_written_in_the_precisions(tokenizer: str, tmp_path: Path) -> None:
+    call = ["B1", "1H1", str(tmp_path / "out"), *SMALL, "--precisions", "int8", "--tokenizer", tokenizer]
+    assert main(call) == 0
+    assert read_checkpoint(tmp_path / "out").precisions == ("int8",)
 
 
 def test_a_plain_encoder_ends_in_an_exit(tokenizer: str, tmp_path: Path) -> None:

@@ -83,10 +83,10 @@ def test_a_score_does_not_depend_on_the_batch(tmp_path: Path) -> None:
     assert together.counts.padding_tokens > alone.counts.padding_tokens == 0
 
 
-@pytest.mark.parametrize("body_layers", [4, 2])
+@pytest.mark.parametrize("body_layers", [2, 1])
 def test_a_layer_that_all_depths_share_has_one_int8_form(body_layers: int, tmp_path: Path) -> None:
-    """ALBERT, B4 2H0 and B2 2H2: near fp32 at every depth, and a graph holds each layer's products once."""
-    ranker = random_ranker(family="albert", body_layers=body_layers, heads=2, exits=())
+    """ALBERT, B2 2H0 and B1 2H1: near fp32 at every depth, and a graph holds each layer's products once."""
+    ranker = random_ranker(family="albert", body_layers=body_layers, heads=2, exits=(), num_hidden_layers=2)
     pairs = random_pairs(LENGTHS * 4, seed=9)
     graphs = int8_graphs(ranker, tmp_path)
     near = logits(OnnxBackend(graphs, ranker.config, threads=1), pairs)
@@ -94,7 +94,7 @@ def test_a_layer_that_all_depths_share_has_one_int8_form(body_layers: int, tmp_p
     assert distance(near, exact) <= 0.25 * float(exact.std())
     products = [each for each in onnx.load(graphs[0]).graph.initializer if each.data_type == onnx.TensorProto.INT8]
     inner = [tuple(each.dims) for each in products if 64 in each.dims]
-    assert inner.count((32, 64)) == inner.count((64, 32)) == {4: 1, 2: 3}[body_layers]
+    assert inner.count((32, 64)) == inner.count((64, 32)) == {2: 1, 1: 3}[body_layers]
 
 
 def test_the_ranker_itself_stays_fp32() -> None:

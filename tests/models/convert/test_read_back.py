@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.bounds import LOGITS
-from tests.tiny import bert_tokenizer, random_pairs, random_ranker, roberta_tokenizer
+from tests.tiny import ONE_STAGE, bert_tokenizer, random_pairs, random_ranker, roberta_tokenizer
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
@@ -52,8 +52,7 @@ def test_int8_graphs_hold_what_quantisation_left(tmp_path: Path) -> None:
 
     The graphs are made here, because another number of threads rounds the measured ranges in another way.
     """
-    small = random_ranker(body_layers=1, heads=2, exits=(1,), num_hidden_layers=2)
-    checkpoint = exported(small, tmp_path / "here", "int8")
+    checkpoint = exported(random_ranker(**(ONE_STAGE | {"heads": 2})), tmp_path / "here", "int8")
     ranker, encoder = load_ranker(checkpoint), checkpoint.encoder()
     texts = [(line.question, [Candidate(text=each.text) for each in line.candidates]) for line in checkpoint.golden]
     ranges = measure_ranges(ranker, [encoder.encode(question, candidates) for question, candidates in texts])
@@ -63,23 +62,19 @@ def test_int8_graphs_hold_what_quantisation_left(tmp_path: Path) -> None:
 
 
 def test_gated_feed_forwards_and_norms_without_biases_are_read(tmp_path: Path) -> None:
-    """ModernBERT, whose keys and values are not absorbed: every weight of its fp32 graphs."""
-    ranker = random_ranker(family="modernbert", body_layers=1, heads=1, exits=(1,), num_hidden_layers=2)
+    """ModernBERT, whose keys and values are not absorbed: every weight of its fp32 graph."""
+    ranker = random_ranker(family="modernbert", **ONE_STAGE)
     for norm in (parameter for parameter in ranker.parameters() if parameter.ndim == 1):
         torch.nn.init.normal_(norm, mean=1.0, std=0.2)  # equal norms of one input become one in the graph
     assert_same_network(read_back(exported(ranker, tmp_path / "one", "fp32"), "fp32"), ranker)
 
 
-def test_heads_of_two_layers_and_one_token_type_are_read(tmp_path: Path) -> None:
-    """B1 2H2 of RoBERTa."""
+def test_heads_of_two_layers_and_one_token_type_are_read(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """B1 2H2 of RoBERTa; a graph that stands for another exporter's, of another network, is refused."""
     ranker = random_ranker(family="roberta", body_layers=1, heads=2, exits=(), num_hidden_layers=3)
-    assert_same_network(read_back(exported(ranker, tmp_path / "one", "fp32"), "fp32"), ranker)
-
-
-def test_graphs_of_another_exporter_are_refused(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """Another precision's graph stands for another exporter's."""
-    checkpoint = read_checkpoint(tiny_checkpoint)
-    wrong = {"onnx/fp32/stage-0.onnx": checkpoint.path / "onnx/int8/stage-0.onnx"}
+    checkpoint = exported(ranker, tmp_path / "one", "fp32")
+    assert_same_network(read_back(checkpoint, "fp32"), ranker)
+    wrong = {"onnx/fp32/stage-0.onnx": tiny_checkpoint / "onnx/fp32/stage-0.onnx"}
     mixed = revise_checkpoint(checkpoint, tmp_path / "mixed", version="2", files=wrong)
     with pytest.raises(CheckpointError, match=r"stage-0\.onnx has other operations than"):
         read_back(mixed, "fp32")

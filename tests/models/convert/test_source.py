@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from tests.tiny import save_cross_encoder
 
-from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.convert.source import Source, SourceError, find_source
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -91,18 +90,11 @@ def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
         find_source(str(tmp_path), "main")
 
 
-def test_a_model_of_the_hub_is_imported_out_of_the_cache(tmp_path: Path) -> None:
-    """Offline, by its id: the version is the commit; another model is refused with a line and no traceback."""
+def test_a_model_of_the_hub_is_found_in_the_cache(tmp_path: Path) -> None:
+    """Offline, by its id, with its commit, which becomes the version (tests/e2e/test_serve_model.py); another model is
+    refused with a line and no traceback.
+    """
     save_cross_encoder("bert", in_hub_cache("someone/tiny", tmp_path), num_labels=1)
-    command = [sys.executable, "-m", "cerberank", "import"]
-    subprocess.run(
-        [*command, "someone/tiny", str(tmp_path / "out"), "--precisions", ""],
-        env=offline(tmp_path),
-        check=True,
-        capture_output=True,
-    )
-    checkpoint = read_checkpoint(tmp_path / "out")
-    assert (checkpoint.config.name, checkpoint.manifest.version) == ("tiny", COMMIT)
     code = (
         "from cerberank_models.convert.source import find_source\n"
         "try:\n    find_source('someone/else', 'v2')\nexcept ValueError as error:\n    print(error)\n"

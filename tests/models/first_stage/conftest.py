@@ -1,9 +1,9 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.first_stages import attached
 
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 
@@ -15,6 +15,6 @@ def plain(tiny_checkpoint: Path) -> Checkpoint:
 
 
 @pytest.fixture(scope="session")
-def checkpoint(plain: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
+def checkpoint(with_first_stage: Callable[[str], Checkpoint]) -> Checkpoint:
     """The same with a first stage of two rankers, ranker 1 and TwinBERT's."""
-    return attached(plain, tmp_path_factory.mktemp("attached") / "checkpoint")
+    return with_first_stage("tr-twin")

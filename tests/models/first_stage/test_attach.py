@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from tests.first_stages import ENCODER, attached, bi_encoder, ranker_of
+from tests.first_stages import ENCODER, attached, ranker_of, without
 from tests.tiny import bert_tokenizer
 
 from cerberank_models.backends.registry import BACKENDS
 from cerberank_models.checkpoint.first_stage_files import SCORER, TOKENIZER, encoder_graph, kept_files
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, copy_checkpoint, read_checkpoint
-from cerberank_models.checkpoint.manifest import Manifest
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.convert.checkpoint import ParityError
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.encoding import Candidate
 from cerberank_models.first_stage import attach as attaching
 from cerberank_models.first_stage import sources
-from cerberank_models.first_stage.attach import attach
 from cerberank_models.first_stage.onnx_encoder import OnnxEncoder
 from cerberank_models.first_stage.open import (
     check_first_stage,
@@ -88,22 +87,23 @@ def test_onnx_vectors_are_pytorchs(checkpoint: Checkpoint) -> None:
         assert list(backend.encode(texts.select(np.array([], dtype=np.int64)))) == []
 
 
-@pytest.mark.parametrize("shape", [{"token_ranker": "dot"}, {"first_ranker": "residual", "token_ranker": "colbert"}])
-def test_other_shapes_can_be_attached(shape: dict[str, object], plain: Checkpoint, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "has_weights"), [("dot", False), ("tr-colbert", True)])
+def test_other_shapes_can_be_attached(
+    name: str, has_weights: bool, with_first_stage: Callable[[str], Checkpoint]
+) -> None:
     """A cosine has no weights of its own, ColBERT has token vectors: fp32 and int8 pass the gate, and serve."""
-    made = attach(plain, bi_encoder(**shape), tmp_path / "out", source="tests", precisions=("fp32", "int8"))
-    assert (SCORER in made.manifest.files) == bool(shape.get("first_ranker"))
+    made = with_first_stage(name)
+    assert (SCORER in made.manifest.files) == has_weights
     for precision in ("fp32", "int8"):
         check_first_stage(open_first_stage(made, precision=precision), made, precision)
 
 
-def test_int8_measures_its_ranges_on_given_texts(plain: Checkpoint, tmp_path: Path) -> None:
-    """Calibration changes the graph, and the weights are left out where the checkpoint has none."""
+def test_int8_measures_its_ranges_on_given_texts(checkpoint: Checkpoint, plain: Checkpoint, tmp_path: Path) -> None:
+    """Calibration changes the graph."""
     calibration = [("how tall is it ?", [Candidate(text=text) for text in TEXTS])]
     one = attached(plain, tmp_path / "one", precisions=("int8",), calibration=calibration)
-    two = attached(plain, tmp_path / "two", precisions=("int8",))
     graph = encoder_graph("int8")
-    assert one.manifest.files[graph] != two.manifest.files[graph]
+    assert one.manifest.files[graph] != checkpoint.manifest.files[graph]
 
 
 def test_a_form_that_differs_is_not_written(plain: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,16 +139,6 @@ def test_the_encoder_id_covers_what_vectors_depend_on() -> None:
 
     assert encoder(name="other", encoder="1" * 64) == encoder()
     assert len({encoder(), encoder(seed=1), encoder(length=15), encoder(added="new"), encoder(mean="text")}) == 5
-
-
-def without(checkpoint: Checkpoint, path: Path, name: str) -> Path:
-    """A copy whose manifest does not name one of the files."""
-    copy_checkpoint(checkpoint.path, path)
-    (path / name).unlink()
-    manifest = checkpoint.manifest.model_dump()
-    del manifest["files"][name]
-    (path / "manifest.json").write_text(Manifest.model_validate(manifest).model_dump_json())
-    return path
 
 
 @pytest.mark.parametrize("name", [TOKENIZER, SCORER, "first-stage/golden.jsonl"])

@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from tests.first_stages import attached
+from tests.first_stages import without
 from tests.program import program, replaced
-from tests.tiny import bert_tokenizer, random_ranker
 
 from cerberank_models.backends.registry import open_backend
-from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.checkpoint.first_stage_files import encoder_graph
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.drop import RatioSchedule, relative_cost
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank import rank_pairs
@@ -97,20 +97,18 @@ def test_the_minimum_is_written_down_and_evaluated(
 
 
 def test_what_cannot_be_tuned_leaves_nothing(
-    tiny_checkpoint: Path, tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]
+    tiny_checkpoint: Path, other_checkpoint: Path, tmp_path: Path, data: str, *, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Data that every order fits, impossible bounds, one stage, an existing folder: a message and no new folder."""
-    plain, out = tmp_path / "plain", tmp_path / "out"
-    small = random_ranker(body_layers=1, heads=1, exits=(), num_hidden_layers=2)
-    export_checkpoint(small, bert_tokenizer(), plain, card="#", version="1", source="tests", precisions=("fp32",))
+    out = tmp_path / "out"
     common = ["--data", data, "--precision", "fp32", "--trials", "0"]
     (tmp_path / "same.jsonl").write_text('{"question": "q", "candidates": [{"text": "a", "label": 1}]}\n')
     same = ["--data", f"jsonl:{tmp_path / 'same.jsonl'}", "--out", str(out)]
     for checkpoint, more, message in (
         (tiny_checkpoint, same, "so that every ranking has the same MAP"),
         (tiny_checkpoint, ["--max-loss", "0", "--max-cost", "0.2", "--out", str(out)], "none of 49 schedules holds"),
-        (plain, ["--out", str(out)], "one stage"),
-        (tiny_checkpoint, ["--out", str(plain)], "exists"),
+        (other_checkpoint, ["--precision", "int8", "--out", str(out)], "one stage"),
+        (tiny_checkpoint, ["--out", str(tiny_checkpoint)], "exists"),
     ):
         assert main(replaced([checkpoint, *common], *more)) == 1
         assert message in capsys.readouterr().err
@@ -118,10 +116,12 @@ def test_what_cannot_be_tuned_leaves_nothing(
     assert [path.name for path in tmp_path.iterdir() if path.name.startswith(".")] == []
 
 
-def test_a_first_stage_is_tuned_and_kept(tiny_checkpoint: Path, tmp_path: Path, data: str) -> None:
+def test_a_first_stage_is_tuned_and_kept(
+    with_first_stage: Callable[[str], Checkpoint], tmp_path: Path, data: str
+) -> None:
     """The first ratio is chosen with the others, evaluation agrees, `export` keeps its files, `average` refuses."""
-    path, out, figures = tmp_path / "first", tmp_path / "tuned", tmp_path / "figures.json"
-    attached(read_checkpoint(tiny_checkpoint), path, precisions=("fp32",))
+    out, figures = tmp_path / "tuned", tmp_path / "figures.json"
+    path = without(with_first_stage("tr-twin"), tmp_path / "first", encoder_graph("int8"))
     common = ["--data", data, "--precision", "fp32"]
     assert main([str(path), *common, "--max-cost", "0.6", "--trials", "20", "--grid", "0,0.5", "--out", str(out)]) == 0
     new = read_checkpoint(out)
@@ -134,10 +134,10 @@ def test_a_first_stage_is_tuned_and_kept(tiny_checkpoint: Path, tmp_path: Path, 
     assert "first stage" in clean
     dropped = next(row for name, row in clean.items() if name.startswith("drop "))
     assert entry.metrics["map"] == pytest.approx(dropped["mean"]["map"], abs=1e-3)
-    assert export([str(out), str(tmp_path / "exported"), "--precisions", "fp32"]) == 0
+    assert export([str(out), str(tmp_path / "exported"), "--precisions", ""]) == 0
     first = {name: digest for name, digest in new.manifest.files.items() if name.startswith("first-stage/")}
-    exported = read_checkpoint(tmp_path / "exported")
-    assert {name: exported.manifest.files.get(name) for name in first} == first
+    exported = read_checkpoint(tmp_path / "exported").manifest.files
+    assert {name: exported.get(name) for name in first} == first | {encoder_graph("fp32"): None}
     assert export([str(out), str(tmp_path / "int8"), "--precisions", "int8"]) == 1
     assert average([str(out), str(out), "--out", str(tmp_path / "mean")]) == 1
     assert not (tmp_path / "int8").exists()

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 from tests.program import program
-from tests.tiny import ENCODING
+from tests.tiny import ENCODING, ONE_STAGE, random_checkpoint
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -76,17 +76,19 @@ def test_strangers_are_refused(tiny_checkpoint: Path) -> None:
         average_rankers([])
 
 
-def test_the_verb_writes_a_checkpoint_to_learn_on_from(
-    tiny_checkpoint: Path, other_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_the_verb_writes_a_checkpoint_to_learn_on_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The checkpoint has weights, ONNX and a card that names the parts; an existing folder is kept."""
+    parts = [
+        random_checkpoint(tmp_path / version, version=version, seed=seed, precisions=(), **ONE_STAGE)
+        for seed, version in enumerate(("1", "2"))
+    ]
     out = ["--out", str(tmp_path / "mean")]
-    assert main([str(tiny_checkpoint), str(other_checkpoint), "--version", "3", *out]) == 0
+    assert main([*map(str, parts), "--version", "3", *out]) == 0
     mean = read_checkpoint(tmp_path / "mean")
     assert f"{tmp_path / 'mean'} is random-tiny@3, the mean of 2 checkpoints" in capsys.readouterr().err
-    parts = (tiny_checkpoint, other_checkpoint)
     weights = [load_ranker(read_checkpoint(path)).state_dict()["body.0.up.weight"] for path in parts]
     torch.testing.assert_close(load_ranker(mean).state_dict()["body.0.up.weight"], (weights[0] + weights[1]) / 2)
     assert mean.manifest.version == "3"
     assert "random-tiny 1, random-tiny 2" in (mean.path / "README.md").read_text(encoding="utf-8")
-    assert main([str(tiny_checkpoint), *out]) == 1
+    assert mean.precisions == ("fp32",)
+    assert main([str(parts[0]), *out]) == 1
