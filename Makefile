@@ -16,9 +16,11 @@ serve: $(SERVE)/.installed ## install what serving needs (no torch) and serve th
 	$(ALLOCATOR) CERBERANK_PORT=$(PORT) $(SERVE)/bin/cerberank serve
 
 # Networks of a few weights: several threads only wait for each other, for minutes when the machine is busy.
-# A worker for each usable processor (tests/conftest.py); WORKERS=0 runs everything in one process.
+# A worker for each usable processor (tests/conftest.py); WORKERS=0 runs everything in one process. Files come in the order
+# of their names, which begins with the dearest; by default those with one test, such as a real process, would come last.
 WORKERS ?= auto
-PYTEST = OMP_NUM_THREADS=1 $(DEV)/bin/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile $(if $(COVERAGE),--cov --cov-report=)
+PYTEST = OMP_NUM_THREADS=1 $(DEV)/bin/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder \
+	$(if $(COVERAGE),--cov --cov-report=)
 
 test: $(DEV)/.installed ## run the tests that guard everyday changes, a few minutes
 	$(PYTEST) -m "not slow"

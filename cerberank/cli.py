@@ -22,12 +22,12 @@ GROUPS = {
     "": "",
     "store": "Store that services follow: push, pull, list, label, mlflow.",
     "checkpoint": "Checkpoint folders: info, card, weights, random, first-stage, average.",
-    "train": "Training: teach, distil, pretrain, pairwise, accelerate, tune, sweep, recipes, runs.",
+    "train": "Training: teach, pretrain, distil, pairwise, accelerate, tune, sweep, recipes, runs.",
     "data": "Training data and teachers' scores: mine, sample, score, embed.",
     "eval": "Calibration and comparisons: calibrate, compare, table, ensemble.",
     "server": "Running services: probe, keys, models, label, load, unload, rollback, schedule, drain, resume.",
 }
-"""What each group is about; the first one is the top level."""
+"""What each group is about, and its commands in the order of its help; the first one is the top level."""
 COMPLETION = "--install-completion"
 OPTIONS = (COMPLETION, "--help", "-h", "--version")
 """The options that stand in the place of a command."""
@@ -196,8 +196,9 @@ def program(called: Command | None = None, commands: Sequence[Command] = COMMAND
         if name:
             apps[name] = App(name=name, help=help_, version_flags=(), sort_key=len(COMMANDS) + order, **options)
             root.command(apps[name])
-    for order, command in enumerate(commands):
+    for place, command in enumerate(commands):
         target, word = apps[command.group], command.name.rpartition(" ")[2]
+        order = GROUPS[command.group].rstrip(".").partition(": ")[2].split(", ").index(word) if command.group else place
         # A line that is given here replaces the whole docstring, which is the help of the command itself.
         line = None if command is called else command.help
         target.command(command.target, name=word, help=line, sort_key=order)

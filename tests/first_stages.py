@@ -86,9 +86,10 @@ def bi_encoder(*, seed: int = 0, candidate_length: int = 16, **shape: Any) -> Bi
 def attached(plain: Checkpoint, path: Path, name: str = "tr-twin", **changes: Any) -> Checkpoint:
     """`plain` with a first stage of the shape `name`, by default of ranker 1 and TwinBERT's, with dropping.
 
-    Means are of the text's own tokens.
+    TwinBERT's mean is that of the text's own tokens.
     """
-    encoder = bi_encoder(**dict(zip(NAMES, SHAPES, strict=True))[name], mean="text")
+    shape = dict(zip(NAMES, SHAPES, strict=True))[name]
+    encoder = bi_encoder(**shape, **({"mean": "text"} if shape.get("token_ranker") == "twin" else {}))
     return attach(plain, encoder, path, source="tests", **{"alpha": 0.5} | changes)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -22,14 +23,16 @@ def shown(capsys: pytest.CaptureFixture[str], *words: str) -> str:
 
 
 def test_help_is_one_screen_and_names_everything(capsys: pytest.CaptureFixture[str]) -> None:
-    """The top level has its own commands and a line for each group, which lists the group's commands."""
+    """The top level has its own commands and a line for each group, which lists the group's commands in their order."""
     top = shown(capsys)
     assert top.count("\n") <= 40
     for command in COMMANDS:
         assert command.name.rpartition(" ")[2] in top, command.name
     for group in filter(None, GROUPS):
-        inside = shown(capsys, group)
-        assert all(command.name.split()[1] in inside for command in COMMANDS if command.group == group)
+        commands = shown(capsys, group).partition("Commands")[2]
+        words = re.findall(r"^│ (\S+)", commands, re.MULTILINE)
+        assert set(words) == {command.name.split()[1] for command in COMMANDS if command.group == group}
+        assert f": {', '.join(words)}." in GROUPS[group]
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: command.name)

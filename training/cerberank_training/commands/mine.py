@@ -52,7 +52,7 @@ class MineOptions:
     """Texts that negatives come from: beir:FOLDER, trec:FOLDER, documents:PATH, or the candidates of any FORMAT:PATH
     (default: those of --data)."""
     by: str = BM25
-    """bm25, or a bi-encoder: a folder, hub id, or checkpoint."""
+    """Search that finds them: bm25, or a bi-encoder's folder, hub id or checkpoint."""
     filter: str | None = None
     """Cross-encoder that scores what was found: a checkpoint, or a Hugging Face folder or hub id."""
     out: Path
@@ -66,7 +66,7 @@ class MineOptions:
     absolute_margin: float | None = None
     """Least distance of a negative's score below the lowest positive's."""
     relative_margin: float | None = None
-    """The same as a share of the positive's score, such as 0.05."""
+    """Least distance as a share of the lowest positive's score, such as 0.05."""
     max_score: float | None = None
     """Highest score of a negative."""
     choose: Literal["top", "random"] = USUAL.choose

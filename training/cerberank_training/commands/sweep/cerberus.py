@@ -76,7 +76,12 @@ def cerberus(*, options: CerberusOptions) -> None:
     Every run is a `train distil` and an `evaluate`, in `OUT/<strategy>-<seed>`. Finished runs are not repeated, so that
     a killed call goes on when it is repeated, and more seeds can be added later. With --alpha, --tau or --learning-rate
     a `train sweep grid` in `OUT/grid-<strategy>` chooses each row's by MAP on dev, with the first seed. Writes
-    OUT/table.md.
+    OUT/table.md. For example:
+
+        cerberank train sweep cerberus --recipe electra-base-b11-3h1 --base BASE
+          --groups jsonl:groups.jsonl.gz --dev jsonl:dev.jsonl --test jsonl:test.jsonl
+          --teacher scores/albert --teacher scores/roberta --teacher scores/electra
+          --seeds 1,2,3 --out runs/table
 
     Args:
         options: Options.

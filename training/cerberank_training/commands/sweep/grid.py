@@ -82,7 +82,12 @@ def grid(*training: Rest, options: GridOptions) -> None:
     This is the paper's grid (CERBERUS section 3.2, appendix D). Every combination is a `train distil` in
     OUT/alpha-A-tau-T-rate-R; all other options are those of `train distil`, the same for all. A killed grid goes on
     when the command is repeated, and values can be added later. Writes OUT/table.md. Runs keep their weights without
-    forms for ONNX, unless --precisions is given. Without teachers only the rates are compared.
+    forms for ONNX, unless --precisions is given. Without teachers only the rates are compared. For example:
+
+        cerberank train sweep grid --recipe electra-base-b11-3h1 --base BASE
+          --groups jsonl:groups.jsonl.gz --dev jsonl:dev.jsonl --alpha 0,0.1
+          --teacher scores/albert --teacher scores/roberta --teacher scores/electra
+          --out runs/grid
 
     Args:
         training: Options of `train distil`.

@@ -58,7 +58,11 @@ def trmd(*training: Rest, options: TrmdOptions) -> None:
     teachers of the same seed. Finished runs are not repeated, so that a killed call goes on when it is repeated, and
     rows, seeds and tests can be added later. Writes OUT/table.md and OUT/table.json. All other options are those of
     `train pairwise`, except for --system, --mono, --bi, --seed and --out; every row has the same, but for monoBERT,
-    which --mono-options may train longer.
+    which --mono-options may train longer. For example:
+
+        cerberank train sweep trmd --base bert-base-uncased --train jsonl:train.jsonl
+          --dev jsonl:dev.jsonl --steps 20000 --mono-options "--steps 40000"
+          --test jsonl:test.jsonl --seeds 1,2,3 --out runs/trmd
 
     Args:
         training: Options of `train pairwise`.
