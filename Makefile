@@ -4,7 +4,7 @@ PORT ?= $(or $(CERBERANK_PORT),8000)
 SERVE := .venv
 DEV := .venv-dev
 
-.PHONY: help serve test test-all test-clients test-tools check site image-check fuzz soak bench bench-gpu gpu-kit train-mini lock clean
+.PHONY: help serve test test-all test-clients test-tools check site image-check fuzz soak bench bench-gpu gpu-kit train-mini dist lock clean
 
 help: ## show the verbs
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 14
@@ -72,11 +72,24 @@ train-mini: $(DEV)/.installed ## train cerberank-mini: make train-mini DATA=../s
 		--train squad-as2:$(or $(DATA),$(error set DATA to the data folder))/squad-as2/train.jsonl.gz \
 		--dev squad-as2:$(DATA)/squad-as2/dev.jsonl.gz --out runs/mini --name cerberank-mini
 
+dist: ## wheel and sdist with their metadata checked, bill of materials, licences and checksums, in dist/
+	rm -rf dist .venv-release .venv-sbom
+	$(PYTHON) -m venv .venv-release
+	.venv-release/bin/pip install --quiet build twine cyclonedx-bom pip-licenses
+	.venv-release/bin/python -m build
+	.venv-release/bin/twine check --strict dist/*
+	$(PYTHON) -m venv .venv-sbom # what the release installs, without the tools of the release
+	.venv-sbom/bin/pip install --quiet --requirement requirements/serve.txt
+	.venv-sbom/bin/pip install --quiet --no-deps dist/*.whl
+	.venv-release/bin/cyclonedx-py environment .venv-sbom --pyproject pyproject.toml --output-file dist/sbom.cdx.json
+	.venv-release/bin/pip-licenses --python .venv-sbom/bin/python --format markdown --with-urls --output-file dist/licences.md
+	cd dist && sha256sum * > SHA256SUMS
+
 lock: ## make requirements/*.txt anew from pyproject.toml
 	./requirements/lock.sh
 
 clean: ## remove the environments
-	rm -rf $(SERVE) $(DEV) .venv-clients
+	rm -rf $(SERVE) $(DEV) .venv-clients .venv-release .venv-sbom
 
 # A stamp is younger than its lock: the second call installs nothing.
 $(SERVE)/.installed: requirements/serve.txt pyproject.toml
