@@ -44,7 +44,7 @@ def _take_all(browser: Browser, service: Process) -> None:
             _save(browser, f"playground-{device}-{theme}")
         browser.look(theme, DESKTOP)
         browser.driver.get(f"{service.url}/status")
-        browser.wait_for("#models", "architecture")
+        browser.wait_for("#models", "Architecture")
         _save(browser, f"status-{theme}")
 
 

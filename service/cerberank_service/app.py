@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from typing import Union
+from enum import Enum
+from typing import TypedDict, Union
 
 from fastapi import FastAPI, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
@@ -14,7 +15,7 @@ from pydantic import BaseModel
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cerberank_models import __version__
-from cerberank_service.dialects import DIALECTS, Dialect, tei
+from cerberank_service.dialects import DIALECTS, Dialect, sagemaker, tei
 from cerberank_service.dialects.dialect import ErrorFormat, by_path
 from cerberank_service.dialects.native_batch import BatchRequest, BatchResponse
 from cerberank_service.dialects.open_inference import InferError, InferRequest
@@ -95,11 +96,10 @@ def create_app(
             path,
             _handler(rank, spoken),
             methods=["POST"],
-            summary=" or ".join(dialect.summary for dialect in spoken),
-            tags=[dialect.tag for dialect in spoken],
             response_model=Union[tuple(dialect.response for dialect in spoken)],  # noqa: UP007 - made at run time
             responses=describe_errors(*(dialect.error for dialect in spoken)),
             openapi_extra=describe_body(*(dialect.request for dialect in spoken), keyed=keyed) | describe_path(path),
+            **_described(path, spoken),
         )
     app.add_api_route(
         batch_route.PATH,
@@ -127,6 +127,25 @@ def _error_formats(paths: Mapping[str, Sequence[Dialect]]) -> dict[str, ErrorFor
     """The error format of each path, for errors that occur before the dialect is known."""
     formats = {path: dialects[0].format_error for path, dialects in paths.items()}
     return formats | {"/info": tei.format_error} | open_inference_routes.ERROR_FORMATS
+
+
+class Described(TypedDict):
+    """The title, sections and text of a path in the OpenAPI document."""
+
+    summary: str
+    tags: list[str | Enum]
+    description: str
+
+
+def _described(path: str, spoken: Sequence[Dialect]) -> Described:
+    if path in sagemaker.PATHS:
+        text = "The body is that of any other API here, recognised by its fields; the answer is that API's."
+        return {"summary": "SageMaker invocations", "tags": ["sagemaker"], "description": text}
+    names, sections = [dialect.summary for dialect in spoken], [dialect.tag for dialect in spoken]
+    text = "Scores the candidates of one question and returns them, best first."
+    if len(spoken) > 1:
+        text += " The fields of the body decide which of these APIs is meant."
+    return {"summary": " or ".join(names), "tags": [*sections], "description": text}
 
 
 def _handler(rank: RankRoute, dialects: tuple[Dialect, ...]) -> Callable[[Request], Awaitable[Response]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -181,7 +182,7 @@ def test_every_example_ranks(browser: Browser) -> None:
 def test_the_keyboard_is_enough(browser: Browser) -> None:
     """From the top: skip link, pages, form; Control and Enter rank."""
     keys = ActionChains(browser.driver)
-    keys.send_keys(Keys.TAB * 5).send_keys(QUESTION).send_keys(Keys.TAB).send_keys("330 metres").send_keys(Keys.ENTER)
+    keys.send_keys(Keys.TAB * 6).send_keys(QUESTION).send_keys(Keys.TAB).send_keys("330 metres").send_keys(Keys.ENTER)
     keys.send_keys("in paris").key_down(Keys.CONTROL).send_keys(Keys.ENTER).key_up(Keys.CONTROL).perform()
     browser.wait_for("#summary", "2 candidates in")
 
@@ -206,13 +207,16 @@ def test_a_problem_is_said(browser: Browser, service: Process) -> None:
 
 
 def test_nothing_comes_from_elsewhere(browser: Browser, service: Process) -> None:
-    """Both pages work without internet, and without an error in the console."""
+    """The three pages work without internet, and without an error in the console."""
     browser.driver.get(f"{service.url}/status")
     browser.wait_for("#state", "random-tiny 1 is ready")
-    browser.wait_for("#models", "architecture")
+    browser.wait_for("#models", "Architecture")
     urls = browser.requested()
+    browser.driver.get(f"{service.url}/docs")
+    browser.wait_for("#swagger-ui", "/v1/rank")
+    urls += browser.requested()
     assert len(urls) > 8
-    assert [url for url in urls if not url.startswith(service.url)] == []
+    assert [url for url in urls if not url.startswith((service.url, "data:"))] == []
     assert browser.console() == []
 
 
@@ -222,6 +226,24 @@ def test_the_status_page_counts(browser: Browser, service: Process) -> None:
     browser.wait_for("#cerberank_requests_total", "0")
     native(service, TEXTS)
     browser.wait_for("#cerberank_requests_total", "1")
+
+
+def test_the_status_page_describes_the_model(browser: Browser, service: Process) -> None:
+    """The architecture in words, and figures that are rounded."""
+    browser.driver.get(f"{service.url}/status")
+    browser.wait_for("#models", "B3 3H1: 3 shared layers, 3 heads of 1 layer")
+    assert not re.search(r"\d\.\d{3}|_", browser.find("#models").text)
+
+
+def test_the_api_page_follows_the_theme(browser: Browser, service: Process) -> None:
+    painted = {}
+    for theme in ("light", "dark"):
+        browser.look(theme, DESKTOP)
+        browser.driver.get(f"{service.url}/docs")
+        browser.wait_for("#swagger-ui", "/v1/rank")
+        classes = browser.find("html").get_attribute("class") or ""
+        painted[theme] = "dark-mode" in classes
+    assert painted == {"light": False, "dark": True}
 
 
 @pytest.mark.parametrize("theme", ["light", "dark"])
@@ -237,7 +259,7 @@ def test_axe_finds_no_serious_violation(browser: Browser, service: Process, them
     browser.wait_for("#summary", "10 candidates in")
     assert _violations(browser) == []
     browser.driver.get(f"{service.url}/status")
-    browser.wait_for("#models", "architecture")
+    browser.wait_for("#models", "Architecture")
     assert _violations(browser) == []
 
 

@@ -233,6 +233,8 @@ def test_the_openapi_document_describes_every_wire(client: TestClient) -> None:
         named = [reference.removeprefix("#/components/schemas/") for reference in _references(body)]
         assert named == [dialect.request.__name__ for dialect in dialects]
         assert operation["responses"]["200"]["content"]["application/json"]["schema"]
+        assert operation["description"]
+        assert len(operation["tags"]) == 1 or path in ("/v1/rerank", "/rerank")
     for reference in _references(document):
         assert reference.removeprefix("#/components/schemas/") in schemas
     assert schemas["RankRequest"]["examples"] == [EXAMPLE]

@@ -14,22 +14,109 @@ const NOW = {
   cerberank_dropped_candidates_total: "Candidates dropped",
 };
 
+/** Titles of the entries of `/v1/models`, in the order of the page; other entries come after them under their names. */
+const TITLES = {
+  state: "State",
+  reason: "Reason",
+  labels: "Labels served",
+  wanted: "Labels not served yet",
+  rollback: "Rolled back",
+  pinned: "Loaded by hand",
+  architecture: "Architecture",
+  exits: "Exits after layers",
+  first_stage: "First stage",
+  score: "Score",
+  max_length: "Tokens of a pair",
+  languages: "Languages",
+  context: "Reads context",
+  instruction: "Reads an instruction",
+  backend: "Backend",
+  precision: "Precision",
+  aliases: "Other names",
+  metrics: "Measured before the push",
+  source: "Source",
+};
+const SHOWN_OTHERWISE = ["model", "version", "stages", "drop_schedule", "drop_minimum", "tuned_schedules", "calibration"];
+
+const percent = (share) => `${(100 * share).toLocaleString("en", { maximumFractionDigits: 0 })}\u00a0%`;
+const rounded = (number) => number.toLocaleString("en", { maximumFractionDigits: 2, useGrouping: false });
+const ratios = (schedule) => schedule.map(percent).join(", then ");
+
 function fact(value) {
   if (Array.isArray(value)) return value.map(fact).join(", ") || "none";
   if (value !== null && typeof value === "object") {
-    return Object.entries(value).map(([name, item]) => `${name} ${fact(item)}`).join("; ") || "none";
+    return Object.entries(value).map(([name, item]) => `${name.replaceAll("_", " ")} ${fact(item)}`).join("; ") || "none";
   }
-  return typeof value === "boolean" ? (value ? "yes" : "no") : String(value);
+  if (typeof value === "boolean") return value ? "yes" : "no";
+  return typeof value === "number" ? rounded(value) : String(value);
 }
 
-function modelFacts(model) {
-  const known = Object.entries(model).filter(([, value]) => value !== null);
+/** `B5 3H1` in words. @param {string} name */
+function architecture(name) {
+  const [, body, heads, layers] = /^B(\d+) (\d+)H(\d+)$/.exec(name) ?? [];
+  const count = (number, noun) => `${number} ${noun}${number === "1" ? "" : "s"}`;
+  return body ? `${name}: ${count(body, "shared layer")}, ${count(heads, "head")} of ${count(layers, "layer")}` : name;
+}
+
+function modelCard(model) {
+  const rest = Object.keys(model).filter((name) => !(name in TITLES) && !SHOWN_OTHERWISE.includes(name));
+  const known = [...Object.keys(TITLES), ...rest].filter((name) => ![undefined, null].includes(model[name]));
   return make(
-    "dl",
-    { class: "facts" },
-    ...known.flatMap(([name, value]) => [
-      make("dt", {}, name.replaceAll("_", " ")),
-      make("dd", name === "state" ? { class: value } : {}, fact(value)),
+    "article",
+    {},
+    make("h3", {}, `${model.model} ${model.version ?? ""}`),
+    make(
+      "dl",
+      { class: "facts" },
+      ...known.flatMap((name) => [
+        make("dt", {}, TITLES[name] ?? name.replaceAll("_", " ")),
+        make(
+          "dd",
+          name === "state" ? { class: model.state } : {},
+          name === "architecture" ? architecture(model[name]) : fact(model[name]),
+        ),
+      ]),
+      ...(model.drop_schedule?.length ? [make("dt", {}, "Dropped by default"), make("dd", {}, defaultDrops(model))] : []),
+    ),
+    schedules(model.tuned_schedules ?? []),
+    thresholds(model.calibration),
+  );
+}
+
+function defaultDrops({ drop_schedule, drop_minimum }) {
+  const kept = drop_minimum > 1 ? `; at least ${drop_minimum} candidates stay` : "";
+  return `${ratios(drop_schedule)} of the candidates${kept}`;
+}
+
+function table(caption, titles, rows) {
+  if (!rows.length) return null;
+  return make(
+    "table",
+    {},
+    make("caption", {}, caption),
+    make("thead", {}, make("tr", {}, ...titles.map((title) => make("th", { scope: "col" }, title)))),
+    make("tbody", {}, ...rows.map((row) => make("tr", {}, ...row.map((cell) => make("td", {}, cell))))),
+  );
+}
+
+function schedules(tuned) {
+  const figure = (metrics, name) => (name in metrics ? rounded(metrics[name]) : "");
+  return table(
+    "Schedules that were tuned for latency targets",
+    ["Dropped at the exits", "Cost", "MAP", "P@1"],
+    tuned.map(({ schedule, cost, metrics }) => [
+      ratios(schedule), percent(cost), figure(metrics, "map"), figure(metrics, "p@1"),
+    ]),
+  );
+}
+
+/** For each wanted precision: from which score a first result is shown, and how many right ones remain. */
+function thresholds(calibration) {
+  return table(
+    calibration && `First scores that keep a precision, measured on ${calibration.questions} questions`,
+    ["min_precision", "Score at least", "Precision", "Recall"],
+    (calibration?.precision ?? []).map(({ wanted, threshold, precision, recall }) => [
+      rounded(wanted), rounded(threshold), rounded(precision), rounded(recall),
     ]),
   );
 }
@@ -45,7 +132,7 @@ async function refresh() {
     const [served, now] = await Promise.all([models(), series(Object.keys(NOW))]);
     const state = served.map(sentence).join(" ");
     if (byId("state").textContent !== state) byId("state").textContent = state;
-    update(byId("models"), served.map(modelFacts));
+    update(byId("models"), served.map(modelCard));
     const tiles = Object.entries(NOW).flatMap(([name, title]) => [
       make("dt", {}, title),
       make("dd", { id: name }, now[name].toLocaleString("en")),
