@@ -21,7 +21,7 @@ def test_real_candidates_are_distinct_and_not_cut(tmp_path: Path) -> None:
     texts = ["it is blue", "it is " + "very " * 80 + "blue", "it is red"]
     candidates = [{"text": text, "label": int(text.endswith("red"))} for text in texts]
     path.write_text(json.dumps({"question": "which colour ?", "candidates": candidates}) + "\n")
-    task = Workload(BenchmarkSettings(data=f"jsonl:{path}", words=(1, 60))).task(5)
+    task = Workload(BenchmarkSettings(data=(f"jsonl:{path}",), words=(1, 60))).task(5)
     assert task.question == "which colour ?"
     assert len(set(task.texts)) == 5
     assert {text.split(maxsplit=1)[1] for text in task.texts} == {"it is blue", "it is red"}

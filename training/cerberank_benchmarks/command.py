@@ -24,6 +24,7 @@ from cerberank_benchmarks.pieces import (
     encode,
     fairness,
     first_stage,
+    frontier,
     load,
     offline,
     openvino,
@@ -33,10 +34,9 @@ from cerberank_benchmarks.pieces import (
     profile,
     shapes,
 )
-from cerberank_benchmarks.pieces.anytime import DataNeededError
 from cerberank_benchmarks.pieces.openvino import OpenVinoNeededError
 from cerberank_benchmarks.report import Report, markdown, write_report
-from cerberank_benchmarks.settings import BenchmarkSettings
+from cerberank_benchmarks.settings import BenchmarkSettings, DataNeededError
 from cerberank_models.checkpoint.folder import CheckpointError
 from cerberank_training.data import DataError
 
@@ -55,12 +55,13 @@ BENCHMARKS: dict[str, Callable[[BenchmarkSettings, Path], Report]] = {
     "fairness": fairness.run,
     "anytime": anytime.run,
     "first-stage": first_stage.run,
+    "frontier": frontier.run,
     "openvino": openvino.run,
     "prefixes": prefixes.run,
 }
-ASKED = ("openvino", "first-stage", "scaling", "prefixes")
-"""Benchmarks that run only when named: they need a library or a checkpoint of their own, or a machine of many cores, or
-are about decoders."""
+ASKED = ("openvino", "first-stage", "scaling", "prefixes", "frontier")
+"""Benchmarks that run only when named: they need a library, data or a checkpoint of their own, or a machine of many
+cores, or are about decoders."""
 QUICK = ("offline", "heads", "cascade", "overhead")
 
 
@@ -93,7 +94,7 @@ def main(argv: list[str]) -> int:
 def _measure(name: str, settings: BenchmarkSettings, out: Path, *, again: bool) -> bool:
     """Whether the report has problems; it is measured now, unless there is one with the same settings."""
     described = json.loads(json.dumps(asdict(settings), default=_name))
-    described["data"] = None if settings.data is None else _name(settings.data)
+    described["data"] = [_name(data) for data in settings.data]
     done = None if again else _finished(out / f"{name}.json", described)
     if done is not None:
         sys.stdout.write((out / f"{name}.md").read_text(encoding="utf-8") + "\n")
@@ -149,9 +150,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--rounds", type=int, help=f"default {known.rounds}")
     parser.add_argument("--words", type=int, nargs=2, metavar=("LEAST", "MOST"), help="words per made-up candidate")
-    parser.add_argument("--data", metavar="FORMAT:PATH", help="real candidates, such as squad-as2-article:dev.jsonl.gz")
     parser.add_argument(
-        "--questions", type=int, help="number of questions of the data, for `anytime` and `first-stage`"
+        "--data",
+        nargs="+",
+        metavar="FORMAT:PATH",
+        help="real candidates, such as squad-as2-article:dev.jsonl.gz; several sets for `frontier`",
+    )
+    parser.add_argument(
+        "--questions", type=int, help="number of questions of the data, for `anytime`, `first-stage` and `frontier`"
     )
     parser.add_argument("--model", type=Path, help="Hugging Face cross-encoder folder (default: MiniLM-L6's shape)")
     parser.add_argument("--tokenizer", type=Path, help="tokenizer.json for generated networks")
@@ -161,8 +167,9 @@ def _parser() -> argparse.ArgumentParser:
         "--checkpoint",
         type=Path,
         help="checkpoint for `overhead`, `encode`, `closed`, `load`, `fairness` and `anytime` (default: bundled); for "
-        "`first-stage` one with a first stage",
+        "`first-stage` and `frontier` one with a first stage",
     )
+    parser.add_argument("--bi-encoder", type=Path, help="sentence-transformers folder, for `frontier`")
     parser.add_argument("--infinity", type=Path, metavar="PYTHON", help="python of an environment with infinity-emb")
     parser.add_argument("--precision", help=f"ONNX form, where only one is measured; default {known.precision}")
     parser.add_argument(

@@ -29,6 +29,17 @@ class Chart:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class Panels:
+    """Charts side by side, whose series are points (x, y); x has a logarithmic axis."""
+
+    panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
+    """The series of each chart, by its title."""
+    columns: int
+    place_label: str
+    value_label: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Report:
     """The figures of one benchmark."""
 
@@ -37,7 +48,7 @@ class Report:
     """What was measured, and how, in a sentence or two."""
     rows: Sequence[Mapping[str, Value]]
     """The rows of the table, all with the same columns."""
-    chart: Chart
+    chart: Chart | Panels
     problems: Sequence[str] = ()
     """Problems of the measurement, such as results that differ where they must be equal."""
 
@@ -64,6 +75,8 @@ def markdown(report: Report, context: Mapping[str, Any]) -> str:
 def picture(report: Report) -> bytes:
     """The chart as PNG."""
     chart = report.chart
+    if isinstance(chart, Panels):
+        return _panels(chart)
     figure = Figure(figsize=(7.0, 4.5), layout="constrained")
     axes = figure.add_subplot(title=report.name, xlabel=chart.place_label, ylabel=chart.value_label)
     axes.grid(alpha=0.3)
@@ -77,6 +90,27 @@ def picture(report: Report) -> bytes:
     if chart.kind == "bars":
         axes.set_xticks(list(places), [str(place) for place in chart.places])
     axes.legend()
+    return _png(figure)
+
+
+def _panels(chart: Panels) -> bytes:
+    rows = -(-len(chart.panels) // chart.columns)
+    figure = Figure(figsize=(4.2 * chart.columns, 3.4 * rows + 0.6), layout="constrained")
+    grid = figure.subplots(rows, chart.columns, squeeze=False)
+    names = list(dict.fromkeys(name for series in chart.panels.values() for name in series))
+    for axes, (title, series) in zip(grid.flat, chart.panels.items(), strict=False):
+        axes.set(title=title, xscale="log", xlabel=chart.place_label, ylabel=chart.value_label)
+        axes.grid(alpha=0.3)
+        for place, name in enumerate(names):
+            if name in series:
+                x, y = zip(*sorted(series[name]), strict=True)
+                axes.plot(x, y, marker="o^sDvPX*<>"[place % 10], label=name)
+    handles = {name: line for axes in grid.flat for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="outside lower center", ncols=4)
+    return _png(figure)
+
+
+def _png(figure: Figure) -> bytes:
     content = BytesIO()
     figure.savefig(content, format="png", dpi=120)
     return content.getvalue()

@@ -6,6 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
+class DataNeededError(ValueError):
+    """Measuring accuracy needs questions with labels, and most benchmarks one set of them."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BenchmarkSettings:
     """The options of `python -m cerberank_benchmarks`. A report is valid for the settings that it was made with."""
@@ -16,8 +20,8 @@ class BenchmarkSettings:
     """How often each of the compared systems runs."""
     words: tuple[int, int] = (12, 60)
     """Words of a made-up candidate, least and most; with `data`, candidates are real."""
-    data: str | None = None
-    """`FORMAT:PATH` of questions whose candidates are used, except for the longest."""
+    data: tuple[str, ...] = ()
+    """`FORMAT:PATH` of questions whose candidates are used, except for the longest; `frontier` measures several."""
     questions: int = 40
     """How many questions of `data` are measured where each question is measured by itself."""
     model: Path | None = None
@@ -30,6 +34,8 @@ class BenchmarkSettings:
     """The width of generated networks; their attention heads are 32 wide, from a width of 512 on 64."""
     checkpoint: Path | None = None
     """The checkpoint that is served where weights matter or load is measured; None serves the bundled one."""
+    bi_encoder: Path | None = None
+    """A sentence-transformers bi-encoder for `frontier`; None leaves it out."""
     infinity: Path | None = None
     """The Python of an environment with infinity-emb; None leaves infinity-emb out."""
     precision: str = "int8"
@@ -40,3 +46,9 @@ class BenchmarkSettings:
     mix: tuple[tuple[int, float], ...] = ((20, 0.6), (200, 0.3), (1000, 0.08), (5000, 0.02))
     """Sizes of questions under load, with their shares."""
     seed: int = 0
+
+    def one_set(self, benchmark: str) -> str:
+        """The only set of `data`. Raises DataNeededError for none or several."""
+        if len(self.data) != 1:
+            raise DataNeededError(f"{benchmark} needs one set of questions with labels: --data FORMAT:PATH")
+        return self.data[0]

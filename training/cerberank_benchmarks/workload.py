@@ -41,8 +41,13 @@ class Workload:
         self._settings = settings
         self._question = "which tower was built first in the largest city of the north"
         self._pool: tuple[str, ...] = ()
-        if settings.data is not None:
-            questions = sampled(list(read_questions(settings.data)), size=POOL, seed=settings.seed, name="clean")
+        if settings.data:
+            questions = sampled(
+                list(read_questions(settings.one_set("a benchmark of speed"))),
+                size=POOL,
+                seed=settings.seed,
+                name="clean",
+            )
             self._question = questions[0].text
             texts = (each.candidate.text for question in questions for each in question.candidates)
             self._pool = tuple(text for text in texts if len(text.split()) <= settings.words[1])

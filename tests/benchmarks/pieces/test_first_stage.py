@@ -9,8 +9,8 @@ import pytest
 from tests.first_stages import attached
 
 from cerberank_benchmarks.command import main
-from cerberank_benchmarks.pieces.anytime import DataNeededError
 from cerberank_benchmarks.pieces.first_stage import VECTORS, joined
+from cerberank_benchmarks.settings import DataNeededError
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import LabelledCandidate, Question

@@ -10,12 +10,17 @@ import numpy as np
 from cerberank_training.evaluation.metrics import question_metrics, ranks_of
 
 
-def average_precision(answer: dict[str, Any], labels: Sequence[int]) -> float:
-    """Expected average precision of a ranking whose `results` hold every candidate; `labels` are by candidate.
+def metrics_of(answer: dict[str, Any], labels: Sequence[int]) -> dict[str, float]:
+    """The expected metrics of a ranking whose `results` hold every candidate; `labels` are by candidate.
 
     Candidates that no stage has scored are tied in the last place.
     """
     by_candidate = sorted(answer["results"], key=lambda result: int(result["index"]))
     scores = np.asarray([result["score"] or 0.0 for result in by_candidate])
     ranks = ranks_of(np.asarray([result["stage"] for result in by_candidate]), scores)
-    return question_metrics(np.asarray(labels), ranks).expected["map"]
+    return question_metrics(np.asarray(labels), ranks).expected
+
+
+def average_precision(answer: dict[str, Any], labels: Sequence[int]) -> float:
+    """Expected average precision of such a ranking."""
+    return metrics_of(answer, labels)["map"]

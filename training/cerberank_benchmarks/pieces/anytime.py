@@ -25,10 +25,6 @@ STEP_TOKENS = 1024
 """Deadlines are checked between steps; the default step, which holds half an article, would be too coarse."""
 
 
-class DataNeededError(ValueError):
-    """No data was given; measuring accuracy needs questions with labels."""
-
-
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Answer:
     average_precision: float
@@ -40,9 +36,9 @@ class _Answer:
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:
     """A row per share of each question's full time, and one without a deadline. Raises DataNeededError without data."""
-    if settings.data is None:
-        raise DataNeededError("anytime needs questions with labels: --data FORMAT:PATH")
-    questions = sampled(list(read_questions(settings.data)), size=settings.questions, seed=settings.seed, name="clean")
+    questions = sampled(
+        list(read_questions(settings.one_set("anytime"))), size=settings.questions, seed=settings.seed, name="clean"
+    )
     checkpoint = settings.checkpoint or default_checkpoint()
     answers: dict[str, list[_Answer]] = {}
     speeds: list[float] = []

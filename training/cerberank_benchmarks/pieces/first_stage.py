@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import statistics
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,9 +20,8 @@ from cerberank.cli import main as program
 
 from cerberank_benchmarks.clients.accuracy import average_precision
 from cerberank_benchmarks.clients.server import cerberank_server
-from cerberank_benchmarks.pieces.anytime import DataNeededError
 from cerberank_benchmarks.report import Chart, Report, Value
-from cerberank_benchmarks.settings import BenchmarkSettings
+from cerberank_benchmarks.settings import BenchmarkSettings, DataNeededError
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
 from cerberank_models.progress import progress
@@ -65,9 +64,14 @@ class System:
         return seconds, answer
 
 
-def joined(questions: Sequence[Question], size: int, seed: int) -> Iterator[Joined]:
-    """Each question at a depth of `size`; raises DataNeededError where the others' candidates are too few."""
-    documents = Documents(questions)
+def joined(
+    questions: Sequence[Question], size: int, seed: int, *, every: Sequence[Question] | None = None
+) -> Iterator[Joined]:
+    """Each question at a depth of `size`, with candidates of `every` question (default: of these).
+
+    Raises DataNeededError where there are too few.
+    """
+    documents = Documents(questions if every is None else every)
     for question in questions:
         distinct = tuple({row.candidate.text: row for row in question.candidates}.values())
         deep = documents.deepen(replace(question, candidates=distinct), (size,), seed)
@@ -79,12 +83,12 @@ def joined(questions: Sequence[Question], size: int, seed: int) -> Iterator[Join
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:
     """A row per number of candidates and system. Raises DataNeededError, CheckpointError without a first stage."""
-    if settings.data is None:
-        raise DataNeededError("first-stage needs questions with labels: --data FORMAT:PATH")
+    data = settings.one_set("first-stage")
     if settings.checkpoint is None or read_checkpoint(settings.checkpoint).config.first_stage is None:
         raise CheckpointError("first-stage needs a checkpoint with a first stage: --checkpoint FOLDER")
-    questions = sampled(list(read_questions(settings.data)), size=settings.questions, seed=settings.seed, name="clean")
-    stored = _store(settings, questions, scratch)
+    questions = sampled(list(read_questions(data)), size=settings.questions, seed=settings.seed, name="clean")
+    texts = (each.candidate.text for question in questions for each in question.candidates)
+    stored = stored_vectors(settings, texts, scratch)
     rows: list[dict[str, Value]] = []
     with ExitStack() as servers:
 
@@ -130,12 +134,11 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
     )
 
 
-def _store(settings: BenchmarkSettings, questions: Sequence[Question], scratch: Path) -> Path:
-    """Vectors of all candidates, as `cerberank data embed` stores them."""
-    texts, out = scratch / "texts.jsonl", scratch / "vectors"
-    distinct = dict.fromkeys(each.candidate.text for question in questions for each in question.candidates)
-    texts.write_text("".join(json.dumps({"text": text}) + "\n" for text in distinct), encoding="utf-8")
-    if program(["data", "embed", str(settings.checkpoint), str(texts), str(out), "--precision", settings.precision]):
+def stored_vectors(settings: BenchmarkSettings, texts: Iterable[str], scratch: Path) -> Path:
+    """Vectors of the texts, as `cerberank data embed` stores them."""
+    lines, out = scratch / "texts.jsonl", scratch / "vectors"
+    lines.write_text("".join(json.dumps({"text": text}) + "\n" for text in dict.fromkeys(texts)), encoding="utf-8")
+    if program(["data", "embed", str(settings.checkpoint), str(lines), str(out), "--precision", settings.precision]):
         raise CheckpointError(f"{settings.checkpoint}: its vectors could not be computed")
     return out
 

@@ -86,10 +86,11 @@ def _libraries() -> tuple[Any, Any]:
 def _questions(settings: BenchmarkSettings, checkpoint: Checkpoint) -> list[EncodedPairs]:
     """Questions of the data, or else made-up ones."""
     encoder = checkpoint.encoder()
-    if settings.data is None:
+    if not settings.data:
         tasks = [Workload(settings).task(50, seed=seed) for seed in range(4)]
         return [encoder.encode(task.question, task.candidates) for task in tasks]
-    questions = sampled(list(read_questions(settings.data)), size=settings.questions, seed=settings.seed, name="clean")
+    data = settings.one_set("openvino")
+    questions = sampled(list(read_questions(data)), size=settings.questions, seed=settings.seed, name="clean")
     return [encoder.encode(each.text, [row.candidate for row in each.candidates]) for each in questions]
 
 

@@ -63,7 +63,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
             runs: dict[str, Callable[[], NDArray[Any]]] = {
                 **{name: partial(predicted, peer, task) for name, peer in peers.items()},
                 **{name: partial(_rank, client, task) for name, client in ours.items()},
-                **{name: partial(_rerank, client, task) for name, client in theirs.items()},
+                **{name: partial(reranked, client, task) for name, client in theirs.items()},
             }
             scores = {name: run() for name, run in runs.items()}  # also the warm-up
             seconds = median_seconds(runs, rounds=settings.rounds, label=f"{count} candidates over HTTP")
@@ -85,7 +85,8 @@ def _rank(client: httpx.Client, task: Task) -> NDArray[Any]:
     return _by_index(results, "score")
 
 
-def _rerank(client: httpx.Client, task: Task) -> NDArray[Any]:
+def reranked(client: httpx.Client, task: Task) -> NDArray[Any]:
+    """The scores of infinity-emb."""
     body = {"model": INFINITY_MODEL, "query": task.question, "documents": list(task.texts)}
     results = client.post("/rerank", json=body).raise_for_status().json()["results"]
     return _by_index(results, "relevance_score")

@@ -1,0 +1,50 @@
+"""Every system ranks the same questions, on a tiny checkpoint."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from tests.first_stages import attached
+
+from cerberank_benchmarks.command import main
+from cerberank_benchmarks.machine import multiplies_bf16
+from cerberank_benchmarks.pieces.frontier import BM25, OURS, SCHEDULES, WITH_FIRST
+from cerberank_models.checkpoint.folder import read_checkpoint
+
+
+@pytest.mark.slow
+def test_a_row_for_each_point_and_a_picture_of_panels(
+    tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two sets at two depths: the same questions for all; CrossEncoder's order is that of the first head."""
+    monkeypatch.setattr("cerberank_benchmarks.pieces.frontier.default_checkpoint", lambda: tiny_checkpoint)
+    attached(read_checkpoint(tiny_checkpoint), tmp_path / "first")
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        lines = [
+            {"question": f"{own} ?", "candidates": [{"text": f"{own} {n} metres", "label": n % 2} for n in range(5)]}
+            for own in ("paris", "tower", name)
+        ]
+        (tmp_path / name / "dev.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    data = ["--data", *(f"jsonl:{tmp_path / name / 'dev.jsonl'}" for name in ("one", "two"))]
+    options = ["--checkpoint", str(tmp_path / "first"), "--candidates", "6", "9", "--out", str(tmp_path / "out")]
+    assert main(["frontier", *data, *options]) == 0
+    rows = json.loads((tmp_path / "out" / "frontier.json").read_text())["rows"]
+    peers = {"CrossEncoder"} | ({"CrossEncoder bf16"} if multiplies_bf16() else set())
+    points = {(OURS, schedule) for schedule in SCHEDULES} | {(WITH_FIRST, "stored vectors"), (BM25, "")}
+    points |= {(peer, "") for peer in peers}
+    for name in ("one", "two"):
+        for count in (6, 9):
+            some = [row for row in rows if (row["set"], row["candidates"]) == (name, count)]
+            assert {(row["system"], row["point"]) for row in some} == points
+            assert {row["questions"] for row in some} == {3}
+            assert all(row["p50 ms"] > 0 and 0 < row["MAP, %"] <= 100 for row in some)
+    assert (tmp_path / "out" / "frontier.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_one_set_is_needed_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of two sets it would be unclear which one was measured."""
+    assert main(["anytime", "--data", "jsonl:a", "jsonl:b", "--out", str(tmp_path)]) == 1
+    assert "anytime needs one set of questions" in capsys.readouterr().err

@@ -1,0 +1,237 @@
+"""Measures what each ranker's milliseconds buy: MAP and nDCG@10 against the time of a question, in one run.
+
+Every system ranks the same questions with the same candidates, in turns: the service on the bundled checkpoint by
+several drop schedules, and with a first stage where one is given; CrossEncoder and infinity-emb with one head of the
+same weights; a bi-encoder; BM25 over the question's candidates.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import httpx
+import numpy as np
+from cerberank.cli import main as program
+from numpy.typing import NDArray
+from sentence_transformers import SentenceTransformer
+
+from cerberank_benchmarks.clients.accuracy import metrics_of
+from cerberank_benchmarks.clients.server import cerberank_server, infinity_server
+from cerberank_benchmarks.pieces.first_stage import Joined, System, joined, stored_vectors
+from cerberank_benchmarks.pieces.offline import HALF_INFINITY, HALF_PEER, INFINITY, cross_encoders, predicted
+from cerberank_benchmarks.pieces.over_http import reranked
+from cerberank_benchmarks.report import Panels, Report, Value
+from cerberank_benchmarks.settings import BenchmarkSettings, DataNeededError
+from cerberank_benchmarks.workload import Task
+from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
+from cerberank_models.progress import progress
+from cerberank_training.data import read_questions, sampled
+from cerberank_training.data.bm25 import Bm25Index
+from cerberank_training.evaluation.metrics import question_metrics, ranks_of
+
+OURS, WITH_FIRST = "Cerberank", "Cerberank, first stage"
+SCHEDULES: Mapping[str, dict[str, object]] = {
+    "no drops": {"drop_ratio": 0},
+    "0.25, 0.45": {"drop_ratio": [0.25, 0.45]},
+    "default schedule": {},
+    "0.95, 0.95": {"drop_ratio": 0.95},
+}
+BI_ENCODER, STORED_VECTORS, BM25 = "bi-encoder", "bi-encoder, stored vectors", "BM25"
+PAIRS = 10_000
+"""Most pairs of a set at a depth: CrossEncoder in fp32 needs two minutes for them on two cores."""
+METRICS = ("map", "ndcg@10")
+
+Metrics = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Ranker:
+    """A system of the comparison, a point of it, and its ranking of one question."""
+
+    system: str
+    point: str
+    rank: Callable[[Joined], tuple[float, Metrics]]
+    """Seconds of the question, and its metrics."""
+
+
+def run(settings: BenchmarkSettings, scratch: Path) -> Report:
+    """A row per set, number of candidates and point. Raises DataNeededError without data, CheckpointError."""
+    if not settings.data:
+        raise DataNeededError("frontier needs questions with labels: --data FORMAT:PATH ...")
+    rows: list[dict[str, Value]] = []
+    head = _one_head(scratch)
+    for place, data in enumerate(settings.data):
+        every = list(read_questions(data))
+        questions = sampled(every, size=settings.questions, seed=settings.seed, name="clean")
+        folder = scratch / f"set-{place}"
+        folder.mkdir()
+        tasks = {
+            count: list(joined(questions[: max(1, PAIRS // count)], count, settings.seed, every=every))
+            for count in settings.candidates
+        }
+        with ExitStack() as servers:
+            rankers = list(_rankers(settings, tasks, head, folder, servers))
+            for count, some in tasks.items():
+                rows += _measured(rankers, some, set_name=_set_name(data.rpartition(":")[2]), count=count)
+    return Report(
+        name="frontier",
+        text=f"One question at a time, the token cache off. At most {settings.questions} questions of a set, fewer "
+        f"among many candidates ({PAIRS:,} pairs); each has candidates of other documents up to the number. Medians of "
+        "a question's time; CrossEncoder and the bi-encoder run in this process, the others over HTTP. CrossEncoder "
+        "and infinity run the first head of the bundled checkpoint's weights. BM25 indexes the question's candidates.",
+        rows=rows,
+        chart=_panels(rows),
+    )
+
+
+def _rankers(
+    settings: BenchmarkSettings, tasks: Mapping[int, Sequence[Joined]], head: Path, scratch: Path, servers: ExitStack
+) -> Iterator[Ranker]:
+    def serve(checkpoint: Path, name: str, vectors: Path | None = None) -> httpx.Client:
+        (scratch / name).mkdir()
+        options: dict[str, str | float] = {} if vectors is None else {"vectors": str(vectors), "vector_cache_bytes": 0}
+        server = cerberank_server(
+            checkpoint,
+            scratch / name,
+            precision=settings.precision,
+            token_cache_bytes=0,
+            **options,  # type: ignore[arg-type]
+        )
+        return servers.enter_context(server).client
+
+    plain = serve(default_checkpoint(), "plain")
+    for point, fields in SCHEDULES.items():
+        yield Ranker(OURS, point, _served(System(plain, fields)))
+    if settings.checkpoint is not None:
+        if read_checkpoint(settings.checkpoint).config.first_stage is None:
+            raise CheckpointError(f"{settings.checkpoint} has no first stage")
+        texts = (text for some in tasks.values() for task in some for text in task.candidates)
+        stored = stored_vectors(settings, texts, scratch)
+        client = serve(settings.checkpoint, "first", stored)
+        yield Ranker(WITH_FIRST, "stored vectors", _served(System(client, {})))
+    for name, peer in cross_encoders(head).items():
+        yield Ranker(name, "", _scored(lambda task, peer=peer: predicted(peer, task)))  # type: ignore[misc]
+    if settings.infinity is not None:
+        kinds = {INFINITY: "float32", HALF_INFINITY: "bfloat16"}
+        for name, dtype in kinds.items() if HALF_PEER in cross_encoders(head) else [(INFINITY, "float32")]:
+            (scratch / dtype).mkdir()
+            server = infinity_server(settings.infinity, head, scratch / dtype, dtype=dtype)
+            client = servers.enter_context(server).client
+            yield Ranker(name, "", _scored(lambda task, client=client: reranked(client, task)))  # type: ignore[misc]
+    if settings.bi_encoder is not None:
+        model = SentenceTransformer(str(settings.bi_encoder), device="cpu")
+        yield Ranker(BI_ENCODER, "", _scored(lambda task: _cosines(model, task)))
+        vectors: dict[str, NDArray[np.float32]] = {}
+        yield Ranker(STORED_VECTORS, "", _stored(model, vectors))
+    yield Ranker(BM25, "", _scored(lambda task: Bm25Index(task.texts).scores(task.question)))
+
+
+def _served(system: System) -> Callable[[Joined], tuple[float, Metrics]]:
+    def rank(question: Joined) -> tuple[float, Metrics]:
+        seconds, answer = system.ask(question)
+        return seconds, metrics_of(answer, question.labels)
+
+    return rank
+
+
+def _scored(score: Callable[[Task], NDArray[np.floating]]) -> Callable[[Joined], tuple[float, Metrics]]:
+    def rank(question: Joined) -> tuple[float, Metrics]:
+        started = time.perf_counter()
+        scores = score(Task(question.text, question.candidates))
+        return time.perf_counter() - started, _metrics(scores, question.labels)
+
+    return rank
+
+
+def _stored(
+    model: SentenceTransformer, vectors: dict[str, NDArray[np.float32]]
+) -> Callable[[Joined], tuple[float, Metrics]]:
+    """Ranks by vectors of the candidates that were computed beforehand; the time is that of the question alone."""
+
+    def rank(question: Joined) -> tuple[float, Metrics]:
+        missing = [text for text in question.candidates if text not in vectors]
+        if missing:
+            made = model.encode(missing, normalize_embeddings=True, show_progress_bar=False)
+            vectors.update(zip(missing, made, strict=True))
+        matrix = np.stack([vectors[text] for text in question.candidates])
+        started = time.perf_counter()
+        scores = matrix @ model.encode([question.text], normalize_embeddings=True, show_progress_bar=False)[0]
+        return time.perf_counter() - started, _metrics(scores, question.labels)
+
+    return rank
+
+
+def _cosines(model: SentenceTransformer, task: Task) -> NDArray[np.float32]:
+    vectors = model.encode([task.question, *task.texts], normalize_embeddings=True, show_progress_bar=False)
+    return np.asarray(vectors[1:] @ vectors[0], dtype=np.float32)
+
+
+def _metrics(scores: NDArray[np.floating], labels: Sequence[int]) -> Metrics:
+    ranks = ranks_of(np.zeros(len(labels), dtype=np.int64), np.asarray(scores, dtype=np.float64))
+    return question_metrics(np.asarray(labels), ranks).expected
+
+
+def _measured(
+    rankers: Sequence[Ranker], tasks: Sequence[Joined], *, set_name: str, count: int
+) -> list[dict[str, Value]]:
+    seconds: list[list[float]] = [[] for _ in rankers]
+    metrics: list[list[Metrics]] = [[] for _ in rankers]
+    for ranker in rankers:
+        ranker.rank(replace(tasks[0], candidates=tasks[0].candidates[:20], labels=tasks[0].labels[:20]))  # warm-up
+    for task in progress(tasks, desc=f"{set_name}, {count} candidates"):
+        for place, ranker in enumerate(rankers):
+            took, figures = ranker.rank(task)
+            seconds[place].append(took)
+            metrics[place].append(figures)
+    return [
+        {
+            "set": set_name,
+            "candidates": count,
+            "system": ranker.system,
+            "point": ranker.point,
+            "p50 ms": 1000 * statistics.median(seconds[place]),
+            **{
+                {"map": "MAP, %", "ndcg@10": "nDCG@10, %"}[name]: 100
+                * float(np.mean([each[name] for each in metrics[place]]))
+                for name in METRICS
+            },
+            "questions": len(tasks),
+        }
+        for place, ranker in enumerate(rankers)
+    ]
+
+
+def _panels(rows: Sequence[Mapping[str, Value]]) -> Panels:
+    panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
+    for row in rows:
+        panel = panels.setdefault(f"{row['set']}, {row['candidates']} candidates", {})
+        panel.setdefault(str(row["system"]), []).append((float(row["p50 ms"]), float(row["nDCG@10, %"])))
+    return Panels(
+        panels=panels,
+        columns=len({row["candidates"] for row in rows}),
+        place_label="ms a question",
+        value_label="nDCG@10",
+    )
+
+
+def _set_name(path: str) -> str:
+    """The folder of the file, which names the set: squad-as2/dev.jsonl.gz."""
+    return Path(path).parent.name or Path(path).name
+
+
+def _one_head(scratch: Path) -> Path:
+    """The first head of the bundled checkpoint as a classifier that transformers loads."""
+    source, weights, out = default_checkpoint(), scratch / "weights", scratch / "head"
+    if read_checkpoint(source).weights is None:
+        code, source = program(["checkpoint", "weights", str(source), str(weights)]), weights
+        if code:
+            raise CheckpointError("the bundled checkpoint's weights could not be read back")
+    if program(["export", str(source), str(out), "--hugging-face", "--head", "1"]):
+        raise CheckpointError("the bundled checkpoint's first head could not be written")
+    return out
