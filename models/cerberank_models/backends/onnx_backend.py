@@ -18,7 +18,7 @@ from cerberank_models.backends.batching import BucketRule, buckets_of
 from cerberank_models.backends.contract import BackendCounts, StageOutput, consecutive, logit_columns, scored
 from cerberank_models.backends.device_memory import DeviceMemory
 from cerberank_models.backends.onnx_session import open_stages, place_of
-from cerberank_models.backends.processors import usable_processors
+from cerberank_models.backends.processors import compute_threads
 from cerberank_models.backends.thread_pool import ThreadPool
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
@@ -56,7 +56,7 @@ class OnnxBackend:
         self._config = config
         self._buckets = buckets or BucketRule()
         # Batches run in parallel, each on one thread, so that threads synchronise once per run, not once per operator.
-        self._threads = (threads or usable_processors()) if place_of(device)[0] == "cpu" else 1
+        self._threads = compute_threads(threads) if place_of(device)[0] == "cpu" else 1
         self._pool = ThreadPool(self._threads)
         self._sessions = open_stages(graphs, config, threads=1, device=device)
         self.precision = precision

@@ -12,7 +12,7 @@ import numpy as np
 import onnxruntime
 
 from cerberank_models.backends.contract import DeviceError
-from cerberank_models.backends.processors import usable_processors
+from cerberank_models.backends.processors import compute_threads
 from cerberank_models.config import RankerConfig
 
 GRAPH = Path(__file__).with_name("int8_products.onnx")
@@ -61,7 +61,7 @@ def open_session(
     if kind != "cpu":
         onnxruntime.preload_dlls()  # CUDA's and cuDNN's libraries that pip has installed
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = threads or usable_processors()
+    options.intra_op_num_threads = compute_threads(threads)
     options.log_severity_level = 3
     # Every stage's session has a thread pool of its own: pools that spin while idle take processor time from each
     # other and from the threads that tokenise.

@@ -21,6 +21,16 @@ def usable_processors() -> int:
     return affinity if quota is None else max(1, min(affinity, int(quota)))
 
 
+def compute_threads(threads: int | None) -> int:
+    """Threads to compute with: the given number, or else OMP_NUM_THREADS, or else the usable processors.
+
+    OMP_NUM_THREADS is what PyTorch and other numerical libraries go by; the first number counts where it is a list
+    (one for each level of nesting). Anything else than a positive number is ignored, as these libraries do.
+    """
+    first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
+    return threads or (int(first) if first.isascii() and first.isdigit() else 0) or usable_processors()
+
+
 def cgroup_quota(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> float | None:
     """Processors that this process's cgroup, or one above it, allows; None without a limit, or without cgroups."""
     limits = [quota for folder in _folders(membership, mount) if (quota := _quota(folder)) is not None]

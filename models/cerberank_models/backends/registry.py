@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.device_memory import MemoryReader, nvml_memory, torch_memory
-from cerberank_models.backends.processors import usable_processors
+from cerberank_models.backends.processors import compute_threads
 from cerberank_models.checkpoint.folder import Checkpoint
 
 
@@ -74,7 +74,7 @@ def _open_torch(
 
     from cerberank_models.backends.torch_backend import TorchBackend  # noqa: PLC0415
 
-    torch.set_num_threads(threads or usable_processors())
+    torch.set_num_threads(compute_threads(threads))
     return TorchBackend.from_checkpoint(checkpoint, device=device, precision=precision, graph_tokens=graph_tokens)
 
 

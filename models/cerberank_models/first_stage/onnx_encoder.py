@@ -13,7 +13,7 @@ from cerberank_models.backends.batching import BucketRule, buckets_of
 from cerberank_models.backends.contract import Vector
 from cerberank_models.backends.onnx_backend import padded_ids
 from cerberank_models.backends.onnx_session import open_session, place_of
-from cerberank_models.backends.processors import usable_processors
+from cerberank_models.backends.processors import compute_threads
 from cerberank_models.backends.thread_pool import ThreadPool
 from cerberank_models.config import TextRankerConfig
 from cerberank_models.encoding import EncodedPairs, packed_rows
@@ -42,7 +42,7 @@ class OnnxEncoder:
         self.precision = precision
         """The number format of the graph."""
         self._buckets = buckets or BucketRule()
-        self._threads = (threads or usable_processors()) if place_of(device)[0] == "cpu" else 1
+        self._threads = compute_threads(threads) if place_of(device)[0] == "cpu" else 1
         self._pool = ThreadPool(self._threads)
         self._session = open_session(graph, threads=1, device=device)
 

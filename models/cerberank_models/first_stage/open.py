@@ -13,7 +13,7 @@ from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
 from cerberank_models.backends.contract import Scores
-from cerberank_models.backends.processors import usable_processors
+from cerberank_models.backends.processors import compute_threads
 from cerberank_models.backends.registry import check_precision, usual_backend, usual_precision
 from cerberank_models.checkpoint.first_stage_files import GOLDEN, SCORER, TOKENIZER, WEIGHTS, encoder_graph
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
@@ -157,7 +157,7 @@ def _open_torch(
     from cerberank_models.first_stage.torch_encoder import TorchEncoder  # noqa: PLC0415
     from cerberank_models.network.text_ranker import TextVectors  # noqa: PLC0415
 
-    torch.set_num_threads(threads or usable_processors())
+    torch.set_num_threads(compute_threads(threads))
     network = TextVectors(config)
     fill(network, checkpoint.path / WEIGHTS)
     if precision == "fp16":

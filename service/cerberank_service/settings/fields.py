@@ -217,7 +217,13 @@ class Settings(BaseSettings):
         ),
     ] = ""
     threads: Annotated[
-        int, Field(ge=0, description="Threads of the model; 0 takes the processors that this process may use.")
+        int,
+        Field(
+            ge=0,
+            description=(
+                "Threads of the model; 0 takes `OMP_NUM_THREADS`, or the processors that this process may use."
+            ),
+        ),
     ] = 0
     encode_workers: Annotated[int, Field(ge=1, le=64, description="Threads that parse, tokenise and render.")] = 2
     step_tokens: Annotated[

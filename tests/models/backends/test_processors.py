@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cerberank_models.backends import processors
-from cerberank_models.backends.processors import cgroup_quota, usable_processors
+from cerberank_models.backends.processors import cgroup_quota, compute_threads, usable_processors
 
 
 def machine(folder: Path, membership: str, files: dict[str, str]) -> tuple[Path, Path]:
@@ -58,3 +58,17 @@ def test_the_smaller_of_affinity_and_quota_counts(
     monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)), raising=False)
     monkeypatch.setattr(processors, "cgroup_quota", lambda: quota)
     assert usable_processors() == expected
+
+
+@pytest.mark.parametrize(
+    ("threads", "environment", "expected"),
+    [(None, None, 7), (0, "", 7), (None, "3", 3), (2, "3", 2), (None, " 4,2", 4), (None, "0", 7), (None, "many", 7)],
+)
+def test_threads_are_those_of_the_environment_unless_stated(
+    threads: int | None, environment: str | None, expected: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(processors, "usable_processors", lambda: 7)
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    if environment is not None:
+        monkeypatch.setenv("OMP_NUM_THREADS", environment)
+    assert compute_threads(threads) == expected
