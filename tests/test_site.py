@@ -12,9 +12,6 @@ from pathlib import Path
 import pytest
 from tools.reference import DOCS, ROOT, llms_txt, pages_of_the_site
 
-LONGER = {"training.md"}
-"""Pages that are to be divided."""
-
 
 @pytest.mark.skipif(find_spec("zensical") is None, reason="needs zensical")
 def test_the_site_builds_strictly(tmp_path: Path) -> None:
@@ -39,7 +36,7 @@ def test_every_page_is_in_the_navigation() -> None:
 def test_pages_are_short() -> None:
     """A page has at most 300 lines, README at most 150 of at most 120 characters."""
     for path in DOCS.rglob("*.md"):
-        assert path.name in LONGER or path.read_text().count("\n") <= 300, path
+        assert path.read_text().count("\n") <= 300, path
     readme = (ROOT / "README.md").read_text().splitlines()
     assert len(readme) <= 150
     assert max(map(len, readme)) <= 120
