@@ -27,7 +27,7 @@ GROUPS = {
     "eval": "Calibration and comparisons: calibrate, compare, table, ensemble.",
     "server": "Running services: probe, keys, models, label, load, unload, rollback, schedule, drain, resume.",
 }
-"""What each group is about, and its commands in the order of its help; the first one is the top level."""
+"""The subject of each group, and its commands in the order of its help; the first one is the top level."""
 COMPLETION = "--install-completion"
 OPTIONS = (COMPLETION, "--help", "-h", "--version")
 """The options that stand in the place of a command."""

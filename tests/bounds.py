@@ -1,4 +1,5 @@
-"""How far results may lie apart that are equal but for the order in which float32 adds: batches, layouts, processors.
+"""Largest distances between results that are equal but for the order in which float32 adds: batches, layouts,
+processors.
 
 float32 rounds each addition by at most UNIT of its result. The errors of a sum of K terms are independent of each
 other to a good approximation, and come to about sqrt(K) * UNIT of its size (Higham and Mary, 2019); the matrix
@@ -39,4 +40,4 @@ PROBABILITIES = LOGITS / 4
 HIDDEN = rounding(PRODUCTS)
 """Hidden states behind one layer, whose norm has made them numbers of about 1."""
 ATTENDED = rounding(2)
-"""What attention alone mixes, of numbers of about 1."""
+"""The part of the size that attention alone mixes, of numbers of about 1."""

@@ -21,7 +21,7 @@ from tools.process import MissingProgramError
 from cerberank_models.backends.processors import usable_processors
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 
-# A busy machine is no failure: nothing here is timed.
+# A busy machine is not a failure: nothing here is timed.
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
@@ -33,7 +33,7 @@ MOST_WORKERS = 8
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers() -> int:
-    """What `-n auto` means: the processors that this process may use, in a container too, up to MOST_WORKERS."""
+    """The number for `-n auto`: the processors that this process may use, in a container too, up to MOST_WORKERS."""
     return min(usable_processors(), MOST_WORKERS)
 
 
@@ -100,7 +100,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 
 def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """What the skip said of itself; the place when it said nothing."""
+    """The skip's own reason; the place when it has none."""
     if not isinstance(report.longrepr, tuple):
         return str(report.longrepr)
     path, line, reason = report.longrepr

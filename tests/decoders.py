@@ -23,7 +23,7 @@ SPECIAL = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
 SPLIT = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
-"""Where Qwen's tokenizer cuts texts before it looks for tokens: a line end belongs to the sign before it."""
+"""The places where Qwen's tokenizer cuts texts before it looks for tokens: a line end belongs to the sign before it."""
 TEXTS = ["how tall is the tower? it was built in paris.\n", "yes no <think>\n\n</think>\n\n ?\n .\n", *["Yes"] * 9] * 9
 
 
@@ -92,7 +92,7 @@ def decoder_of(*, exits: tuple[int, ...] = ()) -> Ranker:
 
 
 def last_logits(folder: Path, texts: list[list[int]], words: list[str], *, left: bool = True) -> NDArray[np.float64]:
-    """What transformers gives the words as the next token of each text's token ids `[n, words]`, in a padded batch."""
+    """Transformers' logits of the words as the next token of each text's token ids `[n, words]`, in a padded batch."""
     model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     longest = max(map(len, texts))
     pads = [[0] * (longest - len(ids)) for ids in texts]

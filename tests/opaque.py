@@ -64,7 +64,7 @@ def shipped_graph(
 
 
 def graph_logits(ids: list[int], types: list[int], *, labels: int = 1, seed: int = 0) -> NDArray[np.float64]:
-    """What `shipped_graph` gives one pair, in float64."""
+    """The logits of `shipped_graph` for one pair, in float64."""
     weights = {name: value.astype(np.float64) for name, value in graph_weights(labels, seed).items()}
     both = weights["table"][ids] + weights["types"][types]
     logits: NDArray[np.float64] = np.tanh(both @ weights["weight"]).sum(axis=0) @ weights["classifier"]
@@ -72,7 +72,7 @@ def graph_logits(ids: list[int], types: list[int], *, labels: int = 1, seed: int
 
 
 def save_shipped(folder: Path, *, labels: int = 1, seed: int = 0, padding_counts: bool = False) -> Path:
-    """A repository of an ELECTRA with a graph in place of weights; the graph is no ELECTRA."""
+    """A repository of an ELECTRA with a graph in place of weights; the graph is not an ELECTRA."""
     hugging_face_config("electra", num_labels=labels).save_pretrained(folder)
     save_tokenizer(folder, types=True)
     shipped_graph(folder / "onnx" / "model.onnx", labels=labels, seed=seed, padding_counts=padding_counts)

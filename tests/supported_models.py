@@ -1,4 +1,4 @@
-"""Which rerankers can be served: the 23 of Hugging Face's table of November 2026, by twins with random weights.
+"""The rerankers that can be served: the 23 of Hugging Face's table of November 2026, by twins with random weights.
 
 `python -m tests.supported_models docs/supported-models.md` imports a tiny twin of each form, made by the library that
 defines it, compares scores with that library, and writes the table into the page.
@@ -121,7 +121,7 @@ FORMS = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """What an import made of a twin."""
+    """The result of a twin's import."""
 
     family: str
     score: str

@@ -14,7 +14,7 @@ from cerberank_models.network.layout import PaddedLayout
 from cerberank_models.network.ranker import Ranker
 
 FAR = 10
-"""How many times the bound each mistake is, at least."""
+"""Each mistake is at least so many times the bound."""
 PAIRS = random_pairs([5, 30, 3, 12, 9, 31, 30, 48])
 
 

@@ -1,4 +1,4 @@
-"""How `make test-clients` installs packages; the clients themselves are in `tests/clients`."""
+"""The installation of packages by `make test-clients`; the clients themselves are in `tests/clients`."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ class Browser:
         self.driver.execute_script(script, self.find(selector), value)
 
     def console(self) -> list[str]:
-        """What the console holds since the last call."""
+        """The lines of the console since the last call."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requested(self) -> list[str]:

@@ -77,7 +77,7 @@ class Chaos:
     checkpoint: Path
     folder: Path
     seconds: float | None
-    """How long faults go on; None: each happens once."""
+    """Seconds in which faults happen; None: each happens once."""
     seed: int
     rate: float = 0.0
     """Questions a second; 0: half of the measured capacity."""

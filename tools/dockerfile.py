@@ -32,7 +32,7 @@ class Instruction:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What stands between one `FROM` and the next."""
+    """The instructions between one `FROM` and the next."""
 
     name: str
     base: str
@@ -52,7 +52,7 @@ def read_dockerfile(path: Path) -> dict[str, Stage]:
     for line in filter(None, map(str.strip, joined.splitlines())):
         found = INSTRUCTION.fullmatch(line)
         if found is None:
-            raise ValueError(f"{path}: {line!r} is no instruction")
+            raise ValueError(f"{path}: {line!r} is not an instruction")
         if found[1] == "FROM":
             base, _, name = found[2].partition(" AS ")
             assert name, f"{path}: {line!r} names no stage"

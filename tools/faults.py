@@ -1,4 +1,4 @@
-"""What a chaos run does to a fleet. Each fault begins, is held and ends, and says when the fleet has recovered."""
+"""The faults of a chaos run. Each fault begins, is held and ends, and says when the fleet has recovered."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ Recovered = Callable[[], bool]
 
 @dataclass
 class Scene:
-    """What faults happen to, and what was pushed."""
+    """The fleet and the versions that faults happen to."""
 
     checkpoint: Path
     folder: Path

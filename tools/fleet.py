@@ -21,7 +21,7 @@ from tools.process import LOOK_SECONDS, Process, free_port, launch, until
 CLOCK = Path(__file__).with_name("clock.c")
 PROGRAM = ("-m", "tools.hanging")
 COPY_SECONDS = 15
-"""How long a copy may take here: some hang."""
+"""Seconds that a copy may take here: some hang."""
 
 
 @dataclass
@@ -42,7 +42,7 @@ class Replica:
 
     @property
     def temporary(self) -> Path:
-        """Where it copies versions to."""
+        """The folder that it copies versions to."""
         return self.folder / "tmp"
 
     @property
@@ -84,14 +84,14 @@ class Replica:
             file.write(seconds.to_bytes(8, sys.byteorder, signed=True))
 
     def ready(self) -> bool:
-        """Whether its readiness probe says so."""
+        """True if its readiness probe says so."""
         try:
             return httpx.get(f"{self.url}/health/ready", timeout=2.0).status_code == 200
         except httpx.HTTPError:
             return False
 
     def live(self) -> bool:
-        """Whether its liveness probe does not fail; a late answer is no failure here."""
+        """True unless its liveness probe fails; a late answer is not a failure here."""
         try:
             return httpx.get(f"{self.url}/health/live", timeout=2.0).status_code == 200
         except httpx.TimeoutException:
@@ -107,7 +107,7 @@ class Replica:
         return None
 
     def entries(self) -> dict[str, dict[str, Any]]:
-        """What it says of its versions; nothing while it does not answer."""
+        """The entries of its versions; nothing while it does not answer."""
         try:
             found = httpx.get(f"{self.url}/v1/models", timeout=2.0).json()["models"]
         except (httpx.HTTPError, ValueError, KeyError):
@@ -115,7 +115,7 @@ class Replica:
         return {entry["version"]: entry for entry in found if "version" in entry}
 
     def serves(self, version: str) -> bool:
-        """Whether it answers as `stable` with this version."""
+        """True if it answers as `stable` with this version."""
         return "stable" in self.entries().get(version, {}).get("labels", ())
 
     def megabytes(self) -> float:
@@ -161,7 +161,7 @@ class Fleet:
     proxy: Proxy
 
     def ready(self) -> bool:
-        """Whether all replicas are."""
+        """True if all replicas are."""
         return all(replica.ready() for replica in self.replicas)
 
     def complaints(self) -> list[str]:
@@ -173,7 +173,7 @@ class Fleet:
         return [each[-1][:300] if each else "" for each in lines]
 
     def serves(self, version: str) -> bool:
-        """Whether all replicas answer as `stable` with this version."""
+        """True if all replicas answer as `stable` with this version."""
         return all(replica.serves(version) for replica in self.replicas)
 
 

@@ -1,4 +1,4 @@
-"""How fp16 and bf16 rank against fp32, through the real service with PyTorch.
+"""A comparison of fp16's and bf16's rankings with fp32's, through the real service with PyTorch.
 
     python -m tools.half_precision CHECKPOINT --data squad-as2:../shared/data/squad-as2/dev.jsonl.gz --questions 200
 

@@ -326,7 +326,7 @@ def tensor() -> bytes:
 BODIES = [
     same("deep arrays", post(b"[" * MEGABYTE), INVALID),
     same("deep objects", post(b'{"question":' * 100_000), INVALID),
-    same("3 MB that are no JSON", post(b"x" * 3 * MEGABYTE), "400 open"),
+    same("3 MB that are not JSON", post(b"x" * 3 * MEGABYTE), "400 open"),
     same("bad UTF-8", post(b'{"question": "\xff\xfe", "candidates": ["\xc0\x80"]}'), "400 open"),
     same("half a surrogate", post(rb'{"question": "\ud800", "candidates": ["a"]}'), f"200 open | {INVALID}"),
     *(

@@ -51,7 +51,7 @@ OVERRIDES = {
     "cpu": {},
 }
 MOUNTED = Path("checkpoints", "current")
-"""Where the gpu image looks for its checkpoint."""
+"""The folder where the gpu image looks for its checkpoint."""
 ASK = """
 import json, urllib.request as u
 body = json.dumps({"question": "How tall is it?", "candidates": ["It is 330 metres tall.", "It was built in 1889."]})
@@ -125,7 +125,7 @@ class Image:
 
 
 def _pip_settings() -> dict[str, str]:
-    """Where pip finds its index is this machine's business, in an image as elsewhere."""
+    """Pip's settings for its index, which belong to this machine, in an image as elsewhere."""
     listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
     found = {}
     for line in listed.stdout.splitlines():

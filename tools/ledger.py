@@ -16,7 +16,7 @@ from cerberank_benchmarks.clients.load import Answer, Load, Request, request_of
 
 CONNECTIONS = 64
 PATIENCE_SECONDS = 150.0
-"""How long a client waits: longer than the proxy's two attempts."""
+"""Seconds that a client waits: longer than the proxy's two attempts."""
 TOLERANCE = 0.01
 """Scores of one pair may differ by so much from batch to batch; nearer candidates may change places."""
 WORDS = ("the", "tower", "old", "built", "paris", "iron", "metres", "high", "river", "stone", "who", "bees", "honey")
@@ -49,7 +49,7 @@ def reference(url: str, bodies: Sequence[Mapping[str, Any]]) -> list[dict[int, f
 
 
 def in_order(order: Sequence[int], scores: Mapping[int, float]) -> bool:
-    """Whether all candidates are there, once, by falling score up to the tolerance.
+    """True if all candidates are there, once, by falling score up to the tolerance.
 
     >>> in_order([1, 0], {0: 0.2, 1: 0.9}), in_order([0, 1], {0: 0.2, 1: 0.9}), in_order([1], {0: 0.2, 1: 0.9})
     (True, False, False)
@@ -61,7 +61,9 @@ def in_order(order: Sequence[int], scores: Mapping[int, float]) -> bool:
 def faults_of(
     answers: Sequence[Answer], log: str, good: set[str], scores: Sequence[Mapping[int, float]]
 ) -> dict[str, list[str]]:
-    """What no request may suffer, with the ids that did; `log` is the proxy's, `good` the versions that were ready."""
+    """The faults that no request may suffer, with the ids of those that did; `log` is the proxy's, `good` the versions
+    that were ready.
+    """
     lines = [json.loads(line) for line in log.splitlines() if line.startswith('{"time"')]
     logged = Counter(line["request_id"] for line in lines)
     statuses = {line["request_id"]: line["status"] for line in lines}

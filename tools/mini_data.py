@@ -175,7 +175,7 @@ def dev_lines(carved: Path) -> Iterator[dict[str, Any]]:
 
 
 def is_carved(title: str) -> bool:
-    """Whether the document of this title is held back from training."""
+    """True if the document of this title is held back from training."""
     return int(sha256(title.encode()).hexdigest(), 16) % 10_000 < 10_000 * CARVED
 
 

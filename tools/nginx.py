@@ -30,7 +30,7 @@ class Proxy:
 
     @property
     def log(self) -> str:
-        """What it has logged: errors, and a JSON object for each request."""
+        """The lines of its log: errors, and a JSON object for each request."""
         return (self.folder / "log").read_text()
 
 
@@ -51,7 +51,7 @@ def configure(folder: Path, port: int, replicas: Sequence[str], changes: Mapping
     }
     for text, new in {**known, **(changes or {})}.items():
         files = [file for file in folder.glob("*.conf") if text in file.read_text()]
-        assert files, f"{text!r} is no text of {CONFIGURATION}"
+        assert files, f"{text!r} is not a text of {CONFIGURATION}"
         for file in files:
             file.write_text(file.read_text().replace(text, new))
 

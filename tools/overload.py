@@ -85,7 +85,7 @@ class Replica:
         self.open: dict[int, tuple[float, int, object]] = {}
         """Arrival, candidates and client of each question."""
         self.ends = inf
-        """When the step that runs ends."""
+        """The time at which the running step ends."""
         self._left: dict[int, int] = {}
         self._numbers = 0
         self._step: Step | None = None

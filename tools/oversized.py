@@ -38,12 +38,12 @@ class Oversized:
     kind: str
     body: bytes
     must_refuse: bool
-    """Whether the document forbids it; otherwise the service may also take it."""
+    """True if the document forbids it; otherwise the service may also take it."""
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
-        """What it is, for a report."""
+        """The name for a report."""
         return f"{self.path} {'.'.join(map(str, self.place)) or 'body'}: {self.kind}"
 
 
@@ -104,7 +104,7 @@ def places(
 
 
 def alternatives(document: Schema, schema: Schema) -> list[Schema]:
-    """What a schema may be, references resolved."""
+    """The alternatives that a schema allows, references resolved."""
     if "$ref" in schema:
         target: Any = document
         for part in schema["$ref"].removeprefix("#/").split("/"):
@@ -137,7 +137,7 @@ def around(document: Schema, schema: Schema, place: Place, content: bytes, value
 
 @dataclass(frozen=True)
 class Cost:
-    """What one body came to."""
+    """The cost of one body."""
 
     status: int
     answer_bytes: int

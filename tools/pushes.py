@@ -80,9 +80,9 @@ class Soak:
     rate: float
     candidates: int = 20
     outage: float = 0.0
-    """How long the store is away, in the middle."""
+    """Seconds that the store is away, in the middle."""
     yielding: bool = False
-    """Whether pushers take only the time that service and clients leave, as on machines of their own."""
+    """True if pushers take only the time that service and clients leave, as on machines of their own."""
     report: Report = field(default_factory=Report)
     pushes: list[tuple[float, float]] = field(default_factory=list)
     good: set[str] = field(default_factory=set)
@@ -258,7 +258,7 @@ class Soak:
 
 
 def damage(kind: str, version: Path) -> None:
-    """What a bad push of this kind does to a sound version."""
+    """The damage that a bad push of this kind does to a sound version."""
     graph = sorted((version / "onnx" / "int8").glob("*.onnx"))[0]
     if kind == "torn":
         graph.unlink()

@@ -26,7 +26,7 @@ PATIENTLY = {"seconds": 240.0, "every": 0.2}
 FOR_TESTS = {
     "RAY_AUTH_MODE": "token",
     "RAY_USAGE_STATS_ENABLED": "0",
-    # A busy machine is no failure: Ray gives its own parts 5 seconds, and its workers what others leave.
+    # A busy machine is not a failure: Ray gives its own parts 5 seconds, and its workers what others leave.
     "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
     "RAY_SERVE_PROXY_HEALTH_CHECK_TIMEOUT_S": "60",
     "RAY_worker_niceness": "0",
@@ -56,7 +56,7 @@ class RayService:
         return self.processes("ray::ServeReplica")
 
     def has_answered(self, replica: int) -> bool:
-        """Whether it has served a ranking."""
+        """True if it has served a ranking."""
         lines = self.log.read_text(errors="replace").splitlines()
         return any(f"pid={replica})" in line and "/v1/rank 200" in line for line in lines)
 
@@ -70,7 +70,7 @@ def _read(pid: int, what: str) -> list[str]:
 
 
 def settings_of_the_cluster() -> dict[str, str]:
-    """What deploy/ray/cluster.env sets in a shell."""
+    """The settings that deploy/ray/cluster.env makes in a shell."""
     words = shlex.split((FOLDER / "cluster.env").read_text(), comments=True)
     return dict(word.split("=", 1) for word in words)
 
@@ -119,7 +119,7 @@ def _running(command: str, environment: Mapping[str, str], log: Path) -> Iterato
 
 
 def _end_what_is_left(service: RayService) -> None:
-    """What Ray has started: it goes on by itself."""
+    """End the processes that Ray has started, which go on by themselves."""
     for pid in service.processes():
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""What Ray Serve adds to a request: `python -m tools.ray_overhead` asks both in turns and prints milliseconds.
+"""The time that Ray Serve adds to a request: `python -m tools.ray_overhead` asks both in turns and prints milliseconds.
 
 Both serve the bundled checkpoint with one thread, one replica, one client; the question is small, so that the way to
 the model and back is what is measured.

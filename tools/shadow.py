@@ -1,4 +1,4 @@
-"""What a shadow costs the clients, and whether its figures are true: `python -m tools.shadow`.
+"""The cost of a shadow for the clients, and a check of its figures: `python -m tools.shadow`.
 
 A real service is asked steadily at half of its capacity, in turns with and without a shadow; another one some questions
 alone, all of them mirrored, whose figures are compared with an offline comparison of both checkpoints.
@@ -47,14 +47,14 @@ PRECISION = "int8"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
-    """What a shadow's comparison with the stable version says, as means over questions."""
+    """The figures of a shadow's comparison with the stable version, as means over questions."""
 
     flips: int
     overlap: float
     shift: float
 
     def near(self, other: Figures) -> bool:
-        """Whether both figures are equal but for rounding."""
+        """True if both figures are equal but for rounding."""
         return self.flips == other.flips and np.allclose(
             (self.overlap, self.shift), (other.overlap, other.shift), rtol=1e-4, atol=1e-5
         )
@@ -240,7 +240,7 @@ def main(argv: list[str]) -> int:
     """Measure; 1 when a promise is not kept."""
     parser = argparse.ArgumentParser(prog="python -m tools.shadow", description=__doc__)
     parser.add_argument("--rounds", type=int, default=4)
-    parser.add_argument("--seconds", type=float, default=20.0, help="of each phase, two a round")
+    parser.add_argument("--seconds", type=float, default=20.0, help="seconds of a phase, two a round")
     parser.add_argument("--percent", type=float, default=10.0, help="CERBERANK_SHADOW_PERCENT")
     arguments = parser.parse_args(argv)
     kept: list[bool] = []

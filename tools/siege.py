@@ -115,7 +115,7 @@ def _besiege_from_elsewhere(url: str, service: Process, neighbour: Neighbour, *,
         ).result()
     assert attackers.stdin is not None
     assert attackers.stdout is not None
-    attackers.stdout.readline()  # what it imports and makes is no attack
+    attackers.stdout.readline()  # what it imports and makes is not an attack
     try:
         with neighbour.asking():
             attackers.stdin.write("begin\n")

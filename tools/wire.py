@@ -15,7 +15,7 @@ QUIET_SECONDS = 1.0
 LONGEST_SECONDS = 30.0
 """So long the answers may take that must come."""
 NEXT = b"GET /health/live HTTP/1.1\r\nHost: next\r\nConnection: close\r\n\r\n"
-"""What a connection that stays open must answer, and with nothing else."""
+"""The bytes that a connection which stays open must answer, and nothing else."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Case:
     every: float = 0.0
     """Seconds between two bytes; 0 sends all at once."""
     reads: bool = True
-    """Whether the client reads; if not, only the connection's state is looked at."""
+    """True if the client reads; if not, only the connection's state is looked at."""
 
     def outcomes(self, *, behind: bool) -> list[str]:
         """The possible outcomes."""
@@ -143,7 +143,7 @@ def _receive(connection: socket.socket, fewest: int, *, wait_closed: bool) -> tu
 
 
 def _state_without_reading(connection: socket.socket, *, wait: bool) -> str:
-    """Whether the server gives up on a client that does not read: it then resets the connection."""
+    """A check that the server gives up on a client that does not read: it then resets the connection."""
     end = time.monotonic() + (LONGEST_SECONDS if wait else QUIET_SECONDS)
     connection.setblocking(False)
     while time.monotonic() < end:

@@ -84,7 +84,7 @@ def variable() -> dict[str, Any]:
 
 
 def label_moves() -> dict[str, Any]:
-    """A mark in every graph where a label begins to mean a version on some replica; a replica more is no move."""
+    """A mark in every graph where a label begins to mean a version on some replica; a replica more is not a move."""
     now = f"sum by (model, label, version) (cerberank_labelled_version{{{HERE}}})"
     before = f"sum by (model, label, version) (cerberank_labelled_version{{{HERE}}} offset 1m)"
     return {

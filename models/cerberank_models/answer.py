@@ -16,7 +16,7 @@ class Result:
     score: float | None
     """P(the candidate answers the question) at the last stage that scored it; None if a deadline passed before any."""
     stage: int
-    """That stage, counted from 0; -1 for none. A later stage ranks above an earlier one."""
+    """The stage of the score, counted from 0; -1 for none. A later stage ranks above an earlier one."""
     truncated: bool = False
     """True if the end of its text was not read."""
     raw_score: float | None = None

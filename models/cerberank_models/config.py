@@ -67,17 +67,19 @@ class ArchitectureConfig(Frozen):
     """The activation of the classifier's hidden layer: tanh for BERT's pooler and RoBERTa, gelu for ELECTRA and
     ModernBERT, relu for DistilBERT."""
     classifier_bias: Annotated[bool, Field(exclude_if=lambda bias: bias is True)] = True
-    """Whether the classifier's hidden layer has a bias; ModernBERT's has none."""
+    """True if the classifier's hidden layer has a bias; ModernBERT's has none."""
     classifier_pooling: Annotated[Pooling, Field(exclude_if=lambda pooling: pooling == "first")] = "first"
-    """What the classifier reads: the first token, the mean of all tokens, which needs the whole last layer, or the last
-    token, which alone has seen the whole pair in a decoder. Both
-    fields are left out of `config.json` where they say what earlier releases take for granted."""
+    """The classifier's input: the first token, the mean of all tokens, which needs the whole last layer, or the last
+    token, which alone has seen the whole pair in a decoder. Both fields are left out of `config.json` where they say
+    what earlier releases take for granted.
+    """
     classifier_logits: Literal[1, 2] = 2
     classifier_modules: Annotated[tuple[HeadModule, ...], Field(exclude_if=lambda modules: modules == ())] = ()
-    """What a classifier does with what it reads, the last of which gives the logits, where sentence-transformers saved
-    it as modules; empty, and left out of `config.json`, for the form that all families share (`network/heads.py`)."""
+    """The modules of a classifier in their order, the last of which gives the logits, where sentence-transformers saved
+    it as modules; empty, and left out of `config.json`, for the form that all families share (`network/heads.py`).
+    """
     combine: Literal["probability", "logit"] = "probability"
-    """What is averaged over the heads (CERBERUS eq. 5 averages probabilities)."""
+    """The quantity that is averaged over the heads (CERBERUS eq. 5 averages probabilities)."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -99,14 +101,15 @@ class ExitConfig(Frozen):
 
 
 class EncodingConfig(Frozen):
-    """How texts become a pair of at most `max_length` tokens; see `encoding.PairEncoder`."""
+    """The rules that turn texts into a pair of at most `max_length` tokens; see `encoding.PairEncoder`."""
 
     max_length: Annotated[int, Field(ge=8)] = 128
     question_length: Annotated[int, Field(ge=1)] = 64
     """Most tokens that the question may take; the candidate gets the rest. `longest_first` does not read it."""
     truncation: Literal["last_first", "longest_first"] = "last_first"
-    """What a pair that is too long loses: first its context, then the candidate's end; or the ends of its longest
-    segments, as Hugging Face's tokenizers cut (`longest_first`)."""
+    """The part that a pair loses when it is too long: first its context, then the candidate's end; or the ends of its
+    longest segments, as Hugging Face's tokenizers cut (`longest_first`).
+    """
     segments: Literal[2, 3] = 2
     """2: question and candidate; 3: the previous and next sentence follow as a third segment (SSP section 3)."""
     template: Annotated[PairTemplate | None, Field(exclude_if=lambda template: template is None)] = None
@@ -122,7 +125,9 @@ class EncodingConfig(Frozen):
 
 
 class TextEncodingConfig(Frozen):
-    """How questions and documents become token ids, apart from each other; lengths are tokens without special ones."""
+    """The rules that turn questions and documents into token ids, apart from each other; lengths are tokens without
+    special ones.
+    """
 
     question_length: Count = 64
     """Most tokens of a question; the rest is not read."""
@@ -318,12 +323,12 @@ class RankerConfig(Frozen):
 
     @property
     def takes_instruction(self) -> bool:
-        """Whether a question may come with an instruction."""
+        """True if a question may come with an instruction."""
         return self.encoding.prompt is not None and bool(self.encoding.prompt.instruction)
 
     @property
     def score_form(self) -> str:
-        """What a score of the last stage is, in words; it lies between 0 and 1 in every model."""
+        """The meaning of a score of the last stage, in words; it lies between 0 and 1 in every model."""
         architecture, prompt = self.architecture, self.encoding.prompt
         if prompt is not None and prompt.no is not None:
             form = f"probability of the token {prompt.yes!r} against {prompt.no!r}"
@@ -349,7 +354,7 @@ class RankerConfig(Frozen):
 
     @property
     def stage_layers(self) -> tuple[float, ...]:
-        """What each stage of pairs costs, in layers of the body.
+        """The cost of each stage of pairs, in layers of the body.
 
         A head's last layer runs its queries and feed-forward on the first token alone; all heads' last layers
         together count as half a layer. Where the classifier reads the mean of all tokens, every layer is a whole one.
@@ -367,7 +372,7 @@ class RankerConfig(Frozen):
 
     @property
     def scored_stage_layers(self) -> tuple[float, ...]:
-        """What each scored stage costs per token, in layers of the body.
+        """The cost of each scored stage per token, in layers of the body.
 
         A layer counts by the weights of its linear maps; a first stage is counted as if no vector were known.
         """

@@ -1,4 +1,4 @@
-"""Which candidates an exit drops, in which order all candidates are ranked, and what that costs. No torch.
+"""The rules of dropping: the candidates that an exit drops, the order of all candidates, and the cost. No torch.
 
 Rules (CT section 4.3.2): an exit drops the nearest integer to `alpha * alive`, as in the paper's example (128
 candidates, .3: 90, 63, 44, 31), where its text rounds down what is dropped (90, 63, 45, 32). Decided here: a fraction
@@ -36,10 +36,10 @@ class DropPolicy(Protocol):
         """
 
     def expected_alive(self, candidates: int) -> Sequence[float]:
-        """How many of `candidates` are expected to enter each stage: one number per stage, first `candidates`."""
+        """The expected number of `candidates` that enter each stage: one number per stage, first `candidates`."""
 
     def waits(self, stage: int) -> bool:
-        """Whether `survivors` needs all the scores of `stage` at once; False where it drops nothing."""
+        """True if `survivors` needs all the scores of `stage` at once; False where it drops nothing."""
 
     def after_first(self) -> DropPolicy:
         """The policy of the stages after stage 0, which counts them from 0."""
@@ -87,7 +87,7 @@ class RatioSchedule:
         return tuple(counts)
 
     def waits(self, stage: int) -> bool:
-        """Whether `stage` has a ratio above 0."""
+        """True if `stage` has a ratio above 0."""
         return self.ratios[stage] != 0.0
 
     def after_first(self) -> RatioSchedule:
@@ -125,7 +125,7 @@ def check_exits(stages: int, ratios: int) -> None:
 
 
 def drop_count(alive: int, alpha: float, minimum: int = 1) -> int:
-    """How many of `alive` candidates an exit drops at a ratio of `alpha`.
+    """The number of the `alive` candidates that an exit drops at a ratio of `alpha`.
 
     >>> [drop_count(alive, 0.3) for alive in (128, 90, 63, 44)]
     [38, 27, 19, 13]
@@ -151,7 +151,7 @@ class Survival:
         self.alive: NDArray[np.int64] = np.arange(rows, dtype=np.int64)
         """The rows that are alive, ascending."""
         self.alive_candidates = rows if windows is None else len(windows)
-        """How many candidates these belong to."""
+        """The number of candidates that these belong to."""
         self.scores: NDArray[np.float64] = np.full(rows, np.nan)
         """Shape [n]: each row's score at the last stage that it has finished, NaN before the first."""
         self.stages: NDArray[np.int64] = np.full(rows, UNSCORED, dtype=np.int64)

@@ -62,7 +62,7 @@ class EncodedPairs:
     truncated: NDArray[np.bool_]
     """True where the candidate's end is not read, neither in this pair nor in the candidate's others."""
     windows: Windows | None = None
-    """Which pairs are windows of one candidate; None where every candidate is one pair."""
+    """The pairs that are windows of one candidate; None where every candidate is one pair."""
     question_truncated: bool = False
     """True where the question's end is not read in some pair."""
     unknown: NDArray[np.bool_] | None = None
@@ -70,8 +70,9 @@ class EncodedPairs:
     question_unknown: bool = False
     """True where most of the question's tokens are unknown."""
     prefixes: NDArray[np.int64] | None = None
-    """How many tokens each pair begins with that others of its question begin with too, where a decoder may compute
-    these once, shape [n]; None for encoders."""
+    """The number of tokens that each pair begins with and shares with others of its question, where a decoder may
+    compute these once, shape [n]; None for encoders.
+    """
 
     def __len__(self) -> int:
         """The number of pairs n."""
@@ -307,7 +308,8 @@ class PairEncoder:
         return replace(pairs, windows=Windows(first=first, spans=spans, combine=windowing.combine))
 
     def _kept(self, lengths: NDArray[np.int64], most: int, budget: int) -> NDArray[np.int64]:
-        """How many tokens of each segment fit into `budget`, as `lengths`: the tokens that each has, `[n, segments]`.
+        """The number of tokens of each segment that fit into `budget`, as `lengths`: the tokens that each has, `[n,
+        segments]`.
 
         The candidate, segment 1, keeps `most` at most.
         """
@@ -371,7 +373,8 @@ class PairEncoder:
 
 
 def longest_first(lengths: NDArray[np.int64], room: int) -> NDArray[np.int64]:
-    """How many tokens of each segment `[n, segments]` are kept when the longest are cut until all fit into `room`.
+    """The number of tokens of each segment `[n, segments]` that are kept when the longest are cut until all fit into
+    `room`.
 
     >>> longest_first(np.asarray([[3, 9, 9], [2, 3, 4], [9, 1, 9]]), 10).tolist()
     [[3, 3, 4], [2, 3, 4], [4, 1, 5]]

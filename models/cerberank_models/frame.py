@@ -1,4 +1,4 @@
-"""What stands around the segments of a pair, as token ids: an encoder's special tokens, or a decoder's prompt."""
+"""The tokens around the segments of a pair, as ids: an encoder's special tokens, or a decoder's prompt."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Frame:
     before_candidate: str = ""
     """Text that is tokenised together with the candidate."""
     shared: bool = False
-    """Whether what stands before the candidate can be computed once for several pairs."""
+    """True if the tokens before the candidate can be computed once for several pairs."""
     first_separator: int = 0
     """The tokens of `join` that belong to the segment before it."""
 

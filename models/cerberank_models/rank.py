@@ -18,9 +18,12 @@ from cerberank_models.drop import DropPolicy, Survival, check_exits, order
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 
 HALF_TOLERANCE = {"fp16": 0.02, "bf16": 0.1}
-"""How far scores in half precision may lie from the recorded fp32 ones. The largest error of a logit that was measured
-with MiniLM's weights is .013 in fp16 and .14 in bf16; a probability moves by at most a quarter of it: .003 and .035.
-The bounds are six and three times that, because deeper networks round more often."""
+"""Largest distance of scores in half precision from the recorded fp32 ones.
+
+The largest error of a logit that was measured with MiniLM's weights is .013 in fp16 and .14 in bf16; a probability
+moves by at most a quarter of it: .003 and .035. The bounds are six and three times that, because deeper networks round
+more often.
+"""
 CLEAR_GAP = 1.0
 """Log-odds further apart than this are in the same order in every precision: seven times bf16's largest error."""
 CERTAIN = 1e-12
@@ -145,7 +148,7 @@ def log_odds(scores: Scores) -> Scores:
 
 
 def half_mismatch(expected: Scores, got: Scores) -> str:
-    """Which clearly separated candidates have another order in `got` than in fp32's `expected`, both `[n]`; else "".
+    """The clearly separated candidates that have another order in `got` than in fp32's `expected`, both `[n]`; else "".
 
     Clearly separated are candidates whose fp32 log-odds differ by more than `CLEAR_GAP`.
     """

@@ -56,20 +56,20 @@ class PromptTemplate(Frozen):
     instruction: tuple[str, ...] = ()
     """Pieces that say what is looked for; one holds `{instruction}`. Left out where there is no instruction."""
     lead: tuple[str, ...] = ()
-    """What stands between the instruction and the question."""
+    """The text between the instruction and the question."""
     question: str = "{question}"
     join: tuple[str, ...] = ()
     candidate: str = "{candidate}"
     """Ends in the candidate, which is cut at its end where a pair is too long."""
     tail: tuple[str, ...]
     default_instruction: str | None = None
-    """What a question without an instruction is asked with."""
+    """The instruction for a question that comes without one."""
     yes: str
     """The token whose logit at the end of a pair is its score's log-odds."""
     no: str | None = None
     """The token whose logit is subtracted from it, if there is one."""
     divisor: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
-    """What the log-odds are divided by."""
+    """The number that the log-odds are divided by."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -83,7 +83,7 @@ class PromptTemplate(Frozen):
 
 
 class DecoderConfig(Frozen):
-    """What a decoder has beside its sizes, as Qwen2 and Qwen3 define it.
+    """The fields of a decoder beside its sizes, as Qwen2 and Qwen3 define it.
 
     RMSNorm in front of attention and of a gated feed-forward (SwiGLU), rotary positions, attention to what stands
     before, and keys and values that several heads share.
@@ -94,15 +94,15 @@ class DecoderConfig(Frozen):
     theta: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1_000_000.0
     """Base of the rotary frequencies."""
     attention_bias: bool = False
-    """Whether queries, keys and values have a bias (Qwen2)."""
+    """True if queries, keys and values have a bias (Qwen2)."""
     output_bias: bool = False
-    """Whether what attention gives back has one."""
+    """True if attention's output projection has a bias."""
     query_key_norm: bool = True
-    """Whether each head's queries and keys are normalised (Qwen3)."""
+    """True if each head's queries and keys are normalised (Qwen3)."""
 
 
 class PreNormConfig(Frozen):
-    """What a pre-norm encoder has beside its sizes, as ModernBERT (Warner et al., 2024) defines it.
+    """The fields of a pre-norm encoder beside its sizes, as ModernBERT (Warner et al., 2024) defines it.
 
     Rotary positions, gated feed-forwards, and local attention in most layers.
     """
@@ -120,7 +120,7 @@ class PreNormConfig(Frozen):
     norm_bias: bool = False
 
     def window_of(self, depth: int) -> int | None:
-        """How far the layer at `depth`, counted from 0, attends; None for the whole pair."""
+        """The reach of attention in the layer at `depth`, counted from 0; None for the whole pair."""
         return self.window if depth % self.global_every else None
 
     def theta_of(self, depth: int) -> float:
@@ -167,7 +167,7 @@ class TransformerConfig(Frozen):
 
     @property
     def shared_layers(self) -> bool:
-        """Whether all layers have the same weights, which are then stored once; `layers` is how often they are run."""
+        """True if all layers have the same weights, which are then stored once; `layers` is the number of runs."""
         return self.family == "albert"
 
     @property
@@ -177,7 +177,7 @@ class TransformerConfig(Frozen):
 
     @property
     def token_types(self) -> bool:
-        """Whether there is a table of token types."""
+        """True if there is a table of token types."""
         return self.family not in ("distilbert", "modernbert", *DECODERS)
 
     @property
@@ -194,10 +194,10 @@ class OpaqueTransformer(Frozen):
 
     family: Literal["opaque"]
     model_type: str
-    """What transformers calls the network, such as `deberta-v2`; told, never acted on."""
+    """The name of the network in transformers, such as `deberta-v2`; shown, never acted on."""
     vocab_size: Count
     layers: Count = 1
-    """How deep its configuration says that it is, 1 where it does not say: an estimate of its cost."""
+    """The number of layers in its configuration, 1 where it has none: an estimate of its cost."""
     max_positions: Count
     """Most tokens of a pair that the graph reads."""
     type_vocab_size: Annotated[int, Field(ge=1, le=2)] = 1

@@ -2,7 +2,7 @@
 
 A window holds at most as many tokens as the pair would hold of the text if it were cut, its room. There are as few
 windows of a text as cover all of its tokens with overlaps of at least a quarter of the room, and they are equally
-long, so that the last one is no remnant. After each stage a candidate's score is the best of its windows' or their
+long, so that the last one is not a remnant. After each stage a candidate's score is the best of its windows' or their
 mean; a dropped candidate loses all of its windows, a survivor keeps all. Numbers alone: no text or network is known.
 """
 
@@ -34,7 +34,7 @@ NO_SPAN = -1
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Windowing:
-    """How the texts of one question that do not fit are read. Raises ValueError for a limit below 1."""
+    """The way to read the texts of one question that do not fit. Raises ValueError for a limit below 1."""
 
     combine: Combine = "best"
     most: int = NO_LIMIT
@@ -73,7 +73,7 @@ def windowing_of(reading: Reading | None) -> Windowing | None:
 
 
 class Cut(NamedTuple):
-    """Where n texts are cut into windows."""
+    """The places where n texts are cut into windows."""
 
     counts: Rows
     """Windows of each text, shape [n], at least one."""
@@ -134,7 +134,7 @@ class Folded(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Windows:
-    """Which pairs of a question are windows of one candidate. Immutable."""
+    """The pairs of a question that are windows of one candidate. Immutable."""
 
     first: Rows
     """Shape [n + 1]: candidate i owns the pairs `first[i]:first[i + 1]`, at least one."""

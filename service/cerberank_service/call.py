@@ -43,7 +43,7 @@ class RankCall:
     min_precision: float | None = None
     """Leave results out below the score from which on first results of a calibrated model have this precision."""
     instruction: str | None = None
-    """What a model with a prompt is told beside the question."""
+    """The instruction for a model with a prompt, beside the question."""
     ignore_instruction: bool = False
     """Rank without the instruction where the model has no prompt, rather than fail."""
     tenant: str = ""

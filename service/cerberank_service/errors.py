@@ -95,7 +95,7 @@ class ServiceError(Exception):
     retry_after: int | None = None
     """Whole seconds, because clients do not parse fractions."""
     reason: str = ""
-    """What the log says instead of a message that may quote the request."""
+    """The log's text instead of a message that may quote the request."""
     refusal: Refusal | None = None
     """The circumstances of a question that was refused with 503."""
 
@@ -107,7 +107,7 @@ class ServiceError(Exception):
 
     @property
     def logged(self) -> str:
-        """What the log may say: the reason, or the message if errors of this kind never quote a request."""
+        """The text for the log: the reason, or the message if errors of this kind never quote a request."""
         return self.reason or ("" if self.kind in QUOTING else self.message)
 
 
@@ -132,7 +132,7 @@ def native_body(error: ServiceError, request_id: str) -> dict[str, Any]:
 
 MESSAGES = {
     "missing": "is required",
-    "extra_forbidden": "is no field of this request",
+    "extra_forbidden": "is not a field of this request",
     "too_long": "holds far more items than this service takes; send fewer",
     "model_type": "Input should be an object",
     "dict_type": "Input should be an object",

@@ -192,7 +192,7 @@ def assemble(settings: Settings, limits: Limits = PRODUCTION) -> FastAPI:
     provider = open_provider() if settings.traces else None
     configure_logs(settings)
     if folder := missing_temporary_folder():
-        logger.warning("TMPDIR=%s is no folder: the system's temporary folder is used instead", folder)
+        logger.warning("TMPDIR=%s is not a folder: the system's temporary folder is used instead", folder)
     sys.setswitchinterval(SWITCH_SECONDS)
     return create_app(_with_model(settings), tracer_provider=provider, limits=limits)
 
@@ -299,7 +299,7 @@ def _config(app: ASGIApp, settings: Settings, limits: Limits, host: str, port: i
 
 
 CHECK_SECONDS = 10
-"""How often the file is looked at."""
+"""Seconds between two looks at the file."""
 
 
 class Certificate:
@@ -313,7 +313,7 @@ class Certificate:
         try:
             self.context.load_cert_chain(chain, key)
         except ssl.SSLError as error:
-            raise OSError(f"{chain} and {key} are no certificate with its key: {error}") from error
+            raise OSError(f"{chain} and {key} are not certificate with its key: {error}") from error
 
     async def reload_if_changed(self) -> None:
         """Read the files again if one has changed; files that cannot be used leave the certificate as it was."""

@@ -1,4 +1,4 @@
-"""What the tests of all clients ask; `make test-clients` runs them, each in an environment of its own."""
+"""The questions of all clients' tests; `make test-clients` runs them, each in an environment of its own."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is deployed is checked against a running app: the service's own fixtures."""
+"""The deployment is checked against a running app: the service's own fixtures."""
 
 from tests.service.conftest import backend, client, no_settings, open_app, serve
 

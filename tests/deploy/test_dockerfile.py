@@ -42,7 +42,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
     assert (run.value, env.words) == ("a && b", ["A=1", "B=$A"])
     assert (check.words, check.options) == (["p", "-c"], {"timeout": "2s"})
     file.write_text("FROM x AS y\nand more\n")
-    with pytest.raises(ValueError, match="'and more' is no instruction"):
+    with pytest.raises(ValueError, match="'and more' is not an instruction"):
         read_dockerfile(file)
 
 

@@ -41,7 +41,7 @@ def test_it_fits_its_published_schema_and_its_service(tmp_path: Path) -> None:
 
 
 def matches(path: str) -> bool:
-    """Whether a rule leads to the service, by Kubernetes' own rules: a prefix is whole parts of a path."""
+    """True if a rule leads to the service, by Kubernetes' own rules: a prefix is whole parts of a path."""
     return any(
         path == rule["path"] or (rule["pathType"] == "Prefix" and path.startswith(f"{rule['path']}/")) for rule in PATHS
     )

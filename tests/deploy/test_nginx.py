@@ -120,7 +120,7 @@ def test_an_id_is_kept_by_the_service_s_own_rule(start: Start) -> None:
 
 
 def test_an_unsafe_id_is_replaced(start: Start) -> None:
-    """What could forge a log line is no id; each request has one of its own."""
+    """An id that could forge a log line is replaced; each request has one of its own."""
     proxy = start(Replica())
     with httpx.Client(base_url=proxy.url) as client:
         answers = [client.get("/v1/models", headers={"X-Request-Id": 'a" b'}) for _ in range(2)]
@@ -131,7 +131,7 @@ def test_an_unsafe_id_is_replaced(start: Start) -> None:
 
 @pytest.mark.parametrize("fault", ["gone", "hangs", "busy"])
 def test_a_post_is_tried_on_another_replica(start: Start, fault: str) -> None:
-    """Where one refuses connections, does not answer in time, or says 503; the client sees the other's answer."""
+    """A replica may refuse connections, answer too late, or say 503: the client sees the other's answer."""
     released = threading.Event()
     faulty = Replica(status=503, headers={"Retry-After": "7"}) if fault == "busy" else Replica()
     if fault == "gone":

@@ -1,4 +1,4 @@
-"""What clients see: the unmodified cohere SDK, plain HTTP in each dialect, bad requests among good ones."""
+"""The clients' view: the unmodified cohere SDK, plain HTTP in each dialect, bad requests among good ones."""
 
 from __future__ import annotations
 

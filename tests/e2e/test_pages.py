@@ -197,7 +197,7 @@ def test_texts_are_never_read_as_html(browser: Browser) -> None:
 
 
 def test_a_problem_is_said(browser: Browser, service: Process) -> None:
-    """When the service is gone, as an alert; the question stays."""
+    """The service is gone: an alert says so, and the question stays."""
     fill_in(browser, TEXTS)
     service.process.kill()
     service.process.wait()
@@ -221,7 +221,7 @@ def test_nothing_comes_from_elsewhere(browser: Browser, service: Process) -> Non
 
 
 def test_the_status_page_counts(browser: Browser, service: Process) -> None:
-    """What `/metrics` says, without reloading."""
+    """The figures of `/metrics` appear without reloading."""
     browser.driver.get(f"{service.url}/status")
     browser.wait_for("#cerberank_requests_total", "0")
     native(service, TEXTS)

@@ -30,7 +30,7 @@ def ranker(tiny_checkpoint: Path) -> Ranker:
 
 
 def comparable(answer: Answer) -> dict[str, Any]:
-    """What does not depend on the request or on rounding."""
+    """The parts that depend neither on the request nor on rounding."""
     rows = [(each.index, each.stage, each.truncated, each.text, each.id, each.window) for each in answer]
     return {"rows": rows, "model": answer.model, "version": answer.version, "ratios": answer.drop_schedule} | {
         name: getattr(answer, name) for name in ("complete", "candidates", "warnings")

@@ -35,9 +35,9 @@ class Load:
     url: str
     answers: list[httpx.Response] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
-    """Why requests were retried."""
+    """Reasons for retrying requests."""
     lost: list[str] = field(default_factory=list)
-    """Why requests failed in the end."""
+    """Reasons for which requests failed in the end."""
     waiting: dict[int, int] = field(default_factory=dict)
     """By client: how many answers there were when its request was sent."""
     _stopped: threading.Event = field(default_factory=threading.Event)

@@ -1,4 +1,4 @@
-"""What docs/reliability.md promises, on the real process."""
+"""The promises of docs/reliability.md, on the real process."""
 
 from __future__ import annotations
 

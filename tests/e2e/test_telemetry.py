@@ -1,4 +1,4 @@
-"""What leaves the real process: JSON lines on standard error, spans by OTLP to a collector."""
+"""The output of the real process: JSON lines on standard error, spans by OTLP to a collector."""
 
 from __future__ import annotations
 

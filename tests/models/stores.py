@@ -59,7 +59,7 @@ class Objects(LocalFileSystem):
             file.write(value)
 
     def mv(self, *_: Any, **__: Any) -> None:
-        """What a store must not count on: on objects it is a copy and a removal, which a crash can part."""
+        """Rename, which a store must not count on: on objects it is a copy and a removal, which a crash can part."""
         raise AssertionError("objects have no rename")
 
 

@@ -79,7 +79,7 @@ def test_what_each_stage_costs() -> None:
 
 
 def test_a_mean_needs_whole_layers() -> None:
-    """Where the classifier reads the mean of all tokens, each head's last layer is a whole one."""
+    """If the classifier reads the mean of all tokens, each head's last layer is a whole one."""
     mean = {"body_layers": 3, "heads": 3, "classifier_pooling": "mean"}
     config = RankerConfig.model_validate(changed(architecture=mean, exits=[{"after": 1}]))
     assert config.stage_layers == (1.0, 5.0)
@@ -139,7 +139,7 @@ def test_a_configuration_of_before_tuning_still_reads() -> None:
 
 
 def test_json_round_trip() -> None:
-    """What is written to config.json is read back equal."""
+    """The content of config.json is read back equal."""
     config = random_ranker().config
     assert RankerConfig.model_validate_json(config.model_dump_json()) == config
 

@@ -107,7 +107,7 @@ def test_a_missing_neighbour_leaves_no_blank() -> None:
 
 
 def test_the_candidate_goes_before_its_context() -> None:
-    """When the budget is short the context is cut first, which does not count as truncation of the candidate."""
+    """If the budget is short, the context is cut first, which does not count as truncation of the candidate."""
     got = encoder(segments=3).encode("a", [Candidate(text="b " * 40, previous="c " * 40)])
     assert got.tokens == 48
     assert not got.truncated[0]

@@ -78,7 +78,7 @@ def assembled(family: Family, config: EncodingConfig, question: str, candidates:
 
 
 def cut(lengths: list[int], config: EncodingConfig, budget: int) -> list[int]:
-    """What remains of each segment after one token after the other was taken away."""
+    """The rest of each segment after one token after the other was taken away."""
     kept = lengths = [min(length, budget + 1) for length in lengths]  # no more is read of a text
     if config.truncation == "longest_first":
         kept = list(lengths)

@@ -41,7 +41,7 @@ def row(pairs: EncodedPairs, index: int) -> list[int]:
 
 
 def parts(family: str, ids: list[int]) -> tuple[list[int], list[int], list[int]]:
-    """What stands before a pair's candidate, the candidate's tokens, and what stands behind it."""
+    """The tokens before a pair's candidate, the candidate's tokens, and those behind it."""
     template = PAIR_TEMPLATES[family]  # type: ignore[index]
     separator = (ROBERTA if family == "roberta" else BERT).token_to_id(template.separator)
     start = ids.index(separator) + template.between
@@ -106,7 +106,7 @@ def test_a_cache_changes_nothing() -> None:
 
 
 def test_most_tokens_are_read_of_a_candidate_with_and_without_windows() -> None:
-    """What lies behind them is told as truncated; a number beyond every text has no effect."""
+    """The rest behind them is told as truncated; a number beyond every text has no effect."""
     made, text = encoder(), "a " * 100
     assert made.encode("how ?", [Candidate(text=text)], most_tokens=5).lengths.tolist() == [2 + 3 + 5]
     short = made.encode("how ?", [Candidate(text=text), Candidate(text="a")], most_tokens=5, windowing=Windowing())

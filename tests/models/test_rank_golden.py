@@ -131,7 +131,7 @@ LOGITS = st.lists(st.floats(-60.0, 60.0), min_size=1, max_size=12)
 
 @given(logits=LOGITS, seed=st.integers(0, 2**32 - 1))
 def test_small_errors_keep_every_clear_order(logits: list[float], seed: int) -> None:
-    """Logits that move by less than half of the gap are no mismatch, however confident or alike candidates are."""
+    """Logits that move by less than half of the gap are not a mismatch, however confident or alike candidates are."""
     exact = np.asarray(logits)
     moved = exact + np.random.default_rng(seed).uniform(-0.49 * CLEAR_GAP, 0.49 * CLEAR_GAP, len(exact))
     assert half_mismatch(probability(exact), probability(moved)) == ""

@@ -34,6 +34,6 @@ def test_a_model_that_states_no_language_warns_of_none() -> None:
 
 
 def test_many_candidates_are_told_by_some_of_them_all() -> None:
-    """Not by the first ones: a German title before 100 English sentences is no reason to warn."""
+    """Not by the first ones: a German title before 100 English sentences is not a reason to warn."""
     assert told("How tall is it?", *GERMAN, *ENGLISH * 50) == []
     assert told("How tall is it?", *ENGLISH, *GERMAN * 50) != []

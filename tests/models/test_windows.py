@@ -80,7 +80,7 @@ def test_scores_are_folded_as_a_loop_does(groups: list[list[float]], combine: Co
 
 
 def test_only_whole_candidates_are_alive() -> None:
-    """Where the windows of candidates 0 and 2 begin, once candidate 1 was dropped."""
+    """The beginnings of the windows of candidates 0 and 2, once candidate 1 was dropped."""
     windows = Windows(first=np.asarray([0, 2, 3, 6]), spans=np.zeros((6, 2), np.int64), combine="best")
     alive = np.asarray([0, 1, 3, 4, 5])
     assert windows.starts(alive).tolist() == [0, 2]

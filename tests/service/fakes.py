@@ -74,18 +74,18 @@ class FakeState:
 
 @dataclass
 class Faults:
-    """What goes wrong, and when."""
+    """The faults, and their times."""
 
     stage: int = 0
     """The stage in which a candidate with the word `explode` raises, or one with `nan` scores NaN."""
     gate: threading.Event | None = None
-    """When set, every run waits until the event is set."""
+    """If set, every run waits until the event is set."""
     always: bool = False
     """Every run raises."""
     memory_tokens: int | None = None
     """A run of more tokens raises as a device does that has no more memory."""
     error: Callable[[], BaseException] = lambda: RuntimeError(SECRET)
-    """What a fault raises."""
+    """The exception that a fault raises."""
 
 
 @dataclass
@@ -100,7 +100,7 @@ class FakeBackend:
     counts: BackendCounts = field(default_factory=BackendCounts)
     device_memory: DeviceMemory | None = None
     freed: int = 0
-    """How often memory was freed."""
+    """Number of times that memory was freed."""
     prepared: list[int] = field(default_factory=list)
     """The tokens of a step that it was prepared for."""
     entered: threading.Event = field(default_factory=threading.Event)
@@ -194,5 +194,5 @@ def checkpoint_for(backend: FakeBackend, folder: Path, *, tolerance: float = 1e-
 
 
 def loader(backend: FakeBackend, folder: Path) -> Callable[[Settings], Loaded]:
-    """What `create_app` takes instead of reading a checkpoint."""
+    """The loader for `create_app`, which reads no checkpoint."""
     return lambda settings: Loaded(checkpoint_for(backend, folder), backend)

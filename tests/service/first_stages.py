@@ -113,7 +113,7 @@ def loaded_with_first_stage(checkpoint: Checkpoint, vectors: FakeVectors, pairs:
 
 
 def load_with_first_stage(folder: Path, vectors: FakeVectors, pairs: FakeBackend) -> Loader:
-    """What `create_app` takes instead of reading a checkpoint."""
+    """The loader for `create_app`, which reads no checkpoint."""
     return lambda settings: loaded_with_first_stage(checkpoint_for(pairs, folder), vectors, pairs)
 
 

@@ -14,7 +14,7 @@ Follow = Callable[..., TestClient]
 
 
 def entry(client: TestClient, version: str, model: str = "fake-ranker") -> dict[str, Any]:
-    """What `/v1/models` says of a version; empty when it says nothing."""
+    """The entry of a version in `/v1/models`; empty when there is none."""
     found = client.get("/v1/models").json()["models"]
     return next((e for e in found if e.get("version") == version and e.get("model") == model), {})
 

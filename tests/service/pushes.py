@@ -54,7 +54,7 @@ def push(store: Store, checkpoint: Checkpoint, *labels: Label) -> None:
 
 
 def open_fake(settings: Settings) -> Loaded:
-    """What `create_app` takes instead of opening graphs."""
+    """A backend for `create_app`, which opens no graphs."""
     assert settings.checkpoint is not None
     checkpoint = read_checkpoint(settings.checkpoint)
     return Loaded(checkpoint, FakeBackend(checkpoint.config))

@@ -19,7 +19,7 @@ WORK = (1.0, 1.0, 1.0)
 
 @dataclass
 class Question:
-    """What a test feeds: tokens by row, rows that survive each stage, and whether rows need not wait."""
+    """A test's question: tokens by row, rows that survive each stage, and whether rows need not wait."""
 
     lengths: list[int]
     survivors: list[int] = field(default_factory=lambda: [10**6] * (STAGES - 1))

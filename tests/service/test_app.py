@@ -36,7 +36,7 @@ def order(answer: dict[str, Any]) -> list[int]:
 
 
 def test_the_order_is_the_offline_one(serve: Serve, tmp_path: Path) -> None:
-    """What `rank_pairs` gives for the same texts, dropping included."""
+    """It is that of `rank_pairs` for the same texts, dropping included."""
     backend = FakeBackend(ranker_config(schedule=(0.4, 0.4)))
     client = serve(backend)
     pairs = (
@@ -106,7 +106,7 @@ def test_a_passed_deadline_is_an_answer_not_an_error(client: TestClient) -> None
         (b'{"question": "q", "candidates": ["a"], "drop_ratio": NaN}', 422, "invalid", "drop_ratio: "),
         (b'{"question": "q", "candidates": ["a"], "drop_ratio": [0.1]}', 422, "invalid", "2 exits"),
         (b'{"question": "q", "candidates": ["a"], "model": "x"}', 404, "not_found", "served: fake-ranker"),
-        (b'{"question": "q", "candidates": ["a"], "topk": 1}', 422, "invalid", "topk: is no field"),
+        (b'{"question": "q", "candidates": ["a"], "topk": 1}', 422, "invalid", "topk: is not a field"),
         (b'{"question": "q", "candidates": ["%s"]}' % (b"a" * 5000), 413, "too_large", "4096 bytes"),
         (b'{"question": "q", "candidates": ["%s"]}' % RAISES.encode(), 500, "internal", "failed on this request"),
         (b'{"question": "q", "candidates": ["%s"]}' % GIVES_NAN.encode(), 500, "internal", "not a number"),

@@ -29,8 +29,9 @@ TEXTS = [" ".join(["the tower is", *(["a", "b", "c", "d", "e"][: n % 6]), *str(n
 BODY: dict[str, Any] = {"question": QUESTION, "candidates": TEXTS, "return_heads": True}
 CASES = [("dot", "onnx", "int8"), ("tr-twin", "torch", "fp32"), ("tr-colbert", "onnx", "fp32")]
 ROUNDED = 2.0**-8
-"""How far scores lie apart at most whose vectors were computed in different batches: a number of a vector may round to
-the next float16 (2^-11 of it), which moves a score by less than the size of the numbers, of about 4, times that."""
+"""Largest distance of scores whose vectors were computed in different batches: a number of a vector may round to the
+next float16 (2^-11 of it), which moves a score by less than the size of the numbers, of about 4, times that.
+"""
 
 
 @dataclass
@@ -120,7 +121,7 @@ def test_cached_stored_and_computed_vectors_give_the_same_scores(case: Case, tmp
 
 
 def test_pairs_are_scored_as_without_a_first_stage(case: Case) -> None:
-    """Where nothing is dropped the scores are those of the ranker alone."""
+    """Without drops the scores are those of the ranker alone."""
     answer = rank(case.serve(), drop_ratio=0.0)
     pairs = case.checkpoint.encoder().encode(QUESTION, [Candidate(text=text) for text in TEXTS])
     wanted = rank_pairs(case.pairs(), pairs, pairs_policy(case.checkpoint.config, 0.0)).scores

@@ -58,7 +58,7 @@ def opened(open_app: Serve, checkpoint: Path, **settings: Any) -> TestClient:
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
 def test_it_answers_nearly_as_in_fp32(checkpoint: Path, precision: str, open_app: Serve) -> None:
-    """What `import` and `shape` write, and a checkpoint with golden scores of fp32 and int8, is ready and answers."""
+    """The checkpoints of `import` and `shape`, and one with golden scores of fp32 and int8, are ready and answer."""
     exact = opened(open_app, checkpoint, backend="torch", precision="fp32")
     half = opened(open_app, checkpoint, backend="torch", precision=precision)
     (entry,) = half.get("/v1/models").json()["models"]

@@ -1,4 +1,4 @@
-"""What the wire says of deadlines, priorities, latency targets and clients that go."""
+"""The promises of the wire about deadlines, priorities, latency targets and clients that go."""
 
 from __future__ import annotations
 

@@ -41,7 +41,7 @@ def test_a_removed_setting_ends_the_program_before_it_serves(
     """Exit code 2 names the removed variable and its replacement, instead of ignoring it."""
     monkeypatch.setenv(name, "1")
     assert serve() == 2
-    assert capsys.readouterr().err == f"cerberank serve: {name} is no setting any more: {REMOVED[name]}\n"
+    assert capsys.readouterr().err == f"cerberank serve: {name} is not a setting any more: {REMOVED[name]}\n"
 
 
 def test_an_imported_model_is_the_checkpoint_that_is_served(

@@ -24,7 +24,7 @@ def line(**fields: object) -> str:
 
 
 def found(answer: Answer, *lines: str) -> set[str]:
-    """Which faults one answer has."""
+    """The faults of one answer."""
     return {name for name, ids in faults_of([answer], "\n".join(lines), {"1"}, SCORES).items() if ids}
 
 
@@ -54,7 +54,7 @@ def test_a_request_is_in_the_proxy_s_log_once() -> None:
 
 
 def test_memory_is_compared_within_a_process_s_lifetime() -> None:
-    """From its second push on: a restart is no loss, the first loads are no growth, and one weight is none."""
+    """From its second push on: a restart is not a loss, the first loads are not growth, and one weight is none."""
     lifetimes = [
         *((0, 10, pushes, megabytes) for pushes, megabytes in ((1, 100.0), (3, 200.0), (4, 300.0), (6, 220.0))),
         *((1, 11, pushes, megabytes) for pushes, megabytes in ((1, 100.0), (3, 200.0))),

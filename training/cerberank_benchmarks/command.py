@@ -92,7 +92,7 @@ def main(argv: list[str]) -> int:
 
 
 def _measure(name: str, settings: BenchmarkSettings, out: Path, *, again: bool) -> bool:
-    """Whether the report has problems; it is measured now, unless there is one with the same settings."""
+    """Measure a benchmark, unless there is a report with the same settings; true if the report has problems."""
     described = json.loads(json.dumps(asdict(settings), default=_name))
     described["data"] = [_name(data) for data in settings.data]
     done = None if again else _finished(out / f"{name}.json", described)

@@ -28,7 +28,7 @@ def describe_machine() -> dict[str, str]:
 
 
 def multiplies_bf16() -> bool:
-    """Whether the processor says that it multiplies bf16: elsewhere it is emulated, many times slower."""
+    """True if the processor says that it multiplies bf16: elsewhere it is emulated, many times slower."""
     try:
         flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:

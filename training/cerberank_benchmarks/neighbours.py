@@ -1,4 +1,6 @@
-"""Whether other programs took the processors during a measurement, whose figures are then not the service's."""
+"""A check that other programs left the processors alone during a measurement, whose figures are otherwise not the
+service's.
+"""
 
 from __future__ import annotations
 

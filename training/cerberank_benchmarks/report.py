@@ -45,7 +45,7 @@ class Report:
 
     name: str
     text: str
-    """What was measured, and how, in a sentence or two."""
+    """The description of the measurement and its method, in a sentence or two."""
     rows: Sequence[Mapping[str, Value]]
     """The rows of the table, all with the same columns."""
     chart: Chart | Panels

@@ -17,13 +17,13 @@ class BenchmarkSettings:
     candidates: tuple[int, ...] = (200, 1000)
     """The numbers of candidates per question."""
     rounds: int = 5
-    """How often each of the compared systems runs."""
+    """Number of runs of each of the compared systems."""
     words: tuple[int, int] = (12, 60)
     """Words of a made-up candidate, least and most; with `data`, candidates are real."""
     data: tuple[str, ...] = ()
     """`FORMAT:PATH` of questions whose candidates are used, except for the longest; `frontier` measures several."""
     questions: int = 40
-    """How many questions of `data` are measured where each question is measured by itself."""
+    """Number of questions of `data` that are measured where each question is measured by itself."""
     model: Path | None = None
     """A Hugging Face cross-encoder; None generates one with all-MiniLM-L6-v2's shape and random weights."""
     tokenizer: Path | None = None

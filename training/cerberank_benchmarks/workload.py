@@ -17,7 +17,8 @@ TEXT = (
 )
 WORDS = TEXT.split()
 POOL = 20
-"""How many questions of a data set give the candidates: lengths are real, but not all data is read into memory."""
+"""Number of questions of a data set that give the candidates: lengths are real, but not all data is read into memory.
+"""
 
 
 @dataclass(frozen=True, slots=True)

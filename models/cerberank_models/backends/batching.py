@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketRule:
-    """What a batch costs, in tokens; pairs are cut into the batches with the least total cost."""
+    """The cost of a batch, in tokens; pairs are cut into the batches with the least total cost."""
 
     tokens: int = 1024
     """Most tokens (padding included) of one batch: larger batches do not fit into the processor's cache."""
@@ -47,7 +47,7 @@ def buckets_of(lengths: NDArray[np.int64], rule: BucketRule, threads: int = 1) -
 
 
 def _ends(falling: NDArray[np.int64], limits: NDArray[np.int64], overhead: int) -> Iterator[int]:
-    """Where the batches end, by dynamic programming from the last pair to the first."""
+    """The places where the batches end, by dynamic programming from the last pair to the first."""
     pairs = len(falling)
     costs, ends = np.zeros(pairs + 1, dtype=np.int64), np.zeros(pairs, dtype=np.int64)
     sizes = np.arange(1, pairs + 1)

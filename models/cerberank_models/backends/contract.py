@@ -19,7 +19,7 @@ from cerberank_models.encoding import EncodedPairs
 
 Scores = NDArray[np.float64]
 Vector = NDArray[np.float16]
-"""What the rankers of a first stage read of one text: one-dimensional (`TextRankerConfig` tells its parts)."""
+"""One text's input for the rankers of a first stage: one-dimensional (`TextRankerConfig` tells its parts)."""
 State = TypeVar("State")
 
 
@@ -43,7 +43,7 @@ class StageOutput(Generic[State]):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackendCounts:
-    """What a backend has done since it was opened, for the metrics; a caller takes the difference of two."""
+    """Counts of a backend's work since it was opened, for the metrics; a caller takes the difference of two."""
 
     padding_tokens: int = 0
     """Padding tokens computed."""
@@ -74,7 +74,7 @@ class Backend(Protocol[State]):
 
     @property
     def counts(self) -> BackendCounts:
-        """What it has done so far; any thread may read it."""
+        """The work done so far; any thread may read it."""
 
     @property
     def device_memory(self) -> DeviceMemory | None:

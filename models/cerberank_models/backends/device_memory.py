@@ -21,7 +21,7 @@ class DeviceMemory:
 
     total: int
     free: int
-    """What this process can still take."""
+    """Bytes that this process can still take."""
 
 
 COMMON_POOL = (0, 0)
@@ -32,7 +32,7 @@ MemoryReader = Callable[[str], DeviceMemory | None]
 
 
 def torch_memory(device: str) -> DeviceMemory | None:
-    """The memory as PyTorch reads it; None for a device that is no GPU, or when the GPU cannot be asked.
+    """The memory as PyTorch reads it; None for a device that is not a GPU, or when the GPU cannot be asked.
 
     Memory that PyTorch keeps unused is free to this process, but for what captured graphs own. It is counted, and not
     returned to the device, which would wait for the device and take the blocks of the versions that serve.
@@ -56,7 +56,7 @@ def torch_memory(device: str) -> DeviceMemory | None:
 
 
 def nvml_memory(device: str) -> DeviceMemory | None:
-    """The memory as NVML reads it; None for a device that is no GPU, or without NVML."""
+    """The memory as NVML reads it; None for a device that is not a GPU, or without NVML."""
     return _asked(device, _memory)
 
 

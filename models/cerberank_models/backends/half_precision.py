@@ -1,4 +1,4 @@
-"""Whether a network's activations fit into float16; where they do not, bfloat16 takes its place.
+"""A check that a network's activations fit into float16; where they do not, bfloat16 takes its place.
 
 float16 ends at 65,504. Some trained encoders have a few channels with large values; one infinity makes every score of
 its pair NaN. bfloat16 has float32's range and fewer digits.

@@ -62,7 +62,7 @@ class OnnxBackend:
         self.precision = precision
         """The number format of the graphs."""
         self.counts = BackendCounts()
-        """What it has done so far, for the metrics."""
+        """The work done so far, for the metrics."""
 
     @property
     def config(self) -> RankerConfig:

@@ -33,7 +33,7 @@ GPU_BUCKETS = BucketRule(tokens=16_384, overhead=512)
 
 @dataclass(frozen=True, slots=True)
 class Places:
-    """Where the hidden states of n pairs lie."""
+    """The places of the hidden states of n pairs."""
 
     held: tuple[onnxruntime.OrtValue, ...]
     """Padded batches `[P, S, D]` on the device."""
@@ -85,7 +85,7 @@ class OnnxDeviceBackend:
         """The number format of the graphs."""
         self._device = device
         self.counts = BackendCounts()
-        """What it has done so far, for the metrics."""
+        """The work done so far, for the metrics."""
 
     @property
     def config(self) -> RankerConfig:

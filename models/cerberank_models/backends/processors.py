@@ -1,4 +1,5 @@
-"""How many processors this process may use, by its affinity and its cgroup's quota rather than the host's cores.
+"""The number of processors that this process may use, by its affinity and its cgroup's quota rather than the host's
+cores.
 
 In a container limited to 2 processors on a host of 64, 64 threads use up the quota of each period of a tenth of a
 second early, and all of them are stopped until the next period.

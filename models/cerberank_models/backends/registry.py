@@ -1,4 +1,4 @@
-"""Which backends there are, what each can do, and how it is opened.
+"""The backends, their abilities, and the functions that open them.
 
 Another backend is a module that fulfils `contract.Backend`, an entry in `BACKENDS` and an extra in pyproject.toml:
 settings, command lines, the estimate of memory and the loader read the entry. A backend's libraries are imported when
@@ -29,7 +29,7 @@ class Opener(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackendSpec:
-    """What others need to know of a backend before it is opened."""
+    """The facts about a backend that others need before it is opened."""
 
     name: str
     """The name that settings and command lines use."""
@@ -44,7 +44,7 @@ class BackendSpec:
     first_on: tuple[str, ...] = ()
     """Kinds of devices on which it is taken where no backend is named."""
     weight_share: Mapping[str, float] = field(default_factory=dict)
-    """How much of these files' bytes the weights take on a GPU, by precision; all of them in any other precision."""
+    """Share of these files' bytes that the weights take on a GPU, by precision; all of them in any other precision."""
     device_memory: MemoryReader = nvml_memory
     """Reads the memory of a device before a ranker is opened on it."""
     low_priority_devices: tuple[str, ...] = ()

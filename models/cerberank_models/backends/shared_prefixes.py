@@ -1,4 +1,7 @@
-"""Which pairs of a decoder's step begin with the same tokens, and where these and the others lie. NumPy alone."""
+"""The pairs of a decoder's step that begin with the same tokens, and the places of these and the other tokens.
+
+NumPy alone.
+"""
 
 from __future__ import annotations
 

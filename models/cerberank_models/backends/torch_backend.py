@@ -98,7 +98,7 @@ class TorchBackend:
             with self._on_stream():
                 self._captured = CapturedStages(self._stages, graph_sizes(graph_tokens), capture)
         self.counts = BackendCounts()
-        """What it has done so far, for the metrics; only captured graphs are filled with padding."""
+        """The work done so far, for the metrics; only captured graphs are filled with padding."""
 
     @classmethod
     def from_checkpoint(

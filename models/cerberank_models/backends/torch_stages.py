@@ -62,7 +62,7 @@ class TorchStages:
         self._ranker = in_precision(ranker, precision).to(device=device).eval()
         self.kernel = kernel or kernel_of(ranker.config, device, precision)
         self.decodes = ranker.config.body.decoder is not None
-        """Whether it runs by `prefixes` and `behind`, and not by calls."""
+        """True if it runs by `prefixes` and `behind`, and not by calls."""
         if self.kernel is not None:
             self._ranker.encoder.merge_projections()
         if fuse is not None:

@@ -1,10 +1,10 @@
-"""Why a folder is no valid checkpoint."""
+"""The reasons that a folder is not a valid checkpoint."""
 
 from __future__ import annotations
 
 
 class CheckpointError(ValueError):
-    """The folder is no valid checkpoint; the message names the file and what is wrong with it."""
+    """The folder is not a valid checkpoint; the message names the file and what is wrong with it."""
 
 
 class MissingFileError(CheckpointError):

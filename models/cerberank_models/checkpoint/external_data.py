@@ -2,8 +2,8 @@
 
 ONNX Runtime opens such files by a path that the graph states; some versions of it read files outside of the graph's
 folder. A graph that `export` writes holds all of its tensors, or names one file beside it if they take 2 GB. Only the
-few fields of the format that lead to tensors are read (onnx.proto3, protobuf's wire format); the package `onnx` is no
-dependency of serving.
+few fields of the format that lead to tensors are read (onnx.proto3, protobuf's wire format); the package `onnx` is not
+a dependency of serving.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ DEEPEST = 100
 
 
 class GraphError(ValueError):
-    """The content is no ONNX graph."""
+    """The content is not an ONNX graph."""
 
 
 def external_files(content: bytes | mmap) -> frozenset[str]:

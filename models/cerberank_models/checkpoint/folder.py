@@ -99,7 +99,7 @@ class Checkpoint:
     def encoder(self, tokenizer: Tokenizer | None = None) -> PairEncoder:
         """A new encoder. `tokenizer` may come from another encoder of the same `tokenizer.json`.
 
-        Raises CheckpointError when `tokenizer.json` is no tokenizer, or not this network's.
+        Raises CheckpointError when `tokenizer.json` is not a tokenizer, or not this network's.
         """
         path, transformer = self.path / "tokenizer.json", self.config.transformer
         try:
@@ -206,7 +206,7 @@ def copy_checkpoint(source: Path, path: Path) -> Checkpoint:
     """Copy the checkpoint `source` to a hidden folder, manifest last, verify the copy, then rename it to `path`.
 
     Each file is read and hashed once, as it is written: the copy holds the bytes whose hash the manifest states.
-    Raises FileExistsError when `path` exists, CheckpointError when `source` or the copy is no valid checkpoint;
+    Raises FileExistsError when `path` exists, CheckpointError when `source` or the copy is not a valid checkpoint;
     either way nothing is left behind.
     """
     content = _manifest_content(source)
@@ -245,7 +245,7 @@ def _verify_names(path: Path, manifest: Manifest) -> None:
     if links := [name for name, item in found.items() if item.is_symlink()]:
         raise CheckpointError(f"{path} holds symbolic links, which are not followed: {', '.join(sorted(links))}")
     if special := [name for name, item in found.items() if not item.is_file()]:
-        raise CheckpointError(f"{path} holds what is no regular file: {', '.join(sorted(special))}")
+        raise CheckpointError(f"{path} holds what is not a regular file: {', '.join(sorted(special))}")
     for name, item in found.items():
         if (most := LARGEST.get(item.name)) is not None and item.stat().st_size > most:
             raise CheckpointError(str(too_large(path / name, most)))
@@ -261,7 +261,7 @@ def _verify_digest(path: Path, name: str, manifest: Manifest, digest: str) -> No
 
 
 def _is_entry(item: Path) -> bool:
-    """Whether `item` is a file or any link; a folder itself does not count."""
+    """True if `item` is a file or any link; a folder itself does not count."""
     return item.is_symlink() or not item.is_dir()
 
 
@@ -284,7 +284,7 @@ def _verify_external_data(path: Path, manifest: Manifest) -> None:
             with open_regular(graph) as file:
                 files = external_files(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
         except ValueError as error:  # GraphError, or an empty file
-            raise CheckpointError(f"{graph} is no ONNX graph: {error}") from error
+            raise CheckpointError(f"{graph} is not an ONNX graph: {error}") from error
         own = {graph.name + DATA} if name + DATA in manifest.files else set()
         if not files <= own:
             raise CheckpointError(

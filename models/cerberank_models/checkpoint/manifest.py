@@ -18,14 +18,14 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Manifest(Frozen):
-    """`manifest.json`, written last: without it the folder is no checkpoint."""
+    """`manifest.json`, written last: without it the folder is not a checkpoint."""
 
     format: Annotated[int, Field(ge=1, le=1)] = 1
     version: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
     created: str
     """UTC, ISO 8601."""
     source: str
-    """Where the weights come from: a recipe with its commit, or a Hugging Face id."""
+    """The origin of the weights: a recipe with its commit, or a Hugging Face id."""
     metrics: dict[str, Finite] = Field(default_factory=dict)
     files: dict[str, Sha256]
     """SHA-256 of every other file, by its path within the folder."""

@@ -17,7 +17,7 @@ class NotRegularError(OSError):
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """The file, open for reading. Raises NotRegularError at once for anything that is no regular file, else OSError."""
+    """The file, open for reading. Raises NotRegularError at once unless it is a regular file, else OSError."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
@@ -25,12 +25,12 @@ def open_regular(path: Path) -> BufferedReader:
             raise NotRegularError(f"{path} is a link to itself and no regular file") from error
         raise
     if not stat.S_ISREG(mode):  # opening some devices already has an effect
-        raise NotRegularError(f"{path} is no regular file")
+        raise NotRegularError(f"{path} is not a regular file")
     descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # it may have become a FIFO since
     file = os.fdopen(descriptor, "rb")
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         file.close()
-        raise NotRegularError(f"{path} is no regular file")
+        raise NotRegularError(f"{path} is not a regular file")
     return file
 
 

@@ -62,7 +62,7 @@ def edit_card(
         raise ValueError("give --terms, --file, --name, --version or --language: what to change")
     for option, value in (("--name", name), ("--version", version)):
         if value is not None and not is_name(value):
-            raise ValueError(f"{option} {value!r} is no name: letters, digits, '.', '_' and '-', at most 96")
+            raise ValueError(f"{option} {value!r} is not a name: letters, digits, '.', '_' and '-', at most 96")
     if languages is not None and (not languages or not all(CODE.fullmatch(code) for code in languages)):
         raise ValueError(f"--language {','.join(languages)!r}: codes of ISO 639-1 are two small letters, such as en,de")
     path = path.resolve()

@@ -88,7 +88,7 @@ def _shard_map(
 def check_texts(path: Path) -> tuple[str, int]:
     """Read every line once: the SHA-256 of the file, and the number of its texts.
 
-    Raises ValueError naming the line, NotRegularError for what is no regular file.
+    Raises ValueError naming the line, NotRegularError for what is not a regular file.
     """
     digest, count = hashlib.sha256(), 0
     with open_regular(path) as file:

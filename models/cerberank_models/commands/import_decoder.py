@@ -121,7 +121,7 @@ def check_joined(encoder: PairEncoder, tokenizer: Tokenizer, known: KnownPrompt)
 
 
 def _encoding(prompt: PromptTemplate, max_length: int, taken: int) -> EncodingConfig:
-    """How pairs of at most so many tokens are read, of which the prompt has `taken`.
+    """The encoding of pairs of at most so many tokens, of which the prompt has `taken`.
 
     Raises UnsupportedModelError where too few are left.
     """

@@ -87,7 +87,7 @@ def import_(
         calibrate: File of questions to measure int8 ranges on, as `cerberank rank` reads them; labels are ignored.
         opaque: One graph without exits and heads, as for families that have no layers here.
         graph: ONNX file of the source to take as the opaque graph, such as onnx/model.onnx.
-        prompt: Of a decoder: the text around its questions, where its name does not tell (qwen3-reranker,
+        prompt: Text around a decoder's questions, where its name does not tell (qwen3-reranker,
             mxbai-rerank-v2, zerank, or a JSON file).
         end_with_stdin: End when standard input ends.
     """
@@ -242,7 +242,7 @@ def check_prompt(source: Source) -> None:
 
 
 def _encoding(source: str, own: int, asked: int | None, *, context: bool) -> EncodingConfig:
-    """How the checkpoint encodes pairs of a model that reads `own` tokens: `asked` for, or as a teacher's file says."""
+    """The encoding for pairs of a model that reads `own` tokens: `asked` for, or as a teacher's file says."""
     teacher = TeacherInput(max_length=own, context=context)
     if (Path(source) / FILE).is_file():
         teacher = TeacherInput.read(source)

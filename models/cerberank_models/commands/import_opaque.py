@@ -23,7 +23,7 @@ from cerberank_models.convert.source import Source
 logger = logging.getLogger(__name__)
 
 SHIPPED = ("onnx/model.onnx", "model.onnx")
-"""Where a repository without weights has its graph."""
+"""The folder of the graph in a repository without weights."""
 WEIGHTS = ("*.safetensors", "*.bin", "*.index.json")
 """Names of files that hold weights or list those that do."""
 CARD = """# {name}
@@ -103,7 +103,7 @@ def _network(source: Source, head: ModularHead | None, *, pad: int, reads_types:
 
 
 def _has_weights(source: Source) -> bool:
-    """Whether the repository has a file of weights, or an index of such files, beside its configuration."""
+    """True if the repository has a file of weights, or an index of such files, beside its configuration."""
     if source.commit is None:
         names = [item.name for item in source.folder.iterdir()]
     else:

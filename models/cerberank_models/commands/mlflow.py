@@ -38,7 +38,7 @@ def mlflow(
     copied again; labels and aliases are set, and never removed.
 
     Args:
-        direction: Where to copy to.
+        direction: Place to copy to.
         model: Registered model, which has the name of the store's.
         store: Store.
         registry: Address such as http://mlflow:5000 or sqlite:///mlflow.db (default: MLFLOW_TRACKING_URI).

@@ -87,10 +87,10 @@ def _heads(text: str) -> tuple[int, int]:
 
 
 def _tokenizer(path: Path) -> Tokenizer:
-    """Raises ValueError for what is no tokenizer."""
+    """Raises ValueError for what is not a tokenizer."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; name a tokenizer.json with --tokenizer")
     try:
         return Tokenizer.from_file(str(path))
     except Exception as error:  # tokenizers raises nothing narrower
-        raise ValueError(f"{path} is no tokenizer: {error}") from error
+        raise ValueError(f"{path} is not a tokenizer: {error}") from error

@@ -22,7 +22,7 @@ def _shown(value: Any) -> Any:
 
 
 DEFAULTS = Parameter(negative=(), show_default=_shown)
-"""What all options have in common: `--no-X` and `--empty-X` exist only where an option names them."""
+"""Settings that all options share: `--no-X` and `--empty-X` exist only where an option names them."""
 
 
 def listed(kind: Callable[[str], Any], example: str, *, within: Number | None = None) -> Parameter:

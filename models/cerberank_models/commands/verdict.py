@@ -28,7 +28,7 @@ def wait_for_verdict(url: str, reference: Reference, label: Label, end: float) -
     VerdictError when it has not said by then.
     """
     if not url.startswith(("http://", "https://")):
-        raise VerdictError(f"{url} is no http or https address")
+        raise VerdictError(f"{url} is not an http or https address")
     last = "it has not seen the version"
     while True:
         try:
@@ -47,7 +47,7 @@ def wait_for_verdict(url: str, reference: Reference, label: Label, end: float) -
 
 
 def _entry(url: str, reference: Reference) -> dict[str, Any]:
-    """What the service says of the version; empty when it says nothing."""
+    """The service's entry for the version; empty when there is none."""
     with urlopen(f"{url.rstrip('/')}/v1/models", timeout=ANSWER_SECONDS) as response:  # an address of the operator's
         models = json.load(response)["models"]
     return next((entry for entry in models if (entry.get("model"), entry.get("version")) == reference), {})

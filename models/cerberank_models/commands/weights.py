@@ -30,12 +30,12 @@ Read back from the {precision} ONNX graphs of {name} {version} by `checkpoint we
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Agreement:
-    """How near the scores of weights that were read back are to those of the graphs."""
+    """The distance between the scores of weights that were read back and those of the graphs."""
 
     difference: float
     """The largest difference of two scores (probabilities)."""
     ordered: int
-    """How many pairs of candidates of the same question both order alike, ties being an order of their own."""
+    """Pairs of candidates of the same question that both order alike, ties being an order of their own."""
     pairs: int
 
     def __str__(self) -> str:

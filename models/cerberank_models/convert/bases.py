@@ -1,4 +1,4 @@
-"""What a Hugging Face model is that training starts from, read from its configuration before any weights are."""
+"""The Hugging Face model that training starts from, described by its configuration before any weights are read."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ class HuggingFaceModel:
 
     @property
     def classifies(self) -> bool:
-        """Whether it is a sequence classifier, of any number of labels."""
+        """True for a sequence classifier, of any number of labels."""
         return any(name.endswith("ForSequenceClassification") for name in self.described.architectures or ())
 
     @property
     def is_cross_encoder(self) -> bool:
-        """Whether it is a sequence classifier whose one logit, or whose two, give a pair's score."""
+        """True for a sequence classifier whose one logit, or whose two, give a pair's score."""
         return self.classifies and self.described.num_labels in (1, 2)
 
     def head(self) -> ModularHead | None:
-        """What stands behind its encoder where it is a modular cross-encoder. Raises UnsupportedModelError."""
+        """The modules behind its encoder where it is a modular cross-encoder. Raises UnsupportedModelError."""
         return read_modular_head(self.source)
 
     @property
     def kind(self) -> str:
-        """What it is, for people."""
+        """Its kind, in words."""
         if (head := self.head()) is not None:
             return f"a modular cross-encoder of {'one logit' if head.labels == 1 else 'two logits'}"
         if self.is_cross_encoder:
@@ -77,7 +77,7 @@ def check_room(base: HuggingFaceModel, max_length: int) -> None:
 
 
 def is_checkpoint(base: str) -> bool:
-    """Whether `base` is a checkpoint folder of ours, and no Hugging Face model."""
+    """True if `base` is a checkpoint folder of ours, rather than a Hugging Face model."""
     return (Path(base) / MANIFEST).is_file()
 
 

@@ -37,7 +37,7 @@ class ModelImportError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportOptions:
-    """How a model is imported: what the options of `cerberank import` of these names mean."""
+    """The options of an import, which mean what those of `cerberank import` mean."""
 
     precisions: tuple[str, ...] = ()
 
@@ -51,7 +51,7 @@ class ImportOptions:
         """The arguments of `cerberank import` that write `path`."""
         options: dict[str, object] = {"name": source.name, "precisions": ",".join(self.precisions)}
         options["revision"] = source.commit
-        # With "=" and after "--" a name that begins with "-" is no option.
+        # With "=" and after "--" a name that begins with "-" is not an option.
         named = [f"--{name}={value}" for name, value in options.items() if value is not None]
         return [*named, "--", source.place, str(path)]
 
@@ -81,7 +81,7 @@ def cached_checkpoint(source: Source, options: ImportOptions, cache: Path) -> Pa
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether the checkpoint `path` is there and verified; a damaged one is named in the log."""
+    """True if the checkpoint `path` is there and verified; a damaged one is named in the log."""
     if not path.exists():
         return False
     try:
@@ -120,7 +120,7 @@ def _import(source: Source, options: ImportOptions, path: Path) -> None:
         except BaseException:
             process.kill()
             raise
-    if process.returncode < 0:  # what it said before is no reason, such as a warning
+    if process.returncode < 0:  # what it said before is not a reason, such as a warning
         reason = f"its process was killed by signal {-process.returncode} (out of memory?)"
     if process.returncode and not path.exists():
         raise ModelImportError(f"{source.place} was not imported: {reason or last}")

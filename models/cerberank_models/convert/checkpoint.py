@@ -36,7 +36,7 @@ counts where that one says little."""
 SAME_SCORE = 1e-6
 """Log-odds that are nearer to each other than this are all the same one."""
 GOLDEN_TOLERANCE = {"fp32": 1e-3, "fp16": 0.02, "int8": 0.1}
-"""How far a service's scores may lie from the recorded ones: processors round products differently."""
+"""Largest difference between a service's scores and the recorded ones: processors round products differently."""
 
 MARGIN, GOLDEN_MARGIN = 1.1, 1.5
 """Factors that widen int8 ranges: those measured on given texts, and those measured on the few golden texts."""

@@ -1,4 +1,7 @@
-"""How each family's Hugging Face models are read: their configuration, and where their weights go. A row a family."""
+"""The mapping from each family's Hugging Face models to ours: their configuration, and the places of their weights.
+
+A row a family.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ Names = Mapping[str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportMapping:
-    """How a family's models name things, and how we do."""
+    """The names that a family's models use, and ours."""
 
     prefix: str
     """Stands before the names of an encoder's weights in a model with a head."""
@@ -55,7 +58,7 @@ class ImportMapping:
         return [(key, value)]
 
     def is_classifier(self, key: str) -> bool:
-        """Whether `key` is a weight of a classification head, or of a pooler that may stand in its place."""
+        """True if `key` is a weight of a classification head, or of a pooler that may stand in its place."""
         return key.startswith((*self.classifier, "pooler."))
 
 

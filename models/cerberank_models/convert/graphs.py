@@ -89,12 +89,15 @@ def export_form(
 
 
 OPSET = 20
-"""What PyTorch's exporter writes by default; 23 would bring an Attention operator, but ONNX Runtime's own is faster."""
+"""The version that PyTorch's exporter writes by default; 23 would bring an Attention operator, but ONNX Runtime's own
+is faster.
+"""
 
 
 MASKED = -10_000.0
-"""What is added to a product of query and key that does not count: the operator's own number for padding, which fits
-float16. Infinity would leave nothing to a padding token that has padding alone within its window."""
+"""The number that is added to a product of query and key which does not count: the operator's own number for padding,
+which fits float16. Infinity would leave nothing to a padding token that has padding alone within its window.
+"""
 
 
 class _FirstStage(nn.Module):
@@ -231,7 +234,7 @@ def export_module(
 
 
 def is_large(model: onnx.ModelProto) -> bool:
-    """Whether the weights of a graph in memory take more than `INLINE_BYTES`."""
+    """True if the weights of a graph in memory take more than `INLINE_BYTES`."""
     size: int = sum(weight.ByteSize() for weight in model.graph.initializer)
     return size > INLINE_BYTES
 

@@ -139,7 +139,7 @@ def places(key: str, names: ImportMapping, ranker: Ranker | TextRanker | TextVec
 
 
 def _layer_places(index: int, ranker: Ranker | TextRanker | TextVectors) -> list[str]:
-    """Where the layer `index` of a Hugging Face model stands in the ranker's state dict."""
+    """The places of a Hugging Face model's layer `index` in the ranker's state dict."""
     body, heads = len(ranker.body), range(len(ranker.heads) if isinstance(ranker, Ranker) else 0)
     if ranker.encoder.shared_layers:
         own = isinstance(ranker, Ranker) and ranker.config.architecture.head_layers > 0

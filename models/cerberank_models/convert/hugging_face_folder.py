@@ -36,7 +36,7 @@ from cerberank_models.transformer import PAIR_TEMPLATES, TransformerConfig
 NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"pad": ("[PAD]", "<pad>"), "unk": ("[UNK]", "<unk>"), "mask": ("[MASK]", "<mask>")}
 )
-"""How vocabularies name special tokens that stand in no pair."""
+"""The names that vocabularies give to special tokens which stand in no pair."""
 
 
 def special_token_names(tokenizer: Tokenizer, shape: TransformerConfig) -> dict[str, str]:
@@ -147,12 +147,12 @@ def hugging_face_card(checkpoint: Checkpoint, *, head: int, model_class: str, pl
 
 
 def place_of(out: Path, repository: str | None) -> str:
-    """What users load the model by: its repository on the hub, or else the folder's name."""
+    """The name that users load the model by: its repository on the hub, or else the folder's name."""
     return repository or out.name
 
 
 RUN = "run.json"
-"""What made the checkpoint, which its card names."""
+"""The record of the run that made the checkpoint, which its card names."""
 SAME = 1e-5
 """The largest difference of scores (probabilities) between the written model and the checkpoint."""
 

@@ -20,7 +20,7 @@ from cerberank_models.network.ranker import Ranker
 from cerberank_models.transformer import OpaqueTransformer, PreNormConfig, TransformerConfig
 
 SIGMOID = "torch.nn.modules.activation.Sigmoid"
-"""By which sentence-transformers makes the one logit a score, as our service does."""
+"""The activation with which sentence-transformers makes the one logit a score, as our service does."""
 
 
 def hugging_face_config(config: RankerConfig, special: Mapping[str, int]) -> Any:
@@ -67,7 +67,7 @@ def _own(shape: TransformerConfig, config: RankerConfig) -> dict[str, Any]:
 
 
 def _pre_norm(options: PreNormConfig, layers: int, config: RankerConfig) -> dict[str, Any]:
-    """What ModernBERT's configuration has beside the sizes."""
+    """The fields of ModernBERT's configuration beside the sizes."""
     kinds = ["full_attention" if options.window_of(depth) is None else "sliding_attention" for depth in range(layers)]
     return {
         "layer_types": kinds,

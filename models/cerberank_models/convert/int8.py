@@ -34,7 +34,7 @@ NetworkT = TypeVar("NetworkT", Ranker, TextVectors)
 SMOOTHING = 0.8
 """SmoothQuant's alpha: 1 moves all of an input channel's spread into the weights, 0 none."""
 KEPT_CHANNELS = 16
-"""How many input channels stay fp32 in each product that reads inner channels (`Layer.inner_products`)."""
+"""Input channels that stay fp32 in each product that reads inner channels (`Layer.inner_products`)."""
 
 LARGEST_WEIGHT, LARGEST_SHARED_WEIGHT = 127, 64
 """The largest int8 number of a weight. Those of ALBERT's layer, which several nodes read, stay where two products of a

@@ -1,4 +1,4 @@
-"""What a model to import may hold, checked before any library reads it: sizes of files, links, and shapes.
+"""Limits on a model to import, checked before any library reads it: sizes of files, links, and shapes.
 
 A refusal costs less than a second and no memory that grows with the files: of weights the header alone is read.
 """
@@ -62,7 +62,7 @@ TABLES = ("albert", "bert", "distilbert", "electra", "roberta", "xlm-roberta")
 def check_source(source: Source) -> None:
     """Raise UnsupportedModelError for a model whose files or shapes are beyond what is read here.
 
-    These are links that lead out of its folder, vocabularies and settings that are too large, weights that are no
+    These are links that lead out of its folder, vocabularies and settings that are too large, weights that are not
     safetensors, and a configuration whose weights could not lie in the files that it has.
     """
     for name, most in LARGEST.items():
@@ -100,7 +100,7 @@ def _check_weights(folder: Path) -> None:
 def _check_shape(source: Source, described: Any) -> None:
     """Raise UnsupportedModelError for numbers that no model has, or for more weights than its files can hold."""
     if not isinstance(described, dict):
-        raise UnsupportedModelError(f"{source.place}: {CONFIG} is no JSON object")
+        raise UnsupportedModelError(f"{source.place}: {CONFIG} is not JSON object")
     for name, most in MOST.items():
         value = described.get(name)
         if value is not None and not (isinstance(value, int) and 0 <= value <= most):
@@ -136,7 +136,7 @@ def check_external_data(graph: Path) -> None:
         with open_regular(graph) as file:
             named = external_files(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
     except (GraphError, OSError, ValueError) as error:
-        raise UnsupportedModelError(f"{graph} is no ONNX graph: {error}") from error
+        raise UnsupportedModelError(f"{graph} is not an ONNX graph: {error}") from error
     for name in named:
         place = graph.parent / name
         if not is_path_within(name) or not place.resolve().is_relative_to(graph.parent.resolve()):

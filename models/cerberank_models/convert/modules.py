@@ -34,7 +34,8 @@ MODULES, TRANSFORMER, SENTENCE_TRANSFORMERS = (
 CLASSIFIER = "classifier."
 """Begins the names of a head's weights, in a `ModularNetwork` and in a ranker's head."""
 EMBEDDING, SCORES = "sentence_embedding", "scores"
-"""What sentence-transformers calls the pooled vector, and what a cross-encoder's last module gives."""
+"""The names that sentence-transformers gives to the pooled vector, and to the output of a cross-encoder's last module.
+"""
 POOLINGS: Mapping[str, Pooling] = MappingProxyType({"cls": "first", "mean": "mean"})
 ACTIVATIONS: Mapping[str, Activation] = MappingProxyType(
     {
@@ -51,7 +52,7 @@ WEIGHTS = "model.safetensors"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModularHead:
-    """What stands behind the encoder of a modular cross-encoder."""
+    """The modules behind the encoder of a modular cross-encoder."""
 
     pooling: Pooling
     modules: tuple[HeadModule, ...]
@@ -70,7 +71,7 @@ class ModularHead:
 
 
 class Logits(NamedTuple):
-    """What a sequence classifier gives."""
+    """The output of a sequence classifier."""
 
     logits: Tensor
 
@@ -185,7 +186,7 @@ def _modules(source: Source) -> list[tuple[str, str]]:
     try:
         modules = [(str(each["type"]).rpartition(".")[2], str(each.get("path") or "")) for each in listed]
     except (TypeError, KeyError, AttributeError) as error:
-        raise UnsupportedModelError(f"{source.place}: {MODULES} is no list of modules with their types") from error
+        raise UnsupportedModelError(f"{source.place}: {MODULES} is not a list of modules with their types") from error
     for kind, place in modules:
         if place and not is_path_within(place):
             raise UnsupportedModelError(f"{source.place}: {MODULES} has {kind} in {place!r}, outside of the model")

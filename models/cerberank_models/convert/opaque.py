@@ -35,7 +35,7 @@ QUESTION, TEXT = "How tall is it?", "It is 330 metres tall."
 
 
 def why_opaque(source: Any) -> str | None:
-    """Why the network of a `transformers` configuration has no layers here; None where it has."""
+    """The reason that the network of a `transformers` configuration has no layers here; None where it has."""
     try:
         transformer_config(source)
     except UnsupportedModelError as error:

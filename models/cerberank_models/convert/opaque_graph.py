@@ -57,14 +57,14 @@ def export_network(network: OpaqueNetwork, path: Path, *, longest: int) -> None:
 def adopt_graph(shipped: Path, path: Path, *, labels: int, pad: int) -> None:
     """Write the graph `shipped`, which takes transformers' inputs to the logits of `labels` labels, as ours.
 
-    Raises UnsupportedModelError for other inputs or outputs, for tensors outside of its folder, and for what is no
+    Raises UnsupportedModelError for other inputs or outputs, for tensors outside of its folder, and for what is not a
     graph.
     """
     check_external_data(shipped)
     try:
         model = onnx.compose.add_prefix(onnx.load(shipped), PREFIX)
     except Exception as error:  # protobuf's DecodeError, or onnx's for external data, which share no base
-        raise UnsupportedModelError(f"{shipped} is no ONNX graph: {error}") from error
+        raise UnsupportedModelError(f"{shipped} is not an ONNX graph: {error}") from error
     graph = model.graph
     constants = {each.name for each in graph.initializer}
     inputs = {each.name.removeprefix(PREFIX): each for each in graph.input if each.name not in constants}
@@ -161,7 +161,7 @@ def quantise_graph(fp32: Path, path: Path) -> None:
 
 
 def _shares_weights(model: onnx.ModelProto) -> bool:
-    """Whether two products read the same constant, as DeBERTa's of words and of positions do."""
+    """True if two products read the same constant, as DeBERTa's of words and of positions do."""
     constants = {each.name for each in model.graph.initializer}
     read = [name for node in model.graph.node if node.op_type == "MatMul" for name in node.input if name in constants]
     return len(read) > len(set(read))

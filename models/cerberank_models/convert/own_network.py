@@ -58,7 +58,7 @@ def read_config(source: Source) -> Any:
 
 
 def read_head(source: Source, described: Any) -> ModularHead | None:
-    """What stands behind the encoder of a modular cross-encoder; None for a sequence classifier of transformers.
+    """The modules behind the encoder of a modular cross-encoder; None for a sequence classifier of transformers.
 
     `described` is its `transformers` configuration. No weights are loaded but those of the head. Raises
     UnsupportedModelError, which says what the model is, for one that is not a cross-encoder.
@@ -120,5 +120,5 @@ def read_network(source: Source, head: ModularHead | None = None) -> Any:
     if head is not None:
         missing = [name for name in missing if not name.startswith("pooler.")]
     if missing:
-        raise UnsupportedModelError(f"{source.place} is no trained cross-encoder: it lacks {', '.join(missing)}")
+        raise UnsupportedModelError(f"{source.place} is not a trained cross-encoder: it lacks {', '.join(missing)}")
     return network if head is None else ModularNetwork(network, head)

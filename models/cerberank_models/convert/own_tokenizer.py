@@ -38,7 +38,7 @@ def read_tokenizer(source: Source) -> Any:
 
 
 def plain_tokenizer(tokenizer: Any) -> Tokenizer:
-    """A copy of what a fast tokenizer runs, without its truncation and padding, which are no part of the model."""
+    """A copy of what a fast tokenizer runs, without its truncation and padding, which are not part of the model."""
     plain = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     plain.no_truncation()
     plain.no_padding()

@@ -36,7 +36,7 @@ class KnownPrompt:
     mark: str | None = None
     """Is in the chat templates of these models and in no other's."""
     joined: bool = True
-    """Whether the model's own code tokenises the whole text at once, which gives the same tokens as the pieces."""
+    """True if the model's own code tokenises the whole text at once, which gives the same tokens as the pieces."""
 
 
 PROMPTS: Mapping[str, KnownPrompt] = MappingProxyType(

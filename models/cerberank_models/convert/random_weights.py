@@ -22,7 +22,7 @@ from cerberank_models.network.ranker import Ranker
 from cerberank_models.transformer import Family, PreNormConfig, TransformerConfig
 
 MARK = "random-"
-"""How names and versions of such checkpoints begin."""
+"""The beginning of the names and versions of such checkpoints."""
 POSITIONS = 512
 CARD = """# {name}
 

@@ -110,7 +110,7 @@ def _constants(ours: Path, theirs: Path) -> list[tuple[Array, Array]]:
 def _found(
     state: Mapping[str, Array], constants: Sequence[tuple[Array, Array]], *, attention_heads: int
 ) -> dict[str, Tensor]:
-    """What stands in the other graph where each tensor of `state` stands in the known one."""
+    """The other graph's tensor in the place where the known graph has each tensor of `state`."""
     found = {}
     for name, value in state.items():
         for known, other in constants:

@@ -1,4 +1,4 @@
-"""Where a model to import comes from: a folder that `save_pretrained` wrote, or a model on the Hugging Face hub.
+"""The source of a model to import: a folder that `save_pretrained` wrote, or a model on the Hugging Face hub.
 
 In: what a user names. Out: the place that transformers loads from, with what identifies its content. No torch.
 """
@@ -46,14 +46,14 @@ class Source:
 
     @property
     def decodes(self) -> bool:
-        """Whether its configuration is that of a causal language model. Raises SourceError."""
+        """True if its configuration is that of a causal language model. Raises SourceError."""
         described = _json(self.folder / CONFIG)
         architectures = described.get("architectures") if isinstance(described, dict) else None
         return any(str(name).endswith("ForCausalLM") for name in architectures or ())
 
     @property
     def has_tokenizer(self) -> bool:
-        """Whether a tokenizer's vocabulary is among its files; on the hub, once the tokenizer has been loaded."""
+        """True if a tokenizer's vocabulary is among its files; on the hub, once the tokenizer has been loaded."""
         return any((self.folder / name).is_file() for name in VOCABULARIES)
 
     def optional_json(self, name: str) -> Any:
@@ -93,7 +93,7 @@ class Source:
         return file if file.is_file() else None
 
     def content(self) -> str:
-        """What identifies the content: the commit, or the SHA-256 of a folder's files with their names."""
+        """The identity of the content: the commit, or the SHA-256 of a folder's files with their names."""
         if self.commit is not None:
             return self.commit
         digest = hashlib.sha256()
@@ -128,7 +128,7 @@ def find_source(model: str, revision: str | None = None) -> Source:
         if any(folder.glob("*/*/manifest.json")) and not (folder / CONFIG).is_file():
             raise SourceError(f"{model} is a store of Cerberank checkpoints: set CERBERANK_STORE={model}")
         if not (folder / CONFIG).is_file():
-            raise SourceError(f"{model} has no {CONFIG}: it is no folder that transformers' save_pretrained wrote")
+            raise SourceError(f"{model} has no {CONFIG}: it is not a folder that transformers' save_pretrained wrote")
         source = Source(place=model, folder=folder, commit=None)
     else:
         source = _on_hub(model, revision)
@@ -140,7 +140,7 @@ def find_source(model: str, revision: str | None = None) -> Source:
 
 def _on_hub(model: str, revision: str | None) -> Source:
     if not HUB_ID.fullmatch(model):
-        raise SourceError(f"{model}: there is no such folder, and it is no id on the Hugging Face hub (OWNER/NAME)")
+        raise SourceError(f"{model}: there is no such folder, and it is not an id on the Hugging Face hub (OWNER/NAME)")
     from huggingface_hub import hf_hub_download  # noqa: PLC0415 - folders need no hub, and importing it takes long
 
     try:
@@ -162,7 +162,7 @@ def _json(file: Path) -> Any:
     try:
         return json.loads(read_regular(file, SMALL))
     except (NotRegularError, ValueError, RecursionError) as error:
-        raise SourceError(f"{file} is no JSON that can be read: {error}") from error
+        raise SourceError(f"{file} is not JSON that can be read: {error}") from error
 
 
 def _first_line(error: Exception) -> str:

@@ -1,4 +1,4 @@
-"""What a Hugging Face teacher reads: the file `teacher.json`, which `train teach` writes beside its weights."""
+"""The input of a Hugging Face teacher: the file `teacher.json`, which `train teach` writes beside its weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ SPECIAL_TOKENS = 7
 
 
 class TeacherInput(Frozen):
-    """How a pair becomes the teacher's input; the same in training, in scoring, and in the checkpoint it becomes."""
+    """The rules that turn a pair into the teacher's input; the same in training, in scoring, and in the checkpoint it
+    becomes.
+    """
 
     max_length: Count = 128
     context: bool = False

@@ -41,7 +41,8 @@ from cerberank_models.rank import half_mismatch
 from cerberank_models.text_encoding import TextEncoder
 
 VECTOR_PARITY = 2.0**-9
-"""How far fp32 vectors may lie from PyTorch's, as a share of the largest number: two steps of float16's last digit."""
+"""Largest distance of fp32 vectors from PyTorch's, as a share of the largest number: two steps of float16's last digit.
+"""
 
 
 class _Encoder(nn.Module):

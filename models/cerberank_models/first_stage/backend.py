@@ -39,7 +39,7 @@ class WithFirstStage(Generic[State]):
 
     @property
     def counts(self) -> BackendCounts:
-        """What the stages of pairs have done."""
+        """The work of the stages of pairs."""
         return self._pairs.counts
 
     @property

@@ -1,4 +1,4 @@
-"""What a first stage promises to its callers: vectors of texts, computed on a device or known before.
+"""The contract between a first stage and its callers: vectors of texts, computed on a device or known before.
 
 The stages of pairs know nothing of vectors, and the engine nothing of questions: a caller asks for the vectors that it
 does not have, scores all of a question's candidates, drops, and encodes the survivors as pairs.

@@ -87,7 +87,7 @@ def open_shard_encoder(checkpoint: Path, *, kind: str, precision: str, device: s
 
 
 class _Plan(Frozen):
-    """What the shards of a begun store depend on."""
+    """The inputs that the shards of a begun store depend on."""
 
     encoder: str
     precision: str

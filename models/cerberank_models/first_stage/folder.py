@@ -85,9 +85,9 @@ def read_text_ranker(path: Path, *, dropout: float = 0.0) -> SavedTextRanker:
         manifest = Manifest.model_validate_json(read_regular(path / MANIFEST))
         config = TextRankerConfig.model_validate_json(read_regular(path / CONFIG))
     except (FileNotFoundError, NotADirectoryError) as error:
-        raise MissingFileError(f"{path} is no text ranker, or its copy was not finished: {error}") from error
+        raise MissingFileError(f"{path} is not a text ranker, or its copy was not finished: {error}") from error
     except ValidationError as error:
-        raise CheckpointError(f"{path} is no text ranker: {error}") from error
+        raise CheckpointError(f"{path} is not a text ranker: {error}") from error
     for name in _files(config):
         if not (path / name).is_file():
             raise MissingFileError(f"{path} lacks {name}: its copy was not finished")

@@ -84,7 +84,7 @@ def first_stage_of(checkpoint: Checkpoint) -> TextRankerConfig:
 def open_encoder(checkpoint: Checkpoint, tokenizer: Tokenizer | None = None) -> TextEncoder:
     """A new encoder of texts. `tokenizer` may come from another encoder of the same `tokenizer.json`.
 
-    Raises CheckpointError when the first stage's `tokenizer.json` is no tokenizer, or not its network's.
+    Raises CheckpointError when the first stage's `tokenizer.json` is not a tokenizer, or not its network's.
     """
     config, path = first_stage_of(checkpoint), checkpoint.path / TOKENIZER
     try:

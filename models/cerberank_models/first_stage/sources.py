@@ -1,4 +1,4 @@
-"""Where a first stage's encoder comes from: a trained text ranker, or a sentence encoder of the Hugging Face hub.
+"""The sources of a first stage's encoder: a trained text ranker, or a sentence encoder of the Hugging Face hub.
 
 In: a folder or a hub id. Out: network, tokenizer and the weights of the rankers, or an UnsupportedModelError.
 """

@@ -5,7 +5,7 @@
 `digests.npy` holds the sorted 128-bit digests of the texts as big-endian pairs of 64-bit numbers `[n, 2]`; row i of
 `vectors.npy` `[n, W]`, fp16, is the vector of digest i. ColBERT's vectors lie one after another, `[numbers]`, and
 `offsets.npy` `[n + 1]` says where. The manifest names each file's size and SHA-256 and is written last: without it the
-folder is no store. A store that is in use must not be changed: cutting a mapped file ends the process that reads it.
+folder is not a store. A store that is in use must not be changed: cutting a mapped file ends the process that reads it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ DIGEST_BYTES = 16
 
 
 class StoreError(ValueError):
-    """The folder is no store of vectors, or one of another encoder."""
+    """The folder is not a store of vectors, or one of another encoder."""
 
 
 class StoredFile(Frozen):
@@ -43,7 +43,7 @@ class StoredFile(Frozen):
 
 
 class StoreManifest(Frozen):
-    """What a store holds."""
+    """The description of a store's content."""
 
     format: Literal[1] = 1
     encoder: str
@@ -84,7 +84,7 @@ class VectorStore:
     ) -> None:
         """See `open`."""
         self.manifest = manifest
-        """What the store holds."""
+        """The description of the store's content."""
         self._high, self._low = np.ascontiguousarray(digests[:, 0]), digests[:, 1]
         self._vectors, self._offsets = vectors, offsets
 
@@ -92,8 +92,8 @@ class VectorStore:
     def open(cls, path: Path, config: TextRankerConfig) -> VectorStore:
         """Map the files of the folder `path`; the high halves of the digests, 8 bytes a text, are read into memory.
 
-        Raises StoreError for a folder that is no store, for vectors of another encoder, whose message names both, and
-        for files of other sizes or shapes than the manifest states and for digests out of order. Vectors are not
+        Raises StoreError for a folder that is not a store, for vectors of another encoder, whose message names both,
+        and for files of other sizes or shapes than the manifest states and for digests out of order. Vectors are not
         read, nor is any file hashed, because stores may hold many gigabytes: numbers that were changed without a
         change of size are found by `check_files` alone, which `cerberank data embed` calls for a finished store.
         """
@@ -121,7 +121,7 @@ class VectorStore:
         return len(self._high)
 
     def _in_order(self) -> bool:
-        """Whether every digest is greater than the one before it, and no vector ends before it begins."""
+        """True if every digest is greater than the one before it, and every vector ends after it begins."""
         equal = np.flatnonzero(self._high[1:] == self._high[:-1])
         ordered = (self._high[1:] >= self._high[:-1]).all() and (self._low[equal + 1] > self._low[equal]).all()
         offsets = np.zeros(1, np.int64) if self._offsets is None else self._offsets
@@ -158,7 +158,7 @@ def read_manifest(path: Path) -> StoreManifest:
     try:
         return StoreManifest.model_validate_json(read_regular(path / MANIFEST))
     except (OSError, ValidationError) as error:
-        raise StoreError(f"{path} is no store of vectors, or was not finished: {error}") from error
+        raise StoreError(f"{path} is not a store of vectors, or was not finished: {error}") from error
 
 
 def describe_files(path: Path) -> dict[str, StoredFile]:

@@ -26,7 +26,7 @@ from cerberank_models.network.ranker import Ranker
 
 
 def can_absorb(ranker: Ranker) -> bool:
-    """Whether the heads have a layer, and their key and value projections can be absorbed.
+    """True if the heads have a layer, and their key and value projections can be absorbed.
 
     Those of a layer that runs at several depths of a head cannot: below the last depth every token needs them. So does
     a classifier that reads the mean of all tokens.

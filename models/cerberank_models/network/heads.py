@@ -50,7 +50,9 @@ class Classifier(nn.Module):
 
 
 class ModularClassifier(nn.Module):
-    """What `ArchitectureConfig.classifier_modules` says: linear maps and norms, the last of which gives the logits."""
+    """The modules of `ArchitectureConfig.classifier_modules`: linear maps and norms, the last of which gives the
+    logits.
+    """
 
     def __init__(self, width: int, architecture: ArchitectureConfig, dropout: float) -> None:
         """`width` D of what it reads. Raises ValueError without modules."""
@@ -138,7 +140,7 @@ class Head(nn.Module):
         return self.classify(first)
 
     def classify(self, first: Tensor) -> Tensor:
-        """What the last layer gives for the first tokens, `[.., D]`, to logits `[..]`."""
+        """Logits `[..]` from the last layer's output for the first tokens, `[.., D]`."""
         logits: Tensor = self.classifier(self.norm(first))
         return logits
 

@@ -1,4 +1,4 @@
-"""How the tokens of many pairs lie in a tensor: packed (no padding) or padded.
+"""The layouts of the tokens of many pairs in a tensor: packed (no padding) or padded.
 
 Legend: N pairs, S tokens of the longest pair, T tokens of all pairs, D width, H attention heads,
 d = D / H. Hidden states are `[T, D]` packed and `[N, S, D]` padded; only operations that mix the
@@ -100,7 +100,7 @@ class PaddedLayout:
         return following & (self.positions > 0)
 
     def last(self, hidden: Tensor) -> Tensor:
-        """The last position of each pair that is no padding."""
+        """The last position of each pair that is not a padding."""
         return hidden[torch.arange(len(hidden), device=hidden.device), self.mask.sum(dim=1) - 1]
 
     def mean(self, hidden: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""What pairs of a decoder have in common at their beginning, computed once. Legend as in `layout.py`.
+"""The beginnings that pairs of a decoder share, computed once. Legend as in `layout.py`.
 
 A decoder's hidden states depend on earlier tokens alone. So the tokens that several pairs begin with run through the
 layers once (`PrefixLayout`), and the keys and values of every layer are kept; then the rest of each pair runs, and
@@ -41,7 +41,7 @@ class PrefixLayout(PackedLayout):
 
 @dataclass(frozen=True, slots=True)
 class ContinuedLayout(PackedLayout):
-    """What follows the prefixes, packed. Each layer attends once: to what it made of the prefixes, and causally."""
+    """The tokens after the prefixes, packed. Each layer attends once: to what it made of the prefixes, and causally."""
 
     begins: Tensor
     """`[N]`: the number of tokens before each pair's first one here."""

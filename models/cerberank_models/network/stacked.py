@@ -22,7 +22,7 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def stackable(head: nn.Module) -> bool:
-    """Whether every weight of `head` is of a linear layer with a bias or of a LayerNorm: nothing else is stacked."""
+    """True if every weight of `head` is of a linear layer with a bias or of a LayerNorm: nothing else is stacked."""
     return all(
         isinstance(part, nn.LayerNorm | nn.Linear) and part.bias is not None
         for part in head.modules()

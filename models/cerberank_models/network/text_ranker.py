@@ -137,7 +137,7 @@ def late_interaction(question: Side, document: Side) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What a text ranker makes of N pairs: their scores, and the tensors that distillation compares."""
+    """A text ranker's output for N pairs: their scores, and the tensors that distillation compares."""
 
     scores: Tensor
     """`[N]`, float32: the sum of both rankers' scores."""
@@ -249,7 +249,7 @@ class TextRanker(TextVectors):
         )
 
     def _side(self, first: Tensor, hidden: Tensor, offsets: Tensor, windows: Layout) -> Side:
-        """What ranker 2 reads of texts whose encoder's output is `hidden`; `windows` are those of all texts."""
+        """Ranker 2's input from texts whose encoder's output is `hidden`; `windows` are those of all texts."""
         if isinstance(self.token_ranker, ColbertRanker):
             return Side(first, self.token_ranker(hidden), offsets, projected_from=hidden)
         return Side(first, hidden, offsets, counted=self._counted(windows))

@@ -45,13 +45,13 @@ class JoinedTexts:
     offsets: Tensor
     """`[W + 1]`."""
     question_cells: Tensor
-    """Where the question's tokens lie, in every window."""
+    """The places of the question's tokens, in every window."""
     question_targets: Tensor
     """For each of `question_cells` its place in the question's packed tokens, one copy a document."""
     question_offsets: Tensor
     """`[N + 1]`."""
     document_cells: Tensor
-    """Where the documents' tokens lie; they are packed as in `documents`."""
+    """The places of the documents' tokens; they are packed as in `documents`."""
 
 
 def joined(questions: Texts, documents: Texts, owners: Tensor, *, between: int, types: int) -> JoinedTexts:

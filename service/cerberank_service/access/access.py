@@ -29,7 +29,7 @@ class Charge:
     """The tokens that a question has taken of a quota."""
 
     def __init__(self, quota: Bucket | None) -> None:
-        """Nothing is taken yet; None is no quota."""
+        """Nothing is taken yet; None is not a quota."""
         self._quota, self.tokens = quota, 0
 
     def add(self, tokens: int) -> None:
@@ -96,7 +96,7 @@ class Access:
         self._callers: dict[bytes, Caller] = {}
         self._seen: tuple[int, int, int] | None = None
         self._problem = ""
-        """Why the file cannot be read; empty when it can."""
+        """The reason that the file cannot be read; empty when it can."""
         self._checked_at = clock()
         if path is not None:
             self._seen = _state(path)

@@ -41,7 +41,7 @@ class Key(BaseModel):
 
     @property
     def id(self) -> str:
-        """What stands for the key in metrics, which everybody may read: the beginning of its hash."""
+        """The name of the key in metrics, which everybody may read: the beginning of its hash."""
         return self.sha256[:8]
 
 

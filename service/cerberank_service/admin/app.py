@@ -113,7 +113,7 @@ def _add_models(app: FastAPI, settings: Settings, versions: VersionRegistry, ope
         operations.unload(Reference(model, version))
         return shown(model)
 
-    @app.put("/v1/models/{model}/versions/{version}/drop-schedule", summary="What its exits drop when a call is silent")
+    @app.put("/v1/models/{model}/versions/{version}/drop-schedule", summary="Default drop ratios of its exits")
     def drop_schedule(model: Name, version: Name, change: ScheduleChange) -> Models:
         operations.set_schedule(model, version, change.drop_schedule)
         return shown(model)

@@ -57,7 +57,7 @@ def _ask(address: Address, path: str, seconds: float) -> tuple[int, str]:
 
 
 def _unverified() -> ssl.SSLContext:
-    """As a kubelet's probes do: nothing secret is sent, and a certificate that is renewed is no reason to restart."""
+    """As a kubelet's probes: nothing secret is sent, and a certificate that was renewed must not cause a restart."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -100,7 +100,7 @@ def own_address(prefix: Literal["CERBERANK_", "CERBERANK_ADMIN_"]) -> Address:
     except ValueError:
         port = 0
     if not 0 < port < 65536:
-        raise NoAddressError(f"{name}={given[name]} is no port that can be asked")
+        raise NoAddressError(f"{name}={given[name]} is not a port that can be asked")
     host = given.get(prefix + "HOST", "127.0.0.1")
     certificate = given.get("CERBERANK_TLS_CERTIFICATE")
     return Address(_local(host), port, Path(certificate) if certificate else None)

@@ -230,7 +230,7 @@ class Admin:
         """
         parts = urlsplit(url)
         if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise AdminError(f"{url} is no http or https address")
+            raise AdminError(f"{url} is not an http or https address")
         self._url, self._token, self._base = url, token, parts.path.rstrip("/")
         self._connect: Callable[[], HTTPConnection] = lambda: HTTPConnection(
             parts.hostname or "", parts.port, timeout=TIMEOUT_SECONDS

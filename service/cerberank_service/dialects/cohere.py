@@ -75,7 +75,7 @@ class DocumentV1(VendorWire):
         if not all(isinstance(value, str | int | float) for value in values):
             raise ServiceError(Kind.INVALID, f"documents[{place}]: the ranked fields must be texts or numbers")
         if any(isinstance(value, float) and not math.isfinite(value) for value in values):
-            raise ServiceError(Kind.INVALID, f"documents[{place}]: a ranked field is no finite number")
+            raise ServiceError(Kind.INVALID, f"documents[{place}]: a ranked field is not a finite number")
         return "\n".join(map(str, values))
 
 

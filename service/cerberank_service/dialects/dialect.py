@@ -42,7 +42,7 @@ class Dialect:
 
     @property
     def lenient(self) -> bool:
-        """Whether fields that it does not know are taken without effect."""
+        """True if the dialect accepts unknown fields and ignores them."""
         return self.request.model_config.get("extra") == "ignore"
 
 

@@ -18,7 +18,7 @@ from cerberank_service.errors import ErrorFields, Kind, ServiceError, native_bod
 
 MOST_QUESTIONS = 64
 FIELDS_AS_CANDIDATES = 8
-"""How many candidates have as much structure in JSON as the other fields of a question."""
+"""Candidates that have as much structure in JSON as the other fields of a question."""
 EXAMPLE: JsonValue = {
     "questions": [
         {"question": "How tall is the Eiffel Tower?", "candidates": ["It is 330 metres tall.", "It is in Paris."]},

@@ -105,7 +105,7 @@ class RankRequest(Wire):
     ] = "best"
     priority: Annotated[int, Field(ge=0, le=999, description="0 is the highest; a hundred more halve the share.")] = 0
     instruction: Annotated[
-        str | None, Field(description="What is looked for, in words, for models with a prompt; others refuse it.")
+        str | None, Field(description="The task in words, for models with a prompt; others refuse it.")
     ] = None
     return_text: Annotated[bool, Field(description="Repeat each candidate's text in the answer.")] = False
     return_heads: Annotated[bool, Field(description="Give each head's probability.")] = False
@@ -131,7 +131,7 @@ class Result(Wire):
     ]
     raw_score: Annotated[float | None, Field(description="The network's own score; only of a calibrated model.")] = None
     stage: Annotated[int, Field(description="The last stage that scored it, counted from 0; -1 for none.")]
-    truncated: Annotated[bool, Field(description="Whether its end was not read.")]
+    truncated: Annotated[bool, Field(description="True if its end was not read.")]
     window: Annotated[
         Window | None, Field(description="Its window with the highest score; only of a text that was read in windows.")
     ] = None

@@ -20,7 +20,7 @@ PATHS = ("/invocations",)
 
 @dataclass(frozen=True, slots=True)
 class Has:
-    """Whether a body has any of some fields, and is claimed by `also` where that is given."""
+    """True for a body that has any of some fields, and that `also` claims where it is set."""
 
     names: frozenset[str]
     also: Callable[[Mapping[str, Any]], bool] | None = None

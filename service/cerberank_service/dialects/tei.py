@@ -34,7 +34,7 @@ BACKEND_STATUS = 424
 
 
 class RerankRequest(VendorWire):
-    """A query and its texts. `top_n` is no field of that server, but clients send it and expect no more results."""
+    """A query and its texts. `top_n` is not a field of that server, but clients send it and expect no more results."""
 
     query: str
     texts: Annotated[list[str], Items]

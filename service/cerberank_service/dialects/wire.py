@@ -76,14 +76,14 @@ Flag = Annotated[bool | Annotated[str, Field(pattern="^([Tt]rue|[Ff]alse)$")], A
 Top = Annotated[
     int | None, Field(ge=0, description="Number of results; 0 and null give all."), AfterValidator(_all_of_none)
 ]
-"""How many results another service's client asks for; None for all."""
+"""Number of results that another service's client wants; None for all."""
 
 MostTokens = Annotated[
     int | None,
     Field(ge=0, description="Tokens of a document that are read; 0 and null read as many as fit."),
     AfterValidator(_all_of_none),
 ]
-"""How many tokens of a document another service's client lets be read; None for all."""
+"""Number of tokens of a document that another service's client lets the model read; None for all."""
 
 
 def check_structure(body: bytes, most_candidates: int) -> None:
@@ -97,7 +97,7 @@ def check_structure(body: bytes, most_candidates: int) -> None:
 
 
 def _has_more(body: bytes, most: Mapping[bytes, int]) -> bool:
-    """Whether more marks than `most` are outside of strings. A loop in Python, so that other threads can run.
+    """True if more marks than `most` are outside of strings. A loop in Python, so that other threads can run.
 
     Every string but the first follows a mark, so that more strings than marks are too many as well.
     """

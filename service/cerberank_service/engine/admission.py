@@ -203,7 +203,7 @@ class Admission:
             pending.reserved |= reserved
 
     def leave(self, key: int, *, answered: bool) -> None:
-        """Remove a question that was answered in full, or abandoned; one that has left already is no error."""
+        """Remove a question that was answered in full, or abandoned; one that has left already is not an error."""
         if (pending := self._pending.pop(key, None)) is None:
             return
         self.tokens -= pending.tokens

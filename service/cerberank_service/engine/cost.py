@@ -27,7 +27,7 @@ LEAST_SHARE = 0.01
 LEAST_BATCHES = 3.0
 """Batches, faded ones counted in part, that must be known before the two parts are told apart."""
 LEAST_SPREAD = 0.05
-"""How much smaller than their arithmetic mean the harmonic mean of the batches' tokens must be for that."""
+"""Share by which the harmonic mean of the batches' tokens must be below their arithmetic mean for that."""
 LEAST_SLOPE = 0.05
 """Least share of the mean seconds per token that is not taken for fixed, so that large steps are never predicted to be
 free because only small ones were seen."""

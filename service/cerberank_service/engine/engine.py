@@ -77,18 +77,18 @@ class Engine:
         self._drain_deadline: float | None = None
         self._numbers = 0
         self.device_failed = False
-        """Whether the thread has ended because its device failed, after which every model on it fails."""
+        """True once the thread has ended because its device failed, after which every model on it fails."""
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._watchdog = Watchdog(self._thread)
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs, does not hang, and takes questions."""
+        """True while the thread runs, does not hang, and takes questions."""
         return self._thread.is_alive() and self._accepting
 
     @property
     def running(self) -> bool:
-        """Whether the thread has not ended, even if it accepts no more questions."""
+        """True until the thread has ended, even if it accepts no more questions."""
         return self._thread.is_alive()
 
     @property
@@ -346,7 +346,7 @@ LEAST_SECONDS = 30.0
 SLOWNESS = 20.0
 """Times its prediction that a step may take."""
 TICK_SECONDS = 1.0
-"""How often the watchdog looks."""
+"""Seconds between two looks of the watchdog."""
 
 
 class Pause:

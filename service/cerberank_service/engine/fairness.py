@@ -30,7 +30,7 @@ class FairClock:
         return end
 
     def end_of(self, work: float, weight: float) -> float:
-        """What `enter` would return now."""
+        """The value that `enter` would return now."""
         return self._now + work / weight
 
     def leave(self, question: int) -> None:

@@ -1,4 +1,4 @@
-"""What an error of the model means for the engine: too little memory, a device that has failed, or anything else.
+"""The meaning of a model's error for the engine: too little memory, a device that has failed, or anything else.
 
 The libraries' exception types are not imported here, so errors are told apart by their messages and type names. The
 first rule that matches counts.
@@ -12,7 +12,7 @@ from enum import Enum
 
 
 class Fault(Enum):
-    """What the engine does about an error."""
+    """The engine's reaction to an error."""
 
     MEMORY = "out of memory"
     """The batch is tried again in halves."""
@@ -36,7 +36,7 @@ class Rule:
     patterns: tuple[str, ...]
 
     def matches(self, text: str) -> bool:
-        """Whether the rule holds for an error's text, whatever its case."""
+        """True if the rule holds for an error's text, whatever its case."""
         return re.search("|".join(self.patterns), text, re.IGNORECASE) is not None
 
 
@@ -115,7 +115,7 @@ RULES = (
 
 
 def fault_of(error: BaseException) -> Fault:
-    """What `error` means for the engine."""
+    """The reaction to `error`."""
     if isinstance(error, MemoryError):
         return Fault.MEMORY
     if isinstance(error, DeviceFailedError):

@@ -41,7 +41,7 @@ class _Chunk:
     size: int
     """Bytes of the whole state, which is kept as long as any of its rows waits."""
     whole: bool = True
-    """Whether every row of the state still waits."""
+    """True while every row of the state still waits."""
 
 
 class WaitingStates:

@@ -31,12 +31,12 @@ PATH = "/v1/rank/batch"
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """What the questions of a call have in common."""
+    """The fields that all questions of a call share."""
 
     request: Request
     caller: Caller | None
     latest: float | None
-    """When all are due, in seconds on the monotonic clock."""
+    """The time when all are due, in seconds on the monotonic clock."""
     size: int
     """Bytes of the body."""
 

@@ -32,7 +32,7 @@ class Readiness(BaseModel):
     ready: bool
     state: str
     reason: str | None = None
-    """Why no stable version serves, where there is another reason than that it is loading."""
+    """The reason that no stable version serves, where it is another one than loading."""
 
 
 class OpenAIModel(BaseModel):
@@ -105,7 +105,7 @@ def add_health(app: FastAPI, versions: VersionRegistry, settings: Settings) -> N
             path,
             ready,
             tags=[tag],
-            summary="200 once golden questions were reproduced",
+            summary="Readiness: 200 once the model reproduces its golden questions",
             response_model=Readiness,
             responses=shapes,
         )
@@ -117,7 +117,7 @@ def add_models(app: FastAPI, versions: VersionRegistry, shadow: Shadow, settings
     @app.get(
         "/v1/models",
         tags=["cerberank", "openai"],
-        summary="The models and what has become of them",
+        summary="The models with their versions and states",
         response_model=ModelList,
     )
     async def models() -> Response:
@@ -127,7 +127,7 @@ def add_models(app: FastAPI, versions: VersionRegistry, shadow: Shadow, settings
         return Response(to_json(content), media_type="application/json")
 
     @app.get(
-        "/v1/models/{model}/shadow", tags=["cerberank"], summary="How the shadow version compares to the stable one"
+        "/v1/models/{model}/shadow", tags=["cerberank"], summary="Comparison of the shadow version with the stable one"
     )
     async def compared(model: str) -> dict[str, Any]:
         if (figures := shadow.figures(model)) is None:

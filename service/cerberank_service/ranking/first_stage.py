@@ -35,7 +35,10 @@ VECTORS_ALONE = RatioSchedule(())
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """What earlier calls left; None is not used. Vectors and tokens are found and kept in the part of a tenant."""
+    """Vectors and tokens of earlier calls; None is not used.
+
+    Vectors and tokens are found and kept in the part of a tenant.
+    """
 
     tokens: TokenCache | None = None
     vectors: VectorCache | None = None
@@ -55,15 +58,17 @@ class Texts:
     pair_tokens: float
     """Estimated tokens of a pair: their characters divided by `CHARACTERS_A_TOKEN`."""
     sources: Mapping[str, int]
-    """How many texts' vectors came from the cache, the store, and the encoder; the question's is one of them."""
+    """Numbers of texts whose vectors came from the cache, the store, and the encoder; the question's is one of them."""
 
     @property
     def leads(self) -> bool:
-        """Whether the question's own text must be encoded."""
+        """True if the question's own text must be encoded."""
         return len(self.encoded) > len(self.cold)
 
     def released(self) -> Texts:
-        """What is told of the texts, without the vectors and tokens, of which nothing is needed after the scores."""
+        """First-stage figures for logs and metrics; vectors and tokens are dropped, because the scores are all that is
+        needed later.
+        """
         return replace(self, question=None, vectors=(), cold={}, encoded=NO_PAIRS)
 
     def stage_tokens(self, policy: DropPolicy) -> tuple[float, ...]:

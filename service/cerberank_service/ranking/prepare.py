@@ -37,7 +37,7 @@ class Prepared:
     pairs: EncodedPairs
     """A pair, or its windows, of each distinct candidate or of those that survived a first stage; none before that."""
     truncated: NDArray[np.bool_]
-    """Which of the distinct candidates were cut in their pairs."""
+    """True for each distinct candidate that was cut in its pair."""
     unknown: NDArray[np.bool_]
     """Those with mostly unknown tokens."""
     pair_of: NDArray[np.int64]

@@ -188,7 +188,7 @@ class Comparison:
     """The differences of a second version's ranking from the first version's."""
 
     flipped: bool
-    """Whether another candidate comes first."""
+    """True if another candidate comes first."""
     overlap: float
     """Rank-biased overlap, 1 for the same order."""
     shift: float

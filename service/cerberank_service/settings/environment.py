@@ -19,7 +19,7 @@ from cerberank_service.settings.fields import Settings
 
 PREFIX = "CERBERANK_"
 OTHERS = ("CERBERANK_ADMIN_URL", "CERBERANK_GPU_CHECKPOINT")
-"""Variables with the prefix that are no settings: those of `cerberank server` and of docker-compose.yml."""
+"""Variables with the prefix that are not settings: those of `cerberank server` and of docker-compose.yml."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
 SERVICE_VARIABLE = re.compile(
     r"CERBERANK_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
@@ -55,16 +55,16 @@ def missing_temporary_folder() -> str:
 
 
 def _foreign(given: Mapping[str, str]) -> Iterator[str]:
-    """The errors of variables that are no settings; Kubernetes' own are none."""
+    """The errors of variables that are not settings; Kubernetes' own are none."""
     known = [*(PREFIX + name.upper() for name in Settings.model_fields), *OTHERS]
     for name, value in sorted(given.items()):
         if name in REMOVED:
-            yield f"{name} is no setting any more: {REMOVED[name]}"
+            yield f"{name} is not a setting any more: {REMOVED[name]}"
         elif name not in known and not _is_of_kubernetes(name, value):
             nearest = difflib.get_close_matches(
                 name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known], 1
             )
-            yield f"{name} is no setting" + (f"; is {PREFIX}{nearest[0]} meant?" if nearest else "")
+            yield f"{name} is not a setting" + (f"; is {PREFIX}{nearest[0]} meant?" if nearest else "")
 
 
 def _is_of_kubernetes(name: str, value: str) -> bool:

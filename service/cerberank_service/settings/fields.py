@@ -45,7 +45,7 @@ def checked_networks(value: str) -> str:
 
 
 def existing_file(value: Path | None) -> Path | None:
-    """The path. Raises ValueError for one that is no file, which would else end the start with a traceback."""
+    """The path. Raises ValueError for one that is not a file, which would else end the start with a traceback."""
     if value is not None and not value.is_file():
         raise ValueError("there is no such file")
     return value
@@ -127,10 +127,10 @@ class Settings(BaseSettings):
             description="Store to follow: a folder, or an fsspec URL such as `s3://bucket/models`; empty follows none."
         ),
     ] = ""
-    store_poll_seconds: Annotated[float, Field(gt=0, description="How often the store is looked at.")] = 2.0
+    store_poll_seconds: Annotated[float, Field(gt=0, description="Seconds between two looks at the store.")] = 2.0
     copy_seconds: Annotated[
         float,
-        Field(gt=0, description="How long a version may take to be copied and verified; it is tried again later."),
+        Field(gt=0, description="Seconds that a version may take to be copied and verified; it is tried again later."),
     ] = 300.0
     model_memory_bytes: Annotated[
         int,
@@ -250,14 +250,17 @@ class Settings(BaseSettings):
         int, Field(ge=1, description="Most ranking requests in progress; further ones get 503. Probes do not count.")
     ] = 512
     keep_alive_seconds: Annotated[
-        float, Field(gt=0, description="How long a connection may wait for its next request; longer than a proxy's.")
+        float,
+        Field(gt=0, description="Seconds that a connection may wait for its next request; longer than a proxy's."),
     ] = 75.0
     queue_seconds: Annotated[
         float,
         Field(
             gt=0,
-            description="How long a question may be predicted to wait for others; beyond it it is refused at once with "
-            "503. An idle service takes any.",
+            description=(
+                "Longest predicted wait of a question for others, in seconds; beyond it it is refused at once with "
+                "503. An idle service takes any."
+            ),
         ),
     ] = 5.0
     latency_target_ms: Annotated[

@@ -29,7 +29,7 @@ NAMES = {"asctime": "time", "levelname": "level", "name": "logger"}
 FIELDS = "fields"
 """The attribute of a log record that contains its fields."""
 NOT_FIELDS = (*RESERVED_ATTRS, "color_message")
-"""Attributes of a record that are no fields; the last one is uvicorn's message for terminals."""
+"""Attributes of a record that are not fields; the last one is uvicorn's message for terminals."""
 PLAIN = re.compile(r"[\w.:/@+-]+", re.ASCII)
 """Texts that are written without quotation marks."""
 LONGEST_PATH = 200

@@ -296,7 +296,7 @@ def label_of(schedule: Sequence[float]) -> str:
 
 
 def heads_agree(heads: Scores | None) -> bool | None:
-    """Whether all heads rank the same candidate first; None for fewer than two heads or scored candidates.
+    """True if all heads rank the same candidate first; None for fewer than two heads or scored candidates.
 
     `heads` has shape [n, k], with NaN for candidates that no head scored. A tie does not count as a disagreement.
     """

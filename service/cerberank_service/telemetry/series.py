@@ -23,8 +23,9 @@ CANDIDATES = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 SCORES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 PHASES = ("encode", "queue", "compute", "total")
 COPY_CAUSES = ("store", "disk", "time", "process")
-"""What kept a version from being copied: the store, no space for the copy, its time limit, the copying process
-or a shortage of processes, threads, descriptors or memory."""
+"""Causes that kept a version from being copied: the store, no space for the copy, its time limit, the copying process
+or a shortage of processes, threads, descriptors or memory.
+"""
 VECTOR_SOURCES = ("cache", "store", "computed")
 OUTCOMES = ("accepted", "refused")
 VERSION = ("model", "version")

@@ -27,7 +27,7 @@ from cerberank_service.versions.rejection import is_shortage
 PREFIX, LOCK = "cerberank-", ".lock"
 POLL_SECONDS = 0.1
 KILL_SECONDS = 5.0
-"""How long an ended process may take to be gone; one that waits for a dead file system may never be."""
+"""Seconds that an ended process may take to be gone; one that waits for a dead file system may never be."""
 FULL = {errno.ENOSPC, errno.EDQUOT}
 ERRORS: dict[str, type[Exception]] = {
     kind.__name__: kind
@@ -86,7 +86,7 @@ class Copies:
             self._lock.release()
 
     def folder(self, reference: Reference) -> Path:
-        """Where the copy of a version lies."""
+        """The folder of a version's copy."""
         assert self._root is not None, "copies are made after open"
         return self._root / "@".join(reference) / "checkpoint"
 
@@ -120,7 +120,7 @@ class Copies:
         return target
 
     def _told(self, process: subprocess.Popen[bytes], given_up: Callable[[], bool]) -> tuple[bytes, bytes]:
-        """What the process wrote, when it has ended. Raises CopyError or GivenUpError, and ends it, when it may not."""
+        """The process's output, when it has ended. Raises CopyError or GivenUpError, and ends it, when it may not."""
         end = time.monotonic() + self._seconds
         while True:
             try:

@@ -65,7 +65,7 @@ class LiveFirstStage:
     stored: VectorStore | None
     """Precomputed vectors of this encoder."""
     without: str
-    """Why there are none although the settings name a store; empty otherwise."""
+    """The reason that the vector store could not be used; empty if it is used."""
 
 
 Loader = Callable[[Settings], Loaded]

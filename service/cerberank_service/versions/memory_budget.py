@@ -1,4 +1,4 @@
-"""What a version takes in memory, what all of them may take, and whether a GPU has room for one more.
+"""The memory that a version takes, that all versions may take, and that a GPU has left for one more.
 
 Estimates come from the sizes of files; what really happens to the device is seen just before a version is opened on it.
 What an unloaded one took goes back to the system.
@@ -17,13 +17,14 @@ from cerberank_service.settings import Settings
 MEMORY_PER_BYTE = 2
 """ONNX Runtime keeps the weights and a packed copy: cerberank-mini takes 66 MB for files of 32 MB."""
 PROCESSOR_BYTES = 2 * 1024**3
-"""What all versions may take on a processor."""
+"""Memory that all versions may take on a processor."""
 DEVICE_SHARE = 0.9
-"""What all versions may take of a GPU's memory; the rest is for the context and for fragmentation."""
+"""Share of a GPU's memory that all versions may take; the rest is for the context and for fragmentation."""
 WORKSPACE_BYTES = 2 * 1024**3
-"""What a version takes on a GPU beside its weights: the activations of a step of 65,536 tokens (400 MB at four times a
-width of 768 in half precision, some of them at a time), libraries' workspaces and captured graphs. An estimate that no
-GPU has confirmed yet. Waiting states have a bound of their own."""
+"""Memory that a version takes on a GPU beside its weights: the activations of a step of 65,536 tokens (400 MB at four
+times a width of 768 in half precision, some of them at a time), libraries' workspaces and captured graphs. An estimate
+that no GPU has confirmed yet. Waiting states have a bound of their own.
+"""
 
 
 class DeviceFullError(MemoryError):
@@ -31,7 +32,7 @@ class DeviceFullError(MemoryError):
 
 
 def on_device(settings: Settings) -> bool:
-    """Whether versions lie in a GPU's memory."""
+    """True if versions lie in a GPU's memory."""
     return settings.device.partition(":")[0] != "cpu"
 
 

@@ -104,7 +104,7 @@ class VersionRegistry:
         return self._routed(name, version, "")
 
     def answering(self) -> bool:
-        """Whether any request is being answered."""
+        """True while any request is being answered."""
         return any(live.leases for live in self._snapshot.live())
 
     def loading(self, reference: Reference, size: int) -> None:

@@ -17,7 +17,7 @@ class TooSlowError(RuntimeError):
 
 
 class Reason(Enum):
-    """Why a version was rejected; the value is the metric's label."""
+    """The reason for rejecting a version; the value is the metric's label."""
 
     TORN = "torn"
     """A file is missing."""
@@ -57,7 +57,7 @@ NO_THREAD = "can't start new thread"
 
 
 def is_shortage(number: int | None, message: str) -> bool:
-    """Whether an error (its `errno`, if any, and its text) says that the machine lacks descriptors, threads or memory.
+    """True if an error (its `errno`, if any, and its text) says that the machine lacks descriptors, threads or memory.
 
     Libraries in other languages state the system's text alone.
     """

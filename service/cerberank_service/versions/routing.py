@@ -29,7 +29,7 @@ class RoutingSettings:
 
 
 def in_canary(question: str, percent: float) -> bool:
-    """Whether the question belongs to the canary's share. A larger share includes every smaller one.
+    """True if the question belongs to the canary's share. A larger share includes every smaller one.
 
     >>> in_canary("how tall?", 0.0), in_canary("how tall?", 100.0)
     (False, True)

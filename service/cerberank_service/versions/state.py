@@ -39,11 +39,11 @@ class VersionState:
     live: LiveVersion | None = None
     """The loaded version, from READY until its memory is freed."""
     reason: str = ""
-    """Why it failed or is tried again."""
+    """The reason that it failed or is tried again."""
 
     @property
     def down(self) -> bool:
-        """Whether it cannot serve, for good or for now; it then holds no memory."""
+        """True if it cannot serve, for good or for now; it then holds no memory."""
         return self.status in {State.FAILED, State.RETRYING}
 
 
@@ -61,11 +61,11 @@ class ModelState:
 
     @property
     def any_ready(self) -> bool:
-        """Whether a version can be asked."""
+        """True if any version can be asked."""
         return any(known.status is State.READY for known in self.versions.values())
 
     def is_ready(self, version: str) -> bool:
-        """Whether this version can be asked."""
+        """True if this version can be asked."""
         known = self.versions.get(version)
         return known is not None and known.status is State.READY
 
@@ -93,14 +93,14 @@ class Snapshot:
     refused: Mapping[Reference, str] = field(default_factory=dict)
     """Versions that are not loaded for lack of memory, with the reason."""
     reason: str = ""
-    """Why nothing can be served when no version is the cause."""
+    """The reason that nothing can be served when no version is the cause."""
     settled: bool = False
-    """Whether start-up is over: the requested versions have been loaded or have failed."""
+    """True once start-up is over: the requested versions have been loaded or have failed."""
     device_failed: bool = False
-    """Whether the device failed in a version that is not loaded any more, or while one was loaded."""
+    """True if the device failed in a version that is not loaded any more, or while one was loaded."""
     draining: bool = False
     leaving: bool = False
-    """Whether the process is about to stop, and still takes questions until load balancers have noticed."""
+    """True while the process is about to stop, and still takes questions until load balancers have noticed."""
     stopped: bool = False
 
     @property
@@ -116,7 +116,7 @@ class Snapshot:
 
     @property
     def broken(self) -> bool:
-        """Whether the process must be restarted: a stable version's engine has failed, or the device in any version.
+        """True if the process must be restarted: a stable version's engine has failed, or the device in any version.
 
         A CUDA context belongs to the whole process, and no version recovers from its failure.
         """

@@ -94,7 +94,7 @@ LONGEST_STEP_SECONDS = 0.1
 questions of the versions that serve wait for it too."""
 
 Input = tuple[range, EncodedPairs]
-"""What runs through which stages: pairs, or the texts of a first stage."""
+"""The input of the warm-up and its stages: pairs, or the texts of a first stage."""
 
 
 def choose_step_tokens(rates: Mapping[int, float]) -> int:

@@ -210,7 +210,7 @@ class Watcher:
             return error
         if is_shortage(getattr(error, "errno", None), str(error)):
             return CopyError("process", self._copies.shown(str(error)))
-        if reason_of(error) is Reason.MALFORMED:  # of a `manifest.json` that is no file, too, which no version has
+        if reason_of(error) is Reason.MALFORMED:  # of a `manifest.json` that is not a file, too, which no version has
             return None
         try:
             there = reference.version in self._store.versions(reference.model)

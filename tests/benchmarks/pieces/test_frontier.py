@@ -45,6 +45,6 @@ def test_a_row_for_each_point_and_a_picture_of_panels(
 
 
 def test_one_set_is_needed_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of two sets it would be unclear which one was measured."""
+    """With two sets it would be unclear which one was measured."""
     assert main(["anytime", "--data", "jsonl:a", "jsonl:b", "--out", str(tmp_path)]) == 1
     assert "anytime needs one set of questions" in capsys.readouterr().err

@@ -34,6 +34,6 @@ def test_agreement_by_hand() -> None:
 
 @pytest.mark.skipif(find_spec("openvino") is not None, reason="openvino is installed")
 def test_without_the_library_it_says_what_to_install(tmp_path: Path) -> None:
-    """Without the libraries, which are no dependencies, the error says what to install."""
+    """Without the libraries, which are not dependencies, the error says what to install."""
     with pytest.raises(OpenVinoNeededError, match="install openvino"):
         run(BenchmarkSettings(), tmp_path)

@@ -64,7 +64,7 @@ def test_top_n(task: Task, provider: str, path: str) -> None:
 
 
 def test_an_instruction_for_vllm(task: Task) -> None:
-    """LiteLLM passes it on; it is no reason to refuse a question."""
+    """LiteLLM passes it on; it is not a reason to refuse a question."""
     assert ask(task, "hosted_vllm", "", instruction="Rank answers.").results[0]["index"] == task.order[0]
 
 

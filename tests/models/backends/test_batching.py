@@ -30,7 +30,7 @@ def cost(batches: list[Lengths], rule: BucketRule) -> int:
 
 
 def allowed(batches: list[Lengths], rule: BucketRule, threads: int) -> bool:
-    """Whether each batch keeps to the limit and, with several threads, to a thread's share of the remaining tokens."""
+    """True if each batch keeps to the limit and, with several threads, to a thread's share of the remaining tokens."""
     left = sum(int(batch.sum()) for batch in batches)
     for batch in batches:
         share = rule.tokens if threads == 1 else max(rule.least, -(-left // threads))

@@ -1,4 +1,4 @@
-"""What every backend tells beside scores: its counts, the bytes of states, the memory of its device."""
+"""The figures of every backend beside scores: its counts, the bytes of states, the memory of its device."""
 
 from __future__ import annotations
 

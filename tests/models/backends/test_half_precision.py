@@ -1,4 +1,4 @@
-"""Which networks fit into float16, on networks whose activations are made large on purpose."""
+"""Networks that fit into float16 or do not, because their activations are made large on purpose."""
 
 from __future__ import annotations
 

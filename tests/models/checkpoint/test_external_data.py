@@ -1,4 +1,4 @@
-"""Tensors in other files are found wherever a graph may hold them; what is no graph is refused."""
+"""Tensors in other files are found wherever a graph may hold them; what is not a graph is refused."""
 
 from __future__ import annotations
 

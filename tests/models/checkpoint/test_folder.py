@@ -144,7 +144,7 @@ def test_an_unusable_file_is_refused_though_its_hash_is_right(
 def test_a_tokenizer_that_does_not_fit_is_refused(
     copy: Path, name: str, content: Callable[[Path], bytes], message: str
 ) -> None:
-    """A file that is no tokenizer, another family's tokenizer, and ids without an embedding are refused."""
+    """A file that is not a tokenizer, another family's tokenizer, and ids without an embedding are refused."""
     rewrite(copy, name, content(copy))
     with pytest.raises(CheckpointError, match=message):
         read_checkpoint(copy).encoder()

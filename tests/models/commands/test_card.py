@@ -64,8 +64,8 @@ def test_languages_are_stated_in_the_configuration_and_in_the_card(
     [
         ([], "give --terms, --file, --name, --version or --language"),
         (["--language", "English"], "--language 'English': codes of ISO 639-1 are two small letters"),
-        (["--name", "a/b"], "--name 'a/b' is no name"),
-        (["--version", ""], "--version '' is no name"),
+        (["--name", "a/b"], "--name 'a/b' is not a name"),
+        (["--version", ""], "--version '' is not a name"),
         (["--terms", "nowhere.md"], "--terms nowhere.md: there is no such file"),
         (["--file", "nowhere.md"], "nowhere.md"),
     ],

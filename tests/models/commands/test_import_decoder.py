@@ -64,7 +64,9 @@ USUAL = "Given a web search query, retrieve relevant passages that answer the qu
 
 @pytest.mark.parametrize("instruction", [None, "Find texts about food, not towers."])
 def test_a_qwen3_reranker_gives_its_own_probability(instruction: str | None, qwen: Path) -> None:
-    """Of yes against no, in a batch padded to the left and to the right; a text that is too long loses its end."""
+    """The probability of yes against no, in a batch padded to the left and to the right; a text that is too long loses
+    its end.
+    """
     expected = []
     for left in (True, False):
         ids = [card_ids(text, instruction or USUAL) for text in TEXTS]

@@ -32,7 +32,7 @@ SAME = 1e-5
 
 
 def own_scores(source: Path) -> Scores:
-    """What sentence-transformers gives: its sigmoid, or the softmax's second."""
+    """The scores of sentence-transformers: its sigmoid, or the softmax's second."""
     model = CrossEncoder(str(source), device="cpu")
     pairs = [(QUESTION, text) for text in TEXTS]
     logits = model.predict(pairs, activation_fn=nn.Identity(), show_progress_bar=False)

@@ -33,7 +33,7 @@ PARITY_BOUND = 1e-5
 
 
 def own_scores(source: Path, texts: list[str]) -> Scores:
-    """What transformers gives the pairs in one padded batch of its own tokenizer: sigmoid, or the second's softmax."""
+    """The scores of transformers in one padded batch of its own tokenizer: sigmoid, or the second's softmax."""
     model = transformers.AutoModelForSequenceClassification.from_pretrained(source).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(source)
     pairs = tokenizer(

@@ -103,7 +103,7 @@ def test_the_checkpoint_s_minimum_holds_as_in_the_service(
     options: list[str],
     last: int,
 ) -> None:
-    """How many of six candidates reach the last stage with the checkpoint's schedule, a given ratio, and top-k."""
+    """The checkpoint's schedule, a given ratio and top-k decide how many of six candidates reach the last stage."""
     old = read_checkpoint(checkpoint)
     config = old.config.model_copy(update={"drop_schedule": (0.5, 0.5), "drop_minimum": 4})
     revised = revise_checkpoint(old, tmp_path / "revised", version="2", config=config)
@@ -174,7 +174,7 @@ def test_wrong_options_say_what_to_change(
 def test_a_question_needs_a_candidate(
     checkpoint: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Blank lines are no candidates, and without a candidate there is an error."""
+    """Blank lines are not candidates, and without a candidate there is an error."""
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"\n \n")))
     assert main(["--question", "who ?"]) == 1
     assert "give one a line" in capsys.readouterr().err

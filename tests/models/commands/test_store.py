@@ -97,8 +97,8 @@ def test_figures_of_dev_sets_are_listed_with_their_sets(
     [
         (["store", "push", "nowhere", "STORE"], "nowhere has no manifest.json"),
         (["store", "pull", "STORE", MODEL, "x"], "has no label stable; its versions: none"),
-        (["store", "pull", "STORE", "../etc@1", "x"], "'../etc' is no model name"),
-        (["store", "list", "STORE", ".."], "'..' is no model name"),
+        (["store", "pull", "STORE", "../etc@1", "x"], "'../etc' is not a model name"),
+        (["store", "list", "STORE", ".."], "'..' is not a model name"),
         (["store", "list", "nowhere://x"], "nowhere://x"),
     ],
 )

@@ -1,4 +1,4 @@
-"""What training starts from is read from a configuration, before weights."""
+"""The start of training is read from a configuration, before weights."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ def talk() -> None:
 
 @pytest.fixture
 def shown(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What loggers show while the test runs."""
+    """The lines that loggers show while the test runs."""
     lines: list[str] = []
 
     class Shown(logging.Handler):

@@ -40,7 +40,7 @@ def test_a_surplus_weight_is_named() -> None:
 
 
 def test_a_wrong_shape_is_named() -> None:
-    """A classifier with three labels is no ranker."""
+    """A classifier with three labels is not a ranker."""
     ranker, weights = fresh()
     weights["classifier.weight"] = torch.zeros(3, 32)
     with pytest.raises(UnsupportedModelError, match=r"classifier\.weight \(3, 32\)"):

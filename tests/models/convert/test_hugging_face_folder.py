@@ -83,7 +83,7 @@ def test_there_and_back(family: str, labels: int, tmp_path: Path) -> None:
 
 
 def test_modernbert_keeps_the_mean_and_its_frequencies(tmp_path: Path) -> None:
-    """What a configuration of ModernBERT states beside its sizes is written again."""
+    """The fields of ModernBERT's configuration beside its sizes are written again."""
     rope = {
         kind: {"rope_type": "default", "rope_theta": theta}
         for kind, theta in (("full_attention", 5e4), ("sliding_attention", 500.0))

@@ -1,4 +1,4 @@
-"""What can be a sequence classifier, told from a configuration, with what is possible instead."""
+"""Models that can be a sequence classifier, told from a configuration, and the alternatives for the others."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_what_has_no_such_form_is_refused(config: RankerConfig, message: str) ->
 
 
 def test_a_plain_head_needs_no_number() -> None:
-    """One head without exits; a number that is no head is refused."""
+    """One head without exits; a number that is not a head is refused."""
     check_exportable(PLAIN, None)
     with pytest.raises(UnsupportedModelError, match="--head is from 1 to 1, not 2"):
         check_exportable(PLAIN, 2)

@@ -50,7 +50,7 @@ def distance(one: np.ndarray, other: np.ndarray) -> float:
 
 
 def error(ranker: Ranker, folder: Path) -> float:
-    """How far the int8 form's logits lie from the network's own, in units of their spread."""
+    """The distance of the int8 form's logits from the network's own, in units of their spread."""
     pairs = random_pairs(LENGTHS * 4, seed=9)
     exact = logits(TorchBackend(ranker), pairs)
     near = logits(OnnxBackend(int8_graphs(ranker, folder), ranker.config, threads=1), pairs)

@@ -21,7 +21,7 @@ from cerberank_models.convert.opaque_graph import adopt_graph
 from cerberank_models.convert.source import find_source
 
 SECONDS, MEGABYTES = 5.0, 64
-"""What a refusal may take; the promise is a second on a machine that does nothing else."""
+"""Time and memory that a refusal may take; the promise is a second on a machine that does nothing else."""
 
 
 def sized(name: str, size: int) -> Callable[[Path], None]:

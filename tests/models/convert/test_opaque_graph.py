@@ -19,7 +19,7 @@ IDS, TYPES = [2, 9, 3, 7, 3], [0, 0, 0, 1, 1]
 
 
 def run(graph: Path, padding: int = 0) -> np.ndarray:
-    """The logit of one pair that is padded with `padding` ids that are no words."""
+    """The logit of one pair that is padded with `padding` ids that are not words."""
     ids = np.asarray([[*IDS, *[299] * padding]])
     types = np.asarray([[*TYPES, *[1] * padding]])
     mask = np.arange(ids.shape[1])[None] < len(IDS)
@@ -52,7 +52,7 @@ def test_padding_is_the_models_own_token(tmp_path: Path) -> None:
 
 
 def test_other_inputs_and_labels_are_refused(tmp_path: Path) -> None:
-    """What cannot be fed, another number of labels, an encoder without a head, and what is no graph."""
+    """Refused are inputs that cannot be fed, another number of labels, an encoder without a head, and other files."""
     shipped_graph(tmp_path / "extra.onnx", extra="position_ids")
     shipped_graph(tmp_path / "two.onnx", labels=2)
     shipped_graph(tmp_path / "bare.onnx", labels=1, output="last_hidden_state")

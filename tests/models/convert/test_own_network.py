@@ -1,4 +1,4 @@
-"""What transformers cannot load, or would run foreign code for, is refused with the reason."""
+"""Models that transformers cannot load, or would run foreign code for, are refused with the reason."""
 
 from __future__ import annotations
 

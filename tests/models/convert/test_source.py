@@ -1,4 +1,4 @@
-"""What a user names becomes a model that exists, or an error that says what to do instead."""
+"""A user's name becomes a model that exists, or an error that says what to do instead."""
 
 from __future__ import annotations
 
@@ -74,17 +74,17 @@ def test_a_store_is_named_as_what_it_is(tiny_checkpoint: Path, tmp_path: Path) -
 @pytest.mark.parametrize("named", ["./nowhere", "/no/where", "a/b/c", "", "-x"])
 def test_what_is_no_folder_and_no_id_is_refused(named: str) -> None:
     """Without asking a hub."""
-    with pytest.raises(SourceError, match="there is no such folder, and it is no id"):
+    with pytest.raises(SourceError, match="there is no such folder, and it is not an id"):
         find_source(named)
 
 
 def test_a_folder_without_a_model_is_refused(tmp_path: Path) -> None:
-    """No configuration, one that is no JSON or nested too deep, and a revision, which folders do not have."""
+    """No configuration, one that is not JSON or nested too deep, and a revision, which folders do not have."""
     with pytest.raises(SourceError, match=r"has no config\.json"):
         find_source(str(tmp_path))
     for content in ("{", "[" * 100_000):
         (tmp_path / "config.json").write_text(content)
-        with pytest.raises(SourceError, match="is no JSON"):
+        with pytest.raises(SourceError, match="is not JSON"):
             find_source(str(tmp_path))
     with pytest.raises(SourceError, match="has no revision 'main'"):
         find_source(str(tmp_path), "main")

@@ -155,7 +155,7 @@ def test_files_without_a_config_are_refused(checkpoint: Checkpoint, plain: Check
         revise_checkpoint(plain, tmp_path / "one", version="2", files=files)
     with pytest.raises(CheckpointError, match="no first_stage of this shape reads"):
         revise_checkpoint(checkpoint, tmp_path / "two", version="2", files={"first-stage/x": b""})
-    with pytest.raises(CheckpointError, match="is no ONNX graph"):
+    with pytest.raises(CheckpointError, match="is not an ONNX graph"):
         revise_checkpoint(checkpoint, tmp_path / "three", version="2", files={encoder_graph("fp32"): b"x"})
 
 

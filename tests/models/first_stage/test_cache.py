@@ -29,7 +29,7 @@ def test_vectors_are_found_within_their_scope() -> None:
 
 
 def test_what_was_used_last_stays() -> None:
-    """When the bound is reached, what was not used goes first."""
+    """At the bound, entries that were not used go first."""
     cache = VectorCache(4 * (ENTRY_BYTES + 4 * NUMBER_BYTES))
     cache.put("", ["a", "b"], vectors(2))
     cache.put("", ["c"], vectors(1))

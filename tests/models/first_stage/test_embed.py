@@ -128,7 +128,7 @@ def test_a_finished_store_is_compared_with_its_manifest(damage: Callable[[Path],
     """The same call again says that a file is missing or has other content."""
     path = made(tmp_path, Counting(SHAPES[0]))
     damage(path)
-    with pytest.raises(StoreError, match=r"remove the folder and make it again|is no store of vectors"):
+    with pytest.raises(StoreError, match=r"remove the folder and make it again|is not a store of vectors"):
         made(tmp_path, Counting(SHAPES[0]))
 
 

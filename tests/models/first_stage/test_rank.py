@@ -91,7 +91,7 @@ def test_a_pipe_is_refused_at_once(checkpoint: Checkpoint, tmp_path: Path, capsy
     """TEXTS is read twice, so that it must be a regular file; a FIFO is not waited for."""
     os.mkfifo(tmp_path / "pipe")
     assert embed_main([str(checkpoint.path), str(tmp_path / "pipe"), str(tmp_path / "store")]) == 1
-    assert "is no regular file" in capsys.readouterr().err
+    assert "is not a regular file" in capsys.readouterr().err
     assert not (tmp_path / "store").exists()
 
 

@@ -21,7 +21,7 @@ HALF = 2.0**-11
 
 
 def rounded(side: Side, shape: dict[str, Any]) -> Side:
-    """What the network must read to see the same float16 numbers: instead of many tokens, their rounded mean."""
+    """The network's input for the same float16 numbers: instead of many tokens, their rounded mean."""
     one = shape.get("token_ranker") == "twin"
     tokens, offsets = (side.mean(), torch.arange(len(side.first) + 1)) if one else (side.tokens, side.offsets)
     return Side(side.first.half().float(), tokens.half().float(), offsets)

@@ -104,7 +104,7 @@ def test_a_text_ranker_scores_as_it_was_trained(shape: dict[str, Any], tmp_path:
     ],
 )
 def test_other_sentence_encoders_are_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
-    """What would be computed differently is named."""
+    """The difference in the computation is named."""
     with pytest.raises(UnsupportedModelError, match=message):
         read_bi_encoder(str(sentence_encoder(tmp_path, **changes)), candidate_length=20)
 

@@ -135,7 +135,7 @@ def test_twinberts_mean_may_leave_special_tokens_out(shape: dict[str, Any]) -> N
 
 
 def test_a_bi_encoder_scores_from_sides_computed_apart() -> None:
-    """What a first stage in service does: documents before the question is known."""
+    """A first stage in service computes documents before the question is known."""
     ranker, questions, documents = text_ranker(TR_TWIN), texts(ASKED), texts(SAID, seed=1)
     stored = ranker.alone(documents)
     owners = torch.tensor(OWNERS)

@@ -101,7 +101,7 @@ def test_colbert_is_its_equation(lengths: list[tuple[int, int]], seed: int) -> N
 
 
 def test_dot_is_a_cosine_of_means() -> None:
-    """Of each side's own tokens, whatever their length."""
+    """The means are of each side's own tokens, whatever their length."""
     question, document = side([2, 1], seed=1), side([3, 2], seed=2)
     scores, vectors = DotRanker().score(question, document)
     assert vectors is None

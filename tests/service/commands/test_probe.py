@@ -90,7 +90,7 @@ def test_a_port_that_is_not_known_is_named(monkeypatch: pytest.MonkeyPatch, caps
     """One line."""
     monkeypatch.setenv("CERBERANK_PORT", "0")
     assert main(["server", "probe"]) == 1
-    assert capsys.readouterr().err == "cerberank server probe: CERBERANK_PORT=0 is no port that can be asked\n"
+    assert capsys.readouterr().err == "cerberank server probe: CERBERANK_PORT=0 is not a port that can be asked\n"
 
 
 def test_without_variables_the_addresses_are_the_service_s_defaults() -> None:
@@ -129,7 +129,7 @@ def test_with_a_certificate_both_ports_speak_tls(monkeypatch: pytest.MonkeyPatch
 def test_a_port_that_cannot_be_asked_is_named(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Port 0 is a free one, which only the service knows."""
     monkeypatch.setenv("CERBERANK_ADMIN_PORT", port)
-    with pytest.raises(NoAddressError, match=re.escape(f"CERBERANK_ADMIN_PORT={port} is no port")):
+    with pytest.raises(NoAddressError, match=re.escape(f"CERBERANK_ADMIN_PORT={port} is not a port")):
         own_address("CERBERANK_ADMIN_")
 
 

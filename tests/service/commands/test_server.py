@@ -23,7 +23,7 @@ MODEL = "fake-ranker"
 
 @dataclass
 class Port:
-    """What an admin port was asked, and what it answers."""
+    """The requests to an admin port, and its answers."""
 
     url: str
     status: int = 200
@@ -104,8 +104,8 @@ def test_an_admin_port_is_asked_instead_of_a_store(
     ("arguments", "message"),
     [
         (["STORE", MODEL, "stable", "7"], "has no version 7"),
-        (["STORE", MODEL, "stable", ".."], "'..' is no version"),
-        (["STORE", "..", "stable", "1"], "'..' is no model name"),
+        (["STORE", MODEL, "stable", ".."], "'..' is not a version"),
+        (["STORE", "..", "stable", "1"], "'..' is not a model name"),
         (["--url", "URL", MODEL, "stable", "2"], "no token: set CERBERANK_ADMIN_TOKEN or --token-file"),
         (["--url", "URL", "--token-file", "TOKEN", MODEL, "stable", "2"], "it has only version 1"),
         (["--url", "bucket/models", "--token-file", "TOKEN", MODEL, "stable", "2"], "no http or https address"),

@@ -65,7 +65,10 @@ def test_numbers_beyond_floats_are_null_in_the_answer_and_not_ranked(client: Tes
     (result,) = client.post("/v1/rerank", content=body % "").json()["results"]
     assert result["document"] == {"text": "330 metres", "t": None, "more": [None, 1]}
     refused = client.post("/v1/rerank", content=body % ', "rank_fields": ["t"]')
-    assert (refused.status_code, refused.json()["message"]) == (422, "documents[0]: a ranked field is no finite number")
+    assert (refused.status_code, refused.json()["message"]) == (
+        422,
+        "documents[0]: a ranked field is not a finite number",
+    )
 
 
 def test_v1_has_what_other_clients_of_its_path_read(client: TestClient) -> None:

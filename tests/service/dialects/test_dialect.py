@@ -24,20 +24,20 @@ from cerberank_service.settings import Settings
 
 
 class Request(Wire):
-    """What the toy's clients send."""
+    """The request of the toy's clients."""
 
     ask: str
     among: Annotated[list[str], Items]
 
 
 class Answer(Wire):
-    """What they get: the texts, best first."""
+    """Their answer: the texts, best first."""
 
     best: list[str]
 
 
 class Failure(Wire):
-    """What they get instead."""
+    """Their error."""
 
     why: str
 
@@ -116,7 +116,7 @@ def test_fields_tell_the_dialect(path: str, fields: dict[str, Any], tag: str) ->
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[1]", b"3", b'{"top_k": "\xff"}'])
 def test_what_is_no_object_is_the_first_dialect_s(body: bytes) -> None:
-    """Which then says what is wrong with it."""
+    """The first dialect then says what is wrong with it."""
     for dialects in SHARED.values():
         with pytest.raises(FormattedError) as caught:
             Reader(dialects, 10)(body)

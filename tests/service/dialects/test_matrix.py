@@ -55,11 +55,11 @@ class Dialect:
     unknown: str | None = "another"
     """A model that is not served; None where a body has no `model`."""
     default: bool = True
-    """Whether a body may leave the model out."""
+    """True if a body may leave the model out."""
     tokens: Callable[[Any], int] | None = None
     """The tokens that an answer states."""
     error: Callable[[dict[str, Any], int], bool] = lambda body, status: False
-    """Whether a body is an error of this dialect with the status."""
+    """True if a body is an error of this dialect with the status."""
 
 
 def documents(question: str, texts: Sequence[Any]) -> dict[str, Any]:

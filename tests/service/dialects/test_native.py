@@ -136,7 +136,7 @@ def test_an_id_is_a_text_or_an_integer_and_comes_back(name: str | int) -> None:
         ({"candidates": []}, "candidates: List should have at least 1 item, not 0"),
         ({"candidates": [{"text": "a", "id": True}]}, "candidates[0].id: Input should be a valid integer"),
         ({"candidates": [{"text": "a", "id": 2**64}]}, "candidates[0].id: Input should be less than"),
-        ({"candidates": [{"text": "a", "metadata": {}}]}, "candidates[0].metadata: is no field"),
+        ({"candidates": [{"text": "a", "metadata": {}}]}, "candidates[0].metadata: is not a field"),
         ({"min_score": "0.5"}, "min_score: Input should be a valid number"),
     ],
 )

@@ -82,7 +82,7 @@ def test_what_other_servers_clients_send_has_no_effect_and_is_counted(client: Te
 
 
 def test_a_timeout_beyond_64_bits_is_refused(client: TestClient) -> None:
-    """Triton's type; a number of hundreds of digits is no float and was an internal error."""
+    """Triton's type; a number of hundreds of digits is not a float and was an internal error."""
     assert client.post(INFER, json=body(parameters={"timeout": 2**63 - 1})).status_code == 200
     for timeout in (2**63, 10**400):
         assert client.post(INFER, json=body(parameters={"timeout": timeout})).status_code == 422

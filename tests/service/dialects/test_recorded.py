@@ -1,7 +1,7 @@
 """Bodies that real clients sent (`recorded/*.json`), and what these clients read out of the answer.
 
 `source` is `sent` for a body that the client itself has sent to a capture server, `published source` for one written
-after the client's source, because the client is no package of its own. `reads` names the list of results, and in a
+after the client's source, because the client is not a package of its own. `reads` names the list of results, and in a
 result the score, the text, or the document as it was sent; `fields` are read beside the results.
 """
 

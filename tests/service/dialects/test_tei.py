@@ -23,7 +23,7 @@ def test_a_direction_matters_only_where_texts_are_cut(client: TestClient) -> Non
 
 
 def test_info_names_the_model_and_the_limits(serve: Serve) -> None:
-    """What clients read to find out how to split their requests."""
+    """Clients read it to find out how to split their requests."""
     info = serve(FakeBackend(), max_candidates=4).get("/info").raise_for_status().json()
     assert (info["model_id"], info["model_sha"]) == ("fake-ranker", "7")
     assert (info["max_client_batch_size"], info["max_input_length"]) == (4, 64)

@@ -43,7 +43,7 @@ def test_the_answer_is_the_published_one(client: TestClient) -> None:
 
 
 def test_a_single_document_is_taken_and_fields_without_effect_are_counted(client: TestClient) -> None:
-    """What vLLM's own request may hold; nothing that asks for another reading is swallowed in silence."""
+    """The fields of vLLM's own request are accepted; a field that asks for another reading is not ignored silently."""
     common = {"user": "u", "max_tokens_per_query": 5, "priority": 3, "padding": "x"}
     answer = client.post("/rerank", json={"query": "how tall?", "documents": "330 metres"} | common)
     assert len(answer.raise_for_status().json()["results"]) == 1

@@ -41,7 +41,7 @@ def with_fields(**fields: object) -> bytes:
 
 
 def test_the_documented_example_is_valid() -> None:
-    """What /docs shows can be sent as it is."""
+    """The example that /docs shows can be sent as it is."""
     call, _ = parse(read_json(json.dumps(EXAMPLE).encode()))
     assert len(call.candidates) == len(RankRequest.model_validate(EXAMPLE).candidates)
 
@@ -75,7 +75,7 @@ def test_what_is_no_json_is_malformed(body: bytes, said: str) -> None:
         ({"candidates": ["a", 3]}, "candidates[1]: "),
         ({"candidates": [{"id": "1"}]}, "candidates[0].text: is required"),
         ({"candidates": [{"text": None}]}, "candidates[0].text: "),
-        ({"candidates": [{"text": "a", "score": 1}]}, "candidates[0].score: is no field"),
+        ({"candidates": [{"text": "a", "score": 1}]}, "candidates[0].score: is not a field"),
         ({"candidates": [{"text": "a", "id": 5.5}]}, "candidates[0].id: "),
         ({"top_k": 0}, "top_k: "),
         ({"top_k": "3"}, "top_k: "),
@@ -90,7 +90,7 @@ def test_what_is_no_json_is_malformed(body: bytes, said: str) -> None:
         ({"deadline_ms": 0}, "deadline_ms: "),
         ({"deadline_ms": float("inf")}, "deadline_ms: "),
         ({"return_text": "yes"}, "return_text: "),
-        ({"topk": 3}, "topk: is no field"),
+        ({"topk": 3}, "topk: is not a field"),
     ],
 )
 def test_what_does_not_fit_is_named(fields: dict[str, object], said: str) -> None:
@@ -155,7 +155,7 @@ NESTED = st.recursive(
 
 
 def _marks(value: Any) -> dict[bytes, int]:
-    """How often each mark is in the JSON of a value, texts left out."""
+    """The number of each mark in the JSON of a value, texts left out."""
 
     def without_texts(value: Any) -> Any:
         if isinstance(value, dict):

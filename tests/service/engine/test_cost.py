@@ -1,4 +1,4 @@
-"""What is predicted from batches that took a fixed time and a time for each token."""
+"""Predictions from batches that took a fixed time and a time for each token."""
 
 from __future__ import annotations
 
@@ -152,7 +152,7 @@ def test_a_question_pays_for_the_steps_that_it_needs() -> None:
 
 
 def test_the_tokens_of_a_short_step() -> None:
-    """What fits beside the fixed part; nothing where that alone takes longer."""
+    """The tokens that fit beside the fixed part; none if that alone takes longer."""
     speeds = observed([100, 10_000] * 5, 1e-3, 1e-6)
     assert speeds.tokens_within(5e-3) == pytest.approx(4000, abs=2)
     assert speeds.tokens_within(5e-4) == 0

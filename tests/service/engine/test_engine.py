@@ -91,7 +91,7 @@ def test_rows_that_no_exit_drops_wait_for_nothing(start: Start) -> None:
 
 
 def test_requests_that_wait_share_batches(start: Start) -> None:
-    """What came while the model was busy runs together, and one thread runs it all."""
+    """Requests that came while the model was busy run together, and one thread runs it all."""
     backend, gate = blocked()
     running = start(backend)
     first = running.ask(["a"])

@@ -1,4 +1,4 @@
-"""What errors of PyTorch, ONNX Runtime and CUDA's libraries are taken for, by their real messages."""
+"""The meaning of errors of PyTorch, ONNX Runtime and CUDA's libraries, by their real messages."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ CUDA kernel errors might be asynchronously reported at some other API call, so t
 For debugging consider passing CUDA_LAUNCH_BLOCKING=1
 Compile with `TORCH_USE_CUDA_DSA` to enable device-side assertions.
 """
-"""What PyTorch appends to every CUDA error (c10/cuda/CUDAException.cpp)."""
+"""The text that PyTorch appends to every CUDA error (c10/cuda/CUDAException.cpp)."""
 
 
 @pytest.mark.parametrize(

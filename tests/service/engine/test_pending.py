@@ -121,7 +121,7 @@ def test_a_leading_row_is_no_order(known: bool, rows: list[int], has_order: bool
 
 
 def test_a_part_of_a_later_stage_does_not_count() -> None:
-    """The longest rows run first; that they were run is no reason to rank them above the others."""
+    """The longest rows run first; that they were run is not a reason to rank them above the others."""
     backend, question = FakeBackend(), question_of(4, schedule=(0.0, 0.0))
     run(question, backend, 0, [3, 2, 1, 0])
     run(question, backend, 1, [3, 2])
@@ -134,7 +134,7 @@ def test_a_part_of_a_later_stage_does_not_count() -> None:
 def test_the_expected_tokens_are_those_of_survivors_of_average_length(
     schedule: tuple[float, ...], rows: tuple[int, ...]
 ) -> None:
-    """What admission and fairness count before anything has run."""
+    """Admission and fairness count them before anything has run."""
     question = work(8, schedule=schedule)
     mean = question.pairs.tokens / 8
     assert question.stage_tokens == tuple(count * mean for count in rows)

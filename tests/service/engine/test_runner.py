@@ -1,4 +1,4 @@
-"""What a step is cut into when the model raises, and that each question gets its own rows' scores whatever happened."""
+"""The parts of a step when the model raises; each question gets its own rows' scores whatever happened."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Watched(FakeBackend):
 
 
 class Tensor:
-    """What a real state holds: memory that lives as long as anybody refers to it."""
+    """The content of a real state: memory that lives as long as anybody refers to it."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Device(Watched):
 
     failed: list[weakref.ref[Tensor]] = field(default_factory=list)
     alive: list[int] = field(default_factory=list)
-    """How many tensors of failed attempts lived when the next one began."""
+    """Numbers of tensors of failed attempts that lived when the next one began."""
 
     def concat(self, states: Sequence[FakeState]) -> FakeState:
         joined = super().concat(states)
@@ -116,7 +116,7 @@ def expected(question: Pending, stage: int = 0) -> np.ndarray:
 
 
 def scores(question: Pending, results: list[tuple[Part, Any]]) -> np.ndarray:
-    """What came back for `question`, by row; every row once."""
+    """The scores that came back for `question`, by row; every row once."""
     found = np.full(len(question.work.pairs), np.nan)
     for part, output in results:
         if part.question is question:

@@ -1,4 +1,4 @@
-"""What a step holds: every row once, stages in order, the budget, neighbours of like length, guests."""
+"""The content of a step: every row once, stages in order, the budget, neighbours of like length, guests."""
 
 from __future__ import annotations
 

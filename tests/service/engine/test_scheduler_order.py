@@ -1,4 +1,4 @@
-"""Which question goes first: fair ends, near ones, weights, deadlines, and the oldest one's share."""
+"""The order of questions: fair ends, near ones, weights, deadlines, and the oldest one's share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cerberank_service.engine.scheduler import NEAR, OLDEST_AFTER
 
 
 def shared_ends(questions: Mapping[int, Question], came: Mapping[int, float]) -> dict[int, float]:
-    """When each question ends if all that are present are served at once, by weight: brute force."""
+    """The end of each question if all that are present are served at once, by weight: brute force."""
     left = {key: sum(question.stage_tokens) for key, question in questions.items()}
     now, ends = 0.0, {}
     while left:

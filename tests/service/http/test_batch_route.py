@@ -51,7 +51,7 @@ def test_one_that_is_refused_has_an_error_in_its_place(serve: Serve) -> None:
     answers = ask(client, *bad, WHERE, **{"X-Request-Id": "mine"})
     assert [entry["status"] for entry in answers] == [422, 422, 422, 404, 500, 200]
     assert answers[0]["error"] == {"kind": "invalid", "message": "candidates: is required", "request_id": "mine-0"}
-    assert "topk: is no field" in answers[2]["error"]["message"]
+    assert "topk: is not a field" in answers[2]["error"]["message"]
     after = samples(client)
     assert after["cerberank_errors_total{kind=invalid}"] - before["cerberank_errors_total{kind=invalid}"] == 3
     assert after["cerberank_requests_in_flight{}"] == 0
@@ -191,7 +191,7 @@ def test_a_call_is_one_request_in_progress_from_its_first_byte(serve: Serve) -> 
     [
         ({"questions": []}, 422, "questions: List should have at least 1 item, not 0"),
         ({"questions": [{}] * (MOST_QUESTIONS + 1)}, 422, "questions: 65 are more than the limit of 64"),
-        ({"questions": [HOW], "model": "m"}, 422, "model: is no field"),
+        ({"questions": [HOW], "model": "m"}, 422, "model: is not a field"),
         ({"questions": [WHERE] * 6}, 422, "12 candidates in all are more than the limit of 10"),
         ([HOW], 422, "object"),
     ],

@@ -45,7 +45,7 @@ class Client:
 
 
 def test_a_body_up_to_the_limit_is_read_whole() -> None:
-    """Whether or not its length is announced."""
+    """Its length may be announced or not."""
     assert Client([b"ab", b"", b"cd"]).read(4) == b"abcd"
     assert Client([b"abcd"], length=4).read(4) == b"abcd"
     assert Client([b""]).read(4) == b""
@@ -104,7 +104,7 @@ def test_a_body_that_does_not_come_is_waited_for_only_so_long() -> None:
 
 
 def test_large_bodies_are_held_until_they_are_answered_and_small_ones_come_through() -> None:
-    """What would not fit is told to come back; when a large one is answered, the next may come."""
+    """A body that would not fit is told to come back; when a large one is answered, the next may come."""
     large = [b"x" * UNCOUNTED_BYTES, b"y" * 100]
 
     async def run() -> None:
@@ -158,7 +158,7 @@ def test_numbers_of_bytes_in_headers() -> None:
 
 
 def test_work_that_waits_for_a_thread_does_not_keep_the_body_of_a_client_that_left() -> None:
-    """What is counted no more is not held either."""
+    """A body that is not counted any more is not held either."""
 
     async def run() -> Body:
         async with Bodies(limit=100, seconds=20.0, total_bytes=0).received(Client([b"abc"]).request()) as body:
@@ -170,7 +170,7 @@ def test_work_that_waits_for_a_thread_does_not_keep_the_body_of_a_client_that_le
 
 @pytest.mark.parametrize("encoding", ["gzip", "br", "gzip, identity"])
 def test_a_compressed_body_is_named_as_one(encoding: str) -> None:
-    """The message does not speak of JSON; `identity` is no compression."""
+    """The message does not speak of JSON; `identity` is not a compression."""
     headers = [(b"content-encoding", encoding.encode())]
     bodies = Bodies(limit=9, seconds=20.0, total_bytes=0)
     with pytest.raises(ServiceError, match="compressed") as caught:

@@ -29,7 +29,7 @@ def test_the_work_of_a_client_that_stays_is_done() -> None:
 
 
 def test_the_work_of_a_client_that_goes_is_cancelled() -> None:
-    """Stray messages before are no disconnection."""
+    """Stray messages before are not disconnection."""
     ended: list[str] = []
 
     async def scenario() -> None:

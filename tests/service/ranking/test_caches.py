@@ -1,4 +1,4 @@
-"""What the token cache shares between requests, and what it keeps apart."""
+"""The parts of the token cache that requests share, and those that it keeps apart."""
 
 from __future__ import annotations
 

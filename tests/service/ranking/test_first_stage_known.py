@@ -1,4 +1,4 @@
-"""What a first stage need not compute, whose it is, what is told of it, and who pays for the rest."""
+"""Vectors that a first stage need not compute: their owner, their figures, and the bill for the rest."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ def test_duplicates_and_contexts_share_vectors(serve_first: Open) -> None:
 
 
 def test_keys_do_not_share_vectors(serve_first: Open, tmp_path: Path) -> None:
-    """What one key's texts left in the cache saves another key nothing, and itself everything."""
+    """The texts that one key left in the cache save another key nothing, and itself everything."""
     path = tmp_path / "keys.json"
     secrets = add_key(path, "first"), add_key(path, "second")
     served = serve_first(keys_file=path)

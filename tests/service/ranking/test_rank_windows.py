@@ -111,7 +111,7 @@ def scores(answer: Any) -> list[float]:
 def test_a_text_has_the_same_score_in_every_dialect(
     serve: Serve, path: str, body: dict[str, Any], cut: dict[str, Any] | None
 ) -> None:
-    """That of its best window, unless the request cuts it (`cut`)."""
+    """It is the score of its best window, unless the request cuts it (`cut`)."""
     client = serve(FakeBackend())
     read, beginning = (scores(rank(client, windows=how)["results"]) for how in ("best", "off"))
     assert scores(client.post(path, json=body).raise_for_status().json()) == pytest.approx(read, abs=1e-9)
@@ -148,7 +148,7 @@ def test_the_vendors_limits_do_what_they_say(serve: Serve, encoder: PairEncoder)
 
 
 def test_a_text_and_a_request_have_a_bounded_number_of_windows(serve: Serve) -> None:
-    """What is beyond the settings is told as truncated, with the limits; no candidate is lost."""
+    """The rest beyond the settings is told as truncated, with the limits; no candidate is lost."""
     backend = FakeBackend()
     client = serve(backend, max_windows=2, max_candidates=9)
     backend.runs.clear()

@@ -61,7 +61,7 @@ def test_an_error_after_the_dialect_is_known_is_that_dialects() -> None:
 
 
 def test_texts_that_the_answer_repeats_stay_whole() -> None:
-    """What the model cannot read, the client may want back."""
+    """The client may want back texts that the model cannot read."""
     giant = "a " * 10**6
     assert READING(body(giant, "b", return_text=True)).options.texts == (giant, "b")
 
@@ -94,7 +94,7 @@ def test_a_vendor_s_unknown_fields_are_named_and_not_refused(path: str, body: di
     assert read.ignored == ("overlap_tokens", "return_len")
     assert plain.ignored == ()
     assert (read.call, read.dialect) == (plain.call, plain.dialect)
-    with pytest.raises(FormattedError, match="overlap_tokens: is no field"):
+    with pytest.raises(FormattedError, match="overlap_tokens: is not a field"):
         READING(json.dumps({"question": "q", "candidates": ["a"], "overlap_tokens": 80}).encode())
 
 

@@ -170,7 +170,7 @@ def test_rank_biased_overlap_is_what_its_definition_says(
 
 
 def test_a_change_at_the_top_weighs_more_than_one_below() -> None:
-    """That is what the measure is for."""
+    """The measure exists for this difference."""
     order = np.arange(20)
     top, below = order.copy(), order.copy()
     top[:2], below[-2:] = [1, 0], [19, 18]
@@ -250,7 +250,7 @@ def test_a_version_without_a_first_stage_is_served_beside_vectors(
 
 
 def test_a_list_of_ratios_that_does_not_fit_the_shadow_is_skipped(follow: Follow, loading: Loading) -> None:
-    """Stable and shadow differ in their stages: the question is no failure of the shadow, and is told."""
+    """Stable and shadow differ in their stages: the question is not a failure of the shadow, and is told."""
     client = follow(loading, shadow_percent=100)
     wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
     assert served_by(client, **BODY, drop_ratio=[0.0, 0.0]) == "1"

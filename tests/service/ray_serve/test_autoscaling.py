@@ -11,7 +11,7 @@ from cerberank_service.ray_serve.autoscaling import OFFERED_UTILISATION, Offered
 
 @dataclass
 class Reported:
-    """What replicas reported."""
+    """The figures that replicas reported."""
 
     aggregated_metrics: dict[str, dict[str, float]] | None
 
@@ -32,6 +32,6 @@ def test_nothing_reported_asks_for_nothing(metrics: dict[str, dict[str, float]] 
 
 
 def test_a_target_that_divides_by_nought_is_refused() -> None:
-    """When the configuration is read, not when load comes."""
+    """It is refused when the configuration is read, not when load comes."""
     with pytest.raises(ValueError, match="must be positive"):
         OfferedSecondsPolicy(0)

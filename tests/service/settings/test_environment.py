@@ -75,7 +75,7 @@ def test_a_misspelt_variable_is_refused_with_the_nearest_right_one(
     """A service that a typing error leaves without keys must not start; the value may be a secret."""
     monkeypatch.setenv(f"CERBERANK_{name}", "9000")
     with pytest.raises(
-        SettingsError, match=f"CERBERANK_{name.upper()} is no setting; is CERBERANK_{nearest} meant"
+        SettingsError, match=f"CERBERANK_{name.upper()} is not a setting; is CERBERANK_{nearest} meant"
     ) as caught:
         read_settings()
     assert "9000" not in str(caught.value)
@@ -86,13 +86,13 @@ def test_a_variable_that_nothing_resembles_is_refused_too(monkeypatch: pytest.Mo
     monkeypatch.setenv("CERBERANK_XYZZY", "1")
     monkeypatch.setenv("CERBERANK_COPIES", "/copies")
     with pytest.raises(
-        SettingsError, match=r"CERBERANK_COPIES is no setting any more.*; CERBERANK_XYZZY is no setting$"
+        SettingsError, match=r"CERBERANK_COPIES is not a setting any more.*; CERBERANK_XYZZY is not a setting$"
     ):
         read_settings()
 
 
 def test_variables_of_kubernetes_and_of_the_commands_are_no_mistakes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What a pod gets for the Services `cerberank-proxy` and `cerberank`, but for the latter's CERBERANK_PORT."""
+    """A pod gets them for the Services `cerberank-proxy` and `cerberank`, but for the latter's CERBERANK_PORT."""
     for service in ("CERBERANK", "CERBERANK_PROXY"):
         monkeypatch.setenv(f"{service}_SERVICE_HOST", "10.0.0.7")
         monkeypatch.setenv(f"{service}_SERVICE_PORT", "8000")

@@ -47,7 +47,7 @@ def entries(log: io.StringIO, message: str) -> list[dict[str, object]]:
 
 
 def text_fields(line: str) -> dict[str, str]:
-    """What a reader of text lines takes for fields."""
+    """The fields as a reader of text lines sees them."""
     return dict(re.findall(r' (\w+)=("(?:[^"\\]|\\.)*"|\S+)', line))
 
 

@@ -71,7 +71,7 @@ def test_a_request_belongs_to_its_caller_s_trace(traced: TestClient, exporter: I
 
 
 def test_without_a_caller_s_trace_one_begins(traced: TestClient, exporter: InMemorySpanExporter) -> None:
-    """A malformed `traceparent` is no trace either; dialects are traced under their own path."""
+    """A malformed `traceparent` is not a trace either; dialects are traced under their own path."""
     traced.post("/v2/rerank", json={"query": "q", "documents": ["a"]}, headers={"traceparent": "00-nonsense"})
     span = by_name(exporter)["POST /v2/rerank"]
     assert span.parent is None
@@ -85,7 +85,7 @@ def test_without_a_caller_s_trace_one_begins(traced: TestClient, exporter: InMem
 def test_an_error_is_described_by_its_kind_alone(
     traced: TestClient, exporter: InMemorySpanExporter, candidates: list[str], kind: str, status: StatusCode
 ) -> None:
-    """A client's own mistake is no fault of the server's; messages and tracebacks stay out of traces."""
+    """A client's own mistake is not a fault of the server's; messages and tracebacks stay out of traces."""
     answer = traced.post("/v1/rank", json={**BODY, "candidates": candidates})
     (span,) = exporter.get_finished_spans()
     assert span.attributes is not None

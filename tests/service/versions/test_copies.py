@@ -52,7 +52,7 @@ def test_a_copy_is_what_was_pushed(copies: Copies, store: FolderStore, tmp_path:
 
 
 def test_a_version_is_at_fault_or_it_is_not(copies: Copies, tmp_path: Path) -> None:
-    """What the copying process raises has its type here too, and names no place of this machine."""
+    """The exceptions of the copying process have their types here too, and name no place of this machine."""
     with pytest.raises(NotInStoreError, match="its versions: 1"):
         copies.fetch(TWO, niceness=0, given_up=NEVER)
     (tmp_path / "store" / "fake-ranker" / "1").rename(tmp_path / "store" / "fake-ranker" / "2")

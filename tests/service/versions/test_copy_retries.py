@@ -1,4 +1,6 @@
-"""What is no fault of a version does not condemn it: it is tried again, or forgotten when nobody wants it any more."""
+"""A shortage that is not a version's fault does not condemn it: it is tried again, or forgotten when nobody wants it
+any more.
+"""
 
 from __future__ import annotations
 

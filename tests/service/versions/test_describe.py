@@ -18,7 +18,7 @@ from cerberank_service.versions.state import Snapshot
 
 
 def reason_of(client: TestClient) -> str:
-    """Why the only version is not served."""
+    """The reason that the only version is not served."""
     (entry,) = client.get("/v1/models").json()["models"]
     return str(entry["reason"])
 

@@ -114,7 +114,7 @@ def test_a_pinned_version_is_loaded_without_a_label_and_yields_memory_to_every_l
 
 
 def test_a_version_is_as_important_as_its_best_role() -> None:
-    """What is stable and also shadow does not give way to a canary."""
+    """A stable version that is also the shadow does not give way to a canary."""
     decision = decide(
         stored(stable="a", shadow="a", canary="b"), served({"a": READY}, stable="a", shadow="a"), memory=10
     )

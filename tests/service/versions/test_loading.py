@@ -133,7 +133,7 @@ def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
 def test_the_default_checkpoint_is_not_read_from_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the settings say is what is served: a variable that changes after the start, or that they do not hold."""
+    """The settings decide: a variable that changes after the start, or that they do not hold, has no effect."""
     monkeypatch.setenv("CERBERANK_CHECKPOINT", str(tmp_path / "elsewhere"))
     opened: list[Path] = []
 

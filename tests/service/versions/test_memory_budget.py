@@ -1,4 +1,4 @@
-"""Which versions a memory holds: estimates by precision, the budget of a device, and a swap that does not fit."""
+"""The versions that a memory holds: estimates by precision, the budget of a device, and a swap that does not fit."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_a_swap_that_does_not_fit_the_gpu_is_refused(
 def test_memory_that_runs_out_while_a_version_opens_is_too_big(
     follow: Follow, pushed: Callable[[str, Label], None]
 ) -> None:
-    """By the library's own error, which is no MemoryError."""
+    """By the library's own error, which is not a MemoryError."""
 
     def load(settings: Settings) -> Loaded:
         assert settings.checkpoint is not None

@@ -1,4 +1,4 @@
-"""What a version is estimated to take in memory."""
+"""The estimate of a version's memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a store may hold that must not serve: each is rejected for its own reason, and nothing else changes."""
+"""Versions in a store that must not serve: each is rejected for its own reason, and nothing else changes."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def test_a_tokenizer_that_panics_is_rejected_and_the_next_version_loads(
     made: Callable[..., Checkpoint],
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The panic of a library in Rust is no Exception: the loader survives it, counts it and goes on."""
+    """The panic of a library in Rust is not an Exception: the loader survives it, counts it and goes on."""
     push_two(pre_tokenizer={"type": "FixedLength", "length": 0})
     client = follow()
     wait_until(lambda: entry(client, "2").get("state") == "failed")

@@ -230,7 +230,7 @@ def test_what_cannot_be_accelerated_is_refused_with_what_to_do(
 
 
 def test_questions_have_no_labels(made: Path) -> None:
-    """What is read of them are texts, in the order of the file."""
+    """Their texts are read, in the order of the file."""
     questions, rows = unlabelled(made / "questions.jsonl"), read_questions(made / "questions.jsonl")
     assert [(q.text, [row.candidate for row in q.candidates]) for q in questions] == rows
     assert not any(q.answerable for q in questions)

@@ -109,7 +109,7 @@ def test_nothing_is_loaded_for_a_bad_value(
 
 
 def test_the_file_of_a_recipe_is_in_the_card(tmp_path: Path) -> None:
-    """What the file changes and what the command line changed again; weights alone are written."""
+    """The card names the changes of the file and those of the command line; weights alone are written."""
     (tmp_path / "mine.toml").write_text('from = "tiny"\nsteps = 7\nclip = 0.5\nevaluate_every = 2\n')
     options = pairs(tmp_path, "--recipe", str(tmp_path / "mine.toml"), "--steps", "2")
     del options[options.index("--precisions") : options.index("--precisions") + 2]

@@ -151,7 +151,7 @@ def test_only_what_is_missing_is_done(run: list[str], tmp_path: Path) -> None:
 def test_a_finished_checkpoint_is_not_silently_left_as_it_is(
     option: list[str], verb: str, run: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """What another verb changes in it is refused with the name of the verb."""
+    """A change that another verb made in it is refused with the name of the verb."""
     capsys.readouterr()
     assert program("train distil")([*run, "--steps", "10", *option]) == 1
     assert f"checkpoint is finished; `cerberank {verb} " in capsys.readouterr().err

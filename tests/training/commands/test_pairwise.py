@@ -70,7 +70,7 @@ def test_systems_and_teachers_must_fit(tmp_path: Path, capsys: pytest.CaptureFix
     errors = capsys.readouterr().err
     assert "trmd-twin needs --mono or --bi" in errors
     assert "tr-twin learns from no teacher" in errors
-    assert "is no text ranker" in errors
+    assert "is not a text ranker" in errors
 
 
 def test_a_run_is_bound_to_its_content_and_can_be_extended(

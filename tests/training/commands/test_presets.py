@@ -222,7 +222,7 @@ def test_a_call_changes_a_preset(tmp_path: Path) -> None:
 
 
 def test_every_value_is_shown_with_its_source(capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a preset, and all settings of a recipe; the list names each with its command."""
+    """A preset shows every value's source, a recipe all settings; the list names each with its command."""
     assert program("train recipes")(["tanda/transfer-bert"]) == 0
     shown = capsys.readouterr().out
     for option, setting in read_preset("tanda/transfer-bert").settings.items():

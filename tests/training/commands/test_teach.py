@@ -95,7 +95,7 @@ def test_texts_longer_than_the_bases_positions_are_refused(tmp_path: Path, capsy
 
 
 def test_a_run_goes_on_only_with_its_own_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """What differs is named with both values, also data and dev sets of other content under the same name."""
+    """Each difference is named with both values, also data and dev sets of other content under the same name."""
     save_cross_encoder("bert", tmp_path / "base")
     assert call(tmp_path, "--steps", 2, "--evaluate-every", 1) == 0
     best = capsys.readouterr().out.splitlines()[-1]

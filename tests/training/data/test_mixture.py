@@ -43,7 +43,7 @@ def mixture(seed: int = 1, **additions: float) -> Mixture:
 
 @pytest.mark.parametrize(("temperature", "shares"), [(1.0, (64, 4, 2)), (0.5, (8, 2, 2**0.5)), (0.0, (1, 1, 1))])
 def test_a_set_is_drawn_by_a_power_of_its_size(temperature: float, shares: tuple[float, ...]) -> None:
-    """Of 3,000 groups within four standard deviations; each set's own epochs are whole."""
+    """The shares of 3,000 groups lie within four standard deviations; each set's own epochs are whole."""
     drawn = list(mixture(temperature=temperature).groups(3_000))
     counts = Counter(name for name, _ in drawn)
     for name, share in zip(("big", "small", "none"), shares, strict=True):

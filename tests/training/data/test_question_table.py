@@ -120,7 +120,7 @@ def test_a_folder_that_cannot_be_written_is_an_error_with_the_reason(
 
 
 def test_pairs_are_written_and_drawn_without_a_list_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What Python and NumPy hold at most: one batch, and less than 16 bytes a pair.
+    """Python and NumPy hold at most one batch, and less than 16 bytes a pair.
 
     40,000 pairs as objects are more than 200 bytes each, 8 MB. One batch here is 400 of them; 256 KB are allowed for it
     and for what does not grow with the data.

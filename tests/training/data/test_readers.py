@@ -203,13 +203,13 @@ def test_a_bad_row_is_named(spec: str, content: str, message: str, tmp_path: Pat
     ],
 )
 def test_a_wrong_spec_is_a_data_error(spec: str, message: str) -> None:
-    """No format, an unknown one, and what is no file, in words and without its name twice."""
+    """No format, an unknown one, and what is not a file, in words and without its name twice."""
     with pytest.raises(DataError, match=message):
         list(read_questions(spec))
 
 
 def test_a_text_that_is_relevant_and_not_is_told(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """In pairs, lists and `pos` with `neg`; both candidates are kept, and grades above 0 are no contradiction."""
+    """In pairs, lists and `pos` with `neg`; both candidates are kept, and grades above 0 are not contradiction."""
     (tmp_path / "d.csv").write_text("question,text,label\nq,The Rhine,1\nq,the  rhine,0\nq,a,1\nq,a,2\nq,b,0\n")
     rows = [{"text": "The Rhine", "label": 1}, {"text": "The Rhine", "label": 0}, {"text": "", "label": 0}]
     (tmp_path / "d.jsonl").write_text(json.dumps({"question": "q", "candidates": [*rows, {"text": "", "label": 1}]}))

@@ -1,4 +1,4 @@
-"""Which files data are read from, and what they are called."""
+"""The files that data are read from, and their names."""
 
 from __future__ import annotations
 

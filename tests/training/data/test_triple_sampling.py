@@ -50,7 +50,7 @@ def test_every_epoch_visits_every_question_once() -> None:
 @pytest.mark.parametrize("grade", [1, 2])
 @pytest.mark.parametrize("own", [0.0, 0.5, 1.0])
 def test_positives_are_relevant_and_negatives_are_not(own: float, grade: int) -> None:
-    """In every triple, from either source; a relevant text is no negative, wherever it stands."""
+    """In every triple, from either source; a relevant text is not a negative, wherever it stands."""
     asked = question("which river", ("the river is long", grade), ("no river", 0), ("river bed", grade))
     texts = ["river bed", "river delta", "the river is long", "other"]
     drawn = [

@@ -85,7 +85,8 @@ def test_weights_are_kept_unless_told_otherwise(
     *,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """What torch serves on a GPU is in the new folder; --no-weights makes one for ONNX alone; its last line says so.
+    """The weights that torch serves on a GPU are in the new folder; --no-weights makes one for ONNX alone; its last
+    line says so.
 
     With the usual bounds fp32 passes the gate.
     """

@@ -97,10 +97,10 @@ def test_usual_names_are_understood(name: str, meant: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("ERR@20", "'ERR@20' is no measure; there are: AP, RR, P, R, Rprec, Success, nDCG"),
+        ("ERR@20", "'ERR@20' is not a measure; there are: AP, RR, P, R, Rprec, Success, nDCG"),
         ("P", "'P': P needs a number of places after @"),
         ("Rprec@5", "'Rprec@5': Rprec has no number of places after @"),
-        ("P@0", "'P@0' is no measure"),
+        ("P@0", "'P@0' is not a measure"),
         ("AP(judged_only=True)", "AP has no option 'judged_only', only 'rel'"),
         ("nDCG(rel=2)@5", "nDCG has no option 'rel', only 'dcg'"),
         ("AP(rel=0)", "rel is a grade of 1 or more, not '0'"),

@@ -1,4 +1,4 @@
-"""Which of the found texts become negatives."""
+"""The texts of a search that become negatives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What pre-training starts from, and the folder that it writes."""
+"""The start of pre-training, and the folder that it writes."""
 
 from __future__ import annotations
 

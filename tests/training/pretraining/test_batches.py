@@ -77,7 +77,7 @@ def test_a_batch_follows_from_its_items_and_the_seed(tmp_path: Path) -> None:
 
 
 def test_a_tokenizer_without_mask_is_refused(tmp_path: Path) -> None:
-    """Where masks are wanted."""
+    """It is refused where masks are wanted."""
     tokenizer = AutoTokenizer.from_pretrained(save_base("bert", tmp_path))
     tokenizer.mask_token = None
     with pytest.raises(ValueError, match="no mask token"):

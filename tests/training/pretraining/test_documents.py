@@ -70,7 +70,7 @@ def test_a_dataset_of_several_splits_is_refused(tmp_path: Path) -> None:
 
 
 def test_without_the_library_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`datasets` is no dependency of the project."""
+    """`datasets` is not a dependency of the project."""
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(DataError, match="`datasets` need the library"):
         list_of("datasets:folder")
@@ -197,7 +197,9 @@ def test_large_documents_are_read_from_a_table_on_disk(tmp_path: Path, monkeypat
     mapped = open_documents(spec)
     written = table.stat().st_mtime_ns
     assert len(mapped) == len(held) == len(sizes)
-    kept = [[size for size in each if size > 1] for each in sizes]  # a single sentence is no paragraph of 60 characters
+    kept = [
+        [size for size in each if size > 1] for each in sizes
+    ]  # a single sentence is not a paragraph of 60 characters
     assert everything(mapped, kept) == everything(held, kept) == list(read_documents(spec))
     for context in CONTEXTS:
         expected = [

@@ -24,7 +24,7 @@ Place = tuple[int, int, int, int]
 
 
 def place_of(text: str, found: list[Document]) -> Place:
-    """Where a text of contiguous sentences stands; sentences differ, so there is one such place."""
+    """The place of a text of contiguous sentences; sentences differ, so there is one such place."""
     places = [
         (number, index, start, stop)
         for number, document in enumerate(found)
@@ -152,7 +152,7 @@ def test_an_epoch_visits_every_paragraph_once() -> None:
 
 @pytest.mark.parametrize("name", CONTEXTS)
 def test_a_repeated_sentence_counts_as_a(name: str) -> None:
-    """Where a's words stand twice in its document, neither b nor a context within the paragraph holds them."""
+    """If a's words stand twice in its document, neither b nor a context within the paragraph holds them."""
     again = sentence(0, 1, 0)
     first, *rest = documents([[2, 5, 4, 4], [3, 5, 5]])
     twice = tuple((*paragraph, again) for paragraph in first.paragraphs)

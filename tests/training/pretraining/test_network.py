@@ -67,7 +67,7 @@ def test_language_modelling_alone_gives_ssps_weights_no_gradient(tmp_path: Path)
 
 
 def test_electras_losses_are_hugging_faces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The generator's and the discriminator's own losses; a drawn token that is the original is no replacement.
+    """The generator's and the discriminator's own losses; a drawn token that is the original is not a replacement.
 
     SSP reads the corrupted input, and no gradient of the discriminator reaches the generator's own layers.
     """

@@ -1,4 +1,4 @@
-"""What a run measures, and which checkpoint it goes on from."""
+"""The figures of a run, and the checkpoint that it goes on from."""
 
 from __future__ import annotations
 

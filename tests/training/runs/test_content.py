@@ -1,4 +1,4 @@
-"""What identifies data: its files' content, and how it is read."""
+"""The identity of data: its files' content, and the way it is read."""
 
 from __future__ import annotations
 

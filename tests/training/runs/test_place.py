@@ -21,7 +21,7 @@ distil = program("train distil")
 def test_a_place_that_cannot_be_written_is_named_before_anything_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file in the way, and a folder without permission; a folder that is not there yet is no error, and not made."""
+    """A file in the way, and a folder without permission; a folder that is missing yet is accepted, and not made."""
     (tmp_path / "file").touch()
     with pytest.raises(OSError, match=f"^--out {tmp_path}/file/out: {tmp_path}/file is a file, not a folder"):
         check_writable(tmp_path / "file" / "out")

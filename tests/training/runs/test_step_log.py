@@ -8,7 +8,7 @@ from cerberank_training.runs.step_log import cut_log, last_step
 
 
 def test_steps_after_the_state_and_half_a_line_are_removed(tmp_path: Path) -> None:
-    """What was logged at the state's step stays, its evaluation too; a log that ends there is not written anew."""
+    """Lines of the state's step stay, its evaluation too; a log that ends there is not written anew."""
     log = tmp_path / "log.jsonl"
     kept = '{"step": 1, "loss": 2}\n{"step": 2, "loss": 1}\n{"step": 2, "dev_map": 50}\n'
     log.write_text(kept + '{"step": 3, "loss": 1}\n{"step": 4, "lo')

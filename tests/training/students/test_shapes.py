@@ -140,7 +140,7 @@ def test_a_base_without_layers_here_or_without_a_tokenizer_is_refused(tmp_path: 
         (base / name).unlink()
     with pytest.raises(UnsupportedModelError, match="has no tokenizer"):
         build_student(shape(heads=1), str(base), seed=1, dropout=0.0)
-    with pytest.raises(SourceError, match="no such folder, and it is no id on the Hugging Face hub"):
+    with pytest.raises(SourceError, match="no such folder, and it is not an id on the Hugging Face hub"):
         fitted(str(tmp_path / "typo"), sized(48))
 
 

@@ -89,7 +89,7 @@ def test_all_that_can_be_drawn_is_looked_up(context: bool, tmp_path: Path, monke
 
 
 def test_negatives_of_articles_need_the_articles_scores(tmp_path: Path) -> None:
-    """Which they are is not known beforehand; the command scores whole articles, so that all are there."""
+    """They are not known beforehand; the command scores whole articles, so that all are there."""
     sampler = Sampler(questions(), NegativeSampling(), seed=1, outside=lambda _: [Candidate(text="elsewhere")])
     refuse_missing_scores({tmp_path: cache(tmp_path / "all", questions())}, sampler, data="squad-as2:t.jsonl")
     with pytest.raises(MissingScoreError, match=r"--data squad-as2-article:t\.jsonl`"):

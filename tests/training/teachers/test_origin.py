@@ -1,4 +1,4 @@
-"""What is known of the teachers behind score caches."""
+"""The facts about the teachers behind score caches."""
 
 from __future__ import annotations
 

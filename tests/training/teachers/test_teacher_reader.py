@@ -1,4 +1,4 @@
-"""What a teacher reads: its own tokenizer's pairs, or segments with context as its checkpoint reads them."""
+"""A teacher's input: its own tokenizer's pairs, or segments with context as its checkpoint reads them."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def test_an_enlarged_roberta_has_types_without_context_too(tmp_path: Path) -> No
 
 
 def test_unknown_special_tokens_are_refused() -> None:
-    """Where a third segment would begin is not known."""
+    """The beginning of a third segment would be unknown."""
     tokenizer = PreTrainedTokenizerFast(tokenizer_object=_tokenizer(), cls_token="<cls>", sep_token="<sep>")
     with pytest.raises(ValueError, match="not <cls> and <sep>"):
         TeacherReader(tokenizer, BertConfig(), TeacherInput(context=True))

@@ -58,7 +58,7 @@ def test_a_tracker_that_cannot_begin_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_log_is_cut_where_a_run_goes_on(tmp_path: Path) -> None:
-    """Steps after the state are removed, and half a line; a log that fits is left as it is; no number is no JSON."""
+    """Steps after the state are removed, and half a line; a log that fits is left as it is; no number is not JSON."""
     path, log = tmp_path / "log.jsonl", LogFile(tmp_path)
     log.begin(0, {})
     for step in (1, 2, 3):

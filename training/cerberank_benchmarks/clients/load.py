@@ -52,7 +52,7 @@ class Answer:
     """The duration of the last attempt."""
     ended: float
     due: float = 0.0
-    """When it was to be sent."""
+    """The time at which it was to be sent."""
     status: int = 200
     """NO_ANSWER: none came, or half of one."""
     refusals: int = 0
@@ -78,7 +78,7 @@ class Load:
     url: str
     seconds: float = inf
     refused: Literal["wait", "go on", "end"] = "go on"
-    """What a client does: sends it again when `Retry-After` is over, sends its next request, or ends its loop."""
+    """The client's reaction: it sends it again when `Retry-After` is over, sends its next request, or ends its loop."""
     connections: int | None = None
     """The most at once; by default no request waits for another in the client."""
     patience: float = 600.0

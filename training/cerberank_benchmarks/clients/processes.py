@@ -30,14 +30,14 @@ SERIAL_WORDS = 5
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Job:
-    """What some clients do."""
+    """The work of some clients."""
 
     port: int
     clients: int
     candidates: int
     seconds: float
     repeated: bool
-    """Whether requests have the same texts again, so that a server may remember their tokens."""
+    """True if requests have the same texts again, so that a server may remember their tokens."""
     vocabulary: tuple[str, ...]
     """Words that a tokenizer knows as one token each."""
     question_words: int
@@ -48,7 +48,7 @@ class Job:
 
 @dataclass(kw_only=True, slots=True)
 class Outcome:
-    """What happened to the requests; times are of the monotonic clock, which all processes share."""
+    """The outcome of the requests; times are of the monotonic clock, which all processes share."""
 
     seconds: list[float] = field(default_factory=list)
     """One for every answered request."""

@@ -69,7 +69,7 @@ def _inputs(lab: Lab, heads: int, width: int, dtype: torch.dtype) -> _Inputs:
 
 
 def _attend(kernel: VarlenAttention, inputs: _Inputs, *, first: bool) -> Tensor:
-    """What the pairs' own rows get, through the layout that the backend uses, with an empty tail."""
+    """The attention of the pairs' own rows, through the layout that the backend uses, with an empty tail."""
     return _attention(kernel, inputs, first=first)()
 
 

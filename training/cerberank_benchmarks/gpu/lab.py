@@ -1,4 +1,5 @@
-"""Where the pieces of the GPU benchmarks measure: a device, a precision, sizes, a clock and a deadline.
+"""The surroundings in which the pieces of the GPU benchmarks measure: a device, a precision, sizes, a clock and a
+deadline.
 
 On a GPU the backend takes its own attention kernel and CUDA graphs. On a processor stand-ins take their places, which
 compute the same with other means, so that every piece runs everywhere; figures from there say nothing about a GPU.
@@ -39,7 +40,7 @@ class Problem:
 
 Finding = Row | Problem
 Findings = Generator[Finding, None, None]
-"""What a piece yields; closing it ends what the piece has started."""
+"""The results that a piece yields; closing it ends the processes that the piece has started."""
 
 
 class OutOfTimeError(Exception):
@@ -48,7 +49,7 @@ class OutOfTimeError(Exception):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizes:
-    """How much the pieces measure; the defaults are for a GPU."""
+    """The amounts that the pieces measure; the defaults are for a GPU."""
 
     warm_up: int = 3
     rounds: int = 20
@@ -133,7 +134,7 @@ TINY = Sizes(
 
 @dataclass(frozen=True, kw_only=True)
 class Lab:
-    """What all pieces share."""
+    """The device, sizes and clock that all pieces share."""
 
     device: str
     precision: str
@@ -154,7 +155,7 @@ class Lab:
 
     @property
     def on_gpu(self) -> bool:
-        """Whether the device is a GPU."""
+        """True if the device is a GPU."""
         return self.device.startswith("cuda")
 
     @property

@@ -17,15 +17,15 @@ Status = Literal["not run", "running", "ran", "cut", "failed"]
 
 @dataclass(kw_only=True, slots=True)
 class PieceRecord:
-    """What one piece found."""
+    """The results of one piece."""
 
     name: str
     text: str
-    """What it measures, in a sentence or two."""
+    """The description of the measurement, in a sentence or two."""
     status: Status = "not run"
     """`cut` has the rows until the deadline; `not run` was not asked for, or there was no time."""
     reason: str = ""
-    """Why it is not run, cut or failed: the type and the message of an error."""
+    """The reason that it is not run, cut or failed: the type and the message of an error."""
     seconds: float = 0.0
     rows: list[Row] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -40,7 +40,7 @@ class PieceRecord:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Record:
-    """What a run found, in its folder."""
+    """The results of a run, in its folder."""
 
     folder: Path
     machine: Mapping[str, str]
@@ -49,7 +49,7 @@ class Record:
 
     @property
     def failed(self) -> bool:
-        """Whether a piece raised or found a problem."""
+        """True if a piece raised or found a problem."""
         return any(piece.status == "failed" or piece.problems for piece in self.pieces)
 
     def write(self) -> None:

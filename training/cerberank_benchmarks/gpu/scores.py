@@ -23,7 +23,7 @@ INVARIANCE = (
 )
 SHAPES = (MINI, THREE_HEADS)
 BOUND = {"fp32": 1e-3, "fp16": 0.02, "bf16": 0.1}
-"""Largest differences in probability that are no problem. bf16 rounds eight times as coarsely as fp16."""
+"""Largest differences in probability that do not count as a problem. bf16 rounds eight times as coarsely as fp16."""
 OTHERS = (1, 7, 63, 499)
 
 

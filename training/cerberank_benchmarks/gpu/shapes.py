@@ -86,7 +86,7 @@ def _difference(one: Tensor, other: Tensor) -> float:
 
 
 def _unsupported(lab: Lab) -> str:
-    """Why this device or this PyTorch computes no FP8 products; empty where it does."""
+    """The reason that this device or this PyTorch computes no FP8 products; empty where it does."""
     try:
         _fp8_product(lab.random(64, 64), lab.random(64, 64))()
     except (RuntimeError, NotImplementedError, AttributeError, TypeError) as error:

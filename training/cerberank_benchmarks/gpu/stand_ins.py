@@ -1,4 +1,4 @@
-"""What takes the place of a GPU's attention kernel, graph capture and compiler where there is no GPU."""
+"""Stand-ins for a GPU's attention kernel, graph capture and compiler where there is no GPU."""
 
 from __future__ import annotations
 

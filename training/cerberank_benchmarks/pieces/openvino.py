@@ -43,7 +43,7 @@ Inputs = dict[str, NDArray[Any]]
 
 
 class OpenVinoNeededError(ImportError):
-    """The experiment's libraries are not installed; they are no dependencies of the project."""
+    """The experiment's libraries are not installed; they are not dependencies of the project."""
 
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:

@@ -28,7 +28,7 @@ from cerberank_training.evaluation.report import table
 from cerberank_training.evaluation.tune import Tuning
 
 DEPTH = 5
-"""How many of the model's own first candidates `overlap@5` looks for."""
+"""Number of the model's own first candidates that `overlap@5` looks for."""
 GRID = (0.0, 0.2, 0.4, 0.6, 0.8)
 """The ratios tried at every exit before Optuna's smaller steps."""
 
@@ -51,7 +51,7 @@ class AgainstOwnRanking:
 
 
 def agreement_with(own: NDArray[np.floating], ranks: Ranks) -> tuple[float, float]:
-    """Whether `ranks` [n] begins like the order of the scores `own` [n], and the share of its first five that it has.
+    """1 if `ranks` [n] begins like the order of the scores `own` [n], and the share of its first five that it has.
 
     >>> agreement_with(np.array([0.9, 0.1, 0.8]), np.array([1, 2, 0]))
     (0.0, 1.0)
@@ -73,7 +73,7 @@ def held_out_scores(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FormAgreement:
-    """How a form ranks that drops by the schedule, against the model's own ranking; in percent."""
+    """The agreement of a form that drops by the schedule with the model's own ranking, in percent."""
 
     questions: int
     top1: float

@@ -1,4 +1,4 @@
-"""What exits see of every pair, computed once: the body is frozen, so that its pooled hidden states never change.
+"""The exits' input for every pair, computed once: the body is frozen, so that its pooled hidden states never change.
 
 In: unlabelled questions and a ranker with untrained exits. Out: files in a folder, mapped into memory: a vector for
 each pair and exit, and the model's own final score. A killed run goes on after the last question that it had finished.

@@ -212,7 +212,7 @@ def _with_untrained_exits(checkpoint: Checkpoint, options: AccelerateOptions) ->
 def _settings(
     checkpoint: Checkpoint, options: AccelerateOptions, config: RankerConfig, training: ExitTraining
 ) -> dict[str, Any]:
-    """What a run that goes on must have in common with the one that was begun."""
+    """The settings that a run which goes on must have in common with the one that was begun."""
     return {
         "checkpoint": files_revision([checkpoint.path / MANIFEST]),
         "questions": hashlib.sha256(options.questions.read_bytes()).hexdigest(),

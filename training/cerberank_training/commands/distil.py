@@ -249,7 +249,7 @@ def _checked(recipe: Recipe, options: DistilOptions) -> tuple[tuple[str, ...], s
     check_strategy(recipe.objective.strategy, heads=recipe.shape.heads, teachers=len(options.teacher))
     for option in ("name", "version"):
         if (value := getattr(options, option)) is not None and not is_name(value):
-            raise ValueError(f"--{option} {value!r} is no name: letters, digits, '.', '_' and '-', at most 96")
+            raise ValueError(f"--{option} {value!r} is not a name: letters, digits, '.', '_' and '-', at most 96")
     if options.name is None and not is_name(name := options.out.resolve().name):
         raise ValueError(f"--out ends in {name!r}, which cannot name a model: give --name")
     size = chosen_size(options.dev, options.dev_questions)

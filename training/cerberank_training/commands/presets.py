@@ -51,7 +51,7 @@ class Preset:
     """Options of a command by name. One of `train distil` changes a recipe of `students/recipes.py`."""
 
     name: str
-    """How `--recipe` names it; of a file its name, with what it changes."""
+    """The name for `--recipe`; of a file its name, with its changes."""
     verb: str
     about: str
     recipe: str = ""

@@ -118,7 +118,7 @@ def pretrain(*, options: PretrainOptions) -> None:
 
 
 def _content(spec: str) -> Content:
-    """What identifies documents: their format and files, and how they are split into sentences."""
+    """The identity of documents: their format and files, and the rule that splits them into sentences."""
     place, _, split = spec.partition("?")
     return data_content(place) | {"options": split}
 

@@ -183,7 +183,7 @@ def _score(checkpoint: Checkpoint, form: Backend, options: TuneOptions) -> DevSe
 
 
 def _nothing_dropped(tuning: Tuning, max_loss: float, confidence: float) -> str:
-    """Why the default drops nothing, in words."""
+    """The reason that the default drops nothing, in words."""
     nearest = min((point for point in tuning.tried if any(point.schedule)), key=lambda point: point.bound, default=None)
     text = (
         f"Nothing is dropped by default: no schedule that was tried is known with {100 * confidence:g} % confidence to "

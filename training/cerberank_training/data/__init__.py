@@ -103,7 +103,7 @@ def read_questions(spec: str, *, training: bool = False, report: Callable[[str],
 
 
 def data_files(spec: str) -> dict[str, Path]:
-    """The files that `FORMAT:PATH` is read from, by names without folders of this machine; none where PATH is no path.
+    """The files that `FORMAT:PATH` is read from, by names without folders of this machine; none for other data.
 
     Raises DataError, as the reader does, for a wrong option and for a folder that lacks a file.
     """

@@ -62,7 +62,7 @@ def kept_batches(
 
 
 def _identity(files: Sequence[Path], layout: int) -> bytes:
-    """What changes with one of the files, also when an older one takes its place."""
+    """A value that changes with one of the files, also when an older one takes its place."""
     statuses = [(status.st_size, status.st_mtime_ns) for file in files if file.is_file() and (status := file.stat())]
     return f"layout {layout}, {hashlib.sha256(repr(statuses).encode()).hexdigest()}".encode()
 

@@ -1,4 +1,4 @@
-"""What a reader has ignored, and what is odd about the questions that it gave: one line for people."""
+"""The notes of a reader: rows that it ignored, and oddities of the questions that it gave, in one line."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cerberank_models.calibration import folded
 from cerberank_training.data.question import DataError, Question
 
 Notes = Counter[str]
-"""How often something was ignored or left out, by its name for people."""
+"""Numbers of rows that were ignored or left out, by the name of the reason."""
 
 EMPTY_QUESTION, EMPTY_TEXT = "questions without a text", "candidates without a text"
 NO_POSITIVE, NO_NEGATIVE = "questions without a positive", "questions without a negative"
@@ -50,7 +50,7 @@ def noted(
 
 
 def _two_labels(question: Question) -> int:
-    """How many texts are judged relevant and not relevant."""
+    """Number of texts that are judged both relevant and not relevant."""
     if not any(question.labels) or all(question.labels):
         return 0
     relevant = {folded(row.candidate.text) for row in question.candidates if row.relevant}

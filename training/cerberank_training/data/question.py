@@ -30,15 +30,15 @@ class LabelledCandidate:
     candidate: Candidate
     label: int
     score: float | None = None
-    """How relevant it is on another scale, as a judge or another model has said; `cerberank data score` reads it."""
+    """The relevance on another scale, from a judge or another model; `cerberank data score` reads it."""
     id: str = ""
     """The document's id, where the data set has ids."""
     copy: bool = False
-    """Whether nobody judged it and its text is that of a relevant document: training leaves it out."""
+    """True if nobody judged it and its text is that of a relevant document: training leaves it out."""
 
     @property
     def relevant(self) -> bool:
-        """Whether it answers the question, the target of every point-wise loss."""
+        """True if it answers the question, the target of every point-wise loss."""
         return self.label > 0
 
 
@@ -59,7 +59,7 @@ class Question:
     answers: tuple[str, ...] = ()
     """Short answers, where the data set has them."""
     missed: tuple[int, ...] = ()
-    """The grades of relevant documents that are no candidates, because the first stage has not found them."""
+    """The grades of relevant documents that are not candidates, because the first stage has not found them."""
 
     def __post_init__(self) -> None:
         if not self.candidates and not self.missed:
@@ -74,11 +74,11 @@ class Question:
 
     @property
     def answerable(self) -> bool:
-        """Whether metrics are defined: a relevant document exists, be it a candidate or not."""
+        """True if metrics are defined: a relevant document exists, be it a candidate or not."""
         return any(self.labels) or bool(self.missed)
 
     def holds_answer(self, text: str) -> bool:
-        """Whether a text holds a short answer of more than two letters, so that it may answer without a label."""
+        """True if a text holds a short answer of more than two letters, so that it may answer without a label."""
         lowered = text.lower()
         return any(answer.lower() in lowered for answer in self.answers if len(answer) > 2)
 
@@ -89,7 +89,7 @@ def subset(questions: Iterable[Question], name: Subset) -> list[Question]:
 
 
 def within(labels: Sequence[int], missed: Sequence[int], name: Subset) -> bool:
-    """Whether a question with these labels and missed grades belongs to the subset."""
+    """True if a question with these labels and missed grades belongs to the subset."""
     answerable = any(labels) or bool(missed)
     return name == "raw" or (answerable and (name == "clean" or not all(labels)))
 
@@ -117,7 +117,7 @@ def read_lines(path: Path, *, encoding: str = "utf-8") -> Iterator[tuple[int, st
 
 
 def reason(error: Exception) -> str:
-    """Why a file or folder cannot be read, in words and without its name."""
+    """The reason that a file or folder cannot be read, in words and without its name."""
     if isinstance(error, FileNotFoundError):
         return "there is no such file"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)

@@ -1,4 +1,4 @@
-"""Which pairs a training step sees: groups of a question's candidates (ours), or single pairs (the papers).
+"""The pairs of a training step: groups of a question's candidates (ours), or single pairs (the papers).
 
 Deterministic: the groups of step s follow from the seed and s alone, so that a resumed run
 continues exactly where it stopped and several processes agree without communicating.
@@ -42,7 +42,7 @@ class NegativeSampling:
     hard: int = 2
     """Negatives from the article: sentences that share the rarest words with the question."""
     hard_pool: int = 12
-    """How many such sentences the hard negatives are drawn from."""
+    """Number of such sentences that the hard negatives are drawn from."""
     random: int = 1
     """Negatives from the article: any other sentences."""
 
@@ -55,7 +55,7 @@ class PairSampling:
     """
 
     unanswered: bool = False
-    """Whether questions without a positive are kept: SSP trains on all 2,118 of WikiQA, CERBERUS on 873 of them."""
+    """True if questions without a positive are kept: SSP trains on all 2,118 of WikiQA, CERBERUS on 873 of them."""
 
 
 Sampling: TypeAlias = NegativeSampling | PairSampling
@@ -109,12 +109,12 @@ class Sampler:
 
     @property
     def draws_outside(self) -> bool:
-        """Whether groups have negatives from articles, which are not among `known_pairs`."""
+        """True if groups have negatives from articles, which are not among `known_pairs`."""
         return self._outside is not None and self._sampling.hard + self._sampling.random > 0
 
     @property
     def _draws_own(self) -> bool:
-        """Whether groups have negatives from a question's own candidates."""
+        """True if groups have negatives from a question's own candidates."""
         return self._sampling.own > 0 or self._outside is None
 
     def known_pairs(self) -> Iterator[QuestionTexts]:

@@ -2,7 +2,7 @@
 
 PATH's name tells the form; every one but the folder may be compressed, with `.gz` after its name.
 
-    .xml     `<QApairs id='1.4'>` blocks of `<question>`, `<positive>` and `<negative>`, which are no XML: the line
+    .xml     `<QApairs id='1.4'>` blocks of `<question>`, `<positive>` and `<negative>`, which are not XML: the line
              after such a tag holds the words, between tabs; the lines behind (parts of speech, parses) are not read
     folder   `id.txt`, `a.toks` (questions), `b.toks` (answers), `sim.txt` (labels): a line each for every pair
     .tsv     question, answer, label, with or without a line of names; quoting is off
@@ -32,7 +32,7 @@ BLOCK = re.compile(r"<QApairs id=['\"]([^'\"]*)['\"]>")
 TAG = re.compile(r"</?(QApairs|question|positive|negative)\b[^>]*>")
 LABELS: Mapping[str, int] = MappingProxyType({"0": 0, "1": 1, "0.0": 0, "1.0": 1})
 NAMES = (("question", "qtext"), ("answer", "atext", "sentence"), ("label",))
-"""What the columns of question, answer and label may be called."""
+"""The names that the columns of question, answer and label may have."""
 TOKENS = ("id.txt", "a.toks", "b.toks", "sim.txt")
 
 
@@ -160,7 +160,7 @@ def _pairs_of(row: Any) -> list[Any]:
 
 
 def _places(names: list[str]) -> list[int]:
-    """Which of the named columns are question, answer and label; empty when one of them is missing."""
+    """The places of the columns of question, answer and label; empty when one of them is missing."""
     found = [next((names.index(name) for name in known if name in names), None) for known in NAMES]
     places = [place for place in found if place is not None]
     return places if len(places) == len(NAMES) else []

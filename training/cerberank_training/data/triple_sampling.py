@@ -1,4 +1,4 @@
-"""Which triples a step of pairwise training sees: a question, a positive and a negative of BM25's list for it (TRMD).
+"""The triples of a step of pairwise training: a question, a positive and a negative of BM25's list for it (TRMD).
 
 Deterministic: the triples of step s follow from the data, the seed and s alone, as those of `sampling.py` do.
 """
@@ -27,7 +27,7 @@ class Triple:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TripleSampling:
-    """Where positives and negatives come from. Raises ValueError for values out of range."""
+    """The sources of positives and negatives. Raises ValueError for values out of range."""
 
     positives: Literal["listed", "any"] = "listed"
     """`listed`: the relevant texts of the list that negatives come from (TRMD); a question whose list has none gives

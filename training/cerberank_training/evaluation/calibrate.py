@@ -160,7 +160,7 @@ def _curve(questions: Sequence[Scored], stage: int, alone: float) -> Curve:
         raise DataError(f"the best candidates are all {'right' if flags.all() else 'wrong'}: no probability fits them")
     score, lead, constant = _logistic(np.concatenate(rows), flags, bounds=((FLATTEST, None), (0.0, None), (None, None)))
     if last and score <= FLATTEST:
-        raise DataError("the scores are no higher for right candidates than for wrong ones")
+        raise DataError("the scores are not higher for right candidates than for wrong ones")
     return Curve(score=score, lead=lead, constant=constant)
 
 

@@ -40,7 +40,7 @@ class AllScores:
     heads: Scores | None
     """Each head's scores, shape [n, k]; None without heads."""
     first_stage: bool = False
-    """Whether `stages` begins with a first stage."""
+    """True if `stages` begins with a first stage."""
     in_windows: int = 0
     """Candidates that did not fit into one pair and were read in windows."""
     truncated: int = 0

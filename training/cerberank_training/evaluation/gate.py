@@ -24,7 +24,7 @@ class GateError(RuntimeError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateBounds:
-    """How much a form may change."""
+    """The largest changes that a form may bring."""
 
     agreement: float = 97.0
     """The least percentage of questions with the same first candidate."""
@@ -36,7 +36,7 @@ class GateBounds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parity:
-    """How much a form changed, over a number of `questions`."""
+    """The changes that a form brought, over a number of `questions`."""
 
     questions: int
     agreement: float

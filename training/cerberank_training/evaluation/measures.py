@@ -42,11 +42,11 @@ class Measure:
 
     kind: Kind
     cutoff: int | None = None
-    """How many places count; None for all."""
+    """Number of places that count; None for all."""
     rel: int = 1
     """The least grade that is relevant; nDCG has none."""
     exponential: bool = False
-    """Whether the gain of a grade g in nDCG is 2^g - 1, and not g."""
+    """True if the gain of a grade g in nDCG is 2^g - 1, and not g."""
 
     def __str__(self) -> str:
         options = [f"rel={self.rel}"] * (self.rel != 1) + ["dcg='exp-log2'"] * self.exponential
@@ -73,7 +73,7 @@ def parse_measure(name: str) -> Measure:
     match = NAME.fullmatch(name)
     kind = ALIASES.get(match.group(1).lower()) if match else None
     if match is None or kind is None:
-        raise MeasureNameError(f"{name!r} is no measure; there are: {', '.join(get_args(Kind))}")
+        raise MeasureNameError(f"{name!r} is not a measure; there are: {', '.join(get_args(Kind))}")
     cutoff = int(match.group(3)) if match.group(3) else None
     if (kind in NEED_CUTOFF and cutoff is None) or (kind in NO_CUTOFF and cutoff is not None):
         raise MeasureNameError(f"{name!r}: {kind} {'needs a' if cutoff is None else 'has no'} number of places after @")
@@ -107,7 +107,7 @@ class TiedGroup:
     """The sum of their gains."""
 
     def places(self, cutoff: int) -> int:
-        """How many of their places are among the first `cutoff`."""
+        """The number of their places that are among the first `cutoff`."""
         return min(max(cutoff - self.before, 0), self.size)
 
 
@@ -126,8 +126,8 @@ def expected_measures(
 ) -> dict[str, float]:
     """The values in 0..1 of grades `labels[n]` ordered by `ranks[n]` (0 best, equal = tied), by the measures' names.
 
-    `missed` are the grades of relevant documents that are no candidates. 0 where no document has the grade `rel`, as in
-    trec_eval.
+    `missed` are the grades of relevant documents that are not candidates. 0 where no document has the grade `rel`,
+    as in trec_eval.
     """
     grades: list[int] = sorted([*labels[labels > 0].tolist(), *missed], reverse=True)
     dense = np.unique(ranks, return_inverse=True)[1].reshape(-1)

@@ -3,7 +3,7 @@
 Candidates of a data set come in document order, some with the positives first, so that a stable sort
 over tied scores leaks the labels. Every metric here is the expectation over a random order within
 ties, in closed form; pessimistic and optimistic values bound it. Labels may be grades: nDCG adds them up, as trec_eval
-does, and to the other metrics a label above 0 is a positive. Relevant documents that are no candidates count as never
+does, and to the other metrics a label above 0 is a positive. Relevant documents that are not candidates count as never
 found.
 """
 
@@ -66,7 +66,7 @@ def question_metrics(
 ) -> QuestionMetrics:
     """Metrics of `labels[n]` (0 or a grade) ordered by `ranks[n]` (0 best, equal = tied), and `measures` by name.
 
-    `missed` are the grades (1 or more) of relevant documents that are no candidates. Raises ValueError without any
+    `missed` are the grades (1 or more) of relevant documents that are not candidates. Raises ValueError without any
     positive: no metric is defined then.
 
     >>> all_tied = question_metrics(np.array([1, 0]), np.array([0, 0]))

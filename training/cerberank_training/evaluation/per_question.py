@@ -46,7 +46,7 @@ class QuestionRecord(Frozen):
     labels: tuple[Label, ...]
     """Empty where all relevant documents were missed."""
     missed: tuple[Annotated[int, Field(ge=1)], ...] = ()
-    """The grades of relevant documents that are no candidates."""
+    """The grades of relevant documents that are not candidates."""
     judgements: str | None = None
     """Hash of the query's judgements, of a run with qrels: rankings of other documents by the same are comparable."""
     rankings: dict[str, RankingRecord]
@@ -63,7 +63,7 @@ class QuestionRecord(Frozen):
 
     @property
     def answerable(self) -> bool:
-        """Whether metrics are defined: a relevant document exists, be it a candidate or not."""
+        """True if metrics are defined: a relevant document exists, be it a candidate or not."""
         return any(self.labels) or bool(self.missed)
 
     def ranks(self, ranking: str) -> NDArray[np.int64]:

@@ -96,7 +96,8 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TuningBounds:
-    """How much a schedule may lose and cost; with `max_loss` the cheapest within both is best, else the most accurate.
+    """The largest loss and cost of a schedule; with `max_loss` the cheapest within both is best, else the most
+    accurate.
 
     Loss and accuracy are those of the metric that decides (`Measured.metric`).
     """
@@ -125,7 +126,7 @@ class TuningBounds:
 
 
 class Measure(Protocol):
-    """What the ranking under a schedule is held against."""
+    """The reference that the ranking under a schedule is compared with."""
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -133,10 +134,10 @@ class Measure(Protocol):
 
     @property
     def needs(self) -> str:
-        """What a question must have to be measured, for messages."""
+        """The properties that a question must have to be measured, for messages."""
 
     def usable(self, question: Question) -> bool:
-        """Whether the metrics are defined for the question."""
+        """True if the metrics are defined for the question."""
 
     def values(self, question: Question, scores: AllScores, ranks: Ranks) -> Sequence[float]:
         """Each metric, in 0..1, of `ranks` [n] that a schedule gives the candidates whose `scores` are known."""

@@ -1,4 +1,4 @@
-"""Which attention kernels training runs."""
+"""The attention kernels that training runs."""
 
 from __future__ import annotations
 

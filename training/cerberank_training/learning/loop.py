@@ -35,13 +35,13 @@ Figures = Mapping[str, Tensor | float]
 FINAL = "final"
 """The figure of an evaluation by which weights are chosen."""
 RATES = ("learning_rate", "fresh_learning_rate")
-"""What the log calls the rates of pretrained weights and of those that start from random values."""
+"""The log's names for the rates of pretrained weights and of those that start from random values."""
 SAVE_SECONDS = 600.0
 """A state is saved after so many seconds at the latest, however long steps are."""
 
 
 class Stream(Protocol):
-    """What steps read one after the other; a run that goes on continues at the position of its state."""
+    """The items that steps read one after the other; a run that goes on continues at the position of its state."""
 
     position: int
 
@@ -164,7 +164,7 @@ class Loop(Generic[NetworkT]):
 
     @property
     def _is_left(self) -> bool:
-        """Whether there is a step to train."""
+        """True if there is a step to train."""
         return self._step < self._config.steps and not self._out_of_patience
 
     @property

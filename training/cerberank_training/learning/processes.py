@@ -14,11 +14,14 @@ from torch import distributed
 
 ItemT = TypeVar("ItemT")
 TIMEOUT = timedelta(hours=2)
-"""How long processes wait for each other. NCCL's own 10 minutes pass while one writes a large state to a slow disk."""
+"""Seconds that processes wait for each other.
+
+NCCL's own 10 minutes pass while one writes a large state to a slow disk.
+"""
 
 
 def launched_processes() -> int:
-    """How many processes torchrun's environment describes; 1 without it."""
+    """The number of processes that torchrun's environment describes; 1 without it."""
     return int(os.environ.get("WORLD_SIZE", "1"))
 
 

@@ -1,4 +1,4 @@
-"""Which head learns from which teacher: the strategies that CERBERUS compares (section 5, table 3)."""
+"""The teacher of each head: the strategies that CERBERUS compares (section 5, table 3)."""
 
 from __future__ import annotations
 

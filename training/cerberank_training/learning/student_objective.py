@@ -39,9 +39,12 @@ class StudentObjective:
     listwise: float = 0.0
     """Weight of the listwise loss that is added to the pointwise loss; 0 in the paper."""
     soft_loss: SoftLoss = "kl"
-    """How a head learns from a teacher's scores; the papers' is `kl`. `mse` and `margin-mse` have no temperature."""
+    """The loss by which a head learns from a teacher's scores; the papers' is `kl`.
+
+    `mse` and `margin-mse` have no temperature.
+    """
     exits: Literal["labels", "heads"] = "labels"
-    """What exits learn from: labels (CT), or the model's own heads (in no paper), with the settings of head 1."""
+    """The exits' targets: labels (CT), or the model's own heads (in no paper), with the settings of head 1."""
 
     def heads_loss(
         self,

@@ -1,4 +1,6 @@
-"""How many threads of a processor train a network: few for a small one, whose threads would wait for each other."""
+"""The number of a processor's threads that train a network: few for a small one, whose threads would wait for each
+other.
+"""
 
 from __future__ import annotations
 

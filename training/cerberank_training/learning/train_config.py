@@ -37,8 +37,9 @@ class TrainConfig:
     fresh_learning_rate: float = 4e-4
     """The learning rate of classifiers and exits, which start from random weights unless the base has them."""
     warmup: float = 0.05
-    """How long the learning rate rises linearly, before it falls linearly to 0: a share of the steps below 1, a number
-    of steps from 1 on (CT section 5.2: 4,000)."""
+    """The part of the run in which the learning rate rises linearly, before it falls linearly to 0: a share of the
+    steps below 1, a number of steps from 1 on (CT section 5.2: 4,000).
+    """
     decay: bool = True
     """False: after the warm-up the learning rate stays (TRMD's released code)."""
     weight_decay: float = 0.01
@@ -82,7 +83,7 @@ class TrainConfig:
         return (random.Random(f"{self.seed}/stage/{step}").randrange(stages),)
 
     def all_trained(self, step: int) -> bool:
-        """Whether exits have been trained by `step`; before, weights are not the best, because exits are random."""
+        """True if exits have been trained by `step`; before, weights are not the best, because exits are random."""
         return self.final_only >= 1.0 or step > self.warm_start
 
     def rate(self, step: int) -> float:

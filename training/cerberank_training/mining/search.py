@@ -39,7 +39,7 @@ BLOCK = 1 << 15
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Found:
-    """What a search has found for one question."""
+    """The result of a search for one question."""
 
     places: list[int]
     """The best texts' places in the corpus, best first and equal ones by place."""

@@ -1,4 +1,6 @@
-"""Which of the texts that a search has found become negatives: not the positives, nor what looks like one."""
+"""The rule that makes negatives of the texts that a search has found: positives, and texts that look like one, are left
+out.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +16,14 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """How negatives are chosen; the names are those of sentence-transformers. Raises ValueError, naming the option."""
+    """The choice of negatives; the names are those of sentence-transformers. Raises ValueError, naming the option."""
 
     negatives: int = 8
     """The most negatives of a question."""
     skip: int = 0
-    """How many of the best texts are left out."""
+    """Number of the best texts that are left out."""
     top: int = 100
-    """How far down the search's order negatives come from."""
+    """The last place of the search's order that negatives come from."""
     absolute_margin: float | None = None
     """A negative's score is at most the lowest positive's less this."""
     relative_margin: float | None = None

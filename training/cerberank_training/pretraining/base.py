@@ -27,7 +27,7 @@ GENERATOR = "generator"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartOptions:
-    """What pre-training starts from."""
+    """The start of pre-training."""
 
     source: str
     """Path or hub id of an encoder: BERT's or RoBERTa's with or without its language-modelling head, or ELECTRA's
@@ -36,9 +36,9 @@ class StartOptions:
     """Path or hub id of ELECTRA's generator; None makes one. It gets the discriminator's embeddings, which a given one
     of another embedding size keeps for itself."""
     layers: int | None = None
-    """How many of the encoder's first layers are used."""
+    """Number of the encoder's first layers to use."""
     token_types: NewTypes = "fresh"
-    """How new token types begin: as rows that are drawn, as copies of the last row, or all are drawn anew (SSP)."""
+    """The start of new token types: as rows that are drawn, as copies of the last row, or all are drawn anew (SSP)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -77,7 +77,7 @@ def build_start(base: StartOptions, weights: LossWeights, *, seed: int) -> Start
     match config.model_type:
         case "bert" | "roberta" as family:
             language, fresh = _loaded(AutoModelForMaskedLM, base.source, "a head for masked language modelling", layers)
-            if family == "bert":  # a pooler is no part of Hugging Face's class, but of the encoder
+            if family == "bert":  # a pooler is not part of Hugging Face's class, but of the encoder
                 language.base_model.pooler = AutoModel.from_pretrained(base.source, **layers).pooler
             grow_token_types(language, SEGMENTS, new=base.token_types, seed=seed)
             network = MaskedPretraining(language, weights)
@@ -127,7 +127,7 @@ def _generator(base: StartOptions, discriminator: Any, *, seed: int) -> tuple[An
     if base.generator is not None:
         generator, fresh = _loaded(AutoModelForMaskedLM, base.generator, "the generator's head", {})
         if generator.config.model_type != "electra" or generator.config.vocab_size != config.vocab_size:
-            raise UnsupportedModelError(f"{base.generator} is no ELECTRA generator with {config.vocab_size} tokens")
+            raise UnsupportedModelError(f"{base.generator} is not an ELECTRA generator with {config.vocab_size} tokens")
         grow_token_types(generator, SEGMENTS, new=base.token_types, seed=seed)
         if _shapes(generator) == _shapes(discriminator):
             _share_embeddings(generator, discriminator)

@@ -44,12 +44,12 @@ class Document:
 
 
 class Options(Frozen):
-    """What follows the question mark."""
+    """The options behind the question mark."""
 
     sentences: Annotated[str, Field(pattern=CODE.pattern)] | None = None
     """The language (ISO 639-1) of plain text that is split into sentences; None where it is split already."""
     paragraphs: Literal["blank", "line"] = "blank"
-    """Where a paragraph of plain text ends: at a blank line, or with each line."""
+    """The end of a paragraph of plain text: at a blank line, or with each line."""
 
     @model_validator(mode="after")
     def _used(self) -> Self:
@@ -98,7 +98,7 @@ def _splitter(language: str) -> Splitter:
         plain = " ".join(replace_surrogates(text).split())  # sentencex 1.0.32 panics at some blanks beyond ASCII
         try:
             return [sentence.strip() for sentence in sentencex.segment(language, plain)]
-        except BaseException as error:  # a panic is no Exception
+        except BaseException as error:  # a panic is not an Exception
             if type(error).__name__ != "PanicException":
                 raise
             raise DataError(f"sentencex fails on the text {plain[:80]!r}") from error

@@ -114,7 +114,7 @@ class _Source:
         raise ValueError(f"other documents hold nothing but {a!r}")
 
     def _block(self, number: int) -> tuple[int, int]:
-        """Where a document's paragraphs stand in the list."""
+        """The places of a document's paragraphs in the list."""
         key = np.int32(number)  # of the array's type, or all of it would be converted
         return int(np.searchsorted(self._numbers, key)), int(np.searchsorted(self._numbers, key, side="right"))
 

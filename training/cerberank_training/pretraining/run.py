@@ -28,7 +28,7 @@ from cerberank_training.pretraining.examples import GROUP, Example, ExampleGroup
 from cerberank_training.tracking.running import running
 
 METRICS = ("ssp_accuracy", "ssp_first", "ssp_hard")
-"""What `pretrain` measures of the binary head, in percent; the last where there are hard negatives."""
+"""The figures of the binary head that `pretrain` measures, in percent; the last where there are hard negatives."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,7 +42,9 @@ class PretrainingConfig:
     """The number of batches that each process divides its part of a step into."""
     learning_rate: float = 1e-4
     warmup: float = 10_000
-    """In which the rate rises, a share of the steps or from 1 on steps; then it falls linearly to 0."""
+    """The part of the run in which the rate rises, a share of the steps or from 1 on steps; then it falls linearly to
+    0.
+    """
     weight_decay: float = 0.01
     max_length: int = 128
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
@@ -179,7 +181,7 @@ class _PretrainingTrainer(Trainer):  # type: ignore[misc]  # transformers ships 
         super().log(logs, start_time)
 
     def _seen(self) -> list[dict[str, float]]:
-        """What each batch since the last log has shown."""
+        """The sums over each batch since the last log."""
         if not hasattr(self, "_parts"):
             self._parts = []
         return self._parts

@@ -1,1 +1,3 @@
-"""What a run of training is bound to, the record that says so, and the model card that is made from it."""
+"""The content and settings that a run of training is bound to, the record of both, and the model card that is made from
+it.
+"""

@@ -84,7 +84,7 @@ def refuse_missing(base: str) -> None:
 
 
 def _near(path: Path) -> str:
-    """What lies beside the path under nearly the same name, or the part of it that is there."""
+    """The entry beside the path with nearly the same name, or the part of it that is there."""
     try:
         there = [each.name for each in path.parent.iterdir() if each.is_dir()]
     except OSError:

@@ -1,4 +1,4 @@
-"""What a checkpoint says of the run that made it: `run.json` for programs, the model card for people.
+"""The description of a checkpoint's run: `run.json` for programs, the model card for people.
 
 Both are made from the run's record. Paths are cut to file names, because checkpoints are given away.
 """
@@ -77,7 +77,7 @@ def dev_map(metrics: Mapping[str, float]) -> float:
 
 
 def summary_of(record: RunRecord, *, teachers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What is told of a finished run; `teachers` have a name, a revision and perhaps a figure on their own dev set."""
+    """The summary of a finished run; `teachers` have a name, a revision and perhaps a figure on their own dev set."""
     bound, names = record.bound, record.free["names"]
     data = "groups" if names.get("groups") else "train"
     return {
@@ -162,7 +162,7 @@ def _steps(summary: Mapping[str, Any]) -> str:
 
 
 def _software(calls: Sequence[Call]) -> list[dict[str, str]]:
-    """What the calls were run with, each once, in order."""
+    """The software of the calls, each once, in order."""
     found: list[dict[str, str]] = []
     for call in calls:
         if call.software not in found:

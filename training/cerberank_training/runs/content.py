@@ -14,10 +14,10 @@ Content = dict[str, Any]
 
 
 def data_content(spec: str, questions: Iterable[Question] = ()) -> Content:
-    """What identifies the data `FORMAT:PATH` or `FORMAT:PATH?key=value&...`.
+    """The identity of the data `FORMAT:PATH` or `FORMAT:PATH?key=value&...`.
 
     That is its format, its options, and the SHA-256 of the files that it is read from, those that options name among
-    them. Data that are no files are identified by `questions`. Raises DataError when a file cannot be read.
+    them. Data that are not files are identified by `questions`. Raises DataError when a file cannot be read.
     """
     form, _, rest = spec.partition(":")
     place, _, options = rest.partition("?")
@@ -31,7 +31,7 @@ def data_content(spec: str, questions: Iterable[Question] = ()) -> Content:
 
 
 def folder_content(folder: Path) -> Content:
-    """What identifies a folder of files, such as that of a text ranker; empty when it is not there."""
+    """The identity of a folder of files, such as that of a text ranker; empty when it is not there."""
     files = sorted(each for each in folder.glob("*") if each.is_file())
     return {SHA256: {each.name: file_digest(each) for each in files}}
 

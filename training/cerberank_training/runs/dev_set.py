@@ -13,12 +13,13 @@ from cerberank_training.data.asnq import RELEASED
 from cerberank_training.runs.content import Content
 
 DRAWN = 300
-"""How many questions are drawn where nothing is said."""
+"""Number of questions that are drawn where no number is set."""
 Size = int | Literal["all"]
 
 
 def chosen_size(spec: str, size: Size | None) -> Size:
-    """How many questions of `FORMAT:PATH` are meant: those given, else 300, of asnq all, as CERBERUS and CT have it.
+    """The number of questions of `FORMAT:PATH` to use: the number that is set, else 300, of asnq all, as CERBERUS and
+    CT have it.
 
     Raises ValueError for a number of less than 1.
     """
@@ -91,5 +92,5 @@ def _all(chosen: Sequence[Question], questions: Sequence[Question]) -> str:
 
 
 def measured(questions: Sequence[Question]) -> int:
-    """How many of the questions MAP is defined for."""
+    """The number of questions that MAP is defined for."""
     return sum(question.answerable for question in questions)

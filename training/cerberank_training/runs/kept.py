@@ -18,10 +18,10 @@ class Names:
     languages: tuple[str, ...] = ()
     """Those that the model states before its extension; empty for a new one."""
     kept: tuple[str, ...] | None = None
-    """Which of them are those of the run's model before its extension, for people; None if it is not extended."""
+    """Those of the run's model before its extension, for people; None if it is not extended."""
 
     def said(self, version: str) -> str:
-        """What the extended model is called and what it has kept, to be added to a line; empty for a new one."""
+        """Suffix for a line: the name of the extended model and what it has kept; empty for a new one."""
         if self.kept is None:
             return ""
         return f"; extended: {', '.join([*(f'{each} kept' for each in self.kept), f'version {version}'])}"

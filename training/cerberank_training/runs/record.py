@@ -34,7 +34,7 @@ class Call(Frozen):
     """UTC, ISO 8601."""
     software: dict[str, str]
     changed: dict[str, tuple[Any, Any]] = Field(default_factory=dict)
-    """What this call changed, by its name: the old and the new value."""
+    """The settings that this call changed, by name: the old and the new value."""
 
 
 class RunRecord(Frozen):
@@ -43,14 +43,16 @@ class RunRecord(Frozen):
     format: Annotated[int, Field(ge=1, le=1)] = 1
     verb: str
     bound: dict[str, Any]
-    """What every call must have in common: content by hash, recipe, every setting that decides about the result."""
+    """The settings that every call must have in common: content by hash, recipe, every setting that decides about the
+    result.
+    """
     free: dict[str, Any]
-    """What a call may change, with the values of the last call."""
+    """The settings that a call may change, with the values of the last call."""
     planned: dict[str, Any]
     """`free` of the first call."""
     calls: tuple[Call, ...]
     results: dict[str, Any] = Field(default_factory=dict)
-    """What the finished run has reached, and with which of `free`; empty until then."""
+    """The results of the finished run, and the values of `free` that gave them; empty until then."""
 
     @property
     def digest(self) -> str:
@@ -59,7 +61,7 @@ class RunRecord(Frozen):
 
     @property
     def ended(self) -> bool:
-        """Whether the run has ended, by its steps or for want of gain, and this call asks for no more of it.
+        """True if the run has ended, by its steps or for want of gain, and this call asks for no more of it.
 
         Raises RunError when more steps are asked for which the patience does not allow.
         """

@@ -26,7 +26,7 @@ def software() -> dict[str, str]:
 
 
 def _commit() -> str:
-    """What git says of the folder of this code; empty where the code is no work tree of its own."""
+    """Git's description of the folder of this code; empty where the code is not in a work tree of its own."""
     try:
         done = subprocess.run(
             ["git", "describe", "--always", "--dirty"],

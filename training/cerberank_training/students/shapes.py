@@ -34,9 +34,11 @@ class StudentShape:
     exits: tuple[ExitConfig, ...] = ()
     encoding: EncodingConfig
     layers: int | None = None
-    """How many of the base's first layers are used: for a student shallower than its base, or as deep as an exit."""
+    """Number of the base's first layers to use: for a student shallower than its base, or as deep as an exit."""
     token_types: Literal["shared", "fresh", "copied"] = "shared"
-    """How the third segment gets a token type that an encoder lacks (`grow_token_types`); `shared`: the last one."""
+    """The start of the third segment's token type where an encoder lacks one (`grow_token_types`); `shared`: the last
+    one.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +48,7 @@ class Student:
     ranker: Ranker
     tokenizer: Tokenizer
     start: str
-    """What the network and the heads' classifiers start from, as one line for people."""
+    """The weights that the network and the heads' classifiers start from, in one line."""
 
     def encoder(self) -> PairEncoder:
         """A new pair encoder for this student."""

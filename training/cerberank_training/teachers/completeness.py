@@ -1,4 +1,4 @@
-"""Whether score caches have all pairs that a run can draw, found out before the run loads its base.
+"""A check that score caches have all pairs that a run can draw, before the run loads its base.
 
 Every pair takes 7 microseconds of one core, most of them to read and to hash its texts: ASNQ's 23.7 million three
 minutes, which is little beside their training. No more of them are held than are looked up at once.
@@ -26,7 +26,7 @@ CHUNK = 1 << 16
 
 
 class Draws(Protocol):
-    """What a run draws its pairs from."""
+    """The source of a run's pairs."""
 
     def known_pairs(self) -> Iterator[QuestionTexts]:
         """The questions with the candidates that can be drawn, as far as they are known beforehand."""
@@ -34,7 +34,7 @@ class Draws(Protocol):
 
 @dataclass(slots=True)
 class _Lack:
-    """What a cache lacks."""
+    """The pairs that a cache lacks."""
 
     pairs: int = 0
     example: tuple[str, Candidate] | None = None

@@ -60,15 +60,19 @@ DROPOUT = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TeacherConfig:
-    """How a teacher is fine-tuned. Raises ValueError, which names the setting, for values that cannot be meant."""
+    """The settings of a teacher's fine-tuning.
+
+    Raises ValueError, which names the setting, for values that cannot be meant.
+    """
 
     steps: int
     input: TeacherInput
     layers: int | None = None
-    """How many of the base's first layers are used; its classifier reads the last of them."""
+    """Number of the base's first layers to use; its classifier reads the last of them."""
     token_types: Literal["shared"] | NewTypes = "shared"
-    """Whether the third segment of a teacher with context has a token type of its own (`grow_token_types`); `shared`
-    leaves the table as it is."""
+    """The token type of the third segment of a teacher with context: one of its own (`grow_token_types`), or `shared`,
+    which leaves the table as it is.
+    """
     loss: Literal["pointwise", "listwise", "both"] = "pointwise"
     """Cross entropy of each pair (as in the paper), softmax over a question's candidates, or the sum of both."""
     questions_per_step: int = 8
@@ -77,7 +81,9 @@ class TeacherConfig:
     """The number of batches that each process divides its part of a step into."""
     learning_rate: float = 1e-5
     warmup: float = 0.05
-    """In which the learning rate rises, a share of the steps or from 1 on steps; then it falls linearly to 0."""
+    """The part of the run in which the learning rate rises, a share of the steps or from 1 on steps; then it falls
+    linearly to 0.
+    """
     weight_decay: float = 0.0
     clip: float = 1.0
     """The largest norm of a step's gradients; 0 for none."""

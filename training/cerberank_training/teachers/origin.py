@@ -1,4 +1,4 @@
-"""Where a teacher's scores come from: what identifies a score cache, and what is known of the teacher."""
+"""The origin of a teacher's scores: the identity of a score cache, and the facts about the teacher."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache, s
 
 
 def cache_content(cache: TeacherScoreCache, folder: Path) -> Content:
-    """What identifies the scores in `folder`: the teacher, its input, and the SHA-256 of every shard."""
+    """The identity of the scores in `folder`: the teacher, its input, and the SHA-256 of every shard."""
     identity = cache.teacher.model_dump(exclude={"name"})
     shards = [shard_path(folder, shard) for shard in range(cache.manifest.shards)]
     return identity | {SHA256: {path.name: file_digest(path) for path in shards}}

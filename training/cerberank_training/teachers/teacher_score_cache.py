@@ -51,7 +51,7 @@ class TeacherIdentity(Frozen):
     precision: str
     max_length: Count
     context: bool
-    """Whether the teacher reads the previous and the next sentence; if so, they are part of a pair's key."""
+    """True if the teacher reads the previous and the next sentence, which are then part of a pair's key."""
 
 
 class CacheManifest(Frozen):
@@ -132,11 +132,11 @@ class TeacherScoreCache:
         return np.asarray(self._scores[rows])
 
     def knows(self, keys: Keys) -> NDArray[np.bool_]:
-        """Whether the pairs of these keys [n] have a score; fast for keys in ascending order."""
+        """True for each of the keys [n] whose pair has a score; fast for keys in ascending order."""
         return self._found(keys)[1]
 
     def _found(self, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """Where the keys stand, and whether it is they that stand there."""
+        """The places of the keys, and for each of them True if the key there is the same."""
         rows = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         return rows, self._keys[rows] == keys
 
@@ -222,7 +222,7 @@ def read_manifest(folder: Path) -> CacheManifest:
     try:
         return CacheManifest.model_validate_json((folder / MANIFEST).read_bytes())
     except FileNotFoundError:
-        raise ScoreCacheError(f"{folder} is no score cache: it has no {MANIFEST}") from None
+        raise ScoreCacheError(f"{folder} is not a score cache: it has no {MANIFEST}") from None
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "content"

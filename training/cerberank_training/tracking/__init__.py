@@ -1,1 +1,1 @@
-"""What a training run shows: its figures in a log and in trackers, its end in a few lines, runs in a table."""
+"""The display of a training run: its figures in a log and in trackers, its end in a few lines, runs in a table."""

@@ -1,4 +1,4 @@
-"""What a training command says at its end: what it wrote, and the commands that come next."""
+"""The closing lines of a training command: its result, and the commands that come next."""
 
 from __future__ import annotations
 

@@ -13,7 +13,9 @@ from cerberank_training.tracking.log_file import LOG, read_log
 from cerberank_training.tracking.running import LOCK, is_running
 
 RECORDS = ("record.json", "settings.json")
-"""What a run is: the record of `distil`, `teach` and `pretrain`, or the settings of an earlier version's run."""
+"""The files that mark a run: the record of `distil`, `teach` and `pretrain`, or the settings of an earlier version's
+run.
+"""
 RESULTS = ("checkpoint/manifest.json", "ranker/manifest.json", "config.json")
 """The last file that a finished `distil`, `pairwise`, and `teach` or `pretrain` have written."""
 

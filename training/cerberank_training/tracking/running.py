@@ -11,7 +11,7 @@ from filelock import FileLock, Timeout
 
 LOCK = ".running.lock"
 SECONDS = 1.0
-"""How long a run waits for its folder: `is_running` holds the lock for an instant."""
+"""Lock timeout in seconds; `is_running` also takes the lock, for an instant."""
 
 
 @contextmanager
@@ -33,7 +33,7 @@ def running(folder: Path) -> Iterator[None]:
 
 
 def is_running(folder: Path) -> bool:
-    """Whether a process of this machine, or of one that shares the file system and its locks, trains in `folder`."""
+    """True if a process of this machine, or of one that shares the file system and its locks, trains in `folder`."""
     path = folder / LOCK
     if not path.is_file():
         return False

@@ -1,4 +1,4 @@
-"""What a tracker of a training run is: it takes figures by step, and knows how a killed run goes on."""
+"""The contract of a tracker: it takes figures by step, and knows how a killed run goes on."""
 
 from __future__ import annotations
 

@@ -64,7 +64,10 @@ class Record(BaseModel):
 
 
 class Store(Protocol):
-    """What training and the service do with a store. Every method may raise OSError when it cannot be reached."""
+    """The operations on a store that training and the service need.
+
+    Every method may raise OSError when it cannot be reached.
+    """
 
     def models(self) -> tuple[str, ...]:
         """Models with a version, in alphabetical order; one whose folder cannot be read is among them."""
@@ -82,7 +85,7 @@ class Store(Protocol):
         """The versions that the labels point to. Raises StoreError when `labels.json` is malformed or no small file."""
 
     def push(self, checkpoint: Checkpoint) -> Reference:
-        """Add a verified checkpoint under its own name and version; pushing the same checkpoint again is no error.
+        """Add a verified checkpoint under its own name and version; pushing the same checkpoint again is not an error.
 
         Raises StoreError when another checkpoint has this version.
         """
@@ -108,14 +111,14 @@ class Store(Protocol):
 
 
 def is_name(name: str) -> bool:
-    """Whether `name` is valid as a model's or a version's name."""
+    """True if `name` is valid as a model's or a version's name."""
     return NAME.fullmatch(name) is not None
 
 
 def check_model(name: str) -> str:
     """Return `name` if it is a valid model name, else raise StoreError; no valid name leaves the store's folder."""
     if not NAME.fullmatch(name):
-        raise StoreError(f"{name!r} is no model name: it takes letters, digits, '.', '_' and '-', at most 96")
+        raise StoreError(f"{name!r} is not a model name: it takes letters, digits, '.', '_' and '-', at most 96")
     return name
 
 
@@ -123,7 +126,7 @@ def check_version(name: str) -> str:
     """Return `name` if it is a valid version, else raise StoreError. Labels and the store's files are reserved."""
     if not NAME.fullmatch(name) or name in (*LABELS, LABELS_FILE, RECORD_FILE):
         raise StoreError(
-            f"{name!r} is no version: it takes letters, digits, '.', '_' and '-', at most 96, and is not a label"
+            f"{name!r} is not a version: it takes letters, digits, '.', '_' and '-', at most 96, and is not a label"
         )
     return name
 
@@ -133,7 +136,7 @@ def check_label(name: str) -> Label:
     for label in LABELS:
         if name == label:
             return label
-    raise StoreError(f"{name!r} is no label: there are {', '.join(LABELS)}")
+    raise StoreError(f"{name!r} is not a label: there are {', '.join(LABELS)}")
 
 
 def resolve(store: Store, name: str) -> Reference:

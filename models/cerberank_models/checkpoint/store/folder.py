@@ -54,7 +54,7 @@ class FolderStore:
     def models(self) -> tuple[str, ...]:
         """The models whose folder holds a version. Raises FileNotFoundError when the store does not exist."""
         if not self._root.is_dir():
-            raise FileNotFoundError(f"{self._root} is no folder")
+            raise FileNotFoundError(f"{self._root} is not a folder")
         return tuple(sorted(name for name in _names(self._root) if has_versions(self, name)))
 
     def versions(self, model: str) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ class FolderStore:
 
 
 def _read(path: Path, refused: type[CheckpointError | StoreError]) -> bytes | None:
-    """The content of a small file; None when it is missing. Raises `refused` for what is no file or too large."""
+    """The content of a small file; None when it is missing. Raises `refused` for what is not a file or too large."""
     try:
         return read_regular(path, SMALL)
     except FileNotFoundError:

@@ -188,11 +188,11 @@ class UrlStore:
                 self._files.rm_file(path)
 
     def _read(self, path: str, refused: type[CheckpointError | StoreError] = StoreError) -> bytes | None:
-        """The content of a small file; None when it is missing. Raises `refused` for what is no file or too large."""
+        """The content of a small file; None when it is missing. Raises `refused` for a folder or a large file."""
         try:
             info = self._files.info(path)
             if info["type"] != "file":
-                raise refused(f"{path} is no regular file")
+                raise refused(f"{path} is not a regular file")
             if info["size"] == 0:  # a server refuses a range of nothing
                 return b""
             content: bytes = self._files.cat_file(path, start=0, end=SMALL + 1)  # some servers state no size

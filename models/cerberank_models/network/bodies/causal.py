@@ -88,7 +88,7 @@ class CausalLayer(nn.Module):
             heads * options.head_size
             for heads in (config.attention_heads, options.key_value_heads, options.key_value_heads)
         )
-        """What queries, keys and values have in all heads together."""
+        """The sizes of queries, keys and values of all heads together."""
         self.attention_norm, self.feed_norm = (nn.RMSNorm(width, eps=config.layer_norm_epsilon) for _ in range(2))
         self.query, self.key, self.value = (nn.Linear(width, out, bias=options.attention_bias) for out in self.widths)
         self.query_norm, self.key_norm = (

@@ -1,4 +1,7 @@
-"""What a ranker asks of an encoder: embeddings, layers, and the layers of heads on top. Legend as in `layout.py`."""
+"""The parts of an encoder that a ranker needs: embeddings, layers, and the layers of heads on top.
+
+Legend as in `layout.py`.
+"""
 
 from __future__ import annotations
 
@@ -45,11 +48,13 @@ class LinearKeysLayer(Layer, Protocol):
     value: nn.Linear
 
     def finish(self, residual: Tensor, mixed: Tensor) -> Tensor:
-        """What follows attention: the layer's input `[.., D]` and what its heads mixed `[.., H, d]` to `[.., D]`."""
+        """The part of a layer after attention: the layer's input `[.., D]` and the mix of its heads `[.., H, d]` to
+        `[.., D]`.
+        """
 
 
 class Body(Protocol):
-    """An encoder of some depth. It is no module itself.
+    """An encoder of some depth. It is not a module itself.
 
     The checkpoint format names its modules `embeddings` and `body.<i>`, beside `heads` and `exits`: the ranker
     registers them under these names.
@@ -60,10 +65,12 @@ class Body(Protocol):
     layers: nn.ModuleList
     """Each fulfils `Layer`."""
     shared_layers: bool
-    """Whether one layer serves at every depth: `layers` then holds that one, or none for a body of depth 0."""
+    """True if one layer serves at every depth: `layers` then holds that one, or none for a body of depth 0."""
     linear_keys: bool
-    """Whether keys and values are linear in the hidden states that a layer is given, at every position alike. Rotary
-    positions or a norm before attention make them depend on more, and heads then run in their plain form."""
+    """True if keys and values are linear in the hidden states that a layer is given, at every position alike.
+
+    Rotary positions or a norm before attention make them depend on more, and heads then run in their plain form.
+    """
 
     def embed(self, token_ids: Tensor, type_ids: Tensor, layout: Layout) -> Tensor:
         """Ids as the layout has them to hidden states `[.., D]`."""

@@ -109,7 +109,7 @@ class PostNormLayer(nn.Module):
         self.attention_heads = config.attention_heads
         self.dropout = dropout
         self.gelu = "tanh" if config.family == "albert" else "none"
-        """How GELU is approximated: ALBERT was trained with the tanh form, the others with the exact one."""
+        """The approximation of GELU: ALBERT was trained with the tanh form, the others with the exact one."""
         self.query = nn.Linear(width, width)
         self.key = nn.Linear(width, width)
         self.value = nn.Linear(width, width)
@@ -155,7 +155,9 @@ class PostNormLayer(nn.Module):
         return projected.reshape(*projected.shape[:-1], self.attention_heads, -1)
 
     def finish(self, residual: Tensor, mixed: Tensor) -> Tensor:
-        """What follows attention: the layer's input `[.., D]` and what its heads mixed `[.., H, d]` to `[.., D]`."""
+        """The part of a layer after attention: the layer's input `[.., D]` and the mix of its heads `[.., H, d]` to
+        `[.., D]`.
+        """
         attended = self._drop(self.attention_output(mixed.flatten(-2)))
         hidden = self._add_norm(residual, attended, self.attention_norm)
         fed = self._drop(self.down(functional.gelu(self.up(hidden), approximate=self.gelu)))

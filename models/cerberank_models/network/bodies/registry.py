@@ -1,4 +1,4 @@
-"""Which body a family has."""
+"""The body of each family."""
 
 from __future__ import annotations
 

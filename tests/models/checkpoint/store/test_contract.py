@@ -1,4 +1,4 @@
-"""What every store guarantees, on a folder, `file://`, and an object store (fsspec's in memory)."""
+"""The guarantees of every store, on a folder, `file://`, and an object store (fsspec's in memory)."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def address(kind: str, tmp_path: Path) -> str:
-    """Where the files of the store are."""
+    """The address of the store's files."""
     folder = str(tmp_path / "store")
     return {"file": f"file://{folder}", "memory": f"memory://{uuid.uuid4().hex}/store"}.get(kind, folder)
 
@@ -97,7 +97,7 @@ def test_what_is_pushed_is_listed_and_pulled(store: Store, tiny_checkpoint: Path
 
 
 def test_a_version_never_changes(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """The same push again is no error; another checkpoint under its name is refused and changes nothing."""
+    """The same push again is not an error; another checkpoint under its name is refused and changes nothing."""
     path = versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]
     store.push(read_checkpoint(path))
     store.push(read_checkpoint(path))
@@ -179,7 +179,7 @@ def test_a_name_resolves_to_a_version(store: Store, tiny_checkpoint: Path, tmp_p
 def test_a_push_that_was_not_finished_is_no_version(
     store: Store, address: str, tiny_checkpoint: Path, tmp_path: Path
 ) -> None:
-    """Files without a manifest, as a killed `cp` or upload leaves them, are no version."""
+    """Files without a manifest, as a killed `cp` or upload leaves them, are not version."""
     store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
     remove(address, "1/manifest.json")
     assert (store.models(), store.versions(MODEL)) == ((), ())
@@ -251,9 +251,9 @@ def test_no_name_leads_out_of_the_store(name: str) -> None:
 def test_versions_and_labels_cannot_be_mistaken_for_each_other() -> None:
     """Labels and `labels.json` are refused as versions, so `model@stable` means the label."""
     for name in ("stable", "canary", "shadow", "labels.json"):
-        with pytest.raises(StoreError, match="is no version"):
+        with pytest.raises(StoreError, match="is not a version"):
             check_version(name)
-    with pytest.raises(StoreError, match="'best' is no label: there are stable, canary, shadow"):
+    with pytest.raises(StoreError, match="'best' is not a label: there are stable, canary, shadow"):
         check_label("best")
 
 

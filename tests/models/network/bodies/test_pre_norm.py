@@ -159,7 +159,7 @@ def test_it_is_exported(tmp_path: Path, changes: dict[str, object]) -> None:
 
 
 def test_a_graph_of_short_pairs_has_no_window(tmp_path: Path) -> None:
-    """Where no pair is longer than the window, the graph does not ask how far tokens are."""
+    """If every pair fits into the window, the graph does not ask how far tokens are."""
     wide = {"local_attention": 2 * 47}
     ranker = modern(wide, exits=(), heads=1)
     graphs = export_stages(ranker, tmp_path)

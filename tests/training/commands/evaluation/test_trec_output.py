@@ -157,4 +157,4 @@ def test_ids_with_blanks_are_refused_before_anything_is_scored(
 def test_an_unknown_measure_is_refused_by_its_name(data: str, capsys: pytest.CaptureFixture[str]) -> None:
     """Before anything is read."""
     assert main(["--data", data, "--measures", "AP ERR@20"]) == 2
-    assert "'ERR@20' is no measure; there are: AP" in capsys.readouterr().err
+    assert "'ERR@20' is not a measure; there are: AP" in capsys.readouterr().err

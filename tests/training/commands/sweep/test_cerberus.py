@@ -48,7 +48,7 @@ def value(call: list[str], option: str) -> str:
 def test_a_grid_chooses_a_rows_settings(
     tmp_path: Path, calls: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of the values that are given, and the recipe's where none are; the table names the choice."""
+    """It chooses from the values that are given, and the recipe's where none are; the table names the choice."""
     assert sweep(words(tmp_path, "--alpha", "0,.5", "--learning-rate", "1e-6,1e-5", "--dev-questions", "3")) == 0
     grid, distil, _ = calls
     assert grid[0] == "train sweep grid"

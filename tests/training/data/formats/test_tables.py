@@ -147,10 +147,10 @@ def test_a_table_beside_the_data_belongs_to_its_options(tmp_path: Path, monkeypa
         ("question,text,answer,label\nq,a,b,1\n", "", "several columns may be the text: 'text', 'answer'"),
         ("question,text,label\nq,a,1\n", "?text=b", "there is no column 'b' for text"),
         ("question,text,label\nq,a,1\n", "?txt=b", "csv has no option 'txt'; it has id, question, text,.* names$"),
-        ("question,text,label\nq,a,0.5\n", "", r"d:2: the label '0.5' is no whole number"),
-        ("question,text,label\nq,a,-1\n", "", r"d:2: the label '-1' is no whole number"),
+        ("question,text,label\nq,a,0.5\n", "", r"d:2: the label '0.5' is not a whole number"),
+        ("question,text,label\nq,a,-1\n", "", r"d:2: the label '-1' is not a whole number"),
         ("question,text,label\nq,a,1\nq,b\n", "", r"d:3: expected 3 columns, not 2"),
-        ("question,text,label,score\nq,a,1,inf\n", "", r"d:2: 'score' holds 'inf', which is no finite number"),
+        ("question,text,label,score\nq,a,1,inf\n", "", r"d:2: 'score' holds 'inf', which is not a finite number"),
         ('question,text,label\nq,"a,1\n', "", r"d:2: unexpected end of data"),
         ("qid,question,text,label\n1,q,a,1\n1,r,b,0\n", "", r"d:3: the question id '1' has two texts"),
         ("question,question,label\n", "", "each once"),
@@ -191,7 +191,7 @@ def test_what_is_no_table_is_named(tmp_path: Path) -> None:
         ("parquet:d", "d: "),
         ("rows:d", "d:2: the row has no 'label'"),
         ("datasets:", "datasets:"),
-        ("datasets:gone", "there is no such folder, and it is no name on the hub"),
+        ("datasets:gone", "there is no such folder, and it is not a name on the hub"),
         ("parquet:", "holds no Parquet file"),
     ):
         name, _, path = spec.partition(":")

@@ -36,7 +36,7 @@ def test_a_folder_of_documents_in_all_formats(tmp_path: Path) -> None:
 
 
 def test_a_title_is_the_one_before_the_text(tmp_path: Path) -> None:
-    """A tag of that name within the text is no second title; a document without text is an empty one."""
+    """A tag of that name within the text is not a second title; a document without text is an empty one."""
     (tmp_path / "d").write_text(
         "<DOC><DOCNO>1</DOCNO><TEXT>one <TI>two</TI></TEXT></DOC>\n<doc><docno>2</docno><H3><TI>three</TI></H3></doc>\n"
         "<DOC><DOCNO>3</DOCNO></DOC>\n"
@@ -45,7 +45,7 @@ def test_a_title_is_the_one_before_the_text(tmp_path: Path) -> None:
 
 
 def test_markup_becomes_plain_text() -> None:
-    """Tags, comments over lines and character references; a comparison sign is no tag."""
+    """Tags, comments over lines and character references; a comparison sign is not a tag."""
     assert plain("a<!-- x\ny -->b <F P=105>c</F> &lt;d&gt; 1 < 2 > 0") == "a b c <d> 1 < 2 > 0"
     assert doctest.testmod(cerberank_training.data.trec.markup).failed == 0
 
@@ -81,11 +81,11 @@ def test_a_run_is_ordered_by_score_and_then_rank(tmp_path: Path) -> None:
         ("queries", "q", TOPICS.replace("<title> unjudged", ""), ":13: the topic has no <num> or no <title>"),
         ("queries", "q", TOPICS.replace("<num> Number: 400", ""), ":13: the topic has no <num>"),
         ("qrels", "q", "1 0 a 1\n1 0 b\n", ":2: expected a query, 0, a document and a grade"),
-        ("qrels", "q", "1 0 a 1\n1 0 b x\n", ":2: the grade 'x' is no whole number"),
+        ("qrels", "q", "1 0 a 1\n1 0 b x\n", ":2: the grade 'x' is not a whole number"),
         ("qrels", "q", "1 0 a 1\n1 0 a 0\n", ":2: the document 'a' is judged twice for query '1'"),
         ("run", "r", "1 Q0 a 1 2.0\n", ":1: expected a query, Q0"),
         ("run", "r", "1 Q0 a 1 2.0 t\n1 Q0 b 2 x t\n", ":2: could not convert"),
-        ("run", "r", "1 Q0 a 1 nan t\n", ":1: the score 'nan' is no finite number"),
+        ("run", "r", "1 Q0 a 1 nan t\n", ":1: the score 'nan' is not a finite number"),
         ("run", "r", "1 Q0 a 1 2.0 t\n1 Q0 a 2 1.0 t\n", ":2: the document 'a' comes twice for query '1'"),
     ],
 )

@@ -43,7 +43,7 @@ def test_what_cannot_be_compared_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_of_folders_is_a_system_of_several_runs(tmp_path: Path) -> None:
-    """Each run needs every set; folders beside a system's own files are no runs."""
+    """Each run needs every set; folders beside a system's own files are not runs."""
     for seed in (1, 2):
         write_system(tmp_path / "ours" / str(seed), 1.0, {"a": 3, "b": 2}, seed=seed)
     other = write_system(tmp_path / "other", 1.0, {"a": 3, "b": 2})

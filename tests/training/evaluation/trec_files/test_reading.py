@@ -106,7 +106,7 @@ def test_a_runs_scores_rank_the_candidates_of_a_data_set(tmp_path: Path) -> None
     assert (ranked.ranks["final"].tolist(), ranked.scores["final"].tolist()) == ([1, 0], [0.5, 0.75])
     for text, message in (
         ("7 Q0 7-2 1 0.75 t\n", "run has no score for document '7-1' of question '7'"),
-        (run.read_text() + "7 Q0 7-3 3 0 t\n", "run: document '7-3' is no candidate of question '7'"),
+        (run.read_text() + "7 Q0 7-3 3 0 t\n", "run: document '7-3' is not a candidate of question '7'"),
     ):
         run.write_text(text)
         with pytest.raises(DataError, match=message):

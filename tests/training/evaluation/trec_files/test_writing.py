@@ -69,7 +69,7 @@ def test_scores_that_trec_eval_could_not_tell_apart_are_written_as_ranks(high: f
 
 
 def test_documents_without_ids_are_named_by_question_and_place() -> None:
-    """So that no two texts of a file share an id; relevant documents that are no candidates have ids too."""
+    """So that no two texts of a file share an id; relevant documents that are not candidates have ids too."""
     text, _ = run_of(question([1, 0]), [0.1, 0.2])
     qrels = io.BytesIO()
     write_qrels_rows(qrels, question([1, 0], missed=(3,)))

@@ -1,4 +1,4 @@
-"""Which weights each of TRMD's losses reaches, and that nothing else changes."""
+"""The weights that each of TRMD's losses reaches; the others do not change."""
 
 from __future__ import annotations
 

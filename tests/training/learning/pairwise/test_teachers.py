@@ -22,7 +22,7 @@ def teacher(shape: dict[str, Any], *, name: str = "teachers/t", **changes: Any) 
 
 
 def test_a_teacher_reads_without_dropout_or_gradients() -> None:
-    """Twice the same although its network has dropout; what it gives leads to no weight, and it is no module."""
+    """Twice the same although its network has dropout; what it gives leads to no weight, and it is not a module."""
     encoder = TextEncoder(bert_tokenizer(), STUDENT.config)
     batch = triple_batch([Triple("what is a ?", "a is a city", "b")], encoder, torch.device("cpu"))
     mono = FrozenTeacher("mono", text_ranker(MONO, dropout=0.5).train(), bert_tokenizer())

@@ -39,7 +39,7 @@ def data(folder: Path, scores: dict[str, float] | None = None) -> str:
 def cached(folder: Path, *more: str) -> list[float]:
     assert main([str(folder / "cache"), "--name", "judge 1", "--no-progress", *more]) == 0
     cache = TeacherScoreCache.open(folder / "cache")
-    return cache.scores("q", [Candidate(text=text, next="context is no part of the key") for text in SCORES]).tolist()
+    return cache.scores("q", [Candidate(text=text, next="context is not part of the key") for text in SCORES]).tolist()
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,6 @@
-"""What `cerberank evaluate` ranks with: a checkpoint, several, a text ranker, a service, given scores, a TREC run."""
+"""The sources of rankings for `cerberank evaluate`: a checkpoint, several, a text ranker, a service, given scores, a
+TREC run.
+"""
 
 from __future__ import annotations
 
@@ -38,13 +40,13 @@ class Source:
     """By variant; empty where they are unknown."""
     rankings: Iterator[RankedQuestion]
     data: str
-    """What the questions come from."""
+    """The origin of the questions."""
     note: str = ""
     """A sentence that a reader of the figures needs beside them, or nothing."""
 
 
 def open_source(options: EvaluateOptions) -> Source:
-    """What the options name. Raises ValueError for options that do not go together, before reading."""
+    """The source that the options name. Raises ValueError for options that do not go together, before reading."""
     _check_run(options)
     if options.windows and (options.scores or options.run or options.text_ranker):
         raise ValueError("--windows is of a checkpoint that reads pairs, or of a service")

@@ -77,7 +77,7 @@ class TrecOutput:
         write_run_rows(self._run_file, question, ranks, scores, tag=self.tag, written=self.written)
 
     def summary(self) -> str:
-        """What the run holds, and where TREC's programs will see another order; empty without a run."""
+        """The content of the run, and the places where TREC's programs will see another order; empty without a run."""
         if self.run is None:
             return ""
         done = self.written

@@ -45,7 +45,7 @@ Rest = Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]
 
 
 def contents(base: str, data: Mapping[str, str | None], teachers: Sequence[Path] = ()) -> dict[str, Any]:
-    """What identifies the content that all runs of a table read, for its `Bound`: data by their options' names.
+    """The identity of the content that all runs of a table read, for its `Bound`: data by their options' names.
 
     Raises SourceError for a base that is not there, DataError and ScoreCacheError for data that cannot be read.
     """

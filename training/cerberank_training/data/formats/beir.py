@@ -25,10 +25,10 @@ Id = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value
 
 
 class Options(Frozen):
-    """What follows the question mark."""
+    """The options behind the question mark."""
 
     split: str = ""
-    """Which file of `qrels` is read; not needed where there is only one."""
+    """The file of `qrels` to read; not needed where there is only one."""
     run: str = ""
     """A run file, relative to the folder, or `bm25`."""
     k: Annotated[int, Field(ge=1)] = 100
@@ -126,4 +126,4 @@ def _file(folder: Path, name: str) -> Path:
     for path in (folder / name, folder / f"{name}.gz"):
         if path.is_file():
             return path
-    raise DataError(f"{folder} is no BEIR folder: it has no {name}")
+    raise DataError(f"{folder} is not a BEIR folder: it has no {name}")

@@ -1,4 +1,4 @@
-"""Which columns of a table hold the question, its texts and their labels: known names, or those that options give."""
+"""The columns of a table with the question, its texts and their labels: known names, or those that options give."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ KNOWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "next": ("next",),
     }
 )
-"""What a column may be called whose name no option gives."""
+"""The names that a column may have if no option names it."""
 
 
 class ColumnOptions(Frozen):

@@ -25,14 +25,14 @@ from cerberank_training.data.trec.queries import read_queries
 
 
 class Options(Frozen):
-    """What follows the question mark; paths are relative to the folder of the triples."""
+    """The options behind the question mark; paths are relative to the folder of the triples."""
 
     collection: str = ""
     """Lines of a passage's id and its text, for triples of ids."""
     queries: str = ""
     """Lines of a query's id and its text, for triples of ids."""
     first: Annotated[int, Field(ge=1)] | None = None
-    """How many lines are read, the first ones."""
+    """Number of lines to read, the first ones."""
 
     @model_validator(mode="after")
     def _both(self) -> Self:

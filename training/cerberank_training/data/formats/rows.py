@@ -17,7 +17,7 @@ from cerberank_training.data.formats.columns import ColumnOptions, Columns
 from cerberank_training.data.question import DataError, LabelledCandidate, Question
 
 Row = tuple[str, Mapping[str, Any]]
-"""Where a row stands, for messages, and its values by column."""
+"""The place of a row, for messages, and its values by column."""
 
 
 class _Wrong(ValueError):
@@ -34,7 +34,7 @@ class Rows:
     place: str
     """The name of the table."""
     together: bool = False
-    """Whether pairs of a question stand together, so that not all of them are held."""
+    """True if pairs of a question stand together, so that not all of them are held."""
 
     def questions(self) -> Iterator[Question]:
         """Yield the questions. Raises DataError with the place of a wrong row, and when there is none."""
@@ -130,7 +130,7 @@ class Rows:
         if self.options.threshold is not None:
             return int(number >= self.options.threshold), number
         if number < 0 or number != int(number):
-            raise _Wrong(f"the label {value!r} is no whole number from 0 on; threshold=NUMBER says what is relevant")
+            raise _Wrong(f"the label {value!r} is not a whole number from 0 on; threshold=NUMBER says what is relevant")
         return int(number), None
 
 
@@ -152,7 +152,7 @@ def _finished(groups: Mapping[str, tuple[str, list[LabelledCandidate]]]) -> Iter
 def _string(row: Mapping[str, Any], column: str) -> str:
     value = row[column]
     if not isinstance(value, str):
-        raise _Wrong(f"{column!r} holds {value!r}, which is no text")
+        raise _Wrong(f"{column!r} holds {value!r}, which is not text")
     return value
 
 
@@ -185,5 +185,5 @@ def _number(value: Any, column: str) -> float:
     except (TypeError, ValueError):
         number = float("nan")
     if not isfinite(number):
-        raise _Wrong(f"{column!r} holds {value!r}, which is no finite number")
+        raise _Wrong(f"{column!r} holds {value!r}, which is not a finite number")
     return number

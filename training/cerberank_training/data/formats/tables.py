@@ -196,7 +196,7 @@ def _dataset(place: Path, options: DatasetOptions) -> Any:
         if place.is_dir():
             found = load_from_disk(str(place))
         elif place.is_absolute() or len(place.parts) > 2:
-            raise DataError(f"datasets:{place}: there is no such folder, and it is no name on the hub")
+            raise DataError(f"datasets:{place}: there is no such folder, and it is not a name on the hub")
         else:
             named = {"name": options.config or None, "revision": options.revision or None}
             found = load_dataset(str(place), split=options.split or None, **named)

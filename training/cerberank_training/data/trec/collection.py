@@ -31,7 +31,7 @@ BM25 = "bm25"
 
 
 class Options(Frozen):
-    """What follows the question mark; paths are relative to the folder."""
+    """The options behind the question mark; paths are relative to the folder."""
 
     queries: str = ""
     documents: str = ""

@@ -1,5 +1,5 @@
-"""What assessors and systems say of documents: qrels (`query 0 document grade`) and runs (`query Q0 document rank
-score tag`), columns separated by blanks; or BEIR's qrels, three columns separated by tabs.
+"""The judgements of assessors and the runs of systems: qrels (`query 0 document grade`) and runs (`query Q0 document
+rank score tag`), columns separated by blanks; or BEIR's qrels, three columns separated by tabs.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def read_qrels(path: Path, *, tabs: bool = False) -> Qrels:
             raise DataError(f"{path}:{number}: expected {expected}")
         query, document, grade = columns[0], *columns[-2:]
         if not grade.removeprefix("-").isdecimal():
-            raise DataError(f"{path}:{number}: the grade {grade!r} is no whole number")
+            raise DataError(f"{path}:{number}: the grade {grade!r} is not a whole number")
         grades = qrels.setdefault(query, {})
         if document in grades:
             raise DataError(f"{path}:{number}: the document {document!r} is judged twice for query {query!r}")
@@ -73,7 +73,7 @@ def read_scored_run(path: Path) -> ScoredRun:
         except ValueError as error:
             raise DataError(f"{path}:{number}: {error}") from error
         if not isfinite(place[0]):
-            raise DataError(f"{path}:{number}: the score {score!r} is no finite number")
+            raise DataError(f"{path}:{number}: the score {score!r} is not a finite number")
         documents = rows.setdefault(query, {})
         if document in documents:
             raise DataError(f"{path}:{number}: the document {document!r} comes twice for query {query!r}")

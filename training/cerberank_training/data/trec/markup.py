@@ -1,4 +1,4 @@
-"""TREC's markup, which is no XML: blocks such as `<DOC>` and `<top>` whose inner tags need not be closed."""
+"""TREC's markup, which is not XML: blocks such as `<DOC>` and `<top>` whose inner tags need not be closed."""
 
 from __future__ import annotations
 

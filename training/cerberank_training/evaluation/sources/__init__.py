@@ -1,1 +1,1 @@
-"""Where an evaluation's rankings come from: checkpoints, a text ranker, a running service, a file of scores."""
+"""The sources of an evaluation's rankings: checkpoints, a text ranker, a running service, a file of scores."""

@@ -26,8 +26,8 @@ class _Line(Frozen):
 def given_scores(path: Path, questions: Iterable[Question]) -> Iterator[tuple[Question, Scores]]:
     """Each question with its scores [n] from the file.
 
-    Raises DataError, with file and line, for a malformed line, a score that is no finite number, a repeated question,
-    a number of scores that is not the number of candidates; and for a question without scores.
+    Raises DataError, with file and line, for a malformed line, a score that is not a finite number, a repeated
+    question, a number of scores that is not the number of candidates; and for a question without scores.
     """
     lines = _read(path)
     for question in questions:

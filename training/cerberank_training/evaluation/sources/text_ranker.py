@@ -26,7 +26,9 @@ BATCH = 128
 
 @torch.inference_mode()
 def read_documents(ranker: TextRanker, encoder: TextEncoder, texts: Sequence[str]) -> Side | Texts:
-    """What no question changes: the token ids of documents and, of a bi-encoder, what its encoder gives for them."""
+    """The part that no question changes: the token ids of documents and, of a bi-encoder, its encoder's output for
+    them.
+    """
     documents = Texts.on(_device(ranker), *encoder.documents(texts))
     # What ColBERT's tokens are projected from is six times as large, and no score reads it.
     return documents if ranker.config.joint else replace(ranker.alone(documents), projected_from=None)

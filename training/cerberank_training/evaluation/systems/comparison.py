@@ -17,8 +17,9 @@ from cerberank_training.evaluation.per_question import Records
 from cerberank_training.evaluation.systems.folders import Systems
 
 Family = Literal["table", "systems", "sets"]
-"""Which tests Holm's correction takes together: all of a measure, those of all systems on one set, those of one system
-on all sets."""
+"""The tests that Holm's correction takes together: all of a measure, those of all systems on one set, those of one
+system on all sets.
+"""
 Place = tuple[str, str]
 """A system and a set."""
 
@@ -59,7 +60,7 @@ class SystemTable:
     means: dict[str, float]
     """The mean of each system over sets, which all count the same."""
     tests: int
-    """How many tests of one kind the correction took together at most."""
+    """The largest number of tests of one kind that the correction took together."""
 
 
 def compare_systems(

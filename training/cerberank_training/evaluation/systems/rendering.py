@@ -61,7 +61,7 @@ def csv_table(results: Sequence[SystemTable]) -> str:
 
 
 def legend(result: SystemTable) -> str:
-    """What the marks mean; empty without a baseline."""
+    """The meaning of the marks; empty without a baseline."""
     if result.baseline is None:
         return ""
     return (

@@ -74,7 +74,7 @@ def judgements_hash(grades: Mapping[str, int]) -> str:
 def run_rankings(path: Path, questions: Iterable[Question]) -> Iterator[RankedQuestion]:
     """Rank the questions' candidates by a run's scores; ids are those of `document_ids`.
 
-    Raises DataError for a candidate without a score, and for a document of such a query that is no candidate.
+    Raises DataError for a candidate without a score, and for a document of such a query that is not a candidate.
     """
     run = read_scored_run(path)
     for question in questions:
@@ -82,6 +82,6 @@ def run_rankings(path: Path, questions: Iterable[Question]) -> Iterator[RankedQu
         if lacking := [each for each in ids if each not in rows]:
             raise DataError(f"{path} has no score for document {lacking[0]!r} of question {question.id!r}")
         if unknown := rows.keys() - set(ids):
-            raise DataError(f"{path}: document {min(unknown)!r} is no candidate of question {question.id!r}")
+            raise DataError(f"{path}: document {min(unknown)!r} is not a candidate of question {question.id!r}")
         scores = {"final": np.asarray([rows[each][0] for each in ids], dtype=np.float64)}
         yield RankedQuestion(question=question, ranks=flat_ranks(scores), scores=scores)

@@ -18,12 +18,12 @@ from cerberank_training.evaluation.evaluate import Ranks
 from cerberank_training.evaluation.metrics import ranks_of
 
 MISSED = "missed"
-"""Relevant documents that are no candidates have no id here; qrels name them `missed-1`, `missed-2`, ..."""
+"""Relevant documents that are not candidates have no id here; qrels name them `missed-1`, `missed-2`, ..."""
 
 
 @dataclass(kw_only=True, slots=True)
 class WrittenRun:
-    """What was written so far."""
+    """The run as far as it was written."""
 
     questions: int = 0
     documents: int = 0
@@ -54,7 +54,7 @@ def document_ids(question: Question) -> list[str]:
 
 
 def missed_ids(question: Question) -> list[str]:
-    """Ids for the relevant documents that are no candidates."""
+    """Ids for the relevant documents that are not candidates."""
     return [f"{MISSED}-{number}" for number in range(1, len(question.missed) + 1)]
 
 

@@ -19,8 +19,10 @@ class PairwiseObjective:
     """`hinge`: on softmax, with `margin` (the paper's). `softmax`: `1 - softmax+` (the released code's), half of it."""
     margin: float = 1.0
     representations: Literal["encoder", "projected", "post_residual"] = "encoder"
-    """What the bi-encoder teaches: the encoder's output for every token (eq. 5), ColBERT's projected tokens, or
-    TwinBERT's one vector after the residual (the last two as the released code, each for its bi-encoder)."""
+    """The bi-encoder's lesson: the encoder's output for every token (eq. 5), ColBERT's projected tokens, or TwinBERT's
+    one vector after the residual (the last two as the released code, each for its bi-encoder). 5), ColBERT's projected
+    tokens, or TwinBERT's one vector after the residual (the last two as the released code, each for its bi-encoder).
+    """
     hard_weight: float = 1.0
     cls_weight: float = 1.0
     representation_weight: float = 1.0

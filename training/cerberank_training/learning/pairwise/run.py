@@ -95,5 +95,5 @@ class PairwiseRun:
 
 
 def is_fresh(name: str) -> bool:
-    """Whether the weight `name` belongs to a ranker on top of the encoder, and so starts from random values."""
+    """True if the weight `name` belongs to a ranker on top of the encoder, and so starts from random values."""
     return name.startswith(("first_ranker.", "token_ranker."))

@@ -19,7 +19,7 @@ from cerberank_training.learning.pairwise.batch import TripleBatch
 
 
 class FrozenTeacher:
-    """A text ranker that only reads. It is no module, so that no `train()` or optimiser of a student reaches it."""
+    """A text ranker that only reads. It is not a module, so that no `train()` or optimiser of a student reaches it."""
 
     def __init__(self, name: str, ranker: TextRanker, tokenizer: Tokenizer, *, precision: str = "fp32") -> None:
         """`name` stands in messages; `precision` is that of its forward pass. The ranker's weights are frozen."""
@@ -32,7 +32,7 @@ class FrozenTeacher:
 
     @torch.no_grad()
     def read(self, batch: TripleBatch) -> Reading:
-        """What the teacher makes of the batch; nothing in it leads back to a weight."""
+        """The teacher's output for the batch, without gradients."""
         with training_precision(batch.owners.device, self._precision):
             return self.ranker(batch.questions, batch.documents, batch.owners)  # type: ignore[no-any-return]
 

@@ -29,7 +29,7 @@ from cerberank_training.teachers.teacher_score_cache import MissingScoreError, T
 Form = Literal["logit", "probability", "score"]
 Floats: TypeAlias = NDArray[np.float64]
 GivenScore = tuple[str, str, str, float]
-"""Where it stands, for messages; question, text, score."""
+"""The place of the score, for messages; question, text, score."""
 CERTAIN = 1e-4
 """Probabilities are brought into [1e-4, 1 - 1e-4]: a judge's 1 would be infinite log-odds."""
 

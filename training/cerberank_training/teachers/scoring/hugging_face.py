@@ -45,7 +45,7 @@ class HuggingFaceTeacher:
     """Scores pairs in batches of similar length."""
 
     def __init__(self, spec: TeacherSpec) -> None:
-        """Load model and tokenizer, from the hub when `spec.source` is no folder.
+        """Load model and tokenizer, from the hub when `spec.source` is not a folder.
 
         Raises ValueError unless the model has one or two logits, and for a precision that torch does not have.
         """

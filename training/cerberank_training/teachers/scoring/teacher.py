@@ -25,7 +25,7 @@ class Teacher(Protocol):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TeacherSpec:
-    """How to open a teacher."""
+    """The options that open a teacher."""
 
     source: str
     """A cerberank checkpoint folder, or the folder or hub id of a Hugging Face sequence classifier."""
@@ -40,7 +40,7 @@ class TeacherSpec:
 
     @property
     def is_checkpoint(self) -> bool:
-        """Whether this is a cerberank checkpoint."""
+        """True for a cerberank checkpoint."""
         return (Path(self.source) / "manifest.json").is_file()
 
 
