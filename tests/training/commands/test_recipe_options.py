@@ -39,7 +39,7 @@ ANSWERS = {
 }
 """A value for each setting by its part, other than the recipe's."""
 FLAGS = {("objective", "weights"): "--lambda", ("objective", "exits"): "--exits-learn"}
-APART = {"tokens_per_step", "train_token_embeddings", "truncation"}
+APART = {"tokens_per_step", "train_token_embeddings", "gradient_checkpointing", "truncation"}
 """Settings with tests of their own."""
 
 
@@ -170,6 +170,7 @@ def test_sampling_and_embeddings() -> None:
     assert changed("--own", "4").sampling == NegativeSampling(own=4, hard=0, random=0)
     assert not changed("--no-train-token-embeddings").train.train_token_embeddings
     assert changed("--train-token-embeddings", recipe="tiny").train.train_token_embeddings
+    assert changed("--gradient-checkpointing").train.gradient_checkpointing
 
 
 def test_the_longest_text_may_be_cut_instead_of_the_candidate() -> None:

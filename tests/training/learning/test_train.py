@@ -43,6 +43,25 @@ def run(folder: Path, config: TrainConfig = CONFIG, ranker: Ranker | None = None
     return Run(folder, ranker or random_ranker(), sampler(), encoder(), config)
 
 
+def test_gradient_checkpointing_gives_the_same_weights_with_less_memory(tmp_path: Path) -> None:
+    """Dropout is the same in the second run of a layer; of three layers fewer tensors wait for the gradient."""
+    plain, lean, kept = random_ranker(), random_ranker(), dict[str, int]()
+    for name, ranker in (("plain", plain), ("lean", lean)):
+        sizes: list[int] = []
+
+        def keep(tensor: torch.Tensor, sizes: list[int] = sizes) -> torch.Tensor:
+            sizes.append(tensor.nbytes)
+            return tensor
+
+        config = replace(CONFIG, gradient_checkpointing=name == "lean")
+        with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
+            run(tmp_path / name, config, ranker).train(lambda ranker: 1.0)
+        kept[name] = sum(sizes)
+    for one, other in zip(plain.parameters(), lean.parameters(), strict=True):
+        assert torch.equal(one, other)
+    assert kept["lean"] < kept["plain"] / 2
+
+
 @pytest.mark.parametrize("tokens", [None, 70])
 def test_a_killed_run_goes_on_where_it_stopped(tokens: int | None, tmp_path: Path) -> None:
     """Interrupted after the state of step 4 and resumed: the same weights and log as without interruption."""

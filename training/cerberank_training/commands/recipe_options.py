@@ -26,6 +26,7 @@ from cerberank_models.commands.values import (
     whole,
 )
 from cerberank_models.config import ExitConfig
+from cerberank_models.convert.token_types import NewTypes
 from cerberank_models.output import UsageError
 from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sampling
 from cerberank_training.learning.strategies import Strategy
@@ -49,8 +50,8 @@ class ShapeOptions:
     """k of B_b kH_h: number of heads."""
     exits: Integers | None = None
     """Body layers with an exit after them, such as 2,4; "" for none."""
-    token_types: Literal["shared", "fresh", "copied"] | None = None
-    """Start of a third token type that the base lacks."""
+    token_types: Literal["shared"] | NewTypes | None = None
+    """Token type of the context where the base has no third: its last one, a fresh row, a copy, or all anew (SSP)."""
 
 
 @Parameter(name="*", group=RECIPE)
@@ -149,6 +150,8 @@ class StepOptions:
     """Random seed."""
     train_token_embeddings: Annotated[bool | None, Parameter(negative="--no-train-token-embeddings")] = None
     """Train the embeddings of words."""
+    gradient_checkpointing: Annotated[bool | None, Parameter(negative="--no-gradient-checkpointing")] = None
+    """Compute each body layer again in the backward pass, to need less memory."""
 
 
 @Parameter(name="*", group=RECIPE)

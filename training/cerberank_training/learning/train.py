@@ -5,10 +5,11 @@ Several processes share each step's questions and compute the same gradient as o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -16,11 +17,13 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
+from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.data.sampling import Group
+from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.batch import Batch, TeacherScores, make_batch
 from cerberank_training.learning.loop import Figures, Loop, training_precision
 from cerberank_training.learning.processes import Processes, batch_of_step, check_workers
@@ -117,6 +120,20 @@ class _StepsAhead:
         self._batches = None
 
 
+def recompute(layers: Iterable[nn.Module], device: torch.device) -> None:
+    """Let each layer keep its input alone in training, and run again in the backward pass.
+
+    The second run has the dropout and the attention kernel of the first.
+    """
+    for layer in layers:
+        layer.forward = partial(
+            checkpoint,
+            layer.forward,
+            use_reentrant=False,
+            context_fn=lambda: (nullcontext(), training_attention(device)),
+        )
+
+
 class Run:
     """One training run in one folder."""
 
@@ -144,6 +161,8 @@ class Run:
         self._groups, self._encoder = groups, encoder
         self._config, self._objective, self._teachers = config, objective, teachers
         self._device = torch.device(device)
+        if config.gradient_checkpointing:
+            recompute(ranker.body, self._device)
         self._processes = Processes.join(self._device)
         self._ranker = ranker
         self._token_steps = None

@@ -18,7 +18,7 @@ from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import initialise, load_weights, ranker_config
 from cerberank_models.convert.modules import ModularHead
 from cerberank_models.convert.own_network import read_network
-from cerberank_models.convert.token_types import grow_token_types
+from cerberank_models.convert.token_types import NewTypes, grow_token_types
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranker import Ranker
 
@@ -35,7 +35,7 @@ class StudentShape:
     encoding: EncodingConfig
     layers: int | None = None
     """Number of the base's first layers to use: for a student shallower than its base, or as deep as an exit."""
-    token_types: Literal["shared", "fresh", "copied"] = "shared"
+    token_types: Literal["shared"] | NewTypes = "shared"
     """The start of the third segment's token type where an encoder lacks one (`grow_token_types`); `shared`: the last
     one.
     """
@@ -151,7 +151,8 @@ def _from_checkpoint(shape: StudentShape, path: Path, *, seed: int, dropout: flo
     checkpoint = read_checkpoint(path)
     if checkpoint.config.first_stage is not None:
         raise UnsupportedModelError(f"{path} has a first stage, which a student does not keep: add it to the student")
-    if shape.token_types != "shared" and checkpoint.config.transformer.type_vocab_size < shape.encoding.segments:
+    lacks = checkpoint.config.transformer.type_vocab_size < shape.encoding.segments
+    if shape.token_types == "anew" or (shape.token_types != "shared" and lacks):
         raise UnsupportedModelError(f"{path} keeps its table of token types: token_types must be shared")
     source = load_ranker(checkpoint)
     have, architecture, depth = checkpoint.config, checkpoint.config.architecture, checkpoint.config.transformer.layers
