@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from io import BytesIO
 
 from matplotlib.axes import Axes
@@ -12,45 +12,52 @@ from cerberank_training.evaluation.evaluate import Figures
 from cerberank_training.evaluation.metrics import TITLES
 from cerberank_training.evaluation.tune import Tuning
 
+FIGURE_2 = ("map", "ndcg@10", "p@1", "mrr")
+"""The metrics of the Cascade Transformer's figure 2, a panel each."""
+
 
 def evaluation_plot(figures: Mapping[str, Figures], costs: Mapping[str, float], *, title: str) -> bytes:
-    """MAP by exit, head and drop schedule against cost, with the standard errors, as PNG."""
-    figure, axes = _axes(title)
-    for kind, label, marker in (
-        ("final", "all layers", "*"),
-        ("exit ", "exit alone", "s"),
-        ("head ", "one head", "x"),
-        ("drop ", "drop schedule", "o"),
-    ):
-        names = sorted((name for name in figures if name.startswith(kind)), key=lambda name: costs[name])
-        if not names:
-            continue
-        axes.errorbar(
-            [costs[name] for name in names],
-            [figures[name].mean["map"] for name in names],
-            yerr=[figures[name].error["map"] or 0.0 for name in names],
-            marker=marker,
-            linestyle="" if kind in {"final", "head "} else ":",
-            capsize=2,
-            label=label,
-        )
-        if kind != "head ":
-            for name in names:
-                axes.annotate(f" {name}", (costs[name], figures[name].mean["map"]), fontsize="x-small")
-    return _png(figure, axes)
+    """MAP, nDCG@10, P@1 and MRR by exit, head and schedule against cost, with the standard errors, as PNG."""
+    figure, panels = _panels(title, FIGURE_2)
+    for metric, axes in panels.items():
+        for kind, label, marker in (
+            ("final", "all layers", "*"),
+            ("exit ", "exit alone", "s"),
+            ("head ", "one head", "x"),
+            ("drop ", "drop schedule", "o"),
+        ):
+            names = sorted((name for name in figures if name.startswith(kind)), key=lambda name: costs[name])
+            if not names:
+                continue
+            axes.errorbar(
+                [costs[name] for name in names],
+                [figures[name].mean[metric] for name in names],
+                yerr=[figures[name].error[metric] or 0.0 for name in names],
+                marker=marker,
+                linestyle="" if kind in {"final", "head "} else ":",
+                capsize=2,
+                label=label,
+            )
+            if kind != "head ":
+                for name in names:
+                    place = (costs[name], figures[name].mean[metric])
+                    short = name.removeprefix("drop ").partition(" (")[0]
+                    axes.annotate(f" {short}", place, fontsize="x-small", rotation=30)
+    return _png(figure, panels["map"])
 
 
 def tuning_plot(tuning: Tuning, *, title: str) -> bytes:
-    """MAP against cost of every schedule that was tried, the best at each cost, and the chosen one, as PNG."""
-    figure, axes = _axes(title)
-    for points, style, colour, size, label in (
-        (tuning.tried, ".", "0.7", 4, "tried"),
-        (tuning.frontier, "o-", "C0", 5, "best at its cost"),
-        ([tuning.default], "*", "C3", 14, "default"),
-    ):
-        costs, accuracies = [point.cost for point in points], [point.metrics["map"] for point in points]
-        axes.plot(costs, accuracies, style, color=colour, markersize=size, label=label)
-    return _png(figure, axes)
+    """Each metric against cost of every schedule that was tried, the best at each cost, and the chosen one, as PNG."""
+    figure, panels = _panels(title, [metric for metric in FIGURE_2 if metric in tuning.default.metrics])
+    for metric, axes in panels.items():
+        for points, style, colour, size, label in (
+            (tuning.tried, ".", "0.7", 4, "tried"),
+            (tuning.frontier, "o-", "C0", 5, "best at its cost"),
+            ([tuning.default], "*", "C3", 14, "default"),
+        ):
+            costs, values = [point.cost for point in points], [point.metrics[metric] for point in points]
+            axes.plot(costs, values, style, color=colour, markersize=size, label=label)
+    return _png(figure, panels["map"])
 
 
 def depth_plot(figures: Mapping[int, Mapping[str, Figures]], *, title: str) -> bytes:
@@ -71,7 +78,21 @@ def depth_plot(figures: Mapping[int, Mapping[str, Figures]], *, title: str) -> b
     return _png(figure, axes)
 
 
-def _axes(title: str, place: str = "cost, relative to dropping nothing", value: str = "MAP, %") -> tuple[Figure, Axes]:
+def _panels(title: str, metrics: Sequence[str]) -> tuple[Figure, dict[str, Axes]]:
+    """A panel for each metric, two in a row."""
+    rows = -(-len(metrics) // 2)
+    figure = Figure(figsize=(11.0, 4.2 * rows), layout="constrained")
+    figure.suptitle(title)
+    panels = {}
+    for place, metric in enumerate(metrics):
+        axes = figure.add_subplot(rows, 2, place + 1, ylabel=f"{TITLES[metric]}, %")
+        axes.set_xlabel("cost, relative to dropping nothing")
+        axes.grid(alpha=0.3)
+        panels[metric] = axes
+    return figure, panels
+
+
+def _axes(title: str, place: str, value: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(7.0, 4.5), layout="constrained")
     axes = figure.add_subplot(title=title, xlabel=place, ylabel=value)
     axes.grid(alpha=0.3)
