@@ -7,6 +7,7 @@
 import { candidatesIn, make } from "./dom.js";
 
 const LONG = 400; // characters of a candidate that are shown whole
+const APART = 0.02; // heads have columns if their scores of any candidate differ by so much
 
 /**
  * @param {object} answer of `/v1/rank` with heads
@@ -15,7 +16,9 @@ const LONG = 400; // characters of a candidate that are shown whole
  * @param {number} firstStages 1 where stage 0 compares vectors and the exits follow it, else 0
  */
 export function resultsTable(answer, given, exits, firstStages) {
-  const heads = Math.max(0, ...answer.results.map((result) => result.heads?.length ?? 0));
+  const scored = answer.results.map((result) => result.heads ?? []).filter((scores) => scores.length > 1);
+  const differ = scored.some((scores) => Math.max(...scores) - Math.min(...scores) >= APART);
+  const heads = differ ? Math.max(...scored.map((scores) => scores.length)) : 0;
   const names = ["Place", "Candidate", "Score", ...Array.from({ length: heads }, (_, head) => `Head ${head + 1}`)];
   const table = make("table", { role: "table", "aria-label": "Candidates, best first" });
   const columns = names.map((name) => make("th", { scope: "col", role: "columnheader" }, name));
