@@ -1,6 +1,6 @@
 """Admission and scheduling together, simulated on a clock of their own: `python -m tools.overload`.
 
-Prints the tables of docs/reliability.md: which share of the questions is refused, and which share would wait longer
+Prints the tables of docs/load.md: which share of the questions is refused, and which share would wait longer
 than the bound with admission off, for three models and several sizes of questions; closed loops; three times the
 capacity; and the load that several replicas can take.
 """
