@@ -22,7 +22,7 @@ def open_regular(path: Path) -> BufferedReader:
         mode = path.stat().st_mode
     except OSError as error:
         if error.errno == errno.ELOOP:
-            raise NotRegularError(f"{path} is a link to itself and no regular file") from error
+            raise NotRegularError(f"{path} is a link to itself, not a regular file") from error
         raise
     if not stat.S_ISREG(mode):  # opening some devices already has an effect
         raise NotRegularError(f"{path} is not a regular file")

@@ -37,7 +37,7 @@ def test_what_is_no_file_is_refused(tmp_path: Path, kind: str) -> None:
                 place.symlink_to(place.name)
             case _:
                 place = Path(os.devnull)
-        with pytest.raises(NotRegularError, match="no regular file"):
+        with pytest.raises(NotRegularError, match="not a regular file"):
             open_regular(place)
 
 

@@ -108,7 +108,7 @@ def moved(folder: Path) -> None:
         (lambda folder: (folder / "2_Dense" / "model.safetensors").unlink(), "a part of its head is missing"),
         (lambda folder: (folder / "2_Dense" / "model.safetensors").write_bytes(b"short"), "cannot be read"),
         (lambda folder: (folder / "modules.json").unlink(), "without a classifier that ranks"),
-        (described("modules.json", modules=[{"path": "1_Pooling"}]), "no list of modules"),
+        (described("modules.json", modules=[{"path": "1_Pooling"}]), "not a list of modules"),
         (moved, "outside of the model"),
     ],
 )

@@ -66,7 +66,7 @@ def test_other_inputs_and_labels_are_refused(tmp_path: Path) -> None:
         ("extra", "position_ids: a graph that can be"),
         ("two", r"gives logits\[n, 2\], not one row of 1 logits"),
         ("bare", r"gives last_hidden_state\[n, s, width\].* an encoder without its head"),
-        ("none", "no ONNX"),
+        ("none", "not an ONNX"),
     ):
         with pytest.raises(UnsupportedModelError, match=said):
             adopt_graph(tmp_path / f"{name}.onnx", tmp_path / "own.onnx", labels=1, pad=0)

@@ -52,5 +52,5 @@ def test_damaged_folders_are_refused(tmp_path: Path, tiny_checkpoint: Path) -> N
     tokenizer.unlink()
     with pytest.raises(MissingFileError, match=r"tokenizer\.json"):
         read_text_ranker(path)
-    with pytest.raises(CheckpointError, match="no text ranker"):
+    with pytest.raises(CheckpointError, match="not a text ranker"):
         read_text_ranker(tiny_checkpoint)

@@ -256,4 +256,4 @@ def test_a_fifo_in_a_version_stops_nothing(follow: Follow, store: FolderStore, m
     push(store, made("5"), "stable")
     wait_until(lambda: served_by(client) == "5")
     wait_until(lambda: entry(client, "2").get("state") == entry(client, "3").get("state") == "failed")
-    assert "no regular file" in entry(client, "2")["reason"]
+    assert "not a regular file" in entry(client, "2")["reason"]

@@ -113,7 +113,7 @@ def test_what_cannot_be_calibrated_is_refused() -> None:
     """Too few questions, scores that say nothing or the opposite, and only right or only wrong candidates."""
     with pytest.raises(DataError, match="99 questions are too few"):
         check_number(99)
-    with pytest.raises(DataError, match="no higher for right candidates"):
+    with pytest.raises(DataError, match="not higher for right candidates"):
         fitted(questions(200, seed=10, steepness=-2.0))
     with pytest.raises(DataError, match="all wrong"):
         fitted(questions(200, seed=11, answered=0.0))

@@ -139,7 +139,7 @@ def _foreign_shard(folder: Path) -> None:
         (_damage_byte, "shard-00001.parquet cannot be read"),
         (_foreign_shard, "shard-00001.parquet does not belong"),
         (lambda folder: shutil.copy(folder / "shard-00002.parquet", folder / "shard-00001.parquet"), "does not belong"),
-        (lambda folder: (folder / "manifest.json").unlink(), "no score cache"),
+        (lambda folder: (folder / "manifest.json").unlink(), "not a score cache"),
         (lambda folder: (folder / "manifest.json").write_text('{"format": 2}'), "manifest.json: format"),
         (lambda folder: (folder / "manifest.json").write_text("{"), "manifest.json: content"),
     ],
