@@ -20,6 +20,7 @@ def test_a_row_for_each_point_and_a_picture_of_panels(
 ) -> None:
     """Two sets at two depths: the same questions for all; CrossEncoder's order is that of the first head."""
     monkeypatch.setattr("cerberank_benchmarks.pieces.frontier.default_checkpoint", lambda: tiny_checkpoint)
+    monkeypatch.setattr("cerberank_benchmarks.pieces.frontier.WARM_UP", 1)  # the first candidate is not a positive
     attached(read_checkpoint(tiny_checkpoint), tmp_path / "first")
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
