@@ -13,6 +13,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.bounds import HIDDEN
 from tests.tiny import random_ranker
 from tests.training.letters import encoder, sampler
 
@@ -208,6 +209,28 @@ def test_a_gpu_trains_with_its_tensor_cores(
     assert torch.get_float32_matmul_precision() == "highest"
     groups = load(tmp_path / "state.pt", weights_only=True)["optimizer"]["param_groups"]
     assert [group["fused"] for group in groups] == [fused] * 2
+
+
+@pytest.mark.parametrize("family", ["bert", "albert"])
+def test_gradient_checkpointing_gives_the_same_gradients(family: str, tmp_path: Path) -> None:
+    """With dropout, within float32's rounding of the network's products; layers run twice and are left unchanged."""
+    gradients, calls = [], []
+    for checkpointing in (False, True):
+        start, ran = random_ranker(family=family), []
+        ranker = Ranker(start.config, dropout=0.1)
+        ranker.load_state_dict(start.state_dict())
+        first = ranker.body[0]
+        first.up.register_forward_hook(lambda *_, ran=ran: ran.append(1))
+        config = replace(CONFIG, steps=1, evaluate_every=1, final_only=1.0, gradient_checkpointing=checkpointing)
+        run(tmp_path / str(checkpointing), config, ranker).train(lambda ranker: 1.0)
+        gradients.append({name: each.grad for name, each in ranker.named_parameters() if each.grad is not None})
+        calls.append(len(ran))
+        assert "forward" not in vars(first)
+    plain, again = gradients
+    assert plain.keys() == again.keys()
+    for name, gradient in plain.items():
+        assert (again[name] - gradient).abs().max() <= HIDDEN * gradient.abs().max(), name
+    assert calls == ([1, 2] if family == "bert" else [3, 6])  # ALBERT's layer stands at all depths
 
 
 @pytest.mark.parametrize("clip", [1e-3, 0.0])

@@ -110,6 +110,25 @@ def test_accumulated_batches_are_one_step(tmp_path: Path) -> None:
         assert first["halves"][figure] == pytest.approx(first["whole"][figure], rel=1e-3)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_gradient_checkpointing_gives_the_same_gradients(family: str, tmp_path: Path) -> None:
+    """Of every family, with dropout: the same norm and loss; the first layer's products are computed twice."""
+    base, first, calls = save_cross_encoder(family, tmp_path / "base"), [], []
+    for checkpointing in (False, True):
+        config = replace(CONFIG, steps=1, evaluate_every=1, dropout=0.1, gradient_checkpointing=checkpointing)
+        out, ran = tmp_path / str(checkpointing), []
+        with torch.nn.modules.module.register_module_forward_hook(
+            lambda module, *_, ran=ran: ran.append(module.training and isinstance(module, torch.nn.Linear))
+        ):
+            fine_tune(str(base), out, sampler(), questions(), config)
+        state = json.loads((out / "run" / "checkpoint-1" / "trainer_state.json").read_text())
+        entry = next(entry for entry in state["log_history"] if "grad_norm" in entry)
+        first.append([entry["grad_norm"], entry["loss"]])
+        calls.append(sum(ran))
+    assert first[1] == pytest.approx(first[0], rel=1e-5)
+    assert calls[0] < calls[1] <= 2 * calls[0]
+
+
 def test_the_seed_and_dropout_reach_the_network(tmp_path: Path) -> None:
     """The classifier that a base lacks and fresh rows follow from the seed; dropout is the one asked for."""
     base = tmp_path / "base"

@@ -146,12 +146,12 @@ class StepOptions:
     """Share of the steps, the first ones, that train heads alone."""
     precision: Literal["fp32", "bf16"] | None = None
     """Precision of the forward pass in training."""
+    gradient_checkpointing: Annotated[bool | None, Parameter(negative="--no-gradient-checkpointing")] = None
+    """Compute layers again in the backward pass: less memory, a third more work."""
     seed: Whole | None = None
     """Random seed."""
     train_token_embeddings: Annotated[bool | None, Parameter(negative="--no-train-token-embeddings")] = None
     """Train the embeddings of words."""
-    gradient_checkpointing: Annotated[bool | None, Parameter(negative="--no-gradient-checkpointing")] = None
-    """Compute each body layer again in the backward pass, to need less memory."""
 
 
 @Parameter(name="*", group=RECIPE)

@@ -40,7 +40,7 @@ from cerberank_training.teachers.fine_tuning import TeacherConfig, fine_tune
 STEPS = 20_000
 RUN = "run"
 """The Trainer's folder within the teacher's."""
-FREE = ("steps", "patience", "device", "workers")
+FREE = ("steps", "patience", "device", "workers", "gradient_checkpointing")
 """Settings that a run may be continued with other values of."""
 
 
@@ -100,6 +100,8 @@ class StepOptions:
     """Dropout of hidden states and attention (default: the base's)."""
     precision: Literal["fp32", "bf16", "fp16"] = "bf16"
     """Precision of the forward pass in training."""
+    gradient_checkpointing: bool = False
+    """Compute layers again in the backward pass: less memory, a third more work."""
     evaluate_every: Positive | None = None
     """Steps between two evaluations on dev; below 1 a share of all steps (default: 250, or all of fewer)."""
     patience: Count | None = None

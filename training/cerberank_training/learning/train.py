@@ -5,11 +5,10 @@ Several processes share each step's questions and compute the same gradient as o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol
@@ -17,16 +16,15 @@ from typing import Protocol
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.checkpoint import checkpoint
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.data.sampling import Group
-from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.batch import Batch, TeacherScores, make_batch
 from cerberank_training.learning.loop import Figures, Loop, training_precision
 from cerberank_training.learning.processes import Processes, batch_of_step, check_workers
+from cerberank_training.learning.recomputation import recomputed
 from cerberank_training.learning.strategies import check_strategy
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
@@ -120,20 +118,6 @@ class _StepsAhead:
         self._batches = None
 
 
-def recompute(layers: Iterable[nn.Module], device: torch.device) -> None:
-    """Let each layer keep its input alone in training, and run again in the backward pass.
-
-    The second run has the dropout and the attention kernel of the first.
-    """
-    for layer in layers:
-        layer.forward = partial(
-            checkpoint,
-            layer.forward,
-            use_reentrant=False,
-            context_fn=lambda: (nullcontext(), training_attention(device)),
-        )
-
-
 class Run:
     """One training run in one folder."""
 
@@ -161,8 +145,6 @@ class Run:
         self._groups, self._encoder = groups, encoder
         self._config, self._objective, self._teachers = config, objective, teachers
         self._device = torch.device(device)
-        if config.gradient_checkpointing:
-            recompute(ranker.body, self._device)
         self._processes = Processes.join(self._device)
         self._ranker = ranker
         self._token_steps = None
@@ -179,7 +161,7 @@ class Run:
             folder,
             ranker,
             config,
-            forward=_StageLogits(ranker),
+            forward=_StageLogits(ranker, self._device if config.gradient_checkpointing else None),
             loss=self._step_loss,
             is_fresh=_is_fresh,
             settings={"train": bound_settings(config), "objective": asdict(objective)},
@@ -276,12 +258,17 @@ class Run:
 class _StageLogits(nn.Module):
     """The ranker under a `forward` that DistributedDataParallel can wrap."""
 
-    def __init__(self, ranker: Ranker) -> None:
+    def __init__(self, ranker: Ranker, recomputing: torch.device | None) -> None:
+        """`recomputing` is the device on which layers are computed again in the backward pass; None keeps all."""
         super().__init__()
-        self.ranker = ranker
+        self.ranker, self._recomputing = ranker, recomputing
 
     def forward(self, batch: Batch, stages: tuple[int, ...]) -> list[Tensor]:
-        return self.ranker.stage_logits(batch.token_ids, batch.type_ids, batch.offsets, stages)
+        layers = [*self.ranker.body]
+        for head in self.ranker.heads:
+            layers += head.get_submodule("layers").children()
+        with recomputed(layers, self._recomputing) if self._recomputing else nullcontext():
+            return self.ranker.stage_logits(batch.token_ids, batch.type_ids, batch.offsets, stages)
 
 
 def _is_fresh(name: str) -> bool:

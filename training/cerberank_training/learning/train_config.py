@@ -54,8 +54,8 @@ class TrainConfig:
     train_token_embeddings: bool = False
     """Off by default: a small data set would change the embeddings of its few words and not those of other words."""
     gradient_checkpointing: bool = False
-    """Keep the input of each body layer alone, and compute the layer again in the backward pass (Chen et al., 2016):
-    the same gradients with less memory, for a step that takes a third longer."""
+    """Keep the input of each layer alone, and compute the layer again in the backward pass (Chen et al., 2016): the
+    same gradients with less memory, for a step that takes a third longer."""
     precision: str = "bf16"
     evaluate_every: int = 500
     patience: int | None = None

@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 from transformers import (
     AutoConfig,
@@ -43,6 +43,7 @@ from cerberank_training.learning.processes import (
     launched_processes,
     on_processor,
 )
+from cerberank_training.learning.recomputation import recomputed
 from cerberank_training.learning.train import Groups
 from cerberank_training.learning.train_config import ramp_steps
 from cerberank_training.learning.trainer_checkpoint import STATE, last_checkpoint
@@ -90,6 +91,8 @@ class TeacherConfig:
     dropout: float | None = None
     """The probability for hidden states and attention; None leaves the base's own."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    gradient_checkpointing: bool = False
+    """Compute layers again in the backward pass instead of keeping what they computed."""
     evaluate_every: int = 250
     patience: int = 50
     """Stop after so many evaluations without a gain in dev MAP."""
@@ -151,6 +154,8 @@ def fine_tune(
     )
     trainer.add_callback(_Patience(trainer, config.patience))
     trainer.loss = config.loss
+    if config.gradient_checkpointing:
+        trainer.recomputed = _layers(model)
     with running(out):
         trainer.train(resume_from_checkpoint=newest)
     trainer.save_model(str(out))
@@ -189,6 +194,12 @@ def classifier(base: str, config: TeacherConfig) -> Any:
     if config.token_types != "shared":
         grow_token_types(model, 3, new=config.token_types, seed=config.seed)
     return model
+
+
+def _layers(model: Any) -> list[nn.Module]:
+    """The model's layers: transformers' own gradient checkpointing leaves those of ALBERT out."""
+    listed = (layer for part in model.modules() if isinstance(part, nn.ModuleList) for layer in part)
+    return [layer for layer in listed if not any(isinstance(part, nn.ModuleList) for part in layer.modules())]
 
 
 def training_arguments(run: Path, config: TeacherConfig, *, measure_start: bool = True) -> TrainingArguments:
@@ -266,10 +277,12 @@ class _Collator:
 
 class _TeacherTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
     loss: Literal["pointwise", "listwise", "both"] = "pointwise"
+    recomputed: Sequence[nn.Module] = ()
+    """Layers that the backward pass computes again."""
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any) -> Any:
         labels, sizes = inputs["labels"], inputs["sizes"]
-        with training_attention(self.args.device):
+        with training_attention(self.args.device), recomputed(self.recomputed, self.args.device):
             outputs = model(**{name: value for name, value in inputs.items() if name not in ("labels", "sizes")})
         difference = logit_difference(outputs.logits)[:, None]
         loss = torch.zeros((), device=labels.device)
