@@ -16,6 +16,7 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_training.commands.sweep import grid
 from cerberank_training.commands.sweep.runs import RunError
 from cerberank_training.runs.card import dev_map
+from cerberank_training.runs.record import read_record
 from cerberank_training.teachers.pair_keys import data_digest, pair_keys
 from cerberank_training.teachers.teacher_score_cache import CacheManifest, ScoreCacheWriter, TeacherIdentity
 
@@ -28,12 +29,11 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     names: list[str] = []
 
     def run_command(verb: str, *options: object) -> None:
-        assert verb == "train distil"
         out = Path(str(options[list(options).index("--out") + 1]))
         names.append(out.name)
         if (out.parent / "killed").exists() and len(names) == 2:
             raise RunError("`cerberank train distil` ended with exit code 137")
-        assert distil([str(option) for option in options]) == 0
+        assert program(verb)([str(option) for option in options]) == 0
 
     monkeypatch.setattr(grid, "run_command", run_command)
     return names
@@ -106,12 +106,11 @@ def test_the_best_on_dev_comes_first(
     def run_command(verb: str, *options: object) -> None:
         (Path(str(options[list(options).index("--out") + 1])) / "checkpoint").mkdir(parents=True)
 
-    def read(checkpoint: Path) -> SimpleNamespace:
-        figure = figures[checkpoint.parent.name.split("-")[3]]
-        return SimpleNamespace(manifest=SimpleNamespace(metrics={"dev_map": figure}))
+    def read(folder: Path) -> SimpleNamespace:
+        return SimpleNamespace(results={"best": figures[folder.name.split("-")[3]]})
 
     monkeypatch.setattr(grid, "run_command", run_command)
-    monkeypatch.setattr(grid, "read_checkpoint", read)
+    monkeypatch.setattr(grid, "read_record", read)
     assert sweep(command(tmp_path, "--alpha", ".1", "--tau", "1,3,5", "--learning-rate", "1e-5")) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("|")[2:5:2] for line in lines if line.startswith("| 0")] == [
@@ -150,11 +149,59 @@ def test_labels_alone_compare_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPa
         made.append(Path(str(options[list(options).index("--out") + 1])).name)
 
     monkeypatch.setattr(grid, "run_command", run_command)
-    monkeypatch.setattr(grid, "_report", lambda out, training: (out / "table.md").write_text("rates"))
+    monkeypatch.setattr(grid, "_report", lambda out, verb, training: (out / "table.md").write_text("rates"))
     words = command(tmp_path, "--strategy", "hard", "--learning-rate", "1e-6,1e-5")
     at = words.index("--teacher")
     assert sweep(words[:at] + words[at + 2 :]) == 0
     assert made == [f"alpha-1.0-tau-1.0-rate-{rate}" for rate in ("1e-06", "1e-05")]
+
+
+def test_batch_and_warmup_belong_to_the_grid(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As in the paper's grid: each combination has a folder and its own options, and the table a column of each."""
+    calls: list[list[str]] = []
+
+    def run_command(verb: str, *options: object) -> None:
+        calls.append([str(option) for option in options])
+        (Path(calls[-1][calls[-1].index("--out") + 1]) / "checkpoint").mkdir(parents=True)
+
+    monkeypatch.setattr(grid, "run_command", run_command)
+    monkeypatch.setattr(grid, "read_record", lambda folder: SimpleNamespace(results={"best": 70.0}))
+    words = ("--alpha", "0,.1", "--tau", "1", "--questions-per-step", "8,64", "--warmup", ".025,.1")
+    assert sweep(command(tmp_path, *words)) == 0
+    shown = capsys.readouterr().out
+    assert len(calls) == 2 * 1 * 2 * 2 * 2
+    assert len({tuple(call[call.index("--alpha") :]) for call in calls}) == len(calls)
+    assert calls[0][calls[0].index("--alpha") : -1] == [
+        *("--alpha", "0.0", "--tau", "1.0", "--learning-rate", "1e-06"),
+        *("--questions-per-step", "8", "--warmup", "0.025", "--out"),
+    ]
+    assert Path(calls[0][-1]).name == "alpha-0.0-tau-1.0-rate-1e-06-batch-8-warmup-0.025"
+    assert "| alpha | tau | learning rate | questions or pairs a step | warm-up | dev MAP | folder |" in shown
+    assert "| 0 | 1 | 1e-06 | 8 | 0.025 | 70.00 | alpha-0.0-tau-1.0-rate-1e-06-batch-8-warmup-0.025 |" in shown
+
+
+def test_teachers_have_a_grid(tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Table 2's rows 1 to 6: rate, batch and warm-up by a teacher's preset; its best on dev; settings are bound."""
+    save_cross_encoder("bert", tmp_path / "base")
+    words = ["--verb", "teach", "--recipe", "cerberus/teacher-wikiqa", "--base", str(tmp_path / "base")]
+    words += ["--train", jsonl(tmp_path), "--dev", dev_jsonl(tmp_path), "--steps", "2", "--evaluate-every", "1"]
+    words += ["--max-length", "32", "--device", "cpu", "--out", str(tmp_path / "out")]
+    assert sweep([*words, "--learning-rate", "1e-3", "--questions-per-step", "2,3"]) == 0
+    assert ran == ["rate-0.001-batch-2", "rate-0.001-batch-3"]
+    shown = capsys.readouterr().out
+    best = {name: float(read_record(tmp_path / "out" / name).results["best"]) for name in ran}
+    (row, *_) = [line for line in shown.splitlines() if line.startswith("| 0.001")]
+    assert f"| {max(best.values()):.2f} |" in row
+    (repeat,) = [shlex.split(line) for line in shown.splitlines() if line.startswith("cerberank train teach")]
+    assert repeat[-6:-2] == ["--learning-rate", "0.001", "--questions-per-step", row.split("|")[2].strip()]
+    assert sweep([*words, "--learning-rate", "1e-3", "--questions-per-step", "2,3", "--warmup", "0.5"]) == 0
+    assert ran[2:] == ["rate-0.001-batch-2-warmup-0.5", "rate-0.001-batch-3-warmup-0.5"]
+    assert sweep([*words, "--clip", "1"]) == 1
+    assert "begun with training.clip 0.0, not 1.0" in capsys.readouterr().err
+    assert sweep([*words, "--alpha", "0"]) == 2
+    assert "--alpha is for --verb distil" in capsys.readouterr().err
 
 
 def test_without_forms_is_what_a_grid_does_anyway(tmp_path: Path, ran: list[str]) -> None:
@@ -171,8 +218,8 @@ def test_a_grid_goes_on_with_its_own_settings_alone(
     """Another setting than those of the grid is refused by its name; values of the grid may change."""
     few = ("--alpha", "0", "--tau", "1", "--learning-rate", "1e-3")
     assert sweep(command(tmp_path, *few)) == 0
-    assert sweep(command(tmp_path, *few, "--warmup", "0.5")) == 1
-    assert "begun with settings.train.warmup None, not 0.5" in capsys.readouterr().err
+    assert sweep(command(tmp_path, *few, "--dropout", "0.5")) == 1
+    assert "begun with settings.train.dropout None, not 0.5" in capsys.readouterr().err
     assert sweep(command(tmp_path, "--alpha", "0", "--tau", "1,2", "--learning-rate", "1e-3")) == 0
     assert len(ran) == 2
     assert capsys.readouterr().out.count("\n| 0") == 2

@@ -2,34 +2,32 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 
 from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.commands.options import BackendOptions, check_device, chosen_device
-from cerberank_models.commands.values import Count, listed
+from cerberank_models.commands.values import Count
 from cerberank_models.output import UsageError, say
 from cerberank_training.commands.presets import read_recipe, recipe_help
 from cerberank_training.commands.recipe_options import flag_of
 from cerberank_training.commands.run_options import DevQuestions, data_help
-from cerberank_training.commands.sweep.grid import finished_points
+from cerberank_training.commands.sweep.grid import HEADER, Alphas, Rates, Sizes, Taus, Warmups, finished_points
 from cerberank_training.commands.sweep.runs import TableOptions, contents, evaluate_run, finished, run_command
 from cerberank_training.evaluation.strategy_table import PlannedRun, chosen, plan, strategy_table
 from cerberank_training.learning.strategies import check_strategy
 
 SHARED = (
     *("recipe", "base", "train", "groups", "dev", "dev_questions", "teacher", "hydra", "precision"),
-    *("steps", "questions_per_step", "alpha", "tau", "learning_rate"),
+    *("steps", "questions_per_step", "alpha", "tau", "learning_rate", "warmup"),
 )
 """The options with which a table that was begun must go on; more tests, seeds and strategies may be added."""
-GRID = ("alpha", "tau", "learning_rate")
+GRID = ("alpha", "tau", "learning_rate", "questions_per_step", "warmup")
 """The settings that a grid can choose for each row."""
 
 
@@ -59,14 +57,16 @@ class CerberusOptions:
     """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
     steps: Count | None = None
     """Training steps (default: the recipe's)."""
-    questions_per_step: Count | None = None
-    """Questions of a step (default: the recipe's)."""
-    alpha: Annotated[tuple[float, ...], listed(float, "0,0.1,0.5,0.9", within=Number(gte=0, lte=1))] = ()
+    alpha: Alphas = ()
     """Weights of the labels to choose from for each row on dev (default: the recipe's)."""
-    tau: Annotated[tuple[float, ...], listed(float, "1,3,5", within=Number(gt=0, lt=math.inf))] = ()
+    tau: Taus = ()
     """Temperatures to choose from for each row on dev (default: the recipe's)."""
-    learning_rate: Annotated[tuple[float, ...], listed(float, "1e-6,1e-5", within=Number(gt=0, lt=math.inf))] = ()
+    learning_rate: Rates = ()
     """Learning rates to choose from for each row on dev (default: the recipe's)."""
+    questions_per_step: Sizes = ()
+    """Groups, or pairs, of a step to choose from for each row on dev (default: the recipe's)."""
+    warmup: Warmups = ()
+    """Warm-ups to choose from for each row on dev (default: the recipe's)."""
     table: TableOptions
 
 
@@ -74,9 +74,9 @@ def cerberus(*, options: CerberusOptions) -> None:
     """Train the same student by every strategy and compare (CERBERUS table 3).
 
     Every run is a `train distil` and an `evaluate`, in `OUT/<strategy>-<seed>`. Finished runs are not repeated, so that
-    a killed call goes on when it is repeated, and more seeds can be added later. With --alpha, --tau or --learning-rate
-    a `train sweep grid` in `OUT/grid-<strategy>` chooses each row's by MAP on dev, with the first seed. Writes
-    OUT/table.md. For example:
+    a killed call goes on when it is repeated, and more seeds can be added later. With several values of --alpha, --tau,
+    --learning-rate, --questions-per-step or --warmup a `train sweep grid` in `OUT/grid-<strategy>` chooses each row's
+    by MAP on dev, with the first seed. Writes OUT/table.md. For example:
 
         cerberank train sweep cerberus --recipe electra-base-b11-3h1 --base BASE
           --groups jsonl:groups.jsonl.gz --dev jsonl:dev.jsonl --test jsonl:test.jsonl
@@ -121,7 +121,7 @@ def _slug(run: PlannedRun) -> str:
 
 def _training(run: PlannedRun, options: CerberusOptions) -> list[object]:
     """The options of `train distil` that all runs of a row share."""
-    names = ("recipe", "base", "train", "groups", "dev", "dev_questions", "steps", "questions_per_step", "device")
+    names = ("recipe", "base", "train", "groups", "dev", "dev_questions", "steps", "device")
     given = {name: value for name in names if (value := getattr(options, name)) is not None}
     words = [part for name, value in given.items() for part in (flag_of(name), value)]
     words += ["--strategy", run.strategy, "--heads", run.heads]
@@ -129,18 +129,17 @@ def _training(run: PlannedRun, options: CerberusOptions) -> list[object]:
 
 
 def _tuned(run: PlannedRun, options: CerberusOptions) -> list[object]:
-    """The options that a grid chooses for the row; empty where nothing is to be chosen."""
-    values = {name: getattr(options, name) for name in GRID}
-    if not any(values.values()):
-        return []
+    """The options of the row that the call gives, or that a grid chooses where it gives several values of one."""
+    values = {name: value for name in GRID if (value := getattr(options, name))}
+    if all(len(value) == 1 for value in values.values()):
+        return [part for name, (value,) in values.items() for part in (flag_of(name), value)]
     recipe, folder = read_recipe(options.recipe).recipe, _grid(run, options.table)
     own = {"alpha": recipe.objective.alpha[:1], "tau": recipe.objective.tau[:1]}
     own["learning_rate"] = (recipe.train.learning_rate,)
-    lists = [part for name in GRID for part in (flag_of(name), ",".join(map(str, values[name] or own[name])))]
+    lists = [part for name, value in (own | values).items() for part in (flag_of(name), ",".join(map(str, value)))]
     seed = options.table.seeds[0]
     run_command("train sweep grid", *_training(run, options), "--seed", seed, *lists, "--out", folder)
-    best = finished_points(folder)[0][0]
-    return [part for name in GRID for part in (flag_of(name), getattr(best, name))]
+    return [*finished_points(folder)[0][0].options()]
 
 
 def _grid(run: PlannedRun, table: TableOptions) -> Path:
@@ -156,10 +155,10 @@ def _report(every: Sequence[PlannedRun], table: TableOptions) -> None:
         shown = strategy_table({name: by_seed for name, by_seed in results.items() if by_seed})
         sections.append(f"**{form}:{Path(name).name}**\n\n{shown}\n")
     tuned = {run.name: points[0] for run in every if (points := finished_points(_grid(run, table)))}
-    lines = [
-        f"- {name}: alpha {best.alpha:g}, tau {best.tau:g}, learning rate {best.learning_rate:g}, dev MAP {value:.2f}"
-        for name, (best, value) in tuned.items()
-    ]
+    lines = []
+    for name, (best, value) in tuned.items():
+        settings = ", ".join(f"{HEADER[each]} {number:g}" for each, number in best.values.items())
+        lines.append(f"- {name}: {settings}, dev MAP {value:.2f}")
     if lines:
         sections.append("\n".join(["Chosen on dev:\n", *lines, ""]))
     write_bytes(table.out / "table.md", "\n".join(sections).encode())

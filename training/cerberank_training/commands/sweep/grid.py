@@ -1,4 +1,4 @@
-"""`cerberank train sweep grid`: every combination of alpha, tau and learning rate, chosen by dev MAP."""
+"""`cerberank train sweep grid`: every combination of a few settings of `distil` or `teach`, chosen by dev MAP."""
 
 from __future__ import annotations
 
@@ -6,56 +6,91 @@ import math
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from itertools import product
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import Bound
-from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.values import arguments_of, listed
-from cerberank_models.output import say
+from cerberank_models.convert.teacher_input import FILE
+from cerberank_models.output import UsageError, say
 from cerberank_training.commands.distil import DistilOptions, distil
-from cerberank_training.commands.presets import read_recipe
-from cerberank_training.commands.recipe_options import changed_recipe
+from cerberank_training.commands.presets import options_from_recipe, read_recipe
+from cerberank_training.commands.recipe_options import changed_recipe, flag_of
 from cerberank_training.commands.run_options import note_of
 from cerberank_training.commands.sweep.runs import Rest, contents, run_command
+from cerberank_training.commands.teach import STEPS, TeachOptions, configuration, teach
 from cerberank_training.evaluation.report import table
-from cerberank_training.runs.card import dev_map
+from cerberank_training.runs.record import read_record
 
 FREE = ("out", "device", "name", "version", "terms", "no_export")
-"""Options of `train distil` that a grid may be continued with other values of."""
-FOLDER = re.compile("alpha-([0-9.e+-]+)-tau-([0-9.e+-]+)-rate-([0-9.e+-]+)")
+"""Options of a run that a grid may be continued with other values of."""
+DONE = {"distil": "checkpoint", "teach": FILE}
+"""What a finished run of each command has in its folder."""
+NUMBER = r"([0-9.e+-]+)"
+FOLDER = re.compile(f"(?:alpha-{NUMBER}-tau-{NUMBER}-)?rate-{NUMBER}(?:-batch-([0-9]+))?(?:-warmup-{NUMBER})?")
 """Folders of the grid's runs."""
+HEADER = {
+    "alpha": "alpha",
+    "tau": "tau",
+    "learning_rate": "learning rate",
+    "questions_per_step": "questions or pairs a step",
+    "warmup": "warm-up",
+}
+"""The settings of a combination and what the table calls them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Point:
-    """One combination of the grid."""
+    """One combination of the grid; None is the recipe's."""
 
-    alpha: float
-    tau: float
+    alpha: float | None = None
+    tau: float | None = None
     learning_rate: float
+    questions_per_step: int | None = None
+    warmup: float | None = None
+
+    @property
+    def values(self) -> dict[str, float]:
+        """The settings of the combination."""
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
 
     @property
     def name(self) -> str:
         """The name of its folder."""
-        return f"alpha-{self.alpha}-tau-{self.tau}-rate-{self.learning_rate}"
+        short = {"learning_rate": "rate", "questions_per_step": "batch"}
+        return "-".join(f"{short.get(name, name)}-{value}" for name, value in self.values.items())
 
     @classmethod
     def named(cls, name: str) -> Point | None:
         """The combination whose folder has this name; None for another folder."""
-        match = FOLDER.fullmatch(name)
-        return match and cls(alpha=float(match[1]), tau=float(match[2]), learning_rate=float(match[3]))
+        if (match := FOLDER.fullmatch(name)) is None:
+            return None
+        alpha, tau, rate, size, warmup = match.groups()
+        return cls(
+            alpha=float(alpha) if alpha else None,
+            tau=float(tau) if tau else None,
+            learning_rate=float(rate),
+            questions_per_step=int(size) if size else None,
+            warmup=float(warmup) if warmup else None,
+        )
 
-    def options(self, training: Sequence[str], folder: Path) -> list[str]:
-        """The arguments of the combination's `distil`."""
-        own = ("--alpha", self.alpha, "--tau", self.tau, "--learning-rate", self.learning_rate, "--out", folder)
-        return [*training, *map(str, own)]
+    def options(self) -> list[str]:
+        """The settings as options of the combination's run."""
+        return [part for name, value in self.values.items() for part in (flag_of(name), str(value))]
+
+
+Alphas = Annotated[tuple[float, ...], listed(float, "0,0.1", within=Number(gte=0, lte=1))]
+Taus = Annotated[tuple[float, ...], listed(float, "1,3", within=Number(gt=0, lt=math.inf))]
+Rates = Annotated[tuple[float, ...], listed(float, "1e-6,1e-5", within=Number(gt=0, lt=math.inf))]
+Sizes = Annotated[tuple[int, ...], listed(int, "8,16", within=Number(gte=1))]
+Warmups = Annotated[tuple[float, ...], listed(float, "0.025,0.1", within=Number(gte=0, lt=math.inf))]
+ALPHAS, TAUS = (0.0, 0.1, 0.5, 0.9), (1.0, 3.0, 5.0)
+"""The paper's."""
 
 
 @Parameter(name="*")
@@ -63,26 +98,30 @@ class Point:
 class GridOptions:
     """The options of the grid itself; the default values are the paper's."""
 
-    alpha: Annotated[tuple[float, ...], listed(float, "0,0.1", within=Number(gte=0, lte=1))] = (0.0, 0.1, 0.5, 0.9)
-    """Weights of the labels."""
-    tau: Annotated[tuple[float, ...], listed(float, "1,3", within=Number(gt=0, lt=math.inf))] = (1.0, 3.0, 5.0)
-    """Temperatures."""
-    learning_rate: Annotated[tuple[float, ...], listed(float, "1e-6,1e-5", within=Number(gt=0, lt=math.inf))] = (
-        1e-6,
-        1e-5,
-    )
+    verb: Literal["distil", "teach"] = "distil"
+    """Command that is repeated."""
+    alpha: Alphas = ()
+    """Weights of the labels, of distil alone (default: 0,0.1,0.5,0.9)."""
+    tau: Taus = ()
+    """Temperatures, of distil alone (default: 1,3,5)."""
+    learning_rate: Rates = (1e-6, 1e-5)
     """Highest learning rates."""
+    questions_per_step: Sizes = ()
+    """Groups, or pairs, of a step, such as the paper's 8,16,24,32,64 (default: the recipe's)."""
+    warmup: Warmups = ()
+    """Warm-ups, such as the paper's 0.025,0.05,0.1 of the steps (default: the recipe's)."""
     out: Path
     """Folder of all runs and of the table."""
 
 
 def grid(*training: Rest, options: GridOptions) -> None:
-    """Train a student with every combination of alpha, tau and learning rate, and choose by dev MAP.
+    """Train with every combination of alpha, tau, learning rate, batch and warm-up, and choose by dev MAP.
 
-    This is the paper's grid (CERBERUS section 3.2, appendix D). Every combination is a `train distil` in
-    OUT/alpha-A-tau-T-rate-R; all other options are those of `train distil`, the same for all. A killed grid goes on
-    when the command is repeated, and values can be added later. Writes OUT/table.md. Runs keep their weights without
-    forms for ONNX, unless --precisions is given. Without teachers only the rates are compared. For example:
+    This is the paper's grid (CERBERUS section 3.2, appendix D). Every combination is a `train distil`, or a
+    `train teach` (--verb teach), in a folder of OUT that its settings name; all other options are those of that
+    command, the same for all. A killed grid goes on when the command is repeated, and values can be added later. Writes
+    OUT/table.md. Students keep their weights without forms for ONNX, unless --precisions is given. Labels alone, of
+    students and of teachers, have neither alpha nor tau. For example:
 
         cerberank train sweep grid --recipe electra-base-b11-3h1 --base BASE
           --groups jsonl:groups.jsonl.gz --dev jsonl:dev.jsonl --alpha 0,0.1
@@ -90,63 +129,95 @@ def grid(*training: Rest, options: GridOptions) -> None:
           --out runs/grid
 
     Args:
-        training: Options of `train distil`.
+        training: Options of `train distil`, or of `train teach`.
         options: Options.
     """
-    values = product(*(dict.fromkeys(each) for each in (options.alpha, options.tau, options.learning_rate)))
-    points = [Point(alpha=alpha, tau=tau, learning_rate=rate) for alpha, tau, rate in values]
+    verb = options.verb
+    for name in ("alpha", "tau"):
+        if verb == "teach" and getattr(options, name):
+            raise UsageError(f"--{name} is for --verb distil: a teacher learns from labels alone.")
     # Read here as well, so that an error shows before the first run, and that defaults are recorded.
-    runs = [_options_of_run(point.options(training, options.out / point.name)) for point in points]
-    first = runs[0]
-    recipes = [
-        changed_recipe(read_recipe(run.recipe).recipe, run.changes, sampled=run.groups is not None) for run in runs
-    ]
-    objective = recipes[0].objective
-    if objective.strategy == "hard" and objective.exits == "labels":
-        rates = dict.fromkeys(options.learning_rate)
-        points = [Point(alpha=1.0, tau=1.0, learning_rate=rate) for rate in rates]
-        note_of("sweep grid", "labels alone have no alpha and no tau: the rates are compared")
-    data = {name: getattr(first, name) for name in ("train", "groups", "dev")}
-    Bound(options.out, _recorded(first) | contents(first.base, data, first.teacher)).begin()
+    shared = _options_of_run(verb, [*training, "--out", str(options.out)])
+    points = _points(shared, options, training)
+    forms = []
+    if isinstance(shared, DistilOptions) and shared.precisions is None and not shared.no_export:
+        forms = ["--no-export"]
+    data = {name: getattr(shared, name, None) for name in ("train", "groups", "dev")}
+    read = contents(shared.base, data, getattr(shared, "teacher", ()))
+    Bound(options.out, _recorded(shared) | ({} if verb == "distil" else {"verb": verb}) | read).begin()
     for point in points:
-        folder = options.out / point.name
-        if not (folder / "checkpoint").is_dir():
-            forms = ("--no-export",) if first.precisions is None and not first.no_export else ()
-            run_command("train distil", *forms, *point.options(training, folder))
-        _report(options.out, training)
+        if not _is_done(folder := options.out / point.name, verb):
+            run_command(f"train {verb}", *forms, *training, *point.options(), "--out", folder)
+        _report(options.out, verb, training)
     say((options.out / "table.md").read_text(encoding="utf-8"))
 
 
-def _options_of_run(words: Sequence[str]) -> DistilOptions:
-    options: DistilOptions = arguments_of(distil, words)["options"]
-    return options
+def _options_of_run(verb: str, words: Sequence[str]) -> DistilOptions | TeachOptions:
+    if verb == "distil":
+        student: DistilOptions = arguments_of(distil, words)["options"]
+        return student
+    teacher: TeachOptions = arguments_of(teach, words, config=options_from_recipe("teach"))["options"]
+    return teacher
 
 
-def _recorded(options: DistilOptions) -> dict[str, Any]:
+def _points(shared: DistilOptions | TeachOptions, options: GridOptions, training: Sequence[str]) -> list[Point]:
+    """The combinations. Raises UsageError or ValueError, which names the option, for one that cannot be trained."""
+    alphas: Sequence[float | None] = options.alpha or ALPHAS
+    taus: Sequence[float | None] = options.tau or TAUS
+    if isinstance(shared, TeachOptions):
+        alphas = taus = (None,)
+    else:
+        recipe = changed_recipe(read_recipe(shared.recipe).recipe, shared.changes, sampled=shared.groups is not None)
+        if recipe.objective.strategy == "hard" and recipe.objective.exits == "labels":
+            alphas = taus = (1.0,)
+            note_of("sweep grid", "labels alone have no alpha and no tau: the other settings are compared")
+    points = [
+        Point(alpha=alpha, tau=tau, learning_rate=rate, questions_per_step=size, warmup=warmup)
+        for alpha in dict.fromkeys(alphas)
+        for tau in dict.fromkeys(taus)
+        for rate in dict.fromkeys(options.learning_rate)
+        for size in dict.fromkeys(options.questions_per_step or (None,))
+        for warmup in dict.fromkeys(options.warmup or (None,))
+    ]
+    for point in points:
+        run = _options_of_run(options.verb, [*training, *point.options(), "--out", str(options.out)])
+        if isinstance(run, TeachOptions):
+            configuration(run, run.training.steps or STEPS)
+        else:
+            changed_recipe(read_recipe(run.recipe).recipe, run.changes, sampled=run.groups is not None)
+    return points
+
+
+def _recorded(options: DistilOptions | TeachOptions) -> dict[str, Any]:
     """The settings that all runs of a grid share."""
     values = asdict(options)
-    settings = values.pop("changes")
-    for part, name in (("objective", "alpha"), ("objective", "tau"), ("train", "learning_rate")):
-        del settings[part][name]
-    return {name: value for name, value in values.items() if name not in FREE} | {"settings": settings}
+    if isinstance(options, DistilOptions):
+        values["settings"] = values.pop("changes")
+    return {name: value for name, value in values.items() if name not in FREE}
 
 
-def finished_points(out: Path) -> list[tuple[Point, float]]:
+def _is_done(folder: Path, verb: str) -> bool:
+    return (folder / DONE[verb]).exists() and bool((record := read_record(folder)) and record.results)
+
+
+def finished_points(out: Path, verb: str = "distil") -> list[tuple[Point, float]]:
     """The finished runs of the grid, the best on dev first; of equals, the one that was finished first."""
-    found = [(point, path) for path in out.glob("*/checkpoint") if (point := Point.named(path.parent.name))]
-    found.sort(key=lambda run: (run[1].stat().st_mtime_ns, run[1].parent.name))
-    rows = [(point, dev_map(read_checkpoint(path).manifest.metrics)) for point, path in found]
+    found = [(point, path) for path in out.glob("*") if (point := Point.named(path.name)) and _is_done(path, verb)]
+    found.sort(key=lambda run: ((run[1] / DONE[verb]).stat().st_mtime_ns, run[1].name))
+    rows = [(point, float(record.results["best"])) for point, path in found if (record := read_record(path))]
     return sorted(rows, key=lambda row: -row[1])
 
 
-def _report(out: Path, training: Sequence[str]) -> None:
+def _report(out: Path, verb: str, training: Sequence[str]) -> None:
     """Write the table of all finished runs, and the command of the best."""
-    finished = finished_points(out)
-    header = ["alpha", "tau", "learning rate", "dev MAP", "folder"]
+    finished = finished_points(out, verb)
+    names = [name for name in HEADER if any(name in point.values for point, _ in finished)]
+    header = [*(HEADER[name] for name in names), "dev MAP", "folder"]
     rows = [
-        [f"{point.alpha:g}", f"{point.tau:g}", f"{point.learning_rate:g}", f"{value:.2f}", point.name]
+        [*(f"{point.values[name]:g}" if name in point.values else "-" for name in names), f"{value:.2f}", point.name]
         for point, value in finished
     ]
-    command = shlex.join(["cerberank", "train", "distil", *finished[0][0].options(training, out / "best")])
+    words = [*training, *finished[0][0].options(), "--out", str(out / "best")]
+    command = shlex.join(["cerberank", "train", verb, *words])
     text = f"{table(header, rows)}\n\nThe best, chosen on dev alone, again:\n\n```sh\n{command}\n```\n"
     write_bytes(out / "table.md", text.encode())
