@@ -50,6 +50,8 @@ def test_a_tuned_checkpoint_drops_by_the_chosen_schedule(tiny_checkpoint: Path, 
     curve, default = json.loads((out / "tune.json").read_text()), new.config.drop_schedule
     assert tuple(curve["default"]["schedule"]) == default != (0.0, 0.0)
     assert len(curve["tried"]) >= 49
+    assert set(curve["frontiers"]) == {"map", "ndcg@10", "p@1", "mrr"}
+    assert curve["frontiers"]["map"] == [point["schedule"] for point in curve["frontier"]]
     assert "jsonl:dev.jsonl" in (out / "README.md").read_text()
     assert str(tmp_path) not in (out / "README.md").read_text() + (out / "tune.json").read_text()
     entry = next(entry for entry in new.config.tuned_schedules if entry.schedule == default)

@@ -170,6 +170,26 @@ def test_the_frontier_is_what_nothing_dominates(measured: list[Measured]) -> Non
     assert all(a.cost > b.cost and a.loss < b.loss for a, b in pairwise(front))
 
 
+def test_every_metric_has_a_frontier() -> None:
+    """Of a schedule that is better by P@1 and worse by MAP each is on the frontier of its own metric alone."""
+    rows = ((1.0, 70.0, 50.0), (0.6, 69.0, 49.0), (0.5, 60.0, 49.5))
+    measured = [
+        Measured(
+            schedule=(1 - cost,),
+            cost=cost,
+            dev_cost=cost,
+            metrics={"map": value, "p@1": first},
+            loss=70.0 - value,
+            loss_error=None,
+            bound=70.0 - value,
+            sets={},
+        )
+        for cost, value, first in rows
+    ]
+    assert [point.cost for point in frontier(measured)] == [1.0, 0.6, 0.5]
+    assert [point.cost for point in frontier(measured, "p@1")] == [1.0, 0.5]
+
+
 def test_the_grid_is_the_papers() -> None:
     """Every combination of the ratios, once."""
     dev = DevSets(LAYERS, {"dev": scored(5)})

@@ -27,9 +27,9 @@ from cerberank_training.data.depths import DEPTH_PAIRS, deep_questions
 from cerberank_training.evaluation.depths import score_depths
 from cerberank_training.evaluation.evaluate import AllScores, score_questions
 from cerberank_training.evaluation.metrics import TITLES
-from cerberank_training.evaluation.plots import tuning_plot
+from cerberank_training.evaluation.plots import FIGURE_2, tuning_plot
 from cerberank_training.evaluation.report import table
-from cerberank_training.evaluation.tune import GRID, DevSets, Measured, Tuning, TuningBounds
+from cerberank_training.evaluation.tune import GRID, DevSets, Measured, Tuning, TuningBounds, frontier
 from cerberank_training.evaluation.tune import tune as search
 from cerberank_training.runs.dev_set import check_choice
 
@@ -126,6 +126,7 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> None:
         "candidates": sum(dev.sizes),
         "default": asdict(tuning.default),
         "frontier": [asdict(point) for point in tuning.frontier],
+        "frontiers": {metric: [point.schedule for point in frontier(tuning.tried, metric)] for metric in FIGURE_2},
         # The sets' results of every schedule would be most of the file.
         "tried": [{key: value for key, value in asdict(point).items() if key != "sets"} for point in tuning.tried],
     }

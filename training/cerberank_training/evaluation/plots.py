@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 from cerberank_training.evaluation.evaluate import Figures
 from cerberank_training.evaluation.metrics import TITLES
-from cerberank_training.evaluation.tune import Tuning
+from cerberank_training.evaluation.tune import Tuning, frontier
 
 FIGURE_2 = ("map", "ndcg@10", "p@1", "mrr")
 """The metrics of the Cascade Transformer's figure 2, a panel each."""
@@ -52,7 +52,7 @@ def tuning_plot(tuning: Tuning, *, title: str) -> bytes:
     for metric, axes in panels.items():
         for points, style, colour, size, label in (
             (tuning.tried, ".", "0.7", 4, "tried"),
-            (tuning.frontier, "o-", "C0", 5, "best at its cost"),
+            (frontier(tuning.tried, metric), "o-", "C0", 5, "best at its cost"),
             ([tuning.default], "*", "C3", 14, "default"),
         ):
             costs, values = [point.cost for point in points], [point.metrics[metric] for point in points]

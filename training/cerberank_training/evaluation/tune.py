@@ -314,11 +314,18 @@ def choose(measured: Sequence[Measured], bounds: TuningBounds) -> Measured:
     return best
 
 
-def frontier(measured: Sequence[Measured]) -> list[Measured]:
-    """The schedules for which no cheaper one is as accurate or more, the costliest and most accurate first."""
+def frontier(measured: Sequence[Measured], metric: str | None = None) -> list[Measured]:
+    """The schedules for which no cheaper one is as accurate or more, the costliest and most accurate first.
+
+    Accuracy is `metric`; None is the one that decides.
+    """
+
+    def accuracy(point: Measured) -> float:
+        return point.metrics[metric or point.metric]
+
     front: list[Measured] = []
-    for point in sorted(measured, key=lambda point: (point.cost, -point.metrics[point.metric])):
-        if not front or point.metrics[point.metric] > front[-1].metrics[point.metric]:
+    for point in sorted(measured, key=lambda point: (point.cost, -accuracy(point))):
+        if not front or accuracy(point) > accuracy(front[-1]):
             front.append(point)
     return front[::-1]
 
