@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from typing import Literal
+from typing import get_args
 
 import pytest
 import torch
@@ -26,6 +26,7 @@ from cerberank_models.convert.hugging_face import ranker_config
 from cerberank_models.convert.modules import read_modular_head
 from cerberank_models.convert.own_network import read_network
 from cerberank_models.convert.source import SourceError, find_source
+from cerberank_models.convert.token_types import NewTypes
 from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.students.recipes import RECIPES
@@ -314,10 +315,8 @@ def test_a_student_may_have_the_bases_first_layers_alone(tmp_path: Path) -> None
         build_student(replace(shape, layers=5), str(base), seed=1, dropout=0.0)
 
 
-@pytest.mark.parametrize("new", ["fresh", "copied"])
-def test_a_third_segment_may_get_a_token_type(
-    new: Literal["fresh", "copied"], tiny_checkpoint: Path, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("new", get_args(NewTypes))
+def test_a_third_segment_may_get_a_token_type(new: NewTypes, tiny_checkpoint: Path, tmp_path: Path) -> None:
     """The base's table grows to three rows; a checkpoint, whose table stays, is refused."""
     encoding = EncodingConfig(max_length=48, question_length=16, segments=3)
     shape = StudentShape(name="s", body_layers=3, heads=1, encoding=encoding, token_types=new)
@@ -326,6 +325,8 @@ def test_a_third_segment_may_get_a_token_type(
     rows = student.ranker.state_dict()["embeddings.types.weight"]
     assert len(rows) == student.ranker.config.transformer.type_vocab_size == 3
     assert torch.equal(rows[1], rows[2]) == (new == "copied")
+    own = cross_encoder("bert").bert.embeddings.token_type_embeddings.weight
+    assert torch.equal(rows[:2], own) == (new != "anew")
     assert set(student.encoder().encode("how", [Candidate(text="a", previous="b")]).type_ids) == {0, 1, 2}
     with pytest.raises(UnsupportedModelError, match="keeps its table of token types"):
         build_student(shape, str(tiny_checkpoint), seed=1, dropout=0.0)
