@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, Trainer
 from cerberank_models.convert.families import FAMILIES, UnsupportedModelError
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_training.learning.losses import logit_difference
+from cerberank_training.teachers import fine_tuning
 from cerberank_training.teachers.fine_tuning import TeacherConfig, classifier, fine_tune, training_arguments
 
 CONFIG = TeacherConfig(
@@ -94,6 +96,25 @@ def test_a_kill_keeps_the_patience_and_needs_no_whole_checkpoint(tmp_path: Path)
     fine_tune(str(base), tmp_path / "teacher", sampler(), questions(), config)
     assert max(int(path.name.rpartition("-")[2]) for path in run.glob("checkpoint-*")) == last + 1
     assert (run / f"checkpoint-{last + 1}" / "trainer_state.json").is_file()
+
+
+def test_a_gpu_trains_fp32_with_its_tensor_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training runs within the context that `distil` trains in, for the device of the run."""
+    devices: list[torch.device] = []
+
+    @contextmanager
+    def tensor_cores(device: torch.device) -> Iterator[None]:
+        devices.append(device)
+        with pytest.raises(KeyboardInterrupt):
+            yield
+
+    def train(self: Trainer, **_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(fine_tuning, "tensor_cores", tensor_cores)
+    monkeypatch.setattr(Trainer, "train", train)
+    fine_tune(str(save_cross_encoder("bert", tmp_path / "base")), tmp_path / "out", sampler(), questions(), CONFIG)
+    assert devices == [torch.device("cpu")]
 
 
 def test_accumulated_batches_are_one_step(tmp_path: Path) -> None:

@@ -112,7 +112,7 @@ def random_pairs(lab: Lab, lengths: Sequence[int], *, seed: int = 0) -> EncodedP
     )
 
 
-def operations(config: RankerConfig, candidates: int, tokens: int, policy: DropPolicy | None = None) -> float:
+def operations(config: RankerConfig, candidates: int, tokens: float, policy: DropPolicy | None = None) -> float:
     """Floating-point operations for `candidates` pairs of `tokens`, dropped by `policy`; a product and a sum are two.
 
     Matrix products and attention count; embeddings, norms and activations do not. A head's last layer computes its

@@ -110,10 +110,10 @@ class Loop(Generic[NetworkT]):
         folder.
         """
         if self._processes.rank > 0:
-            with _tensor_cores(self._device):
+            with tensor_cores(self._device):
                 self._steps(dev_metric)
         elif self._is_left:
-            with running(self._folder), _tensor_cores(self._device):
+            with running(self._folder), tensor_cores(self._device):
                 self._tracking.begin(self._step)
                 finished = False
                 try:
@@ -237,7 +237,7 @@ class Loop(Generic[NetworkT]):
 
 
 @contextmanager
-def _tensor_cores(device: torch.device) -> Iterator[None]:
+def tensor_cores(device: torch.device) -> Iterator[None]:
     """The block's products of fp32 in TF32 on a GPU, as dev evaluation has them; elsewhere they stay as they are.
 
     PyTorch has one such switch for the process.

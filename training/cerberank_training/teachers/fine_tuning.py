@@ -35,6 +35,7 @@ from cerberank_training.data import Question
 from cerberank_training.data.sampling import Group
 from cerberank_training.evaluation.metrics import question_metrics, ranks_of
 from cerberank_training.learning.attention import training_attention
+from cerberank_training.learning.loop import tensor_cores
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
 from cerberank_training.learning.processes import (
     TIMEOUT,
@@ -156,7 +157,7 @@ def fine_tune(
     trainer.loss = config.loss
     if config.gradient_checkpointing:
         trainer.recomputed = _layers(model)
-    with running(out):
+    with running(out), tensor_cores(arguments.device):
         trainer.train(resume_from_checkpoint=newest)
     trainer.save_model(str(out))
     if trainer.is_world_process_zero():

@@ -1,0 +1,294 @@
+"""Counts what the papers' commands cost on one GPU: `python -m tools.costs` writes the table of docs/papers.md.
+
+Steps, batches, lengths and evaluations are the presets'; operations are counted, the rate of the GPU is assumed. A run
+that stops for want of gain costs less.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Literal
+
+from cerberank_benchmarks.gpu.networks import operations
+from cerberank_models.config import ArchitectureConfig, ExitConfig, RankerConfig
+from cerberank_models.transformer import TransformerConfig
+from cerberank_training.commands.presets import read_preset
+from cerberank_training.evaluation.report import table
+from cerberank_training.students.recipes import RECIPES
+from tools.process import ROOT
+
+PAGE, HEADING = ROOT / "docs" / "papers.md", "## Hours and memory on one H200, counted"
+RATE = {"fp32": 100e12, "fp16": 200e12, "bf16": 200e12}
+"""Operations a second that are assumed: a fifth of the H200's peak for dense products in TF32 and in 16 bits."""
+ROOM = 120e9
+"""Bytes of the H200's 141 GB that a training step may take."""
+WEIGHT = {"fp32": 16, "fp16": 18, "bf16": 18}
+"""Bytes for each weight: itself, its gradient and Adam's two moments, and a copy in 16 bits."""
+LAYER = {"fp32": 68.5, "fp16": 39.0, "bf16": 39.0}
+"""Bytes that a layer keeps of a token for each number of the width: measured (`tests/test_papers.py`), and the masks of
+dropout."""
+MASKED = 0.15
+"""The share of tokens that language modelling reads, each with 8 bytes for each word of the vocabulary."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Network:
+    """An encoder, with three heads on a body or as it is."""
+
+    name: str
+    layers: int
+    width: int
+    vocabulary: int = 30_522
+    embedding: int | None = None
+    family: Literal["bert", "albert"] = "bert"
+    body: int | None = None
+    """Layers of the body below three heads; None for a plain model."""
+
+    @property
+    def config(self) -> RankerConfig:
+        """A checkpoint's configuration of these sizes."""
+        body = self.layers if self.body is None else self.body
+        return RankerConfig(
+            name="counted",
+            transformer=TransformerConfig(
+                family=self.family,
+                vocab_size=self.vocabulary,
+                hidden_size=self.width,
+                layers=self.layers,
+                attention_heads=max(1, self.width // 64),
+                intermediate_size=4 * self.width,
+                max_positions=512,
+                embedding_size=self.embedding or self.width,
+            ),
+            architecture=ArchitectureConfig(
+                body_layers=body, heads=0 if self.body is None else 3, head_layers=max(1, self.layers - body)
+            ),
+            exits=(ExitConfig(after=self.layers),) if self.body is None else (),
+        )
+
+    @property
+    def weights(self) -> float:
+        """Weights in matrices: of embeddings, layers and heads' layers."""
+        own = 1 if self.family == "albert" else self.run
+        embedding = self.embedding or self.width
+        return (self.vocabulary + 512) * embedding + own * 12 * self.width**2
+
+    @property
+    def run(self) -> int:
+        """Layers that a token goes through, those of all heads included."""
+        return self.layers if self.body is None else self.body + 3 * (self.layers - self.body)
+
+    def forward(self, tokens: float) -> float:
+        """Operations of a pair of so many tokens."""
+        return operations(self.config, 1, tokens)
+
+
+ALBERT_XXLARGE = Network(
+    name="ALBERT-xxlarge", layers=12, width=4096, vocabulary=30_000, embedding=128, family="albert"
+)
+LARGE = Network(name="RoBERTa- or ELECTRA-large", layers=24, width=1024, vocabulary=50_265)
+BASE = Network(name="BERT-, RoBERTa- or ELECTRA-base", layers=12, width=768, vocabulary=50_265)
+GENERATOR = Network(name="ELECTRA's generator", layers=12, width=256)
+EXITS = [Network(name="", layers=layers, width=768) for layers in (4, 6, 8, 10, 12)]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Data:
+    """A training set and its dev set, in pairs; `tokens` of a pair on average."""
+
+    train: int
+    dev: int
+    tokens: float
+
+
+ASNQ = Data(train=23_662_238, dev=539_210, tokens=67.5)
+"""CERBERUS table 1; CT footnote 9."""
+WIKIQA = Data(train=8_672, dev=2_733, tokens=38.9)
+"""Questions with an answer in training, all in dev; measured with BERT's tokenizer."""
+WHOLE_WIKIQA = Data(train=20_360, dev=2_733, tokens=38.9)
+ROBUST04 = Data(train=0, dev=50 * 100, tokens=0)
+"""A fold of 50 questions; 100 documents of each are assumed."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Cost:
+    """One command's row."""
+
+    command: str
+    network: str
+    training: float
+    dev: float
+    precision: str
+    runs: int = 1
+    fixed: float = 0.0
+    """Bytes whatever the batch."""
+    step: float = 0.0
+    """Bytes of a step's tokens together."""
+
+    @property
+    def cells(self) -> list[str]:
+        """The row of the table."""
+        rate = 3600 * RATE[self.precision] / self.runs
+        batches = ceil(self.step / (ROOM - self.fixed)) if self.step else 1
+        hours = [f"{_short(each / rate)}" for each in (self.training, self.dev)]
+        memory = f"{(self.fixed + self.step / batches) / 1e9:.0f}"
+        work = f"{_short(self.runs * (self.training + self.dev) / 1e18)}"
+        return [self.command, self.network, work, *hours, memory, "" if batches == 1 else str(batches)]
+
+
+def _short(value: float) -> str:
+    if value < 0.01:
+        return "< 0.01" if value else "-"
+    return f"{value:,.0f}" if value >= 10 else f"{value:.1f}" if value >= 1 else f"{value:.2f}"
+
+
+def _cost(
+    name: str, network: Network, data: Data, *, verb: str = "teach", runs: int = 1, command: str = "", **changes: Any
+) -> Cost:
+    """The row of a `teach` or `distil` preset. A teacher's pairs are padded to the longest, a student's are packed."""
+    preset = read_preset(name)
+    recipe = RECIPES[preset.recipe]().train if preset.recipe else None
+    values = preset.values | changes
+    tokens = values["max_length"] if verb == "teach" else data.tokens
+    batch = values["tokens_per_step"] / tokens if "tokens_per_step" in values else values["questions_per_step"]
+    steps = values.get("steps") or ceil(values["epochs"] * data.train / batch)
+    every = values["evaluate_every"]
+    evaluations = 1 + ceil(steps / every if every >= 1 else round(1 / every, 6))
+    networks = EXITS if recipe and values["exits"] else [network]
+    drawn = sum(each.forward(tokens) for each in networks) / len(networks)
+    precision = values["precision"]
+    return Cost(
+        command=command or f"`train {preset.verb} --recipe {name}`",
+        network=network.name,
+        training=3 * drawn * steps * batch,
+        dev=network.forward(tokens) * data.dev * evaluations,
+        precision=precision,
+        runs=runs,
+        fixed=WEIGHT[precision] * network.weights,
+        step=LAYER[precision] * network.width * network.run * tokens * batch,
+    )
+
+
+def _scores() -> Iterator[Cost]:
+    for network in (ALBERT_XXLARGE, LARGE):
+        yield Cost(
+            command="`data score --precision bf16` of ASNQ's training pairs",
+            network=network.name,
+            training=network.forward(128) * ASNQ.train,
+            dev=0,
+            precision="bf16",
+            fixed=2 * network.weights,
+        )
+
+
+def _pairwise() -> Iterator[Cost]:
+    """A question alone, or joined with each window of both documents; a student's teachers run forward."""
+    values = read_preset("trmd/robust04").values
+    length, window, question = (values[f"{name}"] for name in ("document_length", "window", "question_length"))
+    windows = [min(window, length - start) for start in range(0, length, window)]
+    document = sum(BASE.forward(each + 2) for each in windows)
+    joint, alone = sum(BASE.forward(question + each + 3) for each in windows), BASE.forward(question + 2)
+    triples = values["steps"] * values["triples_per_step"]
+    evaluations = 1 + values["steps"] // values["evaluate_every"]
+    tokens = values["triples_per_step"] * (question + 2 * (length + 2 * len(windows)))
+    step = LAYER["fp32"] * BASE.width * BASE.layers * tokens
+    for command, triple, pair, weights in (
+        ("`trmd/mono`", 3 * 2 * joint, joint, 16),
+        ("`trmd/twin`, `colbert`, `tr-*`", 3 * (2 * document + alone), document, 16),
+        ("`trmd/trmd-*`", 4 * (2 * document + alone) + 2 * joint, document, 24),
+        ("`trmd/joint-*`", 3 * 2 * joint + 2 * joint + 2 * document + alone, joint, 24),
+    ):
+        yield Cost(
+            command=f"`train pairwise`, {command}, a fold",
+            network="BERT-base",
+            training=triple * triples,
+            dev=pair * ROBUST04.dev * evaluations,
+            precision="fp32",
+            fixed=weights * BASE.weights,
+            step=step,
+        )
+
+
+def _pretraining() -> Iterator[Cost]:
+    """Dev data are the user's and left out. ELECTRA's generator runs beside its discriminator."""
+    values = read_preset("ssp/pretrain-sdc").values
+    length, examples, precision = values["max_length"], values["examples_per_step"], values["precision"]
+    for name, networks, vocabulary in (("RoBERTa-base", (BASE,), 50_265), ("ELECTRA-base", (BASE, GENERATOR), 30_522)):
+        language = networks[-1]
+        words = MASKED * length * 2 * language.width * vocabulary
+        kept = sum(LAYER[precision] * each.width * each.run for each in networks) + 8 * MASKED * vocabulary
+        yield Cost(
+            command="`train pretrain --recipe ssp/pretrain-*`",
+            network=name,
+            training=3 * (sum(each.forward(length) for each in networks) + words) * values["steps"] * examples,
+            dev=0,
+            precision=precision,
+            fixed=WEIGHT[precision] * sum(each.weights for each in networks),
+            step=kept * length * examples,
+        )
+
+
+def costs() -> Iterator[Cost]:
+    """A row for each command that the papers' size needs."""
+    for network in (ALBERT_XXLARGE, LARGE, BASE):
+        yield _cost("cerberus/teacher-asnq", network, ASNQ)
+        yield _cost("cerberus/teacher-wikiqa", network, WIKIQA)
+    yield from _scores()
+    heads = {name: _student(name) for name in ("asnq", "wikiqa", "wikiqa-b10-3h2", "wikiqa-b8-3h4", "wikiqa-b6-3h6")}
+    for name, network in heads.items():
+        yield _cost(f"cerberus/{name}", network, ASNQ if name == "asnq" else WIKIQA, verb="distil")
+    for name, data in (("distilled-asnq", ASNQ), ("distilled-wikiqa", WIKIQA)):
+        yield _cost(f"cerberus/{name}", BASE, data, verb="distil")
+    grid = "`train sweep grid --recipe cerberus/wikiqa`, 4 x 3 x 2 runs"
+    yield _cost("cerberus/wikiqa", heads["wikiqa"], WIKIQA, verb="distil", runs=24, command=grid)
+    grid = "`train sweep cerberus --recipe cerberus/wikiqa`, 8 rows of 4 x 3 x 2 x 5 x 3 runs (64 pairs in all)"
+    yield _cost("cerberus/wikiqa", heads["wikiqa"], WIKIQA, verb="distil", runs=8 * 360, command=grid)
+    yield _cost("ct/asnq", BASE, ASNQ, verb="distil")
+    yield _cost("ct/adapt", BASE, WIKIQA, verb="distil")
+    yield from _pairwise()
+    yield from _pretraining()
+    for name, data in (("wikiqa-roberta", WHOLE_WIKIQA), ("wikiqa-electra", WHOLE_WIKIQA)):
+        yield _cost(f"ssp/fine-tune-{name}", BASE, data)
+    for name in ("asnq-roberta", "asnq-electra"):
+        yield _cost(f"ssp/fine-tune-{name}", BASE, ASNQ)
+    for network in (BASE, LARGE):
+        yield _cost("tanda/transfer-roberta", network, ASNQ)
+        yield _cost("tanda/adapt-roberta", network, WIKIQA)
+
+
+def _student(name: str) -> Network:
+    values = read_preset(f"cerberus/{name}").values
+    shape = f"B{values['body_layers']} {values['heads']}H{12 - values['body_layers']} of ELECTRA-base"
+    return Network(name=shape, layers=12, width=768, body=values["body_layers"])
+
+
+def section() -> str:
+    """The part of docs/papers.md, from its heading to the end of the page."""
+    header = ["command", "network", "10^18 operations", "hours of training", "hours on dev", "GB", "`--accumulate`"]
+    tf32, half = RATE["fp32"] / 1e12, RATE["fp16"] / 1e12
+    return f"""{HEADING}
+
+**Estimates, not measurements**: `python -m tools.costs` writes this table. Operations are counted from the presets'
+steps, batches and lengths, three times the forward pass for a training step; a fifth of the peak of dense products is
+assumed as the rate ({tf32:g} TFLOP/s in TF32, {half:g} in 16 bits). Every run is counted to its last step, although
+most stop for want of gain, and every text of `teach`, `pretrain` and `pairwise` at its greatest length; pairs of
+`distil` have {ASNQ.tokens:g} tokens on ASNQ and {WIKIQA.tokens:g} on WikiQA. A fold of Robust04 has {ROBUST04.dev:,}
+documents on dev. Reading data, writing forms and waiting are left out. GB are weights, gradients, Adam's moments and
+what layers keep of a step, which `--accumulate` divides where it is more than {ROOM / 1e9:g} GB;
+`--gradient-checkpointing` needs less. ASNQ's dev set is most of the work where it is ranked every 250 steps, as
+CERBERUS's appendix D has it: `--evaluate-every 5000` divides that by 20. IAS2 and GPD are private and not counted.
+
+{table(header, [cost.cells for cost in costs()])}
+"""
+
+
+def main() -> None:
+    """Write the section."""
+    text = PAGE.read_text(encoding="utf-8").partition(f"\n{HEADING}")[0]
+    PAGE.write_text(f"{text.rstrip()}\n\n{section()}", encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
