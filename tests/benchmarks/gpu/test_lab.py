@@ -46,6 +46,14 @@ def test_a_slow_figure_takes_three_rounds(tmp_path: Path) -> None:
     assert runs == {"one": 3, "two": 3}
 
 
+def test_every_round_is_known(tmp_path: Path) -> None:
+    """For a mean and a deviation beside the median; the rounds of the warm-up are left out."""
+    clock = Clock()
+    durations = iter([9.0, 1.0, 2.0, 6.0])
+    lab = made(tmp_path, clock, warm_up=1, rounds=3, figure_seconds=100)
+    assert lab.times({"one": lambda: clock.takes(next(durations))}) == {"one": [1.0, 2.0, 6.0]}
+
+
 def test_many_calls_between_two_looks_count_one_each(tmp_path: Path) -> None:
     """`inner` calls are timed together and divided."""
     clock = Clock()

@@ -221,9 +221,13 @@ class Lab:
         return self.compared({"": run}, inner=inner)[""]
 
     def compared(self, runs: Mapping[str, Callable[[], object]], *, inner: int = 1) -> dict[str, float]:
-        """Median seconds of each function; they run in turns, so that noise affects all alike.
+        """Median seconds of each function, as `times` measures them."""
+        return {name: statistics.median(values) for name, values in self.times(runs, inner=inner).items()}
 
-        Raises OutOfTimeError where the deadline passes before there is a median.
+    def times(self, runs: Mapping[str, Callable[[], object]], *, inner: int = 1) -> dict[str, list[float]]:
+        """Seconds of each function by round; they run in turns, so that noise affects all alike.
+
+        Raises OutOfTimeError where the deadline passes before every function has had its rounds.
         """
         for run in runs.values():
             for _ in range(self.sizes.warm_up):
@@ -237,7 +241,7 @@ class Lab:
             for name, run in runs.items():
                 self.check_time()
                 times[name].append(self._once(run, inner))
-        return {name: statistics.median(values) for name, values in times.items()}
+        return times
 
     def _once(self, run: Callable[[], object], inner: int) -> float:
         self.synchronise()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from statistics import mean, median, stdev
 
 import numpy as np
 
@@ -32,8 +33,9 @@ TEXT = (
     "The paper's networks on a batch of 128 pairs, cascades on one question, both as one step, without tokenising, "
     "each stage in the smallest captured graph that holds its tokens; the padding takes time and counts as no "
     "operation. BASE and LARGE stand for RoBERTa and ELECTRA, which have their sizes; these and ALBERT compute every "
-    "layer for all tokens; an ensemble runs its three networks one after the other. The share is of the matmul rate "
-    "measured beside it; the op count is the layers run, relative to dropping nothing."
+    "layer for all tokens; an ensemble runs its three networks one after the other. ms is the median of "
+    "the rounds; a candidate has their mean and its standard deviation. The share is of the matmul rate measured "
+    "beside it; the op count is the layers run, relative to dropping nothing."
 )
 ALPHAS = (0.0, 0.3, 0.5)
 ENSEMBLES = {
@@ -56,9 +58,10 @@ def run(lab: Lab) -> Findings:
     """A row for each network; then 3H1 against 1H1 and against BASE; then a row for each drop ratio."""
     ceiling, pairs = matmul_rate(lab), equal_pairs(lab, lab.sizes.batch)
     base = [_entry(lab, shape, pairs) for shape in (BASE, ALBERT_BASE, ONE_HEAD, THREE_HEADS)]
-    seconds = _timed(lab, base)
+    times = _timed(lab, base)
     for entry in base:
-        yield _row(entry, seconds[entry.name], ceiling, len(pairs))
+        yield _row(entry, times[entry.name], ceiling, len(pairs))
+    seconds = {name: median(each) for name, each in times.items()}
     yield {
         "B11 3H1 / B11 1H1": seconds[THREE_HEADS.name] / seconds[ONE_HEAD.name],
         "B11 3H1 / BASE": seconds[THREE_HEADS.name] / seconds[BASE.name],
@@ -68,9 +71,9 @@ def run(lab: Lab) -> Findings:
     larger += [partial(_ensemble, lab, name, pairs) for name in ENSEMBLES]
     for made in larger:  # one after the other, because their weights need not fit beside each other
         entry = made()
-        seconds |= _timed(lab, [entry])
-        yield _row(entry, seconds[entry.name], ceiling, len(pairs))
-        yield {f"{entry.name} / B11 3H1": seconds[entry.name] / seconds[THREE_HEADS.name]}
+        (rounds,) = _timed(lab, [entry]).values()
+        yield _row(entry, rounds, ceiling, len(pairs))
+        yield {f"{entry.name} / B11 3H1": median(rounds) / seconds[THREE_HEADS.name]}
 
 
 def _ensemble(lab: Lab, name: str, pairs: EncodedPairs) -> _Entry:
@@ -91,12 +94,12 @@ def _cascades(lab: Lab, pairs: EncodedPairs, ceiling: float) -> Findings:
         )
         for alpha, policy in policies.items()
     }
-    seconds = _timed(lab, list(entries.values()))
-    whole = seconds[entries[0.0].name]
+    times = _timed(lab, list(entries.values()))
+    whole = median(times[entries[0.0].name])
     for alpha, entry in entries.items():
-        time = seconds[entry.name] / whole
+        time = median(times[entry.name]) / whole
         cost = relative_cost(backend.config.stage_layers, policies[alpha].ratios)
-        yield _row(entry, seconds[entry.name], ceiling, len(pairs)) | {
+        yield _row(entry, times[entry.name], ceiling, len(pairs)) | {
             "time": time,
             "op count": cost,
             "time / op count": time / cost,
@@ -114,20 +117,23 @@ def _backend(lab: Lab, shape: Shape, seed: int) -> TorchBackend:
     return lab.backend(random_ranker(lab, shape, seed=seed), graph_tokens=max(lab.sizes.graph_tokens, tokens))
 
 
-def _timed(lab: Lab, entries: list[_Entry]) -> dict[str, float]:
-    return lab.compared({entry.name: entry.run for entry in entries})
+def _timed(lab: Lab, entries: list[_Entry]) -> dict[str, list[float]]:
+    return lab.times({entry.name: entry.run for entry in entries})
 
 
 def _together(members: list[TorchBackend], pairs: EncodedPairs) -> object:
     return np.mean([rank_pairs(member, pairs).scores for member in members], axis=0)
 
 
-def _row(entry: _Entry, seconds: float, ceiling: float, candidates: int) -> dict[str, float | int | str]:
+def _row(entry: _Entry, times: list[float], ceiling: float, candidates: int) -> dict[str, float | int | str]:
+    seconds = median(times)
     hits = sum(backend.counts.graph_hits for backend in entry.backends)
     misses = sum(backend.counts.graph_misses for backend in entry.backends)
     return {
         "network": entry.name,
         "ms": 1000 * seconds,
+        "mean ms a candidate": 1000 * mean(times) / candidates,
+        "standard deviation": 1000 * stdev(times) / candidates if len(times) > 1 else "one round",
         "pairs/s": candidates / seconds,
         "TFLOP": entry.operations / 1e12,
         "TFLOP/s": entry.operations / seconds / 1e12,
