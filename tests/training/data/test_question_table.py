@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -80,6 +81,19 @@ def test_a_large_file_is_stored_once_and_again_when_it_changes(tmp_path: Path, m
     for damage in (lambda: asnq(source, 3, 5), lambda: os.truncate(source.with_name("train.tsv.arrow"), 90)):
         damage()
         assert len(open_questions(f"asnq:{source}")) == 3
+
+
+def test_another_process_maps_a_stored_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy has no texts, but the place of the table, whatever its size; one in memory is copied."""
+    monkeypatch.setattr(question_table, "BATCH_CHARACTERS", 1000)
+    monkeypatch.setattr(cerberank_training.data, "LARGE", 1)
+    source = asnq(tmp_path / "train.tsv", 7, 50)
+    stored = open_questions(f"asnq:{source}")
+    copy = pickle.dumps(stored)
+    assert b"the sentence" not in copy
+    assert list(pickle.loads(copy)) == list(stored)
+    in_memory = QuestionTable.of(list(stored))
+    assert list(pickle.loads(pickle.dumps(in_memory))) == list(stored)
 
 
 def test_an_older_file_of_the_same_size_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

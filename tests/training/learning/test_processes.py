@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import subprocess
 import sys
 from dataclasses import replace
@@ -18,7 +17,7 @@ from tests.training.letters import questions as letters
 
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.commands.distil import dev_map
-from cerberank_training.learning.processes import TIMEOUT, Processes, check_trainer_device, check_workers
+from cerberank_training.learning.processes import TIMEOUT, Processes, check_trainer_device
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train import Run
 from cerberank_training.learning.train_config import TrainConfig
@@ -131,12 +130,3 @@ def test_several_gpus_in_one_process_are_refused(monkeypatch: pytest.MonkeyPatch
     monkeypatch.delenv("WORLD_SIZE")
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     check_trainer_device("auto", "bf16")
-
-
-def test_workers_need_a_fork(monkeypatch: pytest.MonkeyPatch) -> None:
-    """They inherit data that are not copied; another way of beginning them is refused by its name."""
-    check_workers(2)
-    monkeypatch.setattr(multiprocessing, "get_start_method", lambda *, allow_none: "forkserver")
-    check_workers(0)
-    with pytest.raises(ValueError, match="workers must be 0, not 2: this Python begins processes by forkserver"):
-        check_workers(2)

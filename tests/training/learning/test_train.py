@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import multiprocessing
 import threading
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,15 @@ CONFIG = TrainConfig(
 )
 
 LETTERS, GROUPS = encoder(), sampler()
+
+
+@pytest.fixture
+def spawned() -> Iterator[None]:
+    """Processes that begin anew, without what this one has in memory."""
+    before = multiprocessing.get_start_method(allow_none=True)
+    multiprocessing.set_start_method("spawn", force=True)
+    yield
+    multiprocessing.set_start_method(before, force=True)
 
 
 def run(folder: Path, config: TrainConfig = CONFIG, ranker: Ranker | None = None) -> Run:
@@ -139,6 +149,14 @@ def test_batches_of_other_processes_are_the_same(tokens: int | None, tmp_path: P
     thread, other = (torch.load(tmp_path / name / "state.pt", weights_only=True) for name in ("thread", "ahead"))
     assert other["position"] == thread["position"]
     assert all(torch.equal(value, other["ranker"][name]) for name, value in thread["ranker"].items())
+
+
+def test_workers_are_begun_without_a_fork(tmp_path: Path, spawned: None) -> None:
+    """By spawn, as on macOS and Windows; a forkserver copies the same: the weights of a thread's."""
+    for workers in (0, 1):
+        Run(tmp_path / str(workers), random_ranker(), GROUPS, LETTERS, CONFIG, workers=workers).train(lambda _: 1.0)
+    thread, other = (torch.load(tmp_path / name / "state.pt", weights_only=True)["ranker"] for name in "01")
+    assert all(torch.equal(value, other[name]) for name, value in thread.items())
 
 
 def test_a_batch_that_cannot_be_prepared_ends_the_run(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.training.copies import compare_with_copies
 from tests.training.pretraining.documents import documents, groups_of
 from tests.training.pretraining.networks import save_base
 
@@ -51,6 +52,14 @@ def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:
     for name, counted in (("ssp_accuracy", right), ("ssp_first", first), ("ssp_hard", hard)):
         assert metrics[name] == pytest.approx(100 * sum(counted) / len(counted)), name
     assert "mlm" not in metrics
+
+
+def test_workers_need_no_fork(tmp_path: Path) -> None:
+    """What makes batches, with their masks, is copied into another process, and makes the same there."""
+    groups = groups_of(documents([[2, 4, 4, 4], [3, 4], [2, 4, 4]]), "dpc", seed=1)
+    start = build_start(StartOptions(source=str(save_base("bert", tmp_path / "base"))), LossWeights(), seed=1)
+    config = PretrainingConfig(steps=4, examples_per_step=10, warmup=1, max_length=62, evaluate_every=4, device="cpu")
+    compare_with_copies(lambda: pretrain(start, tmp_path / "out", groups, groups.group(0), config))
 
 
 def test_equal_scores_count_as_the_expectation_over_their_order() -> None:

@@ -14,6 +14,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from tests.tiny import hugging_face_config, save_cross_encoder
+from tests.training.copies import compare_with_copies
 from tests.training.letters import questions, sampler
 from transformers import AutoModel, AutoModelForSequenceClassification, Trainer
 
@@ -70,6 +71,12 @@ def test_batches_of_other_processes_are_the_same(tmp_path: Path) -> None:
         found.append((best, load_file(tmp_path / str(workers) / "model.safetensors")))
     assert found[0][0] == found[1][0]
     assert all(torch.equal(value, found[1][1][name]) for name, value in found[0][1].items())
+
+
+def test_workers_need_no_fork(tmp_path: Path) -> None:
+    """What makes batches is copied into another process, and makes the same there."""
+    base = save_cross_encoder("bert", tmp_path / "base")
+    compare_with_copies(lambda: fine_tune(str(base), tmp_path / "out", sampler(), questions(), CONFIG))
 
 
 def test_an_ended_run_is_not_trained_further(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def kept_batches(
     mark = f".{kind}" * bool(kind) + (f".{hashlib.sha256(options.encode()).hexdigest()[:8]}" if options else "")
     path, identity = source.with_name(f"{source.name}{mark}.arrow"), _identity(files or [source], layout)
     if _current(path, identity):
-        return _opened(path)
+        return _Mapped(path)
     first: list[Any] = []
     for batch in batches:
         first.append(batch)
@@ -58,7 +58,7 @@ def kept_batches(
         raise DataError(
             f"{source} is too large to be held in memory, and its table cannot be written beside it: {error}"
         ) from error
-    return _opened(path)
+    return _Mapped(path)
 
 
 def _identity(files: Sequence[Path], layout: int) -> bytes:
@@ -73,9 +73,16 @@ def _emptied(held: list[Any]) -> Iterator[Any]:
         yield held.pop(0)
 
 
-def _opened(path: Path) -> list[Any]:
-    reader = pa.ipc.open_file(pa.memory_map(str(path)))
-    return [reader.get_batch(number) for number in range(reader.num_record_batches)]
+class _Mapped(list[Any]):
+    """The record batches of a mapped table; another process that gets them maps the table itself."""
+
+    def __init__(self, path: Path) -> None:
+        reader = pa.ipc.open_file(pa.memory_map(str(path)))
+        super().__init__(reader.get_batch(number) for number in range(reader.num_record_batches))
+        self._path = path
+
+    def __reduce__(self) -> tuple[type[_Mapped], tuple[Path]]:
+        return _Mapped, (self._path,)
 
 
 def _current(path: Path, identity: bytes) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -37,13 +36,6 @@ def batch_of_step(size: int, accumulate: int, processes: int) -> int:
             "processes"
         )
     return size // parts
-
-
-def check_workers(workers: int) -> None:
-    """Raise ValueError where batches cannot be made in `workers` other processes: these inherit the data by a fork."""
-    start = multiprocessing.get_start_method(allow_none=True) or multiprocessing.get_all_start_methods()[0]
-    if workers and start != "fork":
-        raise ValueError(f"workers must be 0, not {workers}: this Python begins processes by {start}, not by fork")
 
 
 def on_processor(device: str) -> bool:

@@ -23,7 +23,7 @@ from cerberank_models.network.ranker import Ranker
 from cerberank_training.data.sampling import Group
 from cerberank_training.learning.batch import Batch, TeacherScores, make_batch
 from cerberank_training.learning.loop import Figures, Loop, training_precision
-from cerberank_training.learning.processes import Processes, batch_of_step, check_workers
+from cerberank_training.learning.processes import Processes, batch_of_step
 from cerberank_training.learning.recomputation import recomputed
 from cerberank_training.learning.strategies import check_strategy
 from cerberank_training.learning.student_objective import StudentObjective
@@ -66,6 +66,30 @@ class _Prepared:
     questions: int
     batches: list[Batch]
     """With the same number of questions each; their gradients are added up."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Preparation:
+    """Makes the part of a step that a process computes; another process gets it as a copy, but for mapped data."""
+
+    groups: Groups
+    encoder: PairEncoder
+    teachers: Sequence[TeacherScores]
+    config: TrainConfig
+    processes: Processes
+
+    def __call__(self, step: int, position: int) -> _Prepared:
+        groups = self.groups_of(step, position)
+        parts, share = self.config.accumulate, self.processes.share(groups)
+        batches = [make_batch(share[part::parts], self.encoder, self.teachers) for part in range(parts)]
+        return _Prepared(len(groups), batches)
+
+    def groups_of(self, step: int, position: int) -> list[Group]:
+        """The groups of a step that begins after `position` groups, of all processes."""
+        tokens, multiple = self.config.tokens_per_step, self.processes.count * self.config.accumulate
+        if tokens is not None:
+            return TokenSteps(self.groups, self.encoder, tokens, multiple=multiple).take(position)
+        return self.groups.step(step, self.config.questions_per_step)
 
 
 class _Steps(IterableDataset[_Prepared]):
@@ -138,25 +162,19 @@ class Run:
         """Prepare the run and, when `folder` holds the state of the same settings, resume it.
 
         Batches are made in `workers` processes, or in a thread; they are the same. Raises ValueError when the strategy
-        does not fit the heads and teachers, or a step cannot be divided equally, and for workers that cannot be begun.
+        does not fit the heads and teachers, or a step cannot be divided equally.
         """
-        check_workers(workers)
         check_strategy(objective.strategy, heads=ranker.config.architecture.heads, teachers=len(teachers))
-        self._groups, self._encoder = groups, encoder
-        self._config, self._objective, self._teachers = config, objective, teachers
+        self._config, self._objective = config, objective
         self._device = torch.device(device)
         self._processes = Processes.join(self._device)
         self._ranker = ranker
-        self._token_steps = None
         if config.tokens_per_step is None:
             batch_of_step(config.questions_per_step, config.accumulate, self._processes.count)
-        else:
-            multiple = self._processes.count * config.accumulate
-            self._token_steps = TokenSteps(groups, encoder, config.tokens_per_step, multiple=multiple)
+        self._preparation = _Preparation(groups, encoder, teachers, config, self._processes)
         # Steps of so many tokens follow from one another: one process makes them in order.
-        self._steps = _StepsAhead(
-            self._prepare, config.steps, workers=min(workers, 1) if self._token_steps else workers
-        )
+        workers = workers if config.tokens_per_step is None else min(workers, 1)
+        self._steps = _StepsAhead(self._preparation, config.steps, workers=workers)
         self._loop = Loop(
             folder,
             ranker,
@@ -181,20 +199,9 @@ class Run:
         finally:
             self._steps.close()
 
-    def _prepare(self, step: int, position: int) -> _Prepared:
-        groups = self._groups_of(step, position)
-        parts, share = self._config.accumulate, self._processes.share(groups)
-        batches = [make_batch(share[part::parts], self._encoder, self._teachers) for part in range(parts)]
-        return _Prepared(len(groups), batches)
-
-    def _groups_of(self, step: int, position: int) -> list[Group]:
-        if self._token_steps:
-            return self._token_steps.take(position)
-        return self._groups.step(step, self._config.questions_per_step)
-
     def first_step(self) -> list[Group]:
         """The groups of step 0, of all processes."""
-        return self._groups_of(0, 0)
+        return self._preparation.groups_of(0, 0)
 
     def _step_loss(self, step: int, forward: nn.Module) -> tuple[Tensor, Figures]:
         """The loss of the step's last batch, after the gradients of those before it."""

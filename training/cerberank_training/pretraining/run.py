@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +20,7 @@ from transformers import Trainer, TrainingArguments
 
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.losses import logit_difference
-from cerberank_training.learning.processes import TIMEOUT, check_workers, launched_processes, on_processor
+from cerberank_training.learning.processes import TIMEOUT, launched_processes, on_processor
 from cerberank_training.learning.train_config import ramp_steps
 from cerberank_training.learning.trainer_checkpoint import last_checkpoint
 from cerberank_training.pretraining.base import Start, save_encoder
@@ -68,7 +69,6 @@ class PretrainingConfig:
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be at least 0 and below 2**32, not {self.seed}")
         ramp_steps(self.warmup, self.planned or self.steps)
-        check_workers(self.workers)
         if self.examples_per_step < GROUP or self.examples_per_step % GROUP:
             raise ValueError(f"examples_per_step must be a multiple of {GROUP}, not {self.examples_per_step}")
 
@@ -101,7 +101,7 @@ def pretrain(
         model=start.network,
         args=arguments,
         train_dataset=_Items(groups, train.group),
-        eval_dataset=_Items(len(dev), lambda index: [dev[index]]),
+        eval_dataset=_Items(len(dev), partial(_alone, dev)),
         data_collator=batches,
         compute_metrics=dev_metrics(dev),
     )
@@ -147,6 +147,10 @@ def _arguments(run: Path, config: PretrainingConfig) -> TrainingArguments:
         dataloader_num_workers=config.workers,
         dataloader_pin_memory=config.device != "cpu" and torch.cuda.is_available(),
     )
+
+
+def _alone(dev: list[Example], index: int) -> list[Example]:
+    return [dev[index]]
 
 
 class _Items(Dataset[Item]):

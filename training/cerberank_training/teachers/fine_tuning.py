@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -32,7 +33,6 @@ from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.teacher_input import FILE, TeacherInput
 from cerberank_models.convert.token_types import NewTypes, grow_token_types
 from cerberank_training.data import Question
-from cerberank_training.data.sampling import Group
 from cerberank_training.evaluation.metrics import question_metrics, ranks_of
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.loop import tensor_cores
@@ -40,7 +40,6 @@ from cerberank_training.learning.losses import listwise_loss, logit_difference, 
 from cerberank_training.learning.processes import (
     TIMEOUT,
     batch_of_step,
-    check_workers,
     launched_processes,
     on_processor,
 )
@@ -114,7 +113,6 @@ class TeacherConfig:
         if not 0 < self.learning_rate < math.inf:
             raise ValueError(f"learning_rate must be above 0, not {self.learning_rate}")
         ramp_steps(self.warmup, self.planned or self.steps)
-        check_workers(self.workers)
         if not 0 <= (self.dropout or 0.0) < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
         for name in ("weight_decay", "clip"):
@@ -147,7 +145,7 @@ def fine_tune(
     trainer = _TeacherTrainer(
         model=model,
         args=arguments,
-        train_dataset=_Items(groups, lambda index: _group_rows(sampler.step(index, 1)[0])),
+        train_dataset=_Items(groups, partial(_sampled, sampler)),
         eval_dataset=_dev_items(dev),
         data_collator=_Collator(tokenizer, TeacherReader(tokenizer, model.config, config.input)),
         compute_metrics=_dev_metrics(dev),
@@ -295,7 +293,8 @@ class _TeacherTrainer(Trainer):  # type: ignore[misc]  # transformers ships no t
         return (loss, {"logits": outputs.logits}) if return_outputs else loss
 
 
-def _group_rows(group: Group) -> Item:
+def _sampled(sampler: Groups, index: int) -> Item:
+    (group,) = sampler.step(index, 1)
     pairs = zip(group.candidates, group.labels, strict=True)
     return [((group.question, candidate), label) for candidate, label in pairs]
 
