@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from tests.program import program
 from tests.tiny import bert_tokenizer, save_cross_encoder
+from tests.training.data.trec.collections import write_web_collection
 from tests.training.letters import questions
 from tests.training.pretraining.documents import articles
 from tests.training.pretraining.networks import save_base
@@ -21,6 +22,7 @@ from cerberank_models.output import UsageError
 from cerberank_training.commands import pairwise, pretrain, teach
 from cerberank_training.commands.presets import options_from_recipe, presets, read_preset, read_recipe
 from cerberank_training.commands.recipe_options import UNCHANGED, changed_recipe
+from cerberank_training.data import read_questions
 from cerberank_training.data.sampling import Group, PairSampling
 from cerberank_training.data.wikiqa import COLUMNS
 from cerberank_training.learning.train import TokenSteps
@@ -268,15 +270,21 @@ def files(folder: Path) -> dict[str, str]:
     (collection / "documents").mkdir(parents=True)
     texts = [row.candidate.text for row in questions()[0].candidates]
     (collection / "documents" / "news").write_text(
-        "".join(f"<DOC><DOCNO>N-{number}</DOCNO><TEXT>{text}</TEXT></DOC>\n" for number, text in enumerate(texts))
+        "".join(f"<DOC><DOCNO>N-{number}</DOCNO><TEXT>{text} é</TEXT></DOC>\n" for number, text in enumerate(texts)),
+        encoding="latin-1",
     )
-    (collection / "queries.tsv").write_text("".join(f"{n}\twhat is {text[0]} ?\n" for n, text in enumerate(texts)))
+    (collection / "queries.tsv").write_text(
+        "".join(f"{n}\twhat is {text[0]} é ?\n" for n, text in enumerate(texts)), encoding="latin-1"
+    )
     judged = [(query, text) for query in range(len(texts)) for text in range(len(texts))]
     (collection / "qrels.txt").write_text("".join(f"{q} 0 N-{text} {int(q == text)}\n" for q, text in judged))
     (collection / "run.txt").write_text("".join(f"{q} Q0 N-{text} {text + 1} {-text} bm25\n" for q, text in judged))
     (collection / "folds.txt").write_text("0\n1\n2\n3\n4\n")
-    fold = f"trec:{collection}?folds=folds.txt&fold=1&run=run.txt"
-    return made | {"trec train": f"{fold}&part=train", "trec dev": f"{fold}&part=dev"}
+    fold = f"trec:{collection}?encoding=latin-1&folds=folds.txt&fold=1&run=run.txt"
+    made |= {"robust04 train": f"{fold}&part=train", "robust04 dev": f"{fold}&part=dev"}
+    (folder / "clueweb09b").mkdir()
+    web = f"trec:{write_web_collection(folder / 'clueweb09b')}?run=indri.run&k=3&folds=folds.txt&fold="
+    return made | {"clueweb09b train": f"{web}1&part=train", "clueweb09b dev": f"{web}3&part=test"}
 
 
 SMALL = ("--steps", "1", "--evaluate-every", "1", "--precision", "fp32", "--device", "cpu")
@@ -287,7 +295,9 @@ def run(verb: str, *words: object) -> None:
 
 
 def test_public_formats_run_through_the_commands(tmp_path: Path) -> None:
-    """ASNQ and TrecQA by `teach`, WikiQA by `distil`, a TREC collection by `pairwise`, documents by `pretrain`."""
+    """ASNQ and TrecQA by `teach`, WikiQA by `distil`, Robust04 (latin-1) and ClueWeb09b by `pairwise`, documents by
+    `pretrain`.
+    """
     data = files(tmp_path)
     base = save_cross_encoder("roberta", tmp_path / "base")
 
@@ -309,8 +319,12 @@ def test_public_formats_run_through_the_commands(tmp_path: Path) -> None:
     assert record["bound"]["settings"]["encoding"]["truncation"] == "longest_first"
     bert = save_cross_encoder("bert", tmp_path / "bert")
     lengths = ("--question-length", 12, "--document-length", 30, "--window", 16, "--triples-per-step", 4)
-    run("pairwise", "--recipe", "trmd/twin", "--base", bert, *on("trec", "twin"), *lengths)
-    assert (tmp_path / "twin" / "ranker").is_dir()
+    for form, name in (("robust04", "twin"), ("clueweb09b", "colbert")):
+        run("pairwise", "--recipe", f"trmd/{name}", "--base", bert, *on(form, name), *lengths)
+        assert (tmp_path / name / "ranker").is_dir()
+    (question, *_) = read_questions(data["robust04 dev"])
+    assert question.text.endswith(" é ?")
+    assert all(row.candidate.text.endswith(" é") for row in question.candidates)
     save_base("bert", tmp_path / "encoder")
     documents = ("--documents", articles(tmp_path), "--dev", articles(tmp_path / "held", sizes=(4, 3, 5)))
     small = ("--warmup", 1, "--examples-per-step", 10, "--max-length", 48, "--dev-groups", 2)
