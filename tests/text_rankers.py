@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,17 @@ def text_ranker(
     ranker = TextRanker(config, dropout=dropout)
     initialise(ranker, seed=seed, deviation=0.3)
     return ranker.eval()
+
+
+def with_unused_tokens(base: Path) -> Path:
+    """The folder, in whose vocabulary `[unused0]` and `[unused1]` stand in place of two letters, as in BERT's own."""
+    file = base / "tokenizer.json"
+    text = file.read_text(encoding="utf-8")
+    for number, letter in enumerate("yz"):
+        assert f'"##{letter}"' in text
+        text = text.replace(f'"##{letter}"', f'"[unused{number}]"')
+    file.write_text(text, encoding="utf-8")
+    return base
 
 
 def texts(windows: list[list[int]], *, seed: int = 0) -> Texts:

@@ -124,6 +124,19 @@ class EncodingConfig(Frozen):
         return self
 
 
+class ColbertTokens(Frozen):
+    """The tokens that ColBERT adds to texts and leaves out of them, by their ids."""
+
+    question_mark: int
+    """It follows the first token of a question."""
+    document_mark: int
+    """It follows the first token of a document, in every window."""
+    fill: int
+    """It fills a question up to `question_length`. Fills take part in late interaction; no token attends to them."""
+    skipped: tuple[int, ...]
+    """Tokens of documents, punctuation, that take no part in late interaction."""
+
+
 class TextEncodingConfig(Frozen):
     """The rules that turn questions and documents into token ids, apart from each other; lengths are tokens without
     special ones.
@@ -135,6 +148,13 @@ class TextEncodingConfig(Frozen):
     """Most tokens of a document, or of a candidate in front of the stages of pairs (TRMD section 3.1.3)."""
     window: Count = 384
     """Most tokens of a document that are encoded at once; a longer one is read in several windows."""
+    colbert: Annotated[ColbertTokens | None, Field(exclude_if=lambda colbert: colbert is None)] = None
+    """None, and left out of `config.json`, for texts as they are, between the family's special tokens."""
+
+    @property
+    def special(self) -> int:
+        """Special tokens of a text that is read alone."""
+        return 2 if self.colbert is None else 3
 
 
 class TextRankerConfig(Frozen):
@@ -181,7 +201,10 @@ class TextRankerConfig(Frozen):
             raise ValueError("token_ranker dot has no weights and goes with neither first_ranker nor joint")
         if self.mean != "all" and self.token_ranker != "twin":
             raise ValueError(f"mean {self.mean} is of TwinBERT's ranker: it needs token_ranker twin")
-        longest = self.longest if self.joint else 2 + max(self.encoding.question_length, self.encoding.window)
+        if self.encoding.colbert is not None and (self.joint or self.token_ranker != "colbert"):
+            raise ValueError("encoding.colbert is of a bi-encoder with token_ranker colbert")
+        alone = self.encoding.special + max(self.encoding.question_length, self.encoding.window)
+        longest = self.longest if self.joint else alone
         if longest > self.room:
             raise ValueError(
                 f"question_length, window and special tokens are {longest}, the encoder has {self.room} positions"
@@ -289,6 +312,8 @@ class RankerConfig(Frozen):
             raise ValueError("a joint text ranker reads question and candidate together: it cannot be a first stage")
         if first.encoding.document_length > first.encoding.window:
             raise ValueError("a first stage reads a candidate at once: document_length must not exceed window")
+        if first.encoding.colbert is not None:
+            raise ValueError("a first stage reads texts as they are: encoding.colbert must be left out")
 
     def _check_decoder(self) -> None:
         """Raise ValueError for what a decoder needs and has not, or what an encoder has and does not need."""

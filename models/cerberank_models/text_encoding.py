@@ -32,8 +32,10 @@ class TextEncoder:
         first, separator = special_tokens(tokenizer, PAIR_TEMPLATES[config.transformer.family])
         self.tokenizer = tokenizer
         """Shared between encoders."""
-        self._head, self._tail = packed([first]), packed([separator])
-        lengths = config.encoding
+        lengths, colbert = config.encoding, config.encoding.colbert
+        marks = ([], []) if colbert is None else ([colbert.question_mark], [colbert.document_mark])
+        self._question_head, self._candidate_head = (packed([first, *mark]) for mark in marks)
+        self._tail, self._fill = packed([separator]), b"" if colbert is None else packed([colbert.fill])
         self._question, self._candidate, self._window = (
             ID_BYTES * length for length in (lengths.question_length, lengths.document_length, lengths.window)
         )
@@ -43,9 +45,18 @@ class TextEncoder:
         )
 
     def questions(self, texts: Sequence[str], cache: TokenCache | None = None, *, partition: str = "") -> EncodedPairs:
-        """Each question as a text of at most `question_length` tokens; `cache` and `partition` as in `candidates`."""
-        tokens = self._question_tokens
-        return self._whole(texts, tokens(texts, cache, partition), self._question, tokens.characters)
+        """Each question as a text of at most `question_length` tokens; `cache` and `partition` as in `candidates`.
+
+        ColBERT's have all so many tokens.
+        """
+        tokens, room = self._question_tokens, self._question
+        whole = tokens(texts, cache, partition)
+        pieces, truncated = self._cut(texts, whole, room, tokens.characters)
+        if self._fill:  # behind the separator
+            ends = [self._tail + self._fill * ((room - len(ids)) // ID_BYTES) for ids in pieces]
+            pieces = [ids + end for ids, end in zip(pieces, ends, strict=True)]
+            return self._framed(pieces, truncated, self._question_head, b"")
+        return self._framed(pieces, truncated, self._question_head, self._tail)
 
     def candidates(self, texts: Sequence[str], cache: TokenCache | None = None, *, partition: str = "") -> EncodedPairs:
         """Each candidate as a text of at most `document_length` tokens; an empty one is two special tokens.
@@ -53,7 +64,8 @@ class TextEncoder:
         Tokens in the `cache` are used only within a `partition`, so that no time tells what is in another one.
         """
         tokens = self._candidate_tokens
-        return self._whole(texts, tokens(texts, cache, partition), self._candidate, tokens.characters)
+        pieces, truncated = self._cut(texts, tokens(texts, cache, partition), self._candidate, tokens.characters)
+        return self._framed(pieces, truncated, self._candidate_head, self._tail)
 
     def documents(self, texts: Sequence[str]) -> tuple[EncodedPairs, NDArray[np.int64]]:
         """Each document as windows of at most `window` tokens, `document_length` in all; an empty one has a window.
@@ -66,21 +78,25 @@ class TextEncoder:
             [ids[start : min(start + self._window, self._candidate)] for start in self._starts(ids)] for ids in whole
         ]
         counts = lengths_of(pieces)
-        encoded = self._framed([piece for own in pieces for piece in own], np.repeat(cut, counts))
+        windows = [piece for own in pieces for piece in own]
+        encoded = self._framed(windows, np.repeat(cut, counts), self._candidate_head, self._tail)
         return encoded, np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
 
     def _starts(self, ids: bytes) -> range:
         return range(0, max(1, min(len(ids), self._candidate)), self._window)
 
-    def _whole(self, texts: Sequence[str], whole: Sequence[bytes], room: int, characters: int) -> EncodedPairs:
-        return self._framed(
-            [ids[:room] for ids in whole], (lengths_of(whole) > room) | (lengths_of(texts) > characters)
-        )
+    @staticmethod
+    def _cut(
+        texts: Sequence[str], whole: Sequence[bytes], room: int, characters: int
+    ) -> tuple[list[bytes], NDArray[np.bool_]]:
+        """The tokens that fit, and True for each text that has more."""
+        return [ids[:room] for ids in whole], (lengths_of(whole) > room) | (lengths_of(texts) > characters)
 
-    def _framed(self, pieces: Sequence[bytes], truncated: NDArray[np.bool_]) -> EncodedPairs:
-        token_ids = np.frombuffer(bytearray().join(self._head + ids + self._tail for ids in pieces), dtype=np.int32)
+    @staticmethod
+    def _framed(pieces: Sequence[bytes], truncated: NDArray[np.bool_], head: bytes, tail: bytes) -> EncodedPairs:
+        token_ids = np.frombuffer(bytearray().join(head + ids + tail for ids in pieces), dtype=np.int32)
         offsets = np.zeros(len(pieces) + 1, dtype=np.int64)
-        np.cumsum(lengths_of(pieces) // ID_BYTES + 2, out=offsets[1:])
+        np.cumsum((lengths_of(pieces) + len(head + tail)) // ID_BYTES, out=offsets[1:])
         return EncodedPairs(
             token_ids=token_ids, type_ids=np.zeros_like(token_ids), offsets=offsets, truncated=truncated
         )

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.first_stages import first_stage_config
+from tests.text_rankers import COLBERT, JOINT_COLBERT, TWIN, text_ranker
 from tests.tiny import WORDS, bert_tokenizer, roberta_tokenizer
 
-from cerberank_models.config import TextEncodingConfig
+from cerberank_models.config import ColbertTokens, TextEncodingConfig
 from cerberank_models.encoding import CHARACTERS_PER_TOKEN, EncodedPairs
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_models.token_cache import TokenCache
@@ -42,6 +43,25 @@ def test_candidates_are_framed_and_cut(texts: list[str]) -> None:
         assert encoded.truncated.tolist() == wanted
         assert not encoded.type_ids.any()
     assert cache.counts.hits >= len(texts)
+
+
+def test_colberts_texts_are_marked_and_questions_filled() -> None:
+    """`[CLS] [Q] text [SEP] [MASK] ...` of one length for questions, `[CLS] [D]` before each window of a document."""
+    tokens = ColbertTokens(question_mark=60, document_mark=61, fill=4, skipped=())
+    lengths = TextEncodingConfig(question_length=4, document_length=5, window=3, colbert=tokens)
+    config = text_ranker(COLBERT, encoding=lengths).config
+    assert "colbert" not in text_ranker(COLBERT).config.encoding.model_dump()
+    tested, (a, b) = TextEncoder(bert_tokenizer(), config), (bert_tokenizer().token_to_id(word) for word in "ab")
+    questions = tested.questions(["a b", "", "a b a b a"])
+    assert rows(questions) == [[2, 60, a, b, 3, 4, 4], [2, 60, 3, 4, 4, 4, 4], [2, 60, a, b, a, b, 3]]
+    assert questions.truncated.tolist() == [False, False, True]
+    windows, offsets = tested.documents(["a b a b", ""])
+    assert rows(windows) == [[2, 61, a, b, a, 3], [2, 61, b, 3], [2, 61, 3]]
+    assert offsets.tolist() == [0, 2, 3]
+    assert rows(tested.candidates(["a"])) == [[2, 61, a, 3]]
+    for shape in (TWIN, JOINT_COLBERT):
+        with pytest.raises(ValueError, match=r"encoding\.colbert is of a bi-encoder with token_ranker colbert"):
+            text_ranker(shape, encoding=lengths)
 
 
 def test_a_question_has_its_own_length() -> None:

@@ -48,6 +48,8 @@ def read_bi_encoder(source: str, *, candidate_length: int) -> BiEncoder:
     saved = read_text_ranker(Path(source))
     if saved.ranker.config.joint:
         raise UnsupportedModelError(f"{source} is joint: it reads question and document together, not each alone")
+    if saved.ranker.config.encoding.colbert is not None:
+        raise UnsupportedModelError(f"{source} was trained with --colbert-texts, which a first stage does not read")
     trained = saved.ranker.config.encoding
     return replace(
         bi_encoder(saved.ranker, saved.tokenizer, candidate_length=candidate_length),

@@ -7,7 +7,7 @@ tokens of a pair depend on the layout, linear layers and norms do not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, Self
 
 import torch
@@ -125,6 +125,8 @@ class PackedLayout:
     """`[N, S]`: True on real tokens."""
     uniform: bool
     """All pairs are equally long: packed and padded are then the same memory."""
+    keys: Tensor | None = field(default=None, kw_only=True)
+    """`[N, S]`: True on the tokens that others attend to; None for all real ones."""
 
     @classmethod
     def of(cls, offsets: Tensor) -> Self:
@@ -151,21 +153,26 @@ class PackedLayout:
         causal: bool = False,
     ) -> Tensor:
         """Softmax attention on a padded copy."""
-        mask = None if self.uniform else self.mask[:, None, None, :]
-        out = _attention(self.pad(query), self.pad(key), self.pad(value), mask, dropout, window, causal=causal)
+        query, key, value = (self.pad(each) for each in (query, key, value))
+        out = _attention(query, key, value, self._attended, dropout, window, causal=causal)
         return out.flatten(0, 1)[self.cells]
 
     def attend_first(
         self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None
     ) -> Tensor:
         """As `attend` for one query a pair."""
-        mask = None if self.uniform else self.mask[:, None, None, :]
-        return _attention(query[:, None], self.pad(key), self.pad(value), mask, dropout, window)[:, 0]
+        return _attention(query[:, None], self.pad(key), self.pad(value), self._attended, dropout, window)[:, 0]
 
     def read(self, queries: Tensor, hidden: Tensor, scale: float) -> Tensor:
         """As `PaddedLayout.read`, on a padded copy."""
-        mask = None if self.uniform else self.mask[:, None, None, :]
-        return _read(queries, self.pad(hidden), mask, scale)
+        return _read(queries, self.pad(hidden), self._attended, scale)
+
+    @property
+    def _attended(self) -> Tensor | None:
+        """`[N, 1, 1, S]`; None where every cell is attended to."""
+        if self.keys is None:
+            return None if self.uniform else self.mask[:, None, None, :]
+        return self.keys[:, None, None, :]
 
     def first(self, hidden: Tensor) -> Tensor:
         """The token at each pair's offset."""

@@ -5,7 +5,7 @@ Legend: N pairs of question and document, D width, P width of ColBERT's token ve
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -45,6 +45,13 @@ class Side:
     def mean(self) -> Tensor:
         """The mean over each text's tokens, `[N, D]`."""
         return _mean(PackedLayout.of(self.offsets), self.tokens, self.counted)
+
+    def without(self, skipped: Tensor) -> Side:
+        """The side without the tokens that `skipped[T]` marks, of which ranker 2 reads the projected ones alone."""
+        kept = ~skipped
+        offsets = torch.nn.functional.pad(kept.cumsum(0), (1, 0))[self.offsets]
+        hidden = None if self.projected_from is None else self.projected_from[kept]
+        return Side(self.first, self.tokens[kept], offsets, projected_from=hidden)
 
     def select(self, rows: Tensor) -> Side:
         """The texts `rows`, in that order, repeated where a row is."""
@@ -209,15 +216,23 @@ class TextRanker(TextVectors):
         question, document = (
             self._together(questions, documents, owners)
             if self.config.joint
-            else (self.alone(questions).select(owners), self.alone(documents))
+            else (self.alone(questions).select(owners), self.alone(documents, document=True))
         )
         return self.score(question, document)
 
-    def alone(self, texts: Texts) -> Side:
-        """Each text without the other side; what a bi-encoder can compute before the question arrives."""
-        layout = PackedLayout.of(texts.offsets)
+    def alone(self, texts: Texts, *, document: bool = False) -> Side:
+        """Each text without the other side; what a bi-encoder can compute before the question arrives.
+
+        Of a `document` ColBERT leaves punctuation out; of a question no token attends to what fills it.
+        """
+        layout, colbert = PackedLayout.of(texts.offsets), self.config.encoding.colbert
+        if colbert is not None and not document:
+            layout = replace(layout, keys=layout.pad(texts.token_ids != colbert.fill))
         hidden = self.encode(texts.token_ids, torch.zeros_like(texts.token_ids), layout)
-        return self._side(_first(hidden, layout, texts), hidden, texts.offsets[texts.windows], layout)
+        side = self._side(_first(hidden, layout, texts), hidden, texts.offsets[texts.windows], layout)
+        if colbert is None or not document:
+            return side
+        return side.without(torch.isin(texts.token_ids, texts.token_ids.new_tensor(colbert.skipped)))
 
     def score(self, question: Side, document: Side) -> Reading:
         """Score N questions with N documents, row by row."""

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 from tests.program import program, replaced
+from tests.text_rankers import with_unused_tokens
 from tests.tiny import save_cross_encoder
 from tests.training.data.trec.collections import write_web_collection
 from tests.training.letters import dev_jsonl, jsonl
 
+from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.first_stage.folder import read_text_ranker
+from cerberank_models.first_stage.sources import read_bi_encoder
 
 
 def call(folder: Path, system: str, *more: str) -> int:
@@ -46,6 +49,23 @@ def test_from_a_base_to_a_taught_student(tmp_path: Path, capsys: pytest.CaptureF
     assert set(twin.manifest.metrics) == {"dev_p@20"}
     records = [json.loads(line) for line in (tmp_path / "trmd-twin" / "log.jsonl").read_text().splitlines()]
     assert {"hard", "cls", "representations"} <= set(records[1])
+
+
+def test_colberts_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Teacher and student read them, monoBERT does not; one of both alone is refused, and so is a first stage."""
+    with_unused_tokens(save_cross_encoder("bert", tmp_path / "base"))
+    assert call(tmp_path, "mono", "--own", "1") == 0
+    assert call(tmp_path, "colbert", "--own", "1", "--colbert-texts") == 0
+    mono, bi = (str(tmp_path / name / "ranker") for name in ("mono", "colbert"))
+    assert call(tmp_path, "trmd-colbert", "--own", "1", "--mono", mono, "--bi", bi, "--colbert-texts") == 0
+    saved = read_text_ranker(tmp_path / "trmd-colbert" / "ranker").ranker.config.encoding
+    assert saved == read_text_ranker(Path(bi)).ranker.config.encoding
+    assert saved.colbert is not None
+    out = ("--out", str(tmp_path / "other"))
+    assert call(tmp_path, "trmd-colbert", "--own", "1", "--mono", mono, "--bi", bi, *out) == 1
+    assert "reads ColBERT's texts (--colbert-texts), trmd-colbert does not" in capsys.readouterr().err
+    with pytest.raises(UnsupportedModelError, match="trained with --colbert-texts, which a first stage does not read"):
+        read_bi_encoder(bi, candidate_length=16)
 
 
 def test_lists_of_a_collection_as_the_papers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

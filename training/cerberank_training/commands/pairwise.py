@@ -65,6 +65,8 @@ class LossOptions:
     """Vectors that the bi-encoder teaches: the encoder's, ColBERT's projected ones, or TwinBERT's one vector."""
     mean: Literal["all", "text"] | None = None
     """Tokens of TwinBERT's mean: all, or those of the text without special ones."""
+    colbert_texts: bool = False
+    """Texts as ColBERT's own: marked as question and document, questions filled with [MASK], no punctuation."""
     hard_weight: NotNegative | None = None
     """Weight of the loss on labels."""
     cls_weight: NotNegative | None = None
@@ -208,7 +210,7 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
             "teachers": {role: folder_content(path) for role, path in teachers.items()},
             "settings": {name: getattr(options, name) for name in ("system", "layers")}
             | {"sampling": asdict(sampling), "encoding": encoding.model_dump(), "objective": asdict(objective)}
-            | {"mean": mean}
+            | {"mean": mean, "colbert_texts": options.loss.colbert_texts or None}  # earlier runs lack it
             | {"train": bound_settings(config)},
             "processes": launched_processes(),
         },
@@ -234,6 +236,7 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
         dropout=config.dropout,
         layers=options.layers,
         mean=mean,
+        colbert_texts=options.loss.colbert_texts,
     )
     run = PairwiseRun(
         options.out,

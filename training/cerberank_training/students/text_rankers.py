@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from string import punctuation
 from types import MappingProxyType
 from typing import Literal
 
 from tokenizers import Tokenizer
 
-from cerberank_models.config import TextEncodingConfig, TextRankerConfig
+from cerberank_models.config import ColbertTokens, TextEncodingConfig, TextRankerConfig
 from cerberank_models.convert.bases import open_base
+from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import initialise, load_weights, transformer_config
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
@@ -80,13 +82,16 @@ def build_text_ranker(
     dropout: float,
     layers: int | None = None,
     mean: Literal["all", "text"] = "all",
+    colbert_texts: bool = False,
 ) -> tuple[TextRanker, Tokenizer]:
     """The network of `system` on the encoder `base`, a path or hub id, or its first `layers` layers; its tokenizer.
 
-    `mean` is of TwinBERT's ranker, where the system has it. What is on top of the encoder starts from random values.
-    Raises UnsupportedModelError when the base does not fit.
+    `mean` is of TwinBERT's ranker, where the system has it, `colbert_texts` of ColBERT's bi-encoder. What is on top of
+    the encoder starts from random values. Raises UnsupportedModelError when the base does not fit.
     """
-    encoder = pretrained_encoder(base, layers=layers)
+    encoder, tokenizer = pretrained_encoder(base, layers=layers), open_base(base).tokenizer().backend_tokenizer
+    if colbert_texts and system.token_ranker == "colbert" and not system.joint:
+        encoding = encoding.model_copy(update={"colbert": colbert_tokens(base, tokenizer)})
     config = TextRankerConfig(
         name=name,
         transformer=transformer_config(encoder.config),
@@ -101,4 +106,18 @@ def build_text_ranker(
     for index, part in enumerate((ranker.first_ranker, ranker.token_ranker)):
         if part is not None:
             initialise(part, seed=seed + index)
-    return ranker, open_base(base).tokenizer().backend_tokenizer
+    return ranker, tokenizer
+
+
+def colbert_tokens(base: str, tokenizer: Tokenizer) -> ColbertTokens:
+    """ColBERT's tokens in BERT's vocabulary, as ColBERT's and TRMD's released code choose them.
+
+    Raises UnsupportedModelError for a vocabulary without them.
+    """
+    ids = {token: tokenizer.token_to_id(token) for token in ("[unused0]", "[unused1]", "[MASK]")}
+    if lacking := [token for token, number in ids.items() if number is None]:
+        raise UnsupportedModelError(f"--colbert-texts: the tokenizer of {base} has no {', '.join(lacking)}")
+    question, document, fill = ids.values()
+    symbols = (tokenizer.token_to_id(symbol) for symbol in punctuation)
+    skipped = tuple(sorted(number for number in symbols if number is not None))
+    return ColbertTokens(question_mark=question, document_mark=document, fill=fill, skipped=skipped)

@@ -31,7 +31,7 @@ def read_documents(ranker: TextRanker, encoder: TextEncoder, texts: Sequence[str
     """
     documents = Texts.on(_device(ranker), *encoder.documents(texts))
     # What ColBERT's tokens are projected from is six times as large, and no score reads it.
-    return documents if ranker.config.joint else replace(ranker.alone(documents), projected_from=None)
+    return documents if ranker.config.joint else replace(ranker.alone(documents, document=True), projected_from=None)
 
 
 @torch.inference_mode()

@@ -53,6 +53,10 @@ class PairwiseRun:
         """
         teachers.check(ranker.config, tokenizer)
         self._encoder = TextEncoder(tokenizer, ranker.config)
+        self._plain = None
+        if ranker.config.encoding.colbert is not None:  # monoBERT reads texts as they are
+            encoding = ranker.config.encoding.model_copy(update={"colbert": None})
+            self._plain = TextEncoder(tokenizer, ranker.config.model_copy(update={"encoding": encoding}))
         self._triples, self._config, self._objective, self._teachers = triples, config, objective, teachers
         self._device = torch.device(device)
         self._processes = Processes.join(self._device)
@@ -85,8 +89,10 @@ class PairwiseRun:
     def _step_loss(self, step: int, forward: nn.Module) -> tuple[Tensor, Figures]:
         triples = self._processes.share(self._triples.step(step, self._config.questions_per_step))
         batch = triple_batch(triples, self._encoder, self._device)
+        plain = triple_batch(triples, self._plain, self._device) if self._plain else batch
         mono, bi = (
-            None if teacher is None else teacher.read(batch) for teacher in (self._teachers.mono, self._teachers.bi)
+            None if teacher is None else teacher.read(texts)
+            for teacher, texts in ((self._teachers.mono, plain), (self._teachers.bi, batch))
         )
         with training_precision(self._device, self._config.precision):
             student = forward(batch.questions, batch.documents, batch.owners)

@@ -67,6 +67,9 @@ class Teachers:
             raise ValueError(
                 f"{self.bi.name} projects to {have.projection}, {student.name} to {student.projection}: they must agree"
             )
+        if have.encoding.colbert != student.encoding.colbert:
+            marked, other = (self.bi.name, student.name) if have.encoding.colbert else (student.name, self.bi.name)
+            raise ValueError(f"{marked} reads ColBERT's texts (--colbert-texts), {other} does not: both must, or none")
 
 
 def _check_common(student: TextRankerConfig, tokenizer: Tokenizer, teacher: FrozenTeacher) -> None:
