@@ -171,7 +171,7 @@ def test_the_frontier_is_what_nothing_dominates(measured: list[Measured]) -> Non
 
 
 def test_every_metric_has_a_frontier() -> None:
-    """Of a schedule that is better by P@1 and worse by MAP each is on the frontier of its own metric alone."""
+    """A schedule that is better by P@1 and worse by MAP is on the frontier of P@1 alone; the other, on that of MAP."""
     rows = ((1.0, 70.0, 50.0), (0.6, 69.0, 49.0), (0.5, 60.0, 49.5))
     measured = [
         Measured(

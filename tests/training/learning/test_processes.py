@@ -17,7 +17,7 @@ from tests.training.letters import questions as letters
 
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.commands.distil import dev_map
-from cerberank_training.learning.processes import TIMEOUT, Processes, check_trainer_device
+from cerberank_training.learning.processes import TIMEOUT, Processes, check_trainer_device, leave_group
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train import Run
 from cerberank_training.learning.train_config import TrainConfig
@@ -52,6 +52,8 @@ def train(folder: Path, *, accumulate: int = 1) -> None:
         (folder / "parts.json").write_text(json.dumps(processes.gather(calls)))
     else:
         processes.gather(calls)
+    leave_group()
+    assert not torch.distributed.is_initialized()
 
 
 def test_two_processes_and_several_batches_train_to_the_weights_of_one(tmp_path: Path) -> None:

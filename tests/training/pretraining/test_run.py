@@ -55,7 +55,7 @@ def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:
 
 
 def test_workers_need_no_fork(tmp_path: Path) -> None:
-    """What makes batches, with their masks, is copied into another process, and makes the same there."""
+    """The maker of batches, with their masks, is copied into another process, and makes the same there."""
     groups = groups_of(documents([[2, 4, 4, 4], [3, 4], [2, 4, 4]]), "dpc", seed=1)
     start = build_start(StartOptions(source=str(save_base("bert", tmp_path / "base"))), LossWeights(), seed=1)
     config = PretrainingConfig(steps=4, examples_per_step=10, warmup=1, max_length=62, evaluate_every=4, device="cpu")

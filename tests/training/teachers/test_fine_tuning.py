@@ -74,7 +74,7 @@ def test_batches_of_other_processes_are_the_same(tmp_path: Path) -> None:
 
 
 def test_workers_need_no_fork(tmp_path: Path) -> None:
-    """What makes batches is copied into another process, and makes the same there."""
+    """The maker of batches is copied into another process, and makes the same there."""
     base = save_cross_encoder("bert", tmp_path / "base")
     compare_with_copies(lambda: fine_tune(str(base), tmp_path / "out", sampler(), questions(), CONFIG))
 
@@ -140,7 +140,7 @@ def test_accumulated_batches_are_one_step(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_gradient_checkpointing_gives_the_same_gradients(family: str, tmp_path: Path) -> None:
-    """Of every family, with dropout: the same norm and loss; the first layer's products are computed twice."""
+    """In every family, with dropout: the same norm and loss; the first layer's products are computed twice."""
     base, first, calls = save_cross_encoder(family, tmp_path / "base"), [], []
     for checkpointing in (False, True):
         config = replace(CONFIG, steps=1, evaluate_every=1, dropout=0.1, gradient_checkpointing=checkpointing)

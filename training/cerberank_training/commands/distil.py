@@ -27,7 +27,7 @@ from cerberank_training.commands.run_options import DevQuestions, Track, data_he
 from cerberank_training.data import Question, open_questions
 from cerberank_training.data.sampling import SampledGroups, first_sizes, sampler_for
 from cerberank_training.evaluation.evaluate import Evaluation, rank_questions
-from cerberank_training.learning.processes import Processes, batch_of_step, launched_processes
+from cerberank_training.learning.processes import Processes, batch_of_step, launched_processes, leave_group
 from cerberank_training.learning.strategies import check_strategy
 from cerberank_training.learning.threads import step_work, training_threads
 from cerberank_training.learning.train import Run
@@ -201,6 +201,7 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
     work = step_work(student.ranker, recipe.train, recipe.sampling, max_length=recipe.shape.encoding.max_length)
     with training_threads(work):
         best = run.train(dev_map(encoder, dev, options.device, processes))
+    leave_group()
     if not first:
         return Trained(checkpoint=checkpoint, dev_map=best)
     start = dev_at_start(out / LOG)

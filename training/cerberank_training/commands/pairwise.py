@@ -25,7 +25,7 @@ from cerberank_training.evaluation.sources.text_ranker import dev_metric
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
 from cerberank_training.learning.pairwise.run import PairwiseRun
 from cerberank_training.learning.pairwise.teachers import FrozenTeacher, Teachers
-from cerberank_training.learning.processes import Processes, launched_processes
+from cerberank_training.learning.processes import Processes, launched_processes, leave_group
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
 from cerberank_training.runs.base import find_base
 from cerberank_training.runs.content import data_content, folder_content
@@ -258,6 +258,7 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
         if line := in_common(dev, (question.text for question in questions)):
             note_of("pairwise", line)
     best = run.train(dev_metric(TextEncoder(tokenizer, ranker.config), dev, options.select, processes))
+    leave_group()
     if first:
         if ranker_folder.is_dir():  # of the run before it was extended
             ranker_folder.rename(options.out / f"ranker-{record.result_digest}")

@@ -15,7 +15,7 @@ from cerberank_models.convert.token_types import NewTypes
 from cerberank_models.output import say
 from cerberank_training.commands.presets import options_from_recipe, recipe_help
 from cerberank_training.commands.run_options import note_of
-from cerberank_training.learning.processes import check_trainer_device, launched_processes
+from cerberank_training.learning.processes import check_trainer_device, launched_processes, leave_group
 from cerberank_training.learning.trainer_checkpoint import last_checkpoint
 from cerberank_training.pretraining.base import StartOptions, build_start, check_base
 from cerberank_training.pretraining.document_table import open_documents
@@ -181,6 +181,7 @@ def _pretrain(options: PretrainOptions) -> tuple[dict[str, float], int]:
     note_of("pretrain", f"{len(documents):,} documents" + "".join(f", {part} made anew" for part in start.fresh))
     examples = [each for index in range(options.dev_groups) for each in dev.group(index)]
     metrics = train_encoder(start, out, train, examples, config)
+    leave_group()
     if os.environ.get("RANK", "0") == "0":
         figures = {name: metrics[name] for name in METRICS if name in metrics}
         record.with_results(reached=config.steps, examples=len(examples), **figures).write(out)

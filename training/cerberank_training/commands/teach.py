@@ -26,7 +26,7 @@ from cerberank_training.data.sampling import (
     first_sizes,
     sampler_for,
 )
-from cerberank_training.learning.processes import batch_of_step, check_trainer_device, launched_processes
+from cerberank_training.learning.processes import batch_of_step, check_trainer_device, launched_processes, leave_group
 from cerberank_training.learning.trainer_checkpoint import dev_at_start, last_checkpoint
 from cerberank_training.runs.base import find_base, refuse_missing
 from cerberank_training.runs.content import data_content
@@ -226,6 +226,7 @@ def _teach(options: TeachOptions) -> tuple[float, float | None]:
     if record.planned["steps"] != config.steps:
         config = replace(config, planned=record.planned["steps"])
     best = fine_tune(base.place, out, sampler, dev, config, further=bool(record.results))
+    leave_group()
     start = dev_at_start(out / RUN)
     if first:
         reached = int(str(last_checkpoint(out / RUN)).rpartition("-")[2])

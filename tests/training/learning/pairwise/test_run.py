@@ -23,6 +23,7 @@ from cerberank_training.evaluation.sources.text_ranker import dev_metric
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
 from cerberank_training.learning.pairwise.run import PairwiseRun
 from cerberank_training.learning.pairwise.teachers import FrozenTeacher, Teachers
+from cerberank_training.learning.processes import leave_group
 from cerberank_training.learning.train_config import TrainConfig
 
 ROOT = Path(__file__).parents[4]
@@ -179,6 +180,7 @@ def train_two(folder: Path) -> None:
     """Called in each of two processes."""
     config = replace(CONFIG, steps=4, evaluate_every=4, dropout=0.0)
     run(folder, text_ranker(TR_TWIN), config=config, taught=teachers()).train(lambda ranker: 1.0)
+    leave_group()
 
 
 def test_two_processes_train_to_the_weights_of_one(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ from cerberank_training.runs.record import read_record
 FREE = ("out", "device", "name", "version", "terms", "no_export")
 """Options of a run that a grid may be continued with other values of."""
 DONE = {"distil": "checkpoint", "teach": FILE}
-"""What a finished run of each command has in its folder."""
+"""Names of what a finished run of each command has in its folder."""
 NUMBER = r"([0-9.e+-]+)"
 FOLDER = re.compile(f"(?:alpha-{NUMBER}-tau-{NUMBER}-)?rate-{NUMBER}(?:-batch-([0-9]+))?(?:-warmup-{NUMBER})?")
 """Folders of the grid's runs."""
