@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cerberank_models import __version__
-from cerberank_service.dialects import DIALECTS, Dialect, sagemaker, tei
+from cerberank_service.dialects import DIALECTS, Dialect, sagemaker, tei, weaviate
 from cerberank_service.dialects.dialect import ErrorFormat, by_path
 from cerberank_service.dialects.native_batch import BatchRequest, BatchResponse
 from cerberank_service.dialects.open_inference import InferError, InferRequest
@@ -25,7 +25,7 @@ from cerberank_service.http.batch_route import BatchRoute
 from cerberank_service.http.deadlines import HEADER
 from cerberank_service.http.error_responses import ErrorResponses
 from cerberank_service.http.openapi import add_document, describe_body, describe_errors, describe_path, with_components
-from cerberank_service.http.plain_routes import Exposition, add_health, add_metrics, add_models, add_pages
+from cerberank_service.http.plain_routes import PROBES, Exposition, add_health, add_metrics, add_models, add_pages
 from cerberank_service.http.rank_route import RankRoute
 from cerberank_service.http.response_headers import UNREAD
 from cerberank_service.service import Service
@@ -126,7 +126,7 @@ def create_app(
 def _error_formats(paths: Mapping[str, Sequence[Dialect]]) -> dict[str, ErrorFormat]:
     """The error format of each path, for errors that occur before the dialect is known."""
     formats = {path: dialects[0].format_error for path, dialects in paths.items()}
-    return formats | {"/info": tei.format_error} | open_inference_routes.ERROR_FORMATS
+    return formats | {"/info": tei.format_error, "/meta": weaviate.format_error} | open_inference_routes.ERROR_FORMATS
 
 
 class Described(TypedDict):
@@ -158,9 +158,7 @@ def _handler(rank: RankRoute, dialects: tuple[Dialect, ...]) -> Callable[[Reques
 
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:@/?#\[\]]+)(:\d*)?")
 """A name or an address, and a port."""
-ANY_HOST = frozenset(
-    {"/health", "/health/live", "/health/ready", "/ping", "/v2/health/live", "/v2/health/ready", "/metrics"}
-)
+ANY_HOST = frozenset({*PROBES, "/health/live", "/v2/health/live", "/v2/health/ready", "/metrics"})
 """Paths that are answered for any host, because load balancers, Kubernetes and Prometheus ask by address."""
 
 

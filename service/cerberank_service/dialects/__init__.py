@@ -1,6 +1,6 @@
 """Dialects: the wire formats, one a file."""
 
-from cerberank_service.dialects import cohere, jina, nim, sagemaker, tei, vllm, vllm_score, voyage
+from cerberank_service.dialects import cohere, jina, nim, sagemaker, tei, vllm, vllm_score, voyage, weaviate
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.native import NATIVE
 
@@ -11,6 +11,7 @@ DIALECTS: tuple[Dialect, ...] = (
     jina.RERANK,
     voyage.RERANK,
     tei.RERANK,
+    weaviate.RERANK,
     vllm.INFINITY,
     vllm.RERANK,
     vllm_score.SCORE,

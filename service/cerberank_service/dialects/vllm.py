@@ -1,5 +1,7 @@
 """vLLM's `/rerank` with the parts that it shares with `/score`, and Infinity's `/rerank`.
 
+llama.cpp's server has vLLM's fields, and results without the texts; its own paths are here too.
+
 The path is shared with text-embeddings-inference, which calls the list `texts`. Infinity is recognised by `raw_scores`,
 which its own client always sends; its documents come back as texts. Texts beyond the token limit are read in windows,
 or cut with `truncate_prompt_tokens`; vLLM refuses them without it.
@@ -212,7 +214,7 @@ def _matches_infinity(fields: Mapping[str, Any]) -> bool:
 
 
 RERANK = Dialect(
-    paths=("/rerank", "/vllm/rerank", "/vllm/v1/rerank"),
+    paths=("/rerank", "/vllm/rerank", "/vllm/v1/rerank", "/reranking", "/v1/reranking"),
     summary="vLLM rerank",
     tag="vllm",
     request=VllmRerank,

@@ -14,7 +14,7 @@ from prometheus_client.exposition import choose_encoder
 from pydantic import BaseModel, JsonValue
 from pydantic_core import to_json
 
-from cerberank_service.dialects import tei
+from cerberank_service.dialects import tei, weaviate
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.http.openapi import describe_errors
 from cerberank_service.http.response_headers import Load
@@ -76,12 +76,30 @@ class ModelEntry(BaseModel):
     source: str | None = None
 
 
+class Limits(BaseModel):
+    """The most that one request may hold; a client with more candidates sends several requests."""
+
+    candidates: int
+    """Candidates of a question; all its texts together have at most as many windows."""
+    body_bytes: int
+
+
 class ModelList(BaseModel):
     """The names that a request may give as its model, in OpenAI's shape, and every version of every model."""
 
     object: Literal["list"] = "list"
     data: list[OpenAIModel]
     models: list[ModelEntry]
+    limits: Limits
+
+
+PROBES = {
+    "/health/ready": "health",
+    "/health": "text-embeddings-inference",
+    "/ping": "sagemaker",
+    "/.well-known/ready": "weaviate",
+}
+"""The readiness probes, each with its section of the OpenAPI document."""
 
 
 def add_health(app: FastAPI, versions: VersionRegistry, settings: Settings) -> None:
@@ -100,7 +118,7 @@ def add_health(app: FastAPI, versions: VersionRegistry, settings: Settings) -> N
         return Response(to_json(content), status, media_type="application/json")
 
     shapes: dict[int | str, dict[str, Any]] = {503: {"model": Readiness, "description": "It takes no questions."}}
-    for path, tag in (("/health/ready", "health"), ("/health", "text-embeddings-inference"), ("/ping", "sagemaker")):
+    for path, tag in PROBES.items():
         app.add_api_route(
             path,
             ready,
@@ -123,7 +141,8 @@ def add_models(app: FastAPI, versions: VersionRegistry, shadow: Shadow, settings
     async def models() -> Response:
         snapshot = versions.snapshot
         data = [OpenAIModel(id=name, created=created) for name, created in list_names(snapshot, settings).items()]
-        content = {"object": "list", "data": data, "models": describe(snapshot, settings)}
+        limits = Limits(candidates=settings.max_candidates, body_bytes=settings.max_body_bytes)
+        content = {"object": "list", "data": data, "models": describe(snapshot, settings), "limits": limits}
         return Response(to_json(content), media_type="application/json")
 
     @app.get(
@@ -149,6 +168,10 @@ def add_models(app: FastAPI, versions: VersionRegistry, shadow: Shadow, settings
     async def tei_info() -> dict[str, Any]:
         live = versions.find(None, "stable")
         return tei.info(live.checkpoint, live.precision, settings, live.engine.step_tokens)
+
+    @app.get("/meta", tags=["weaviate"], summary="The served model", responses=describe_errors(weaviate.WeaviateError))
+    async def weaviate_meta() -> dict[str, Any]:
+        return weaviate.meta(versions.find(None, "stable").checkpoint)
 
 
 OPEN_METRICS = "application/openmetrics-text"
