@@ -171,6 +171,11 @@ class TransformerConfig(Frozen):
         return self.family == "albert"
 
     @property
+    def drops_pooled(self) -> bool:
+        """True if the family's classifier has dropout before its first layer, not only before its last."""
+        return self.family in ("electra", "roberta", "xlm-roberta")
+
+    @property
     def head_size(self) -> int:
         """The width of an attention head."""
         return self.hidden_size // self.attention_heads if self.decoder is None else self.decoder.head_size

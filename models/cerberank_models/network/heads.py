@@ -33,18 +33,23 @@ class Classifier(nn.Module):
     BERT's pooler and classifier, and the classification heads of all other families, are this shape.
     """
 
-    def __init__(self, width: int, architecture: ArchitectureConfig, dropout: float, norm: nn.Module) -> None:
-        """`width` D; one logit or two by `architecture.classifier_logits`; `norm` is the body's output norm."""
+    def __init__(
+        self, width: int, architecture: ArchitectureConfig, dropout: float, norm: nn.Module, *, before: float
+    ) -> None:
+        """`width` D; one logit or two by `architecture.classifier_logits`; `norm` is the body's output norm.
+
+        `dropout` stands before the last layer, and `before` before the first one.
+        """
         super().__init__()
         self.dense = nn.Linear(width, width, bias=architecture.classifier_bias)
         self.norm = norm
         self.output = LastLinear(width, architecture.classifier_logits)
         self.activation = ACTIVATIONS[architecture.classifier_activation]
-        self.dropout = nn.Dropout(dropout)
+        self.dropout, self.before = nn.Dropout(dropout), nn.Dropout(before)
 
     def forward(self, pooled: Tensor) -> Tensor:
         """`[.., D]` to one float32 logit a pair `[..]`: `z1 - z0` of two classes."""
-        inner = self.norm(self.activation(self.dense(self.dropout(pooled))))
+        inner = self.norm(self.activation(self.dense(self.before(pooled))))
         logits: Tensor = self.output(self.dropout(inner)).float()
         return one_logit(logits)
 
@@ -109,11 +114,14 @@ def one_logit(logits: Tensor) -> Tensor:
 class Head(nn.Module):
     """h layers and a classifier; if that reads the first token, the last layer computes nothing else."""
 
-    def __init__(self, body: Body, width: int, architecture: ArchitectureConfig, dropout: float) -> None:
+    def __init__(
+        self, body: Body, width: int, architecture: ArchitectureConfig, dropout: float, *, before: float
+    ) -> None:
         """Allocate one head of layers like the `body`'s.
 
         `width` D of the hidden states; h may be 0, then the classifier reads the body's first token. Where the body's
-        depths share one layer, the head has one layer of its own, which runs h times.
+        depths share one layer, the head has one layer of its own, which runs h times. `dropout` stands before the
+        classifier's last layer, and `before` before its first one.
         """
         super().__init__()
         self.depth = architecture.head_layers
@@ -124,7 +132,7 @@ class Head(nn.Module):
         self.classifier: nn.Module = (
             ModularClassifier(width, architecture, dropout)
             if architecture.classifier_modules
-            else Classifier(width, architecture, dropout, body.output_norm())
+            else Classifier(width, architecture, dropout, body.output_norm(), before=before)
         )
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:

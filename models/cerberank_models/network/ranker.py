@@ -29,7 +29,8 @@ class Ranker(nn.Module):
         # The checkpoint format names the body's modules by these attributes.
         self.embeddings, self.body = body.embeddings, body.layers
         self.exits = nn.ModuleList(Exit(width, exit_.pooling, dropout, body.output_norm()) for exit_ in config.exits)
-        self.heads = Heads(Head(body, width, architecture, dropout) for _ in range(architecture.heads))
+        before = dropout if transformer.drops_pooled else 0.0
+        self.heads = Heads(Head(body, width, architecture, dropout, before=before) for _ in range(architecture.heads))
 
     def run_stage(
         self, hidden: Tensor, layout: Layout, stage: int, *, heads: nn.Module | None = None

@@ -73,6 +73,38 @@ def test_logits_equal_hugging_face(family: str, changes: dict[str, object], head
         assert (got - expected[:, None]).abs().max() <= LOGITS
 
 
+@pytest.mark.parametrize(("family", "changes"), FAMILIES)
+def test_dropout_of_a_classifier_is_hugging_faces(family: str, changes: dict[str, object]) -> None:
+    """From the same seed the classifier in training, on a body in evaluation mode, gives Hugging Face's logits.
+
+    So dropout has the same number of places, on vectors of the same shape: before BERT's pooler there is none.
+    """
+    model = cross_encoder(family, **changes)
+    body = set(model.base_model.modules())
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout) and module not in body:
+            module.p = 0.5
+            module.train()
+    encoding = EncodingConfig(max_length=48, question_length=16)
+    config = ranker_config(model.config, name="copy", body_layers=LAYERS - 1, heads=1, encoding=encoding)
+    ranker = Ranker(config, dropout=0.5).eval()
+    load_weights(ranker, model.state_dict())
+    for head in ranker.heads:
+        head.get_submodule("classifier").train()
+    types = config.transformer.type_vocab_size
+    ids, type_ids, mask = padded(random_pairs(LENGTHS, types=types), pad=model.config.pad_token_id)
+    typed = {"token_type_ids": type_ids} if config.transformer.token_types else {}
+    with torch.no_grad():
+        torch.manual_seed(1)
+        logits = model(input_ids=ids, attention_mask=mask.long(), **typed).logits
+        torch.manual_seed(1)
+        got = ranker(*tensors(LENGTHS, types=types))[:, 0]
+        still = ranker.eval()(*tensors(LENGTHS, types=types))[:, 0]
+    expected = logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
+    assert (got - expected).abs().max() <= LOGITS
+    assert (got - still).abs().max() > LOGITS
+
+
 def test_packed_equals_padded_in_every_stage() -> None:
     """Exits (masked mean) and heads see the same hidden states in both layouts."""
     ranker, pairs = random_ranker(), random_pairs(LENGTHS)
