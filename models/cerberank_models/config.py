@@ -131,10 +131,20 @@ class ColbertTokens(Frozen):
     """It follows the first token of a question."""
     document_mark: int
     """It follows the first token of a document, in every window."""
-    fill: int
-    """It fills a question up to `question_length`. Fills take part in late interaction; no token attends to them."""
-    skipped: tuple[int, ...]
+    fill: int | None = None
+    """It fills a question behind its separator, and takes part in late interaction; None where questions are as long as
+    their texts."""
+    filled: Annotated[Count | None, Field(exclude_if=lambda filled: filled is None)] = None
+    """Tokens of a text up to which a question is filled; None, and left out of `config.json`, for `question_length`."""
+    attends: Annotated[bool, Field(exclude_if=lambda attends: not attends)] = False
+    """True if tokens attend to what fills a question."""
+    skipped: tuple[int, ...] = ()
     """Tokens of documents, punctuation, that take no part in late interaction."""
+
+    @property
+    def unattended(self) -> int | None:
+        """The token of a question that no token attends to; None without."""
+        return None if self.attends else self.fill
 
 
 class TextEncodingConfig(Frozen):
@@ -150,6 +160,12 @@ class TextEncodingConfig(Frozen):
     """Most tokens of a document that are encoded at once; a longer one is read in several windows."""
     colbert: Annotated[ColbertTokens | None, Field(exclude_if=lambda colbert: colbert is None)] = None
     """None, and left out of `config.json`, for texts as they are, between the family's special tokens."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.colbert is not None and (self.colbert.filled or 0) > self.question_length:
+            raise ValueError(f"filled must be at most question_length, {self.question_length}")
+        return self
 
     @property
     def special(self) -> int:
@@ -312,8 +328,6 @@ class RankerConfig(Frozen):
             raise ValueError("a joint text ranker reads question and candidate together: it cannot be a first stage")
         if first.encoding.document_length > first.encoding.window:
             raise ValueError("a first stage reads a candidate at once: document_length must not exceed window")
-        if first.encoding.colbert is not None:
-            raise ValueError("a first stage reads texts as they are: encoding.colbert must be left out")
 
     def _check_decoder(self) -> None:
         """Raise ValueError for what a decoder needs and has not, or what an encoder has and does not need."""

@@ -35,7 +35,9 @@ class TextEncoder:
         lengths, colbert = config.encoding, config.encoding.colbert
         marks = ([], []) if colbert is None else ([colbert.question_mark], [colbert.document_mark])
         self._question_head, self._candidate_head = (packed([first, *mark]) for mark in marks)
-        self._tail, self._fill = packed([separator]), b"" if colbert is None else packed([colbert.fill])
+        fill = None if colbert is None else colbert.fill
+        self._tail, self._fill = packed([separator]), b"" if fill is None else packed([fill])
+        self._filled = ID_BYTES * ((colbert and colbert.filled) or lengths.question_length)
         self._question, self._candidate, self._window = (
             ID_BYTES * length for length in (lengths.question_length, lengths.document_length, lengths.window)
         )
@@ -47,13 +49,13 @@ class TextEncoder:
     def questions(self, texts: Sequence[str], cache: TokenCache | None = None, *, partition: str = "") -> EncodedPairs:
         """Each question as a text of at most `question_length` tokens; `cache` and `partition` as in `candidates`.
 
-        ColBERT's have all so many tokens.
+        ColBERT's are filled.
         """
         tokens, room = self._question_tokens, self._question
         whole = tokens(texts, cache, partition)
         pieces, truncated = self._cut(texts, whole, room, tokens.characters)
         if self._fill:  # behind the separator
-            ends = [self._tail + self._fill * ((room - len(ids)) // ID_BYTES) for ids in pieces]
+            ends = [self._tail + self._fill * ((self._filled - len(ids)) // ID_BYTES) for ids in pieces]
             pieces = [ids + end for ids, end in zip(pieces, ends, strict=True)]
             return self._framed(pieces, truncated, self._question_head, b"")
         return self._framed(pieces, truncated, self._question_head, self._tail)

@@ -28,7 +28,8 @@ def first_stage(
 
     Args:
         checkpoint: Checkpoint folder without a first stage.
-        encoder: Folder of `train pairwise`, or a sentence-transformers model with mean pooling (folder or hub id).
+        encoder: Folder of `train pairwise`, a sentence-transformers model with mean pooling, or a ColBERT of
+            sentence-transformers (MultiVectorEncoder) or PyLate; the last three as a folder or a hub id.
         out: Checkpoint folder to make.
         alpha: Share of the candidates that the first stage drops.
         precisions: ONNX forms, separated by commas (default: the checkpoint's); "" for none.

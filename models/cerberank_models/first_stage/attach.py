@@ -79,8 +79,9 @@ def export_encoder(
 
 
 def _longest(network: TextVectors) -> int:
-    """Tokens of the longest text, with its two special ones."""
-    return 2 + max(network.config.encoding.question_length, network.config.encoding.document_length)
+    """Tokens of the longest text, with its special ones."""
+    lengths = network.config.encoding
+    return lengths.special + max(lengths.question_length, lengths.document_length)
 
 
 def check_vectors(expected: Sequence[Vector], got: Sequence[Vector]) -> None:

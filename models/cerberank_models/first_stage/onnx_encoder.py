@@ -17,7 +17,7 @@ from cerberank_models.backends.processors import compute_threads
 from cerberank_models.backends.thread_pool import ThreadPool
 from cerberank_models.config import TextRankerConfig
 from cerberank_models.encoding import EncodedPairs, packed_rows
-from cerberank_models.first_stage.contract import split_vectors
+from cerberank_models.first_stage.contract import split_vectors, token_roles
 
 
 class OnnxEncoder:
@@ -52,15 +52,20 @@ class OnnxEncoder:
         fixed = np.empty((len(texts), config.fixed_width), dtype=np.float16)
         colbert = config.token_ranker == "colbert"
         tokens = np.empty((texts.tokens, config.projection), dtype=np.float16) if colbert else None
+        roles = token_roles(texts, config.encoding.colbert)
 
         def run_bucket(rows: NDArray[np.int64]) -> None:
             index, _ = packed_rows(texts.offsets, rows)
             mask = np.arange(int(lengths[rows].max()))[None, :] < lengths[rows][:, None]
-            outputs = self._session.run(None, padded_ids(texts, index, mask))
+            inputs = padded_ids(texts, index, mask)
+            if roles.attended is not None:
+                inputs["mask"] = mask.copy()
+                inputs["mask"][mask] = roles.attended[index]
+            outputs = self._session.run(None, inputs)
             if config.fixed_width:
                 fixed[rows] = outputs[0]
             if tokens is not None:
                 tokens[index] = outputs[-1][mask]
 
         self._pool.run(partial(run_bucket, rows) for rows in buckets_of(lengths, self._buckets, self._threads))
-        return split_vectors(fixed, tokens, texts.offsets)
+        return split_vectors(fixed, tokens, texts.offsets, roles.compared)

@@ -62,6 +62,9 @@ class FirstStageScorer:
     def __call__(self, question: Vector, candidates: Sequence[Vector]) -> Scores:
         """P(relevant) of each candidate, `[n]`: the sigmoid of the rankers' sum, or (1 + cosine) / 2 for `dot`.
 
+        Where ColBERT reads its own texts and ranks alone, the cosine is the mean over the question's tokens of the
+        largest one: their sum, which is 32 at most, was not trained as a logit, and its sigmoid is near 1 for all.
+
         Raises ValueError for vectors that are not of this shape of first stage.
         """
         self._check([question, *candidates])
@@ -70,6 +73,9 @@ class FirstStageScorer:
         raw = np.concatenate(values) if values else np.zeros(0, dtype=np.float32)
         if self._config.token_ranker == "dot":
             return np.clip((1.0 + raw.astype(np.float64)) / 2.0, 0.0, 1.0)
+        if self._config.encoding.colbert is not None and self._config.first_ranker is None:
+            tokens = len(question) // self._config.projection
+            return np.clip((1.0 + raw.astype(np.float64) / tokens) / 2.0, 0.0, 1.0)
         return probability(raw + np.float32(self._constant))
 
     def _values(self, asked: Floats, candidates: Sequence[Vector]) -> Floats:

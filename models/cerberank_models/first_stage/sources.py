@@ -1,4 +1,4 @@
-"""The sources of a first stage's encoder: a trained text ranker, or a sentence encoder of the Hugging Face hub.
+"""The sources of a first stage's encoder: a trained text ranker, a sentence encoder, or a public ColBERT.
 
 In: a folder or a hub id. Out: network, tokenizer and the weights of the rankers, or an UnsupportedModelError.
 """
@@ -17,12 +17,12 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoTokenizer
-from transformers.utils import cached_file
 
 from cerberank_models.config import TextEncodingConfig, TextRankerConfig
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import load_weights, transformer_config
 from cerberank_models.first_stage.folder import read_text_ranker, split_weights
+from cerberank_models.first_stage.late_interaction import is_late_interaction, late_interaction_encoder, saved_json
 from cerberank_models.network.text_ranker import TextRanker, TextVectors
 
 QUESTION_LENGTH = 64
@@ -41,15 +41,17 @@ class BiEncoder:
 
 
 def read_bi_encoder(source: str, *, candidate_length: int) -> BiEncoder:
-    """A text ranker's folder, a sentence-transformers folder, or a hub id. Raises UnsupportedModelError, OSError."""
+    """A text ranker's folder, or a folder or hub id of sentence-transformers or PyLate.
+
+    Raises UnsupportedModelError, OSError.
+    """
     if not _is_text_ranker(Path(source)):
-        ranker, tokenizer = _sentence_encoder(source, candidate_length)
+        read = late_interaction_encoder if is_late_interaction(source) else _sentence_encoder
+        ranker, tokenizer = read(source, candidate_length)
         return bi_encoder(ranker, tokenizer, candidate_length=candidate_length)
     saved = read_text_ranker(Path(source))
     if saved.ranker.config.joint:
         raise UnsupportedModelError(f"{source} is joint: it reads question and document together, not each alone")
-    if saved.ranker.config.encoding.colbert is not None:
-        raise UnsupportedModelError(f"{source} was trained with --colbert-texts, which a first stage does not read")
     trained = saved.ranker.config.encoding
     return replace(
         bi_encoder(saved.ranker, saved.tokenizer, candidate_length=candidate_length),
@@ -112,11 +114,10 @@ def _sentence_encoder(source: str, candidate_length: int) -> tuple[TextRanker, T
 
 def _check_modules(source: str) -> None:
     """Raise UnsupportedModelError for a sentence encoder that is more than a transformer, a mean, and a norm."""
-    modules = _json(source, "modules.json") or []
-    kinds = [str(module["type"]).rpartition(".")[2] for module in modules]
+    kinds = [str(module["type"]).rpartition(".")[2] for module in saved_json(source, "modules.json") or []]
     if unknown := [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]:
         raise UnsupportedModelError(f"{source} has modules that are not supported: {', '.join(unknown)}")
-    pooling = _json(source, "1_Pooling/config.json")
+    pooling = saved_json(source, "1_Pooling/config.json")
     if pooling is None:
         raise UnsupportedModelError(f"{source} has no 1_Pooling/config.json that says how tokens become a vector")
     used = [
@@ -127,12 +128,6 @@ def _check_modules(source: str) -> None:
     used += [str(pooling["pooling_mode"])] if isinstance(pooling.get("pooling_mode"), str) else []
     if used not in (["mean_tokens"], ["mean"]):
         raise UnsupportedModelError(f"{source} pools by {', '.join(used) or 'nothing'}: only mean_tokens is supported")
-    prompts = (_json(source, "config_sentence_transformers.json") or {}).get("prompts") or {}
+    prompts = (saved_json(source, "config_sentence_transformers.json") or {}).get("prompts") or {}
     if any(prompts.values()):
         raise UnsupportedModelError(f"{source} puts prompts before its texts, which is not supported: {prompts}")
-
-
-def _json(source: str, name: str) -> Any:
-    """The content of a file of the model; None where it has no such file."""
-    path = cached_file(source, name, _raise_exceptions_for_missing_entries=False)
-    return None if path is None else json.loads(Path(path).read_bytes())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -15,7 +16,7 @@ from cerberank_models.backends.torch_backend import CPU_BLOCKS
 from cerberank_models.backends.torch_stages import dtype_of, sum_in_fp32
 from cerberank_models.config import TextRankerConfig
 from cerberank_models.encoding import EncodedPairs
-from cerberank_models.first_stage.contract import split_vectors
+from cerberank_models.first_stage.contract import split_vectors, token_roles
 from cerberank_models.network.layout import Layout, PackedLayout
 from cerberank_models.network.precision import in_precision
 from cerberank_models.network.text_ranker import TextVectors
@@ -73,14 +74,19 @@ class TorchEncoder:
         with torch.inference_mode(), torch.cuda.stream(self._stream):  # does nothing for the stream None
             offsets = self._upload(texts.offsets.astype(np.int32))
             token_ids, type_ids = self._upload(texts.token_ids), self._upload(texts.type_ids)
+            roles = token_roles(texts, self.config.encoding.colbert)
             layout: Layout
-            if self._kernel is None:
+            if roles.attended is not None:  # the kernel knows no tokens within a text that others do not attend to
+                packed = PackedLayout.of(offsets)
+                attended = torch.from_numpy(roles.attended).to(self._device)
+                layout = replace(packed, keys=packed.pad(attended))
+            elif self._kernel is None:
                 layout = PackedLayout.of(offsets)
             else:
                 layout = VarlenLayout(offsets, int(texts.lengths.max()), self._kernel, texts.tokens)
             fixed, tokens = self._network.read(token_ids, type_ids, layout)
             parts = [part.half().cpu().numpy() for part in (fixed, tokens) if part is not None]
-        return split_vectors(parts[0], parts[1] if len(parts) > 1 else None, texts.offsets)
+        return split_vectors(parts[0], parts[1] if len(parts) > 1 else None, texts.offsets, roles.compared)
 
     def _upload(self, array: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> Tensor:
         return torch.from_numpy(array).to(self._device)

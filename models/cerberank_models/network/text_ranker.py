@@ -226,8 +226,8 @@ class TextRanker(TextVectors):
         Of a `document` ColBERT leaves punctuation out; of a question no token attends to what fills it.
         """
         layout, colbert = PackedLayout.of(texts.offsets), self.config.encoding.colbert
-        if colbert is not None and not document:
-            layout = replace(layout, keys=layout.pad(texts.token_ids != colbert.fill))
+        if colbert is not None and colbert.unattended is not None and not document:
+            layout = replace(layout, keys=layout.pad(texts.token_ids != colbert.unattended))
         hidden = self.encode(texts.token_ids, torch.zeros_like(texts.token_ids), layout)
         side = self._side(_first(hidden, layout, texts), hidden, texts.offsets[texts.windows], layout)
         if colbert is None or not document:

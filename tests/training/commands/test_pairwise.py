@@ -12,7 +12,6 @@ from tests.tiny import save_cross_encoder
 from tests.training.data.trec.collections import write_web_collection
 from tests.training.letters import dev_jsonl, jsonl
 
-from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.first_stage.folder import read_text_ranker
 from cerberank_models.first_stage.sources import read_bi_encoder
 
@@ -52,7 +51,7 @@ def test_from_a_base_to_a_taught_student(tmp_path: Path, capsys: pytest.CaptureF
 
 
 def test_colberts_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Teacher and student read them, monoBERT does not; one of both alone is refused, and so is a first stage."""
+    """Teacher and student read them, monoBERT does not; one of both alone is refused. A first stage reads them too."""
     with_unused_tokens(save_cross_encoder("bert", tmp_path / "base"))
     assert call(tmp_path, "mono", "--own", "1") == 0
     assert call(tmp_path, "colbert", "--own", "1", "--colbert-texts") == 0
@@ -64,8 +63,7 @@ def test_colberts_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     out = ("--out", str(tmp_path / "other"))
     assert call(tmp_path, "trmd-colbert", "--own", "1", "--mono", mono, "--bi", bi, *out) == 1
     assert "reads ColBERT's texts (--colbert-texts), trmd-colbert does not" in capsys.readouterr().err
-    with pytest.raises(UnsupportedModelError, match="trained with --colbert-texts, which a first stage does not read"):
-        read_bi_encoder(bi, candidate_length=16)
+    assert read_bi_encoder(bi, candidate_length=16).network.config.encoding.colbert == saved.colbert
 
 
 def test_lists_of_a_collection_as_the_papers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,179 @@
+"""Public ColBERTs: the formats of sentence-transformers' MultiVectorEncoder and of PyLate, as a text ranker.
+
+In: a folder or a hub id with `modules.json`. Out: a TextRanker with ColBERT's texts, or an UnsupportedModelError. Both
+libraries give a text one vector of length 1 for each token, and a pair the sum over the question's tokens of the
+largest similarity to one of the document's (MaxSim).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors.torch import load_file
+from tokenizers import Tokenizer
+from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers.utils import cached_file
+
+from cerberank_models.config import ColbertTokens, TextEncodingConfig, TextRankerConfig
+from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.convert.hugging_face import load_weights, transformer_config
+from cerberank_models.network.text_ranker import TextRanker
+
+FEWEST = 64
+"""Tokens of a question that are read where the model does not say how many."""
+MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
+PUNCTUATION = tuple("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
+"""Left out of documents by PyLate where its model does not say what is."""
+
+
+def saved_json(source: str, name: str) -> Any:
+    """The content of a file of the model; None where it has no such file."""
+    path = cached_file(source, name, _raise_exceptions_for_missing_entries=False)
+    return None if path is None else json.loads(Path(path).read_bytes())
+
+
+def is_late_interaction(source: str) -> bool:
+    """True for a model of MultiVectorEncoder or PyLate."""
+    return (saved_json(source, SETTINGS) or {}).get("model_type") in ("MultiVectorEncoder", "ColBERT")
+
+
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """The settings of both formats: one has them in the files of its modules, the other in one file."""
+
+    question: str
+    """The text in front of a question."""
+    document: str
+    length: int | None
+    """Most tokens of a question, special ones included."""
+    expansion: Mapping[str, Any] | None
+    """The rule by which questions are filled: `strategy`, `length`, `attend`, `token`."""
+    skipped: Sequence[str]
+
+
+def late_interaction_encoder(source: str, candidate_length: int) -> tuple[TextRanker, Tokenizer]:
+    """The model as a text ranker. Raises UnsupportedModelError, which names what is not supported, and OSError."""
+    listed = [(str(each["type"]).rpartition(".")[2], str(each["path"])) for each in saved_json(source, MODULES) or []]
+    modules = dict(listed)
+    if unknown := set(modules) - {"Transformer", "Dense", "MultiVectorMask", "Normalize"}:
+        raise UnsupportedModelError(f"{source} has modules that are not supported: {', '.join(sorted(unknown))}")
+    if not {"Transformer", "Dense"} <= set(modules):
+        raise UnsupportedModelError(f"{source} has no projection of token vectors (module Dense)")
+    if len(listed) > len(modules) or modules["Transformer"]:
+        raise UnsupportedModelError(
+            f"{source} has several projections, or its encoder in a folder of its own: {listed}"
+        )
+    settings = _settings(source, modules)
+    described: Any = AutoConfig.from_pretrained(source)
+    opened = AutoTokenizer.from_pretrained(source)
+    tokenizer = opened.backend_tokenizer
+    if not isinstance(tokenizer, Tokenizer):
+        raise UnsupportedModelError(f"{source} has no fast tokenizer (tokenizer.json)")
+    projection = _projection(source, modules["Dense"])
+    transformer = transformer_config(described)
+    room = transformer.max_positions - transformer.position_offset
+    colbert, question_length = _texts(source, settings, tokenizer, opened, room)
+    ranker = TextRanker(
+        TextRankerConfig(
+            transformer=transformer,
+            token_ranker="colbert",
+            projection=len(projection),
+            encoding=TextEncodingConfig(
+                question_length=question_length,
+                document_length=candidate_length,
+                window=candidate_length,
+                colbert=colbert,
+            ),
+        )
+    )
+    load_weights(ranker, AutoModel.from_pretrained(source).state_dict(), fresh_classifier=True)
+    ranker.get_submodule("token_ranker.project").load_state_dict({"weight": projection})
+    return ranker, tokenizer
+
+
+def _settings(source: str, modules: Mapping[str, str]) -> _Settings:
+    saved = saved_json(source, SETTINGS)
+    if saved["model_type"] == "ColBERT":  # PyLate
+        length = int(saved.get("query_length") or 32)
+        filled = {"strategy": "fixed", "length": length, "attend": saved.get("attend_to_expansion_tokens") or False}
+        words = saved.get("skiplist_words")
+        return _Settings(
+            question=saved.get("query_prefix") or "",
+            document=saved.get("document_prefix") or "",
+            length=length,
+            expansion=filled if saved.get("do_query_expansion", True) else None,
+            skipped=PUNCTUATION if words is None else words,
+        )
+    if "Normalize" not in modules:
+        raise UnsupportedModelError(f"{source} compares vectors that are not of length 1 (no module Normalize)")
+    prompts = saved.get("prompts") or {}
+    reads = saved_json(source, "sentence_bert_config.json") or {}
+    mask = saved_json(source, f"{modules['MultiVectorMask']}/config.json") if "MultiVectorMask" in modules else {}
+    if (mask.get("skiplist_tasks") or ["document"]) != ["document"] or mask.get("keep_only_token_ids"):
+        raise UnsupportedModelError(f"{source} leaves tokens out by other rules than a skip list of documents: {mask}")
+    return _Settings(
+        question=prompts.get("query") or "",
+        document=prompts.get("document") or "",
+        length=reads.get("query_length"),
+        expansion=reads.get("query_expansion"),
+        skipped=mask.get("skiplist_words") or (),
+    )
+
+
+def _projection(source: str, folder: str) -> torch.Tensor:
+    """The weights `[P, D]` of the projection of token vectors. Raises UnsupportedModelError for another form of it."""
+    config = saved_json(source, f"{folder}/config.json") or {}
+    activation = str(config.get("activation_function", "")).rpartition(".")[2]
+    if config.get("bias") or activation != "Identity" or config.get("use_residual"):
+        raise UnsupportedModelError(f"{source} projects token vectors by more than a matrix: {config}")
+    path = cached_file(source, f"{folder}/model.safetensors", _raise_exceptions_for_missing_entries=False)
+    if path is None:
+        raise UnsupportedModelError(f"{source} has no {folder}/model.safetensors with the projection's weights")
+    weights: torch.Tensor = load_file(path)["linear.weight"].float()
+    return weights
+
+
+def _texts(source: str, settings: _Settings, tokenizer: Tokenizer, named: Any, room: int) -> tuple[ColbertTokens, int]:
+    """ColBERT's tokens, and the most tokens of a question, without special ones, where an encoder has so much `room`.
+
+    `named` has the tokenizer's special tokens by their names.
+    """
+    marks = [_mark(source, tokenizer, text) for text in (settings.question, settings.document)]
+    if marks[0] == marks[1]:
+        raise UnsupportedModelError(f"{source} marks questions and documents alike, by {settings.question!r}")
+    known = (tokenizer.token_to_id(word) for word in settings.skipped)
+    skipped = tuple(sorted({number for number in known if number is not None}))
+    special = 3  # the first token, the mark, the separator
+    expansion, fill, filled = settings.expansion, None, None
+    length = min(settings.length or FEWEST + special, room)
+    if expansion is not None:
+        fill = tokenizer.token_to_id(expansion.get("token") or str(named.mask_token))
+        if fill is None or fill == named.sep_token_id:
+            raise UnsupportedModelError(f"{source} fills questions with its separator, or with no token that it has")
+        filled = int(expansion["length"]) - special
+        length = int(expansion["length"]) if expansion["strategy"] == "fixed" else max(length, expansion["length"])
+    colbert = ColbertTokens(
+        question_mark=marks[0],
+        document_mark=marks[1],
+        fill=fill,
+        filled=None if filled == length - special else filled,
+        attends=bool(expansion and expansion.get("attend")),
+        skipped=skipped,
+    )
+    return colbert, length - special
+
+
+def _mark(source: str, tokenizer: Tokenizer, text: str) -> int:
+    """The token of the text in front of a question or a document. Raises UnsupportedModelError unless it is one."""
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    if len(ids) != 1:
+        raise UnsupportedModelError(
+            f"{source} marks its texts by {text!r}, which is {len(ids)} tokens: a first stage reads models whose "
+            "questions and documents have one token each that marks them"
+        )
+    return int(ids[0])
