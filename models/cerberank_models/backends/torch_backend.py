@@ -271,13 +271,18 @@ def load_ranker(checkpoint: Checkpoint) -> Ranker:
             "and `cerberank train distil` write it, `cerberank export FOLDER OUT` keeps it, and "
             "`cerberank checkpoint weights FOLDER OUT` reads it back from graphs"
         )
-    ranker = Ranker(checkpoint.config)
+    with torch.device("meta"):
+        ranker = Ranker(checkpoint.config)
     fill(ranker, checkpoint.weights)
     return ranker
 
 
 def fill(network: nn.Module, weights: Path) -> None:
-    """Load all weights of `network` from a safetensors file, strictly; raises CheckpointError naming what is wrong."""
+    """Give `network`, which may be on the meta device, all weights of a safetensors file in fp32.
+
+    They are copies: tensors of `load_file` are parts of the file, which may be replaced while the network is used.
+    Raises CheckpointError, which names what is missing, unexpected or of another shape.
+    """
     state = load_file(weights)
     expected = set(network.state_dict())
     if missing := sorted(expected - set(state)):
@@ -285,6 +290,7 @@ def fill(network: nn.Module, weights: Path) -> None:
     if surplus := sorted(set(state) - expected):
         raise CheckpointError(f"{weights.name} has unexpected keys {', '.join(surplus)}")
     try:
-        network.load_state_dict(state, strict=True)
+        copies = {name: value.to(torch.float32, copy=True) for name, value in state.items()}
+        network.load_state_dict(copies, strict=True, assign=True)
     except RuntimeError as error:
         raise CheckpointError(f"{weights.name} does not fit config.json: {error}") from error

@@ -158,7 +158,8 @@ def _open_torch(
     from cerberank_models.network.text_ranker import TextVectors  # noqa: PLC0415
 
     torch.set_num_threads(compute_threads(threads))
-    network = TextVectors(config)
+    with torch.device("meta"):
+        network = TextVectors(config)
     fill(network, checkpoint.path / WEIGHTS)
     if precision == "fp16":
         encoder = open_encoder(checkpoint)
