@@ -11,6 +11,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("cerberank", "models", "service", "training", "tools", "tests", "examples")
+NEGATED_NOUN = re.compile(r"(?<!there )\b(?:is|are|was|were) no (?!longer|more|better|worse|less)", re.IGNORECASE)
 HEADLESS = re.compile(r"(What|Whether|How|Where|Of|That|When|Which|Why|In which|By which|With which)\b", re.IGNORECASE)
 DESCRIBED = {"description", "help", "summary", "documentation"}
 
@@ -39,3 +40,16 @@ def test_texts_begin_with_a_noun_or_a_verb(package: str) -> None:
         if HEADLESS.match(text.strip())
     ]
     assert headless == []
+
+
+@pytest.mark.parametrize("package", [*PACKAGES, "docs"])
+def test_nothing_is_said_to_be_no_such_thing(package: str) -> None:
+    """Such a sentence is read twice: "is no multiple" is "is not a multiple"."""
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()[:80]}"
+        for path in sorted((ROOT / package).rglob("*"))
+        if path.suffix in (".py", ".md", ".html", ".js", ".toml", ".yml", ".yaml") and path != Path(__file__)
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1)
+        if NEGATED_NOUN.search(line)
+    ]
+    assert found == []

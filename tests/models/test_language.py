@@ -61,7 +61,7 @@ def test_english_with_foreign_names_is_english(text: str) -> None:
 
 
 def test_english_is_told_to_a_model_of_another_language() -> None:
-    """In Latin script words decide: a product's name alone is no other language."""
+    """In Latin script words decide: a product's name alone is not another language."""
     for code in ("de", "ru"):
         assert other_language("How tall is the tower and when was it built?", (code,)) == "English"
         assert other_language("iPhone 15 Pro Max", (code,)) is None

@@ -229,7 +229,7 @@ def _attention(  # noqa: PLR0917 - as PyTorch's
     causal: bool = False,
 ) -> Tensor:
     """Scaled dot-product attention on `[N, S, H, d]`; result `[N, S, H, d]`."""
-    if causal:  # padding follows the tokens of its pair, none of which sees what follows it
+    if causal:  # padding follows the tokens of its pair, and no token sees what follows it
         mask = None
     if window is not None and key.shape[1] > window + 1:  # shorter pairs lie within their windows
         local = near(query, key, window)

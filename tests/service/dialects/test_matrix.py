@@ -40,7 +40,7 @@ class Dialect:
     drops: bool = True
     """False: no candidate is dropped, whatever the schedule."""
     limit: str | None = None
-    """Limits the number of places; null and 0 are no limit."""
+    """Limits the number of places; null and 0 do not limit it."""
     logits: Sequence[Change] = ()
     """Fields with which scores are log-odds."""
     document: Callable[[Mapping[str, Any]], Any] = lambda place: place.get("document", "left out")

@@ -192,7 +192,7 @@ def test_what_cannot_be_in_time_is_refused_at_admission(start: Start) -> None:
 
 
 def test_what_would_wait_too_long_is_refused_at_admission(start: Start) -> None:
-    """Counted from when the request came, not from when it was read and encoded; a far deadline is no way around.
+    """Counted from when the request came, not from when it was read and encoded; a far deadline does not change that.
 
     The refusal says what was predicted, and both outcomes count as offered work.
     """

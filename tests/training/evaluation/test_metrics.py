@@ -99,7 +99,7 @@ def test_deep_lists_count_to_ten_and_twenty() -> None:
 
 @given(rows=graded, seed=st.integers(0, 5))
 def test_only_ndcg_tells_grades_apart(rows: list[tuple[int, int]], seed: int) -> None:
-    """With 0 and 1 in the place of grades every other metric stays; the order in which pairs are given is no matter."""
+    """With 0 and 1 in the place of grades every other metric stays; the order of pairs does not matter."""
     assume(any(label for label, _ in rows))
     labels, ranks = (np.asarray(column) for column in zip(*rows, strict=True))
     order = np.random.default_rng(seed).permutation(len(rows))
