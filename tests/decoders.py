@@ -52,7 +52,7 @@ def qwen_tokenizer() -> Tokenizer:
 def save_decoder(folder: Path, *, family: str = "qwen3", **changes: object) -> Path:
     """Two layers of a Qwen2 or Qwen3 whose heads share keys, with weights large enough that mistakes show."""
     torch.manual_seed(0)
-    model = transformers.AutoModelForCausalLM.from_config(_config(family, **changes))
+    model = transformers.AutoModelForCausalLM.from_config(decoder_shape(family, **changes))
     for name, value in model.named_parameters():
         if name.endswith("bias") or "norm" in name:
             torch.nn.init.normal_(value, 1.0 if "norm" in name else 0.0, 0.3)
@@ -63,7 +63,7 @@ def save_decoder(folder: Path, *, family: str = "qwen3", **changes: object) -> P
     return folder
 
 
-def _config(family: str, **changes: object) -> transformers.PretrainedConfig:
+def decoder_shape(family: str, **changes: object) -> transformers.PretrainedConfig:
     shape = {
         "vocab_size": 620,
         "hidden_size": 32,
@@ -83,7 +83,7 @@ def _config(family: str, **changes: object) -> transformers.PretrainedConfig:
 
 def decoder_of(*, exits: tuple[int, ...] = ()) -> Ranker:
     """A network of two layers with random weights, and `exits` after these layers."""
-    config = decoder_config(_config("qwen3"), name="random-decoder", encoding=EncodingConfig(prompt=PROMPT))
+    config = decoder_config(decoder_shape("qwen3"), name="random-decoder", encoding=EncodingConfig(prompt=PROMPT))
     described = {**config.model_dump(), "exits": [{"after": after, "pooling": "last"} for after in exits]}
     torch.manual_seed(0)
     ranker = Ranker(RankerConfig.model_validate(described))

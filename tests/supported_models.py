@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
+import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,18 +19,24 @@ from pathlib import Path
 import numpy as np
 import torch
 from sentence_transformers import CrossEncoder
-from tests.decoders import last_logits, save_decoder
+from tests.decoders import PROMPT, decoder_shape, last_logits, save_decoder
 from tests.modular import save_modular
 from tests.opaque import save_deberta
-from tests.tiny import save_cross_encoder
+from tests.tiny import hugging_face_config, save_cross_encoder
 from torch import nn
 
 from cerberank_models.backends.contract import Scores, probability
+from cerberank_models.backends.processors import compute_threads
 from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.import_model import import_model
+from cerberank_models.config import EncodingConfig
+from cerberank_models.convert.decoders import decoder_config
 from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.convert.hugging_face import ranker_config
 from cerberank_models.encoding import Candidate, EncodedPairs
+from cerberank_models.network.ranker import Ranker
 from cerberank_models.rank import rank_pairs
 
 QUESTION = "how tall is the tower ?"
@@ -67,52 +75,148 @@ def coded(folder: Path, name: str) -> Path:
     return folder / name
 
 
+Layers = tuple[int, int, int, int]
+"""Layers, width, attention heads and inner width of a feed-forward, after the model's configuration."""
+APACHE, MIT, NOT_COMMERCIAL = "Apache-2.0", "MIT", "CC-BY-NC-4.0"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Model:
+    """A public model, after its card and its configuration."""
+
+    name: str
+    licence: str = APACHE
+    layers: Layers | None = None
+    """None where its speed is not measured: the network is opaque, or larger than this program measures."""
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Form:
     """Models that differ in size alone."""
 
-    models: tuple[str, ...]
+    models: tuple[Model, ...]
     twin: Callable[[Path, str], Path]
     positions: int
     """The most tokens of a pair that the models read."""
+    speed: Callable[[Layers], Ranker] | None = None
+    """A network of these layers with random weights."""
 
 
+def encoder_of(family: str, pooling: str = "cls") -> Callable[[Layers], Ranker]:
+    changes: dict[str, object] = {"classifier_pooling": pooling} if family == "modernbert" else {}
+
+    def made(layers: Layers) -> Ranker:
+        number, width, heads, inner = layers
+        described = hugging_face_config(
+            family,
+            num_hidden_layers=number,
+            hidden_size=width,
+            num_attention_heads=heads,
+            intermediate_size=inner,
+            max_position_embeddings=130,
+            num_labels=1,
+            **changes,
+        )
+        return Ranker(ranker_config(described, name="shape", encoding=EncodingConfig(), logits=1))
+
+    return made
+
+
+def decoder_layers(family: str, head_size: int, shared: int) -> Callable[[Layers], Ranker]:
+    """A decoder with attention heads of this size, `shared` of which have keys and values."""
+
+    def made(layers: Layers) -> Ranker:
+        number, width, heads, inner = layers
+        described = decoder_shape(
+            family,
+            num_hidden_layers=number,
+            hidden_size=width,
+            num_attention_heads=heads,
+            num_key_value_heads=shared,
+            head_dim=head_size,
+            intermediate_size=inner,
+        )
+        return Ranker(decoder_config(described, name="shape", encoding=EncodingConfig(prompt=PROMPT)))
+
+    return made
+
+
+ETTIN: Mapping[str, Layers | None] = {
+    "1b": None,
+    "400m": (28, 1024, 16, 2624),
+    "150m": (22, 768, 12, 1152),
+    "68m": (19, 512, 8, 768),
+    "32m": (10, 384, 6, 576),
+    "17m": (7, 256, 4, 384),
+}
 FORMS = (
     Form(
-        models=("Qwen/Qwen3-Reranker-4B", "Qwen/Qwen3-Reranker-0.6B"),
+        models=(
+            Model(name="Qwen/Qwen3-Reranker-4B"),
+            Model(name="Qwen/Qwen3-Reranker-0.6B", layers=(28, 1024, 16, 3072)),
+        ),
         twin=decoder("qwen3"),
         positions=40_960,
+        speed=decoder_layers("qwen3", 128, 8),
     ),
     Form(
-        models=("mixedbread-ai/mxbai-rerank-large-v2", "mixedbread-ai/mxbai-rerank-base-v2"),
+        models=(
+            Model(name="mixedbread-ai/mxbai-rerank-large-v2"),
+            Model(name="mixedbread-ai/mxbai-rerank-base-v2", layers=(24, 896, 14, 4864)),
+        ),
         twin=decoder("qwen2"),
+        positions=32_768,
+        speed=decoder_layers("qwen2", 64, 2),
+    ),
+    Form(
+        models=tuple(
+            Model(name=f"cross-encoder/ettin-reranker-{size}-v1", layers=each) for size, each in ETTIN.items()
+        ),
+        twin=ettin,
+        positions=7_999,
+        speed=encoder_of("modernbert"),
+    ),
+    Form(models=(Model(name="jinaai/jina-reranker-m0", licence=NOT_COMMERCIAL),), twin=coded, positions=10_240),
+    Form(
+        models=(Model(name="zeroentropy/zerank-2-reranker", licence=NOT_COMMERCIAL),),
+        twin=decoder("qwen3"),
         positions=32_768,
     ),
     Form(
-        models=tuple(f"cross-encoder/ettin-reranker-{size}-v1" for size in ("1b", "400m", "150m", "68m", "32m", "17m")),
-        twin=ettin,
-        positions=7_999,
-    ),
-    Form(models=("jinaai/jina-reranker-m0",), twin=coded, positions=10_240),
-    Form(models=("zeroentropy/zerank-2-reranker",), twin=decoder("qwen3"), positions=32_768),
-    Form(
-        models=("Alibaba-NLP/gte-reranker-modernbert-base", "ibm-granite/granite-embedding-reranker-english-r2"),
+        models=(
+            Model(name="Alibaba-NLP/gte-reranker-modernbert-base", layers=(22, 768, 12, 1152)),
+            Model(name="ibm-granite/granite-embedding-reranker-english-r2", layers=(22, 768, 12, 1152)),
+        ),
         twin=cross_encoder("modernbert", classifier_pooling="mean"),
         positions=8_192,
+        speed=encoder_of("modernbert", "mean"),
     ),
-    Form(models=("BAAI/bge-reranker-v2-m3",), twin=cross_encoder("xlm-roberta"), positions=8_192),
     Form(
-        models=("BAAI/bge-reranker-large", "BAAI/bge-reranker-base"),
+        models=(Model(name="BAAI/bge-reranker-v2-m3", layers=(24, 1024, 16, 4096)),),
+        twin=cross_encoder("xlm-roberta"),
+        positions=8_192,
+        speed=encoder_of("xlm-roberta"),
+    ),
+    Form(
+        models=(
+            Model(name="BAAI/bge-reranker-large", licence=MIT, layers=(24, 1024, 16, 4096)),
+            Model(name="BAAI/bge-reranker-base", licence=MIT, layers=(12, 768, 12, 3072)),
+        ),
         twin=cross_encoder("xlm-roberta"),
         positions=512,
+        speed=encoder_of("xlm-roberta"),
     ),
     Form(
-        models=tuple(f"cross-encoder/ms-marco-MiniLM-L{layers}-v2" for layers in (4, 6, 12)),
+        models=tuple(
+            Model(name=f"cross-encoder/ms-marco-MiniLM-L{number}-v2", layers=(number, 384, 12, 1536))
+            for number in (4, 6, 12)
+        ),
         twin=cross_encoder("bert"),
         positions=512,
+        speed=encoder_of("bert"),
     ),
     Form(
-        models=tuple(f"mixedbread-ai/mxbai-rerank-{size}-v1" for size in ("xsmall", "base", "large")),
+        models=tuple(Model(name=f"mixedbread-ai/mxbai-rerank-{size}-v1") for size in ("xsmall", "base", "large")),
         twin=deberta,
         positions=512,
     ),
@@ -131,7 +235,7 @@ class Found:
 
 def measure(form: Form, precisions: tuple[str, ...] = ("fp32", "int8")) -> Found | str:
     """The twin of a form, imported and compared; or why it was refused, in one line."""
-    name = form.models[-1].rpartition("/")[2]
+    name = form.models[-1].name.rpartition("/")[2]
     with tempfile.TemporaryDirectory() as scratch:
         source = form.twin(Path(scratch), name)
         try:
@@ -168,27 +272,57 @@ def _own(source: Path, checkpoint: Checkpoint, pairs: EncodedPairs) -> Scores:
     return probability((logits[:, -1] - (logits[:, 0] if prompt.no else 0)) / prompt.divisor)
 
 
+PAIRS, TOKENS, ROUNDS = 64, 64, 3
+
+
+def speed(ranker: Ranker) -> float:
+    """Tokens a second on this machine: torch in fp32, pairs of equal length, the median of some rounds after a first.
+
+    A decoder's prefix is computed in every pair.
+    """
+    ids = np.ones(PAIRS * TOKENS, dtype=np.int32)
+    pairs = EncodedPairs(
+        token_ids=ids,
+        type_ids=np.zeros_like(ids),
+        offsets=np.arange(PAIRS + 1, dtype=np.int64) * TOKENS,
+        truncated=np.zeros(PAIRS, dtype=np.bool_),
+    )
+    backend, seconds = TorchBackend(ranker.eval()), []
+    for _ in range(ROUNDS + 1):
+        before = time.perf_counter()
+        backend.run(backend.start(pairs), 0)
+        seconds.append(time.perf_counter() - before)
+    return len(ids) / statistics.median(seconds[1:])
+
+
 def table() -> str:
-    """A row a model, with what its form's twin gave."""
+    """A row a model, with what its form's twin gave, and the speed of its own layers."""
     lines = [
-        "| model | read as | score | difference from its own library, by precision | tokens of a pair |",
-        "|---|---|---|---|---|",
+        "| model | read as | score | difference from its own library, by precision | tokens of a pair "
+        "| tokens a second | licence |",
+        "|---|---|---|---|---|---|---|",
     ]
     for form in FORMS:
         found = measure(form)
         for model in form.models:
             if isinstance(found, str):
-                lines.append(f"| {model} | refused | | {found} | |")
+                lines.append(f"| {model.name} | refused | | {found} | | | {model.licence} |")
                 continue
             told = ", ".join(f"{name} {value:.0e}" for name, value in found.differences.items())
-            lines.append(f"| {model} | {found.family} | {found.score} | {told} | {form.positions:,} |")
+            rate = ""
+            if form.speed is not None and model.layers is not None:
+                rate = f"{float(f'{speed(form.speed(model.layers)):.2g}'):,.0f}"
+            lines.append(
+                f"| {model.name} | {found.family} | {found.score} | {told} | {form.positions:,} | {rate} "
+                f"| {model.licence} |"
+            )
     return "\n".join(lines) + "\n"
 
 
 def main(argv: list[str]) -> int:
     """Write the table into the page."""
     logging.disable(logging.WARNING)
-    torch.set_num_threads(1)
+    torch.set_num_threads(compute_threads(None))
     page = Path(argv[0])
     before, _, rest = page.read_text().partition(BEGIN)
     page.write_text(f"{before}{BEGIN}{table()}{END}{rest.partition(END)[2]}")

@@ -207,8 +207,8 @@ class TextRankerConfig(Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.transformer.decoder is not None:
-            raise ValueError("a text ranker has an encoder, not a decoder")
+        if self.transformer.decoder is not None or not self.transformer.layers:
+            raise ValueError("a text ranker has an encoder with layers, not a decoder")
         if self.first_ranker is None and self.token_ranker is None:
             raise ValueError("a text ranker needs first_ranker or token_ranker")
         if self.first_ranker == "linear" and not self.joint:
@@ -243,6 +243,15 @@ class TextRankerConfig(Frozen):
         """The number of a vector's numbers that do not depend on the text's length: all but ColBERT's token vectors."""
         parts = (self.first_ranker is not None) + (self.token_ranker in ("twin", "dot"))
         return parts * self.transformer.hidden_size
+
+    @property
+    def score_form(self) -> str:
+        """The meaning of a score (`first_stage/scorer.py`), in words."""
+        if self.token_ranker == "dot":
+            return "(1 + cosine of the texts' vectors) / 2"
+        if self.encoding.colbert is not None and self.first_ranker is None:
+            return "(1 + mean over the question's tokens of the largest cosine) / 2"
+        return "sigmoid of the rankers' sum"
 
     @property
     def weighted_rankers(self) -> tuple[str, ...]:
@@ -280,7 +289,9 @@ class RankerConfig(Frozen):
     exits: tuple[ExitConfig, ...] = ()
     encoding: EncodingConfig = EncodingConfig()
     first_stage: TextRankerConfig | None = None
-    """Ranks all candidates before any is read as a pair; the other stages are numbered from 1 then."""
+    """Ranks all candidates before any is read as a pair; the other stages are numbered from 1 then.
+
+    It ranks alone where the network of pairs has no layers (`B0 0H0`), exits and heads."""
     drop_schedule: tuple[DropRatio, ...] = ()
     """Default drop ratio of every stage but the last, the first stage included; empty means that nothing is dropped."""
     drop_minimum: Count = 1
@@ -301,7 +312,9 @@ class RankerConfig(Frozen):
             raise ValueError(f"{self.architecture} needs {depth} layers, the encoder has {self.transformer.layers}")
         if after != sorted(set(after)) or (after and after[-1] > body):
             raise ValueError(f"exits must come after distinct, ascending body layers 1..{body}")
-        if heads == 0 and (not after or after[-1] != body):
+        if depth == 0 and (heads or self.first_stage is None):
+            raise ValueError("a network without layers has no heads, and a first stage that ranks alone")
+        if heads == 0 and depth and (not after or after[-1] != body):
             raise ValueError("a plain encoder (heads = 0) needs an exit after its last layer")
         exits = self.scored_stages - 1
         if self.drop_schedule and len(self.drop_schedule) != exits:
@@ -369,6 +382,8 @@ class RankerConfig(Frozen):
     def score_form(self) -> str:
         """The meaning of a score of the last stage, in words; it lies between 0 and 1 in every model."""
         architecture, prompt = self.architecture, self.encoding.prompt
+        if not self.stages and self.first_stage is not None:
+            return self.first_stage.score_form
         if prompt is not None and prompt.no is not None:
             form = f"probability of the token {prompt.yes!r} against {prompt.no!r}"
         elif prompt is not None:
@@ -405,6 +420,11 @@ class RankerConfig(Frozen):
         return tuple(layers)
 
     @property
+    def candidate_encoding(self) -> EncodingConfig | TextEncodingConfig:
+        """The lengths that cut candidates: a pair's, or a text's where the first stage ranks alone."""
+        return self.first_stage.encoding if self.first_stage is not None and not self.stages else self.encoding
+
+    @property
     def scored_stages(self) -> int:
         """The number of stages as answers, schedules and metrics count them: with the first stage, if there is one."""
         return len(self.stages) + (self.first_stage is not None)
@@ -418,6 +438,8 @@ class RankerConfig(Frozen):
         if self.first_stage is None:
             return self.stage_layers
         first = self.first_stage.transformer
+        if not self.stages:
+            return (float(first.layers),)
         return (first.layers * _linear_weights(first) / _linear_weights(self.body), *self.stage_layers)
 
     @property

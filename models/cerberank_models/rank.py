@@ -110,9 +110,12 @@ def check_golden(
     """Score every golden question without dropping and compare with the scores recorded for `precision`.
 
     A half precision without scores of its own is compared with fp32 (`half_mismatch`). `encoder` is one of the
-    checkpoint's; None makes one. `pause` is called before each question.
+    checkpoint's; None makes one. `pause` is called before each question. A checkpoint whose first stage ranks alone has
+    nothing to compare here, but in that stage.
     Raises GoldenMismatchError when the scores do not agree or there are none to compare with.
     """
+    if not checkpoint.config.stages:
+        return
     encoder = encoder or checkpoint.encoder()
     keep_all = pairs_policy(checkpoint.config, 0.0)
     for golden in checkpoint.golden:

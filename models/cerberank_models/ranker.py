@@ -14,12 +14,19 @@ from numpy.typing import NDArray
 
 from cerberank_models.answer import Answer, Result
 from cerberank_models.backends.contract import Backend, Scores
-from cerberank_models.backends.registry import check_precision, open_backend, spec_of, usual_backend, usual_precision
+from cerberank_models.backends.registry import (
+    check_precision,
+    form_for,
+    open_backend,
+    spec_of,
+    usual_backend,
+    usual_precision,
+)
 from cerberank_models.calibration import Probabilities, probabilities, threshold_for
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.convert.cache import ImportOptions, cached_checkpoint, default_cache
-from cerberank_models.convert.source import find_source
+from cerberank_models.convert.source import Source, find_source
 from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
 from cerberank_models.first_stage.rank import FirstStage, open_offline, rank_texts
 from cerberank_models.rank import Ranking, pairs_policy, rank_pairs
@@ -74,19 +81,21 @@ class Ranker:
         `CERBERANK_STORE`. None is the folder `CERBERANK_CHECKPOINT`, or else the bundled checkpoint. What is imported
         or pulled is kept in the folder `cache` (default: `~/.cache/cerberank`).
 
-        By default a processor has ONNX in int8, in fp32 for an imported model, and a GPU (`device="cuda"`) torch in
-        fp16. `threads` None takes all processors that the process may use.
+        By default a processor has ONNX in int8, in fp32 for an imported model, or torch in fp32 for a decoder, and a
+        GPU (`device="cuda"`) torch in fp16. `threads` None takes all processors that the process may use.
 
         Raises CheckpointError, SourceError, ModelImportError, StoreError or ValueError, which say what is wrong, and
         ModuleNotFoundError, which names the extra that brings the backend.
         """
-        kind = spec_of(backend or usual_backend(device)).name
-        imported = not _is_native(source)
-        usual = "fp32" if imported and kind == "onnx" and device == "cpu" else usual_precision(kind, device)
-        chosen = check_precision(kind, precision or usual)
-        options = ImportOptions(precisions=(chosen,) if kind == "onnx" else ())
-        place = _located(source, revision, options, cache or default_cache())
+        options, found = ImportOptions(), None if _is_native(source) else find_source(str(source), revision)
+        if found is not None:
+            kind = spec_of(backend or ("torch" if found.decodes else usual_backend(device))).name
+            usual = "fp32" if kind == "onnx" and device == "cpu" else usual_precision(kind, device)
+            backend, precision = kind, check_precision(kind, precision or usual)
+            options = ImportOptions(precisions=(precision,) if kind == "onnx" else ())
+        place = _located(source, found, revision, options, cache or default_cache())
         checkpoint = read_checkpoint(place)
+        kind, chosen = form_for(checkpoint.manifest.files, device, backend=backend, precision=precision)
         opened: dict[str, Any] = {"kind": kind, "precision": chosen, "device": device, "threads": threads}
         try:
             first = open_offline(checkpoint, **opened) if checkpoint.config.first_stage is not None else None
@@ -145,10 +154,11 @@ class Ranker:
         config, windowing = self.checkpoint.config, windowing_of(windows)
         ratio = drop_ratio if drop_ratio is None or isinstance(drop_ratio, float | int) else tuple(drop_ratio)
         policy = config.drop_policy(ratio, keep=top_k or 1)
+        read: EncodedPairs | None
         if self.first_stage is None:
-            pairs = self._encoder.encode(question, items, windowing=windowing)
-            ranking = rank_pairs(self.backend, pairs, policy, until=end)
-            truncated, tokens = pairs.truncated_candidates, pairs.tokens
+            read = self._encoder.encode(question, items, windowing=windowing)
+            ranking = rank_pairs(self.backend, read, policy, until=end)
+            truncated, tokens, cut = read.truncated_candidates, read.tokens, read.question_truncated
         else:
             got = rank_texts(
                 self.first_stage,
@@ -160,17 +170,17 @@ class Ranker:
                 windowing=windowing,
                 until=end,
             )
-            ranking, pairs, truncated, tokens = got.ranking, got.pairs, got.truncated, got.tokens
-        warnings = [
-            *cut_warnings(
-                question=pairs.question_truncated,
-                candidates=int(truncated.sum()),
-                encoding=config.encoding,
-                windowing=windowing,
-            ),
-            *unknown_warnings(question=pairs.question_unknown, candidates=int(pairs.unknown_candidates.sum())),
-            *call_warnings(question, items, config, ratio),
-        ]
+            ranking, read, truncated, tokens = got.ranking, got.pairs, got.truncated, got.tokens
+            cut = got.question_truncated
+        warnings = cut_warnings(
+            question=cut,
+            candidates=int(truncated.sum()),
+            encoding=config.candidate_encoding,
+            windowing=None if read is None else windowing,
+        )
+        if read is not None:
+            warnings += unknown_warnings(question=read.question_unknown, candidates=int(read.unknown_candidates.sum()))
+        warnings += call_warnings(question, items, config, ratio)
         if not ranking.complete:
             warnings.append("the deadline passed: the order is what was known then")
         calibration, calibrated = self.checkpoint.calibration, None
@@ -214,6 +224,9 @@ class Ranker:
         tokens = 0
         for question, members in rows.items():
             places = [place for place, _ in members]
+            if self.first_stage is not None and not self.checkpoint.config.stages:
+                scores[places] = self.first_stage.score(question, [candidate.text for _, candidate in members])[0]
+                continue
             encoded = self._encoder.encode(
                 question, [candidate for _, candidate in members], windowing=windowing_of(windows)
             )
@@ -247,9 +260,13 @@ def _is_native(source: str | Path | None) -> bool:
     return missing or (Path(source) / "manifest.json").is_file()
 
 
-def _located(source: str | Path | None, revision: str | None, options: ImportOptions, cache: Path) -> Path:
-    """The folder of the checkpoint that `source` names (`Ranker.load`)."""
-    if _is_native(source) and revision is not None:
+def _located(
+    source: str | Path | None, found: Source | None, revision: str | None, options: ImportOptions, cache: Path
+) -> Path:
+    """The folder of the checkpoint that `source` names (`Ranker.load`); `found` is the model to import."""
+    if found is not None:
+        return cached_checkpoint(found, options, cache)
+    if revision is not None:
         raise ValueError("revision belongs to a model on the Hugging Face hub")
     if source is None:
         return default_checkpoint()
@@ -260,9 +277,7 @@ def _located(source: str | Path | None, revision: str | None, options: ImportOpt
         if not address or not name:
             raise ValueError(f"{text} names no store: store://ADDRESS/MODEL@LABEL, or set CERBERANK_STORE")
         return Store(address).cached(name, cache)
-    if _is_native(source):
-        return Path(source)
-    return cached_checkpoint(find_source(text, revision), options, cache)
+    return Path(source)
 
 
 def _result(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cerberank_models.config import EncodingConfig, RankerConfig
+from cerberank_models.config import EncodingConfig, RankerConfig, TextEncodingConfig
 from cerberank_models.encoding import Candidate
 from cerberank_models.language import names_of, other_language
 from cerberank_models.windows import Windowing
@@ -51,18 +51,21 @@ def cut_warnings(
     *,
     question: bool,
     candidates: int,
-    encoding: EncodingConfig,
-    windowing: Windowing | None,
+    encoding: EncodingConfig | TextEncodingConfig,
+    windowing: Windowing | None = None,
     most_tokens: int | None = None,
 ) -> list[str]:
     """Warnings on a question whose end was not read, and on the number of such candidates."""
+    if isinstance(encoding, TextEncodingConfig):
+        longest, limits = encoding.question_length, f"a text holds {encoding.document_length} tokens"
+    else:
+        longest = encoding.question_length if encoding.truncation == "last_first" else encoding.max_length
+        limits = f"a pair holds {encoding.max_length} tokens"
     warnings = []
     if question:
-        longest = encoding.question_length if encoding.truncation == "last_first" else encoding.max_length
         warnings.append(f"the question's end was not read: at most {longest} of its tokens fit")
     if candidates:
         ends = "end of 1 candidate was" if candidates == 1 else f"ends of {candidates} candidates were"
-        limits = f"a pair holds {encoding.max_length} tokens"
         if windowing is not None:
             limits += f", a text has at most {windowing.most} windows, a request {windowing.most_rows}"
         if most_tokens is not None:

@@ -134,7 +134,8 @@ class TransformerConfig(Frozen):
     family: Family
     vocab_size: Count
     hidden_size: Count
-    layers: Count
+    layers: Annotated[int, Field(ge=0)]
+    """0 in a checkpoint whose first stage ranks alone, which reads no pair."""
     attention_heads: Count
     intermediate_size: Count
     max_positions: Count

@@ -1,8 +1,9 @@
 """Runs unmodified client packages against one real service: `make test-clients`, `python -m tests.clients.run [NAME]`.
 
 Each folder beside this file is one client: `requirements.txt` and `test_NAME.py` from PyPI, or `package.json` and
-`NAME.mjs` from npm. It gets an environment of its own in `.venv-clients/NAME`, made anew when its requirements change,
-and npm's at every run; every run brings packages to their latest versions and prints them.
+`NAME.mjs` from npm; `databases` has the requests of servers that cannot be installed here. Each gets an environment of
+its own in `.venv-clients/NAME`, made anew when its requirements change, and npm's at every run; every run brings
+packages to their latest versions and prints them.
 A package that cannot be installed is reported as not run, and the command then fails, as it does for a failed test.
 """
 

@@ -60,6 +60,14 @@ def test_architecture_prints_the_papers_notation() -> None:
         ({"transformer": transformer(layers=9)}, "B3 3H1 needs 4 layers"),
         ({"encoding": {"max_length": 40, "question_length": 34}}, "at most max_length - 7"),
         ({"architecture": {"body_layers": 4, "heads": 0}, "exits": [{"after": 2}]}, "after its last layer"),
+        (
+            {
+                "architecture": {"body_layers": 0, "heads": 0, "head_layers": 0},
+                "exits": [],
+                "transformer": transformer(layers=0),
+            },
+            "a first stage that ranks alone",
+        ),
     ],
 )
 def test_a_wrong_configuration_is_refused(changes: dict[str, object], message: str) -> None:

@@ -7,7 +7,7 @@ it is opened, so that a service that runs ONNX installs without torch and the ot
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from typing import Any, Protocol
 from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.device_memory import MemoryReader, nvml_memory, torch_memory
 from cerberank_models.backends.processors import compute_threads
+from cerberank_models.backends.without_pairs import WithoutPairs
 from cerberank_models.checkpoint.folder import Checkpoint
 
 
@@ -139,6 +140,8 @@ def open_backend(
     """
     kind = kind or usual_backend(device, backends)
     precision = check_precision(kind, precision or usual_precision(kind, device, backends), backends)
+    if not checkpoint.config.stages:
+        return WithoutPairs(checkpoint.config, precision)
     return spec_of(kind, backends).open(
         checkpoint, precision=precision, threads=threads, device=device, graph_tokens=graph_tokens
     )
@@ -162,6 +165,38 @@ def usual_precision(name: str, device: str, backends: Mapping[str, BackendSpec] 
     """
     spec = spec_of(name, backends)
     return spec.usual.get(device.partition(":")[0], spec.precisions[0])
+
+
+def form_for(
+    names: Collection[str],
+    device: str,
+    *,
+    backend: str | None = None,
+    precision: str | None = None,
+    backends: Mapping[str, BackendSpec] = BACKENDS,
+) -> tuple[str, str]:
+    """The backend and precision to run a checkpoint of the files `names` on `device`, where not both are given.
+
+    The backend is the device's usual one, or another one where the checkpoint has nothing for that in any precision: a
+    decoder has weights alone. The precision is the usual one, or fp32 where that is all that the checkpoint has.
+    A checkpoint that nothing can run gets the usual ones, whose opener says what is missing.
+
+    >>> form_for(["onnx/fp32/stage-0.onnx"], "cpu"), form_for(["model.safetensors"], "cpu")
+    (('onnx', 'fp32'), ('torch', 'fp32'))
+
+    Raises ValueError for an unknown backend, or a precision that it lacks.
+    """
+
+    def reads(kind: str, *precisions: str) -> bool:
+        return any(spec_of(kind, backends).files(names, each) for each in precisions)
+
+    usual = usual_backend(device, backends)
+    kinds = (backend,) if backend else (usual, *backends)
+    kind = next((each for each in kinds if reads(each, *spec_of(each, backends).precisions)), kinds[0])
+    chosen = precision or usual_precision(kind, device, backends)
+    if not precision and not reads(kind, chosen) and reads(kind, "fp32"):
+        chosen = "fp32"
+    return kind, check_precision(kind, chosen, backends)
 
 
 def spec_of(name: str, backends: Mapping[str, BackendSpec] = BACKENDS) -> BackendSpec:

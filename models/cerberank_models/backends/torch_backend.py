@@ -265,6 +265,11 @@ def load_ranker(checkpoint: Checkpoint) -> Ranker:
             "with the onnx backend (CERBERANK_BACKEND=onnx, CERBERANK_PRECISION=fp32 on a GPU); torch cannot run, "
             "train or cut it"
         )
+    if not checkpoint.config.stages:
+        raise CheckpointError(
+            f"{checkpoint.path} reads no pairs: its first stage ranks alone, so that it has no network to train, cut "
+            "or export; `cerberank import` of its source writes other precisions"
+        )
     if checkpoint.weights is None:
         raise CheckpointError(
             f"{checkpoint.path} has no model.safetensors, so that only its ONNX graphs can be run; `cerberank import` "

@@ -28,7 +28,7 @@ from cerberank_models.checkpoint.atomic import appearing_folder
 from cerberank_models.checkpoint.card import with_languages, without_section
 from cerberank_models.checkpoint.errors import ChangedFileError, CheckpointError, MissingFileError, SurplusFileError
 from cerberank_models.checkpoint.external_data import external_files
-from cerberank_models.checkpoint.first_stage_files import verify_first_stage
+from cerberank_models.checkpoint.first_stage_files import encoder_precisions, verify_first_stage
 from cerberank_models.checkpoint.manifest import MANIFEST, GoldenCandidate, GoldenQuestion, Manifest, is_path_within
 from cerberank_models.checkpoint.regular import SMALL, NotRegularError, open_regular, read_regular, too_large
 from cerberank_models.config import RankerConfig
@@ -63,7 +63,7 @@ ModelT = TypeVar("ModelT", bound=Frozen)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
-    """A verified checkpoint folder."""
+    """A verified checkpoint folder. Where its first stage ranks alone, it has neither weights nor graphs beside it."""
 
     path: Path
     config: RankerConfig
@@ -79,8 +79,8 @@ class Checkpoint:
 
     @property
     def precisions(self) -> tuple[str, ...]:
-        """The precisions with ONNX graphs, in alphabetical order."""
-        return _precisions(self.manifest)
+        """The precisions with ONNX graphs, in alphabetical order: of the stages, or of a first stage alone."""
+        return _precisions(self.manifest) if self.config.stages else encoder_precisions(self.manifest.files)
 
     def stage_graphs(self, precision: str) -> tuple[Path, ...]:
         """The graph of each stage, in order. Raises CheckpointError when the precision is not there."""
@@ -267,6 +267,10 @@ def _is_entry(item: Path) -> bool:
 
 def _verify_graphs(path: Path, manifest: Manifest, config: RankerConfig) -> None:
     precisions = _precisions(manifest)
+    if not config.stages:
+        if own := [name for name in manifest.files if name == "model.safetensors" or name.startswith("onnx/")]:
+            raise CheckpointError(f"{path} has {', '.join(own)}, but its config.json has no stage of pairs")
+        return
     if not precisions and "model.safetensors" not in manifest.files:
         raise CheckpointError(f"{path} has neither model.safetensors nor ONNX graphs: there is nothing to run")
     for precision in precisions:

@@ -50,7 +50,7 @@ def embed(
         workers: Encoders that run in parallel with ray.
     """
     opened = read_checkpoint(checkpoint)
-    chosen = backend.chosen()
+    chosen = backend.chosen(opened)
     if engine == "local":  # Ray's workers have devices of their own
         check_device(chosen.device, chosen.kind)
     run = file_to_run(opened, kind=chosen.kind, precision=chosen.precision)

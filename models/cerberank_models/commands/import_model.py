@@ -1,4 +1,4 @@
-"""`cerberank import`: a Hugging Face cross-encoder becomes a checkpoint that the service can serve."""
+"""`cerberank import`: a Hugging Face model that ranks becomes a checkpoint that the service can serve."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
-from typing import Annotated
+from typing import Annotated, Any
 
+import numpy as np
 from cyclopts import Parameter
 
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -45,6 +46,9 @@ from cerberank_models.convert.own_tokenizer import (
 from cerberank_models.convert.source import Source, find_source
 from cerberank_models.convert.teacher_input import FILE, TeacherInput
 from cerberank_models.encoding import Candidate, PairEncoder
+from cerberank_models.first_stage.attach import write_alone
+from cerberank_models.first_stage.late_interaction import SPECIAL, document_length, is_late_interaction
+from cerberank_models.first_stage.sources import read_hugging_face
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.output import note
 
@@ -74,14 +78,14 @@ def import_(
     prompt: str | None = None,
     end_with_stdin: Annotated[bool, Parameter(show=False)] = False,
 ) -> None:
-    """Make a checkpoint from a Hugging Face cross-encoder.
+    """Make a checkpoint from a Hugging Face cross-encoder, a decoder that reranks, or a ColBERT.
 
     Args:
-        source: Folder or hub id of a sequence classifier of one or two labels.
+        source: Folder or hub id of the model; a sequence classifier has one or two labels.
         out: Checkpoint folder to make.
         revision: Branch, tag or commit of a model on the hub (default: main).
         name: Name of the model (default: the last part of the source).
-        max_length: Tokens of a pair (default: the model's, at most 512).
+        max_length: Tokens of a pair, or of a ColBERT's candidate (default: the model's, at most 512).
         context: Read the previous and the next sentence as a third segment; a teacher's folder tells it by itself.
         precisions: ONNX forms to write beside the weights, separated by commas; "" for none.
         calibrate: File of questions to measure int8 ranges on, as `cerberank rank` reads them; labels are ignored.
@@ -138,9 +142,10 @@ def import_model(
 ) -> None:
     """Read `source`, check that every weight finds its place and that pairs are read as before, write `out`.
 
-    A model of an unknown family becomes one opaque stage (`import_opaque`), as does any with `opaque`, or with `graph`,
-    a file of it. A folder of `train teach` says what the teacher reads, and the checkpoint reads the same. Raises
-    UnsupportedModelError for models that are not one- or two-logit cross-encoders, SourceError where there is no model.
+    A ColBERT becomes a first stage that ranks alone. A model of an unknown family becomes one opaque stage
+    (`import_opaque`), as does any with `opaque`, or with `graph`, a file of it. A folder of `train teach` says what the
+    teacher reads, and the checkpoint reads the same. Raises UnsupportedModelError for models that do not rank in one of
+    these ways, SourceError where there is no model.
     """
     found = find_source(source, revision)
     check_source(found)
@@ -158,6 +163,17 @@ def import_model(
             name=name or found.name,
             max_length=_length(source, length, max_length),
             prompt=prompt,
+        )
+        return
+    if is_late_interaction(found) and not (opaque or graph):
+        _import_late_interaction(
+            found,
+            out,
+            described=described,
+            name=name or found.name,
+            max_length=max_length,
+            precisions=precisions,
+            calibration=calibration,
         )
         return
     head = read_head(found, described)
@@ -228,6 +244,39 @@ def import_model(
         precisions=precisions,
         calibration=calibration,
     )
+
+
+def _import_late_interaction(
+    source: Source,
+    out: Path,
+    *,
+    described: Any,
+    name: str,
+    max_length: int | None,
+    precisions: Sequence[str],
+    calibration: Sequence[tuple[str, Sequence[Candidate]]],
+) -> None:
+    """Write the checkpoint `out` of a ColBERT, which ranks alone; candidates have at most `max_length` tokens.
+
+    Raises UnsupportedModelError for what a first stage does not read, ParityError where a graph computes otherwise.
+    """
+    transformer = transformer_config(described)
+    room = transformer.max_positions - transformer.position_offset - SPECIAL
+    own = min(document_length(source) or room, room)
+    if max_length is not None and max_length > room:
+        raise UnsupportedModelError(f"max_length {max_length} is more than the {room} tokens that {source.place} reads")
+    encoder = read_hugging_face(source, candidate_length=_length(source.place, own, max_length))
+    made = write_alone(
+        encoder,
+        out,
+        name=name,
+        source=source.place,
+        version=source.content()[:40],
+        precisions=precisions,
+        languages=source.languages,
+        calibration=calibration,
+    )
+    check_differing(source.place, [np.asarray(each.scores["fp32"]) for each in made.golden])
 
 
 def check_prompt(source: Source) -> None:

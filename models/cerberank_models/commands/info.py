@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.checkpoint.first_stage_files import WEIGHTS
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.config import RankerConfig
 from cerberank_models.output import say, say_json
@@ -38,7 +39,7 @@ def facts_of(checkpoint: Checkpoint) -> dict[str, object]:
         "source": manifest.source,
         "network": _network(config),
         "languages": list(config.languages),
-        "forms": [*(["weights"] if checkpoint.weights else []), *forms],
+        "forms": [*(["weights"] if {"model.safetensors", WEIGHTS} & set(manifest.files) else []), *forms],
         "most_tokens": config.encoding.max_length,
         "exits_after_layers": [exit_.after for exit_ in config.exits],
         "default_drops": list(config.drop_schedule or ()),
@@ -50,7 +51,11 @@ def facts_of(checkpoint: Checkpoint) -> dict[str, object]:
 
 
 def _network(config: RankerConfig) -> str:
-    network = config.transformer
+    network, first = config.transformer, config.first_stage
+    if first is not None and not config.stages:
+        kind = first.token_ranker if first.encoding.colbert is None else "ColBERT"
+        encoder = first.transformer
+        return f"{kind} of {encoder.family}, {encoder.layers} layers of width {encoder.hidden_size}; it reads no pairs"
     if isinstance(network, OpaqueTransformer):
         return f"graph of a {network.model_type}"
     return f"{config.architecture} of {network.family}, {network.layers} layers of width {network.hidden_size}"

@@ -9,7 +9,8 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter, Token
 
-from cerberank_models.backends.registry import check_precision, precisions_help, usual_backend, usual_precision
+from cerberank_models.backends.registry import form_for, precisions_help
+from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.windows import Reading
 
@@ -48,22 +49,21 @@ class BackendOptions:
     device: str = "auto"
     """cpu, cuda or cuda:N (default: a GPU if there is one)."""
     backend: str | None = None
-    """onnx or torch (default: onnx on a processor, torch on a GPU)."""
+    """onnx or torch (default: onnx on a processor, torch on a GPU and for decoders)."""
     precision: Annotated[
         str | None,
         Parameter(help=f"{precisions_help()} (default: onnx int8 on a processor, fp16 on a GPU; torch fp32 on cpu)."),
     ] = None
 
-    def chosen(self) -> Backend:
-        """The backend with the device's usual choices where nothing was chosen.
+    def chosen(self, checkpoint: Checkpoint | None = None) -> Backend:
+        """The backend with the usual choices for device and `checkpoint` where nothing was chosen (`form_for`).
 
         Raises ValueError for an unknown backend, or a precision that it lacks.
         """
         device = chosen_device(self.device)
-        kind = self.backend or usual_backend(device)
-        return Backend(
-            kind=kind, precision=check_precision(kind, self.precision or usual_precision(kind, device)), device=device
-        )
+        files = () if checkpoint is None else checkpoint.manifest.files
+        kind, precision = form_for(files, device, backend=self.backend, precision=self.precision)
+        return Backend(kind=kind, precision=precision, device=device)
 
 
 OWN = BackendOptions()

@@ -18,7 +18,7 @@ from tqdm import tqdm
 
 from cerberank_models.answer import Answer
 from cerberank_models.checkpoint.bundled import default_checkpoint
-from cerberank_models.commands.options import OWN, BackendOptions, Ratios, Windows, one_or_all
+from cerberank_models.commands.options import OWN, BackendOptions, Ratios, Windows, chosen_device, one_or_all
 from cerberank_models.commands.question_lines import QuestionLine, read_line
 from cerberank_models.commands.values import Count
 from cerberank_models.progress import progress
@@ -89,12 +89,11 @@ def rank(
     )
     try:
         with _open(file) as opened:
-            chosen = backend.chosen()
             ranker = Ranker.load(
                 checkpoint or default_checkpoint(),
-                device=chosen.device,
-                backend=chosen.kind,
-                precision=chosen.precision,
+                device=chosen_device(backend.device),
+                backend=backend.backend,
+                precision=backend.precision,
                 threads=threads,
             )
             ranker.checkpoint.config.drop_policy(options.drop_ratio)  # a wrong number of ratios, once for all

@@ -25,10 +25,15 @@ from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.modules import ModularHead, ModularNetwork, model_kind, read_modular_head
 from cerberank_models.convert.source import CONFIG, Source
 
+READS_ALONE = (
+    "a multi-vector encoder, which reads texts one by one: `import` without --opaque and --graph makes a ranker of it, "
+    "`checkpoint first-stage` the first stage of one"
+)
 KINDS = {
     "SentenceTransformer": "a bi-encoder, which reads texts one by one: `checkpoint first-stage` makes it the first "
     "stage of a ranker",
-    "MultiVectorEncoder": "a multi-vector encoder, which reads texts one by one; only cross-encoders are ranked with",
+    "MultiVectorEncoder": READS_ALONE,
+    "ColBERT": READS_ALONE,
     "SparseEncoder": "a sparse encoder, which reads texts one by one; only cross-encoders are ranked with",
 }
 """Kinds of models of sentence-transformers that are not cross-encoders, in words."""

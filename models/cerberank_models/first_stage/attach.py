@@ -1,10 +1,12 @@
-"""A checkpoint gets a first stage: a new checkpoint, whose pairs' stages are as they were."""
+"""A checkpoint gets a first stage, or is one alone: a new checkpoint, whose stages of pairs are as they were."""
 
 from __future__ import annotations
 
 import copy
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -16,8 +18,14 @@ from torch import Tensor, nn
 from cerberank_models.backends.contract import Scores, Vector
 from cerberank_models.calibration import FILE as CALIBRATION
 from cerberank_models.checkpoint.first_stage_files import GOLDEN, SCORER, TOKENIZER, WEIGHTS, encoder_graph
-from cerberank_models.checkpoint.folder import REQUIRED, Checkpoint, CheckpointError, write_checkpoint
-from cerberank_models.config import RankerConfig, TextRankerConfig
+from cerberank_models.checkpoint.folder import (
+    REQUIRED,
+    Checkpoint,
+    CheckpointError,
+    GoldenQuestion,
+    write_checkpoint,
+)
+from cerberank_models.config import ArchitectureConfig, EncodingConfig, RankerConfig, TextRankerConfig
 from cerberank_models.convert.checkpoint import (
     GOLDEN_MARGIN,
     MARGIN,
@@ -94,6 +102,8 @@ def check_vectors(expected: Sequence[Vector], got: Sequence[Vector]) -> None:
         )
 
 
+Calibrating = Sequence[tuple[str, Sequence[Candidate]]]
+"""Questions and candidates on which int8 measures its ranges."""
 STALE = (CALIBRATION, "tune.json", "tune.png")
 """Files with what was measured without a first stage."""
 CARD = """
@@ -102,6 +112,14 @@ CARD = """
 {kind} of `{source}` ranks the candidates' texts before any is read as a pair: encoder `{encoder}`, questions of at most
 {question} tokens, candidates of at most {candidate}. It drops {alpha:g} of the candidates by default. Schedules that
 were measured before do not hold with it: `cerberank train tune` measures new ones.
+"""
+
+ALONE = """# {name}
+
+`{source}`, imported by `cerberank import`; the weights are unchanged. It reads texts one by one, questions of at most
+{question} tokens and candidates of at most {candidate}, so that the vectors of candidates can be computed before
+(`cerberank data embed`). A score is {score}. Data, licence, intended use and figures are those of the source: see its
+model card.
 """
 
 
@@ -113,7 +131,7 @@ def attach(
     source: str,
     alpha: float = 0.8,
     precisions: Sequence[str] | None = None,
-    calibration: Sequence[tuple[str, Sequence[Candidate]]] = (),
+    calibration: Calibrating = (),
     version: str | None = None,
 ) -> Checkpoint:
     """Write the checkpoint `out`, which drops the share `alpha` of the candidates after its first stage.
@@ -125,13 +143,92 @@ def attach(
     """
     if checkpoint.config.first_stage is not None:
         raise CheckpointError(f"{checkpoint.path} has a first stage already")
+    precisions = checkpoint.precisions if precisions is None else precisions
+    first, old = encoder.network.config, checkpoint.config
+    files: dict[str, Path | bytes] = {
+        name: checkpoint.path / name for name in checkpoint.manifest.files if name not in (*REQUIRED, *STALE)
+    }
+    with exported(encoder, out, precisions, calibration, weights=checkpoint.weights is not None) as made:
+        return write_checkpoint(
+            out,
+            config=_with_first_stage(old, first, alpha),
+            tokenizer=(checkpoint.path / "tokenizer.json").read_bytes(),
+            card=(checkpoint.path / "README.md").read_text(encoding="utf-8") + _card(first, source, alpha),
+            version=version or f"{checkpoint.manifest.version}-first-stage",
+            source=checkpoint.manifest.source,
+            files={**files, **made.files},
+            golden=checkpoint.golden,
+            metrics=checkpoint.manifest.metrics,
+        )
+
+
+def write_alone(
+    encoder: BiEncoder,
+    out: Path,
+    *,
+    name: str,
+    source: str,
+    version: str,
+    precisions: Sequence[str] = (),
+    languages: Sequence[str] = (),
+    calibration: Calibrating = (),
+) -> Checkpoint:
+    """Write the checkpoint `out`, whose first stage ranks alone; weights are always written.
+
+    `source` names the encoder in the card and the manifest. Raises as `attach` does.
+    """
+    first = encoder.network.config
+    lengths = first.encoding
+    longest = lengths.document_length + lengths.special
+    config = RankerConfig(
+        name=name,
+        transformer=first.transformer.model_copy(update={"layers": 0}),
+        architecture=ArchitectureConfig(body_layers=0, heads=0, head_layers=0),
+        encoding=EncodingConfig(max_length=longest, question_length=min(lengths.question_length, longest - 7)),
+        first_stage=first,
+        languages=tuple(languages),
+    )
+    with exported(encoder, out, precisions, calibration, weights=True) as made:
+        return write_checkpoint(
+            out,
+            config=config,
+            tokenizer=encoder.tokenizer.to_str().encode(),
+            card=ALONE.format(
+                name=name,
+                source=source,
+                score=config.score_form,
+                question=lengths.question_length,
+                candidate=lengths.document_length,
+            ),
+            version=version,
+            source=source,
+            files=made.files,
+            golden=made.golden,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exported:
+    """The files of a first stage, and its scores of the golden texts."""
+
+    files: Mapping[str, Path | bytes]
+    golden: Sequence[GoldenQuestion]
+
+
+@contextmanager
+def exported(
+    encoder: BiEncoder, out: Path, precisions: Sequence[str], calibration: Calibrating, *, weights: bool
+) -> Iterator[Exported]:
+    """A bi-encoder's files, in a folder that the block's end removes, for the checkpoint `out` that is not there yet.
+
+    Raises as `attach` does.
+    """
     if out.exists():
         raise FileExistsError(f"{out} exists; a checkpoint is never overwritten")
-    precisions = checkpoint.precisions if precisions is None else precisions
     if unknown := set(precisions) - set(PARITY):
         raise ValueError(f"unknown precision {', '.join(sorted(unknown))}; known are {', '.join(PARITY)}")
     network = encoder.network
-    first, old = network.config, checkpoint.config
+    first = network.config
     texts = TextEncoder(encoder.tokenizer, first)
     golden = [concat_pairs([texts.questions([question]), texts.candidates(each)]) for question, each in GOLDEN_TEXTS]
     given = [
@@ -141,14 +238,11 @@ def attach(
     scorer = FirstStageScorer(first, encoder.weights)
     expected = _vectors(TorchEncoder(network), golden)
     recorded = {"fp32": _scores(scorer, expected)}
-    files: dict[str, Path | bytes] = {
-        name: checkpoint.path / name for name in checkpoint.manifest.files if name not in (*REQUIRED, *STALE)
-    }
-    files[TOKENIZER] = encoder.tokenizer.to_str().encode()
+    files: dict[str, Path | bytes] = {TOKENIZER: encoder.tokenizer.to_str().encode()}
     if encoder.weights:
         files[SCORER] = save(dict(encoder.weights))
     with tempfile.TemporaryDirectory() as scratch:
-        if checkpoint.weights is not None or not precisions:
+        if weights or not precisions:
             files[WEIGHTS] = Path(scratch) / "model.safetensors"
             save_file({name: value.contiguous() for name, value in network.state_dict().items()}, files[WEIGHTS])
         for precision in precisions:
@@ -163,17 +257,7 @@ def attach(
             files[encoder_graph(precision)] = graph
         lines = golden_questions(recorded)
         files[GOLDEN] = b"".join(line.model_dump_json().encode() + b"\n" for line in lines)
-        return write_checkpoint(
-            out,
-            config=_with_first_stage(old, first, alpha),
-            tokenizer=(checkpoint.path / "tokenizer.json").read_bytes(),
-            card=(checkpoint.path / "README.md").read_text(encoding="utf-8") + _card(first, source, alpha),
-            version=version or f"{checkpoint.manifest.version}-first-stage",
-            source=checkpoint.manifest.source,
-            files=files,
-            golden=checkpoint.golden,
-            metrics=checkpoint.manifest.metrics,
-        )
+        yield Exported(files=files, golden=lines)
 
 
 def _with_first_stage(old: RankerConfig, first: TextRankerConfig, alpha: float) -> RankerConfig:

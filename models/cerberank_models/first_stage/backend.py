@@ -34,8 +34,8 @@ class WithFirstStage(Generic[State]):
 
     @property
     def precision(self) -> str:
-        """The precision of the stages of pairs; the first stage's is its own."""
-        return self._pairs.precision
+        """The precision of the stages of pairs, or of the first stage where it ranks alone."""
+        return self._pairs.precision if self.config.stages else self._first.precision
 
     @property
     def counts(self) -> BackendCounts:

@@ -7,39 +7,45 @@ largest similarity to one of the document's (MaxSim).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModel, AutoTokenizer
-from transformers.utils import cached_file
 
+from cerberank_models.checkpoint.manifest import is_path_within
 from cerberank_models.config import ColbertTokens, TextEncodingConfig, TextRankerConfig
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import load_weights, transformer_config
+from cerberank_models.convert.modules import MODULES, SENTENCE_TRANSFORMERS, TRANSFORMER, model_kind
+from cerberank_models.convert.source import Source
 from cerberank_models.network.text_ranker import TextRanker
 
 FEWEST = 64
 """Tokens of a question that are read where the model does not say how many."""
-MODULES, SETTINGS = "modules.json", "config_sentence_transformers.json"
+SPECIAL = 3
+"""The special tokens of a text: the first one, the mark, the separator."""
 PUNCTUATION = tuple("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
 """Left out of documents by PyLate where its model does not say what is."""
 
 
-def saved_json(source: str, name: str) -> Any:
-    """The content of a file of the model; None where it has no such file."""
-    path = cached_file(source, name, _raise_exceptions_for_missing_entries=False)
-    return None if path is None else json.loads(Path(path).read_bytes())
+KINDS = ("MultiVectorEncoder", "ColBERT")
+"""The kinds of models of sentence-transformers and of PyLate."""
 
 
-def is_late_interaction(source: str) -> bool:
+def is_late_interaction(source: Source) -> bool:
     """True for a model of MultiVectorEncoder or PyLate."""
-    return (saved_json(source, SETTINGS) or {}).get("model_type") in ("MultiVectorEncoder", "ColBERT")
+    return model_kind(source) in KINDS
+
+
+def document_length(source: Source) -> int | None:
+    """Most tokens of a document that the model reads, without special ones; None where it does not say."""
+    saved = [source.optional_json(name) or {} for name in (SENTENCE_TRANSFORMERS, TRANSFORMER)]
+    length = next((each["document_length"] for each in saved if each.get("document_length")), None)
+    return None if length is None else int(length) - SPECIAL
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,9 +62,10 @@ class _Settings:
     skipped: Sequence[str]
 
 
-def late_interaction_encoder(source: str, candidate_length: int) -> tuple[TextRanker, Tokenizer]:
+def late_interaction_encoder(found: Source, candidate_length: int) -> tuple[TextRanker, Tokenizer]:
     """The model as a text ranker. Raises UnsupportedModelError, which names what is not supported, and OSError."""
-    listed = [(str(each["type"]).rpartition(".")[2], str(each["path"])) for each in saved_json(source, MODULES) or []]
+    source = found.place
+    listed = [(str(each["type"]).rpartition(".")[2], str(each["path"])) for each in found.optional_json(MODULES) or []]
     modules = dict(listed)
     if unknown := set(modules) - {"Transformer", "Dense", "MultiVectorMask", "Normalize"}:
         raise UnsupportedModelError(f"{source} has modules that are not supported: {', '.join(sorted(unknown))}")
@@ -68,13 +75,16 @@ def late_interaction_encoder(source: str, candidate_length: int) -> tuple[TextRa
         raise UnsupportedModelError(
             f"{source} has several projections, or its encoder in a folder of its own: {listed}"
         )
-    settings = _settings(source, modules)
-    described: Any = AutoConfig.from_pretrained(source)
-    opened = AutoTokenizer.from_pretrained(source)
+    if outside := [path for path in modules.values() if path and not is_path_within(path)]:
+        raise UnsupportedModelError(f"{source} has modules outside of its folder: {', '.join(outside)}")
+    settings = _settings(found, modules)
+    revision = found.commit or "main"
+    described: Any = AutoConfig.from_pretrained(source, revision=revision)
+    opened = AutoTokenizer.from_pretrained(source, revision=revision)
     tokenizer = opened.backend_tokenizer
     if not isinstance(tokenizer, Tokenizer):
         raise UnsupportedModelError(f"{source} has no fast tokenizer (tokenizer.json)")
-    projection = _projection(source, modules["Dense"])
+    projection = _projection(found, modules["Dense"])
     transformer = transformer_config(described)
     room = transformer.max_positions - transformer.position_offset
     colbert, question_length = _texts(source, settings, tokenizer, opened, room)
@@ -91,13 +101,14 @@ def late_interaction_encoder(source: str, candidate_length: int) -> tuple[TextRa
             ),
         )
     )
-    load_weights(ranker, AutoModel.from_pretrained(source).state_dict(), fresh_classifier=True)
+    network = AutoModel.from_pretrained(source, revision=revision)
+    load_weights(ranker, network.state_dict(), fresh_classifier=True)
     ranker.get_submodule("token_ranker.project").load_state_dict({"weight": projection})
     return ranker, tokenizer
 
 
-def _settings(source: str, modules: Mapping[str, str]) -> _Settings:
-    saved = saved_json(source, SETTINGS)
+def _settings(found: Source, modules: Mapping[str, str]) -> _Settings:
+    source, saved = found.place, found.optional_json(SENTENCE_TRANSFORMERS)
     if saved["model_type"] == "ColBERT":  # PyLate
         length = int(saved.get("query_length") or 32)
         filled = {"strategy": "fixed", "length": length, "attend": saved.get("attend_to_expansion_tokens") or False}
@@ -112,8 +123,9 @@ def _settings(source: str, modules: Mapping[str, str]) -> _Settings:
     if "Normalize" not in modules:
         raise UnsupportedModelError(f"{source} compares vectors that are not of length 1 (no module Normalize)")
     prompts = saved.get("prompts") or {}
-    reads = saved_json(source, "sentence_bert_config.json") or {}
-    mask = saved_json(source, f"{modules['MultiVectorMask']}/config.json") if "MultiVectorMask" in modules else {}
+    reads = found.optional_json(TRANSFORMER) or {}
+    mask = found.optional_json(f"{modules['MultiVectorMask']}/config.json") if "MultiVectorMask" in modules else None
+    mask = mask or {}
     if (mask.get("skiplist_tasks") or ["document"]) != ["document"] or mask.get("keep_only_token_ids"):
         raise UnsupportedModelError(f"{source} leaves tokens out by other rules than a skip list of documents: {mask}")
     return _Settings(
@@ -125,13 +137,13 @@ def _settings(source: str, modules: Mapping[str, str]) -> _Settings:
     )
 
 
-def _projection(source: str, folder: str) -> torch.Tensor:
+def _projection(found: Source, folder: str) -> torch.Tensor:
     """The weights `[P, D]` of the projection of token vectors. Raises UnsupportedModelError for another form of it."""
-    config = saved_json(source, f"{folder}/config.json") or {}
+    source, config = found.place, found.optional_json(f"{folder}/config.json") or {}
     activation = str(config.get("activation_function", "")).rpartition(".")[2]
     if config.get("bias") or activation != "Identity" or config.get("use_residual"):
         raise UnsupportedModelError(f"{source} projects token vectors by more than a matrix: {config}")
-    path = cached_file(source, f"{folder}/model.safetensors", _raise_exceptions_for_missing_entries=False)
+    path = found.file(f"{folder}/model.safetensors")
     if path is None:
         raise UnsupportedModelError(f"{source} has no {folder}/model.safetensors with the projection's weights")
     weights: torch.Tensor = load_file(path)["linear.weight"].float()
@@ -148,24 +160,23 @@ def _texts(source: str, settings: _Settings, tokenizer: Tokenizer, named: Any, r
         raise UnsupportedModelError(f"{source} marks questions and documents alike, by {settings.question!r}")
     known = (tokenizer.token_to_id(word) for word in settings.skipped)
     skipped = tuple(sorted({number for number in known if number is not None}))
-    special = 3  # the first token, the mark, the separator
     expansion, fill, filled = settings.expansion, None, None
-    length = min(settings.length or FEWEST + special, room)
+    length = min(settings.length or FEWEST + SPECIAL, room)
     if expansion is not None:
         fill = tokenizer.token_to_id(expansion.get("token") or str(named.mask_token))
         if fill is None or fill == named.sep_token_id:
             raise UnsupportedModelError(f"{source} fills questions with its separator, or with no token that it has")
-        filled = int(expansion["length"]) - special
+        filled = int(expansion["length"]) - SPECIAL
         length = int(expansion["length"]) if expansion["strategy"] == "fixed" else max(length, expansion["length"])
     colbert = ColbertTokens(
         question_mark=marks[0],
         document_mark=marks[1],
         fill=fill,
-        filled=None if filled == length - special else filled,
+        filled=None if filled == length - SPECIAL else filled,
         attends=bool(expansion and expansion.get("attend")),
         skipped=skipped,
     )
-    return colbert, length - special
+    return colbert, length - SPECIAL
 
 
 def _mark(source: str, tokenizer: Tokenizer, text: str) -> int:

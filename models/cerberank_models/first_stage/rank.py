@@ -22,6 +22,19 @@ from cerberank_models.windows import NO_SPAN, Windowing
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class TextScores:
+    """The scores of a question's candidates, and what was read of the texts."""
+
+    scores: Scores
+    """Shape [n]."""
+    truncated: NDArray[np.bool_]
+    """Shape [n]: True for a candidate whose end was not read; False where its vector was known."""
+    question_truncated: bool
+    tokens: int
+    """Tokens that were encoded."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class FirstStage:
     """A first stage that is ready to score."""
 
@@ -36,17 +49,26 @@ class FirstStage:
 
         Raises NonFiniteScoreError when a score is NaN.
         """
+        read = self.read(question, texts)
+        return read.scores, read.tokens
+
+    def read(self, question: str, texts: Sequence[str]) -> TextScores:
+        """The candidates' scores, with what was read of the texts. Raises NonFiniteScoreError when a score is NaN."""
         found: list[Vector | None] = [None] * len(texts) if self.known is None else self.known.find(texts)
         cold = [row for row, vector in enumerate(found) if vector is None]
-        asked = self.encoder.questions([question])
-        encoded = concat_pairs([asked, self.encoder.candidates([texts[row] for row in cold])])
+        asked, said = self.encoder.questions([question]), self.encoder.candidates([texts[row] for row in cold])
+        encoded = concat_pairs([asked, said])
         vectors = self.backend.encode(encoded)
         for row, vector in zip(cold, vectors[1:], strict=True):
             found[row] = vector
         scores = self.scorer(vectors[0], [vector for vector in found if vector is not None])
         if not np.isfinite(scores).all():
             raise NonFiniteScoreError("the first stage gave a score that is not a number")
-        return scores, encoded.tokens
+        truncated = np.zeros(len(texts), dtype=np.bool_)
+        truncated[cold] = said.truncated
+        return TextScores(
+            scores=scores, truncated=truncated, question_truncated=bool(asked.truncated[0]), tokens=encoded.tokens
+        )
 
 
 def open_offline(
@@ -69,9 +91,11 @@ class TextRanking:
 
     ranking: Ranking
     truncated: NDArray[np.bool_]
-    """Shape [n]: whether the pair was cut; False where the first stage has dropped the candidate."""
-    pairs: EncodedPairs
-    """The pairs of the survivors."""
+    """Shape [n]: True where the pair was cut, or the text where there are no pairs; False where the first stage has
+    dropped the candidate, or its vector was known."""
+    question_truncated: bool
+    pairs: EncodedPairs | None
+    """The pairs of the survivors; None where the first stage ranks alone."""
     tokens: int
     """Tokens of all texts and pairs that were computed."""
 
@@ -87,7 +111,7 @@ def rank_texts(
     windowing: Windowing | None = None,
     until: float | None = None,
 ) -> TextRanking:
-    """Score all texts, drop by the policy's stage 0, and rank the survivors as pairs by its later stages.
+    """Score all texts, drop by the policy's stage 0, and rank the survivors as pairs by its later stages, if any.
 
     With a `windowing` survivors that do not fit are read in windows; the first stage cuts them. `until` is
     `rank_pairs`'s.
@@ -97,7 +121,18 @@ def rank_texts(
     if not candidates:
         raise ValueError("there must be at least one candidate")
     check_exits(backend.config.scored_stages, len(policy.expected_alive(len(candidates))) - 1)
-    scores, tokens = first.score(question, [candidate.text for candidate in candidates])
+    read = first.read(question, [candidate.text for candidate in candidates])
+    scores = read.scores
+    if not backend.config.stages:
+        reached = np.zeros(len(candidates), dtype=np.int64)
+        alone = Ranking(order=order(reached, scores), scores=scores, stages=reached, head_scores=None)
+        return TextRanking(
+            ranking=alone,
+            truncated=read.truncated,
+            question_truncated=read.question_truncated,
+            pairs=None,
+            tokens=read.tokens,
+        )
     rows = policy.survivors(0, scores)
     pairs = encoder.encode(question, [candidates[row] for row in rows.tolist()], windowing=windowing)
     ranking = rank_pairs(backend, pairs, policy.after_first(), until=until)
@@ -113,4 +148,10 @@ def rank_texts(
     whole = replace(ranking, order=order(stages, scores), scores=scores, stages=stages, head_scores=heads, spans=spans)
     truncated = np.zeros(len(candidates), dtype=np.bool_)
     truncated[rows] = pairs.truncated_candidates
-    return TextRanking(ranking=whole, truncated=truncated, pairs=pairs, tokens=tokens + pairs.tokens)
+    return TextRanking(
+        ranking=whole,
+        truncated=truncated,
+        question_truncated=pairs.question_truncated,
+        pairs=pairs,
+        tokens=read.tokens + pairs.tokens,
+    )

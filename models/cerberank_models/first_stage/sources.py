@@ -21,8 +21,11 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from cerberank_models.config import TextEncodingConfig, TextRankerConfig
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import load_weights, transformer_config
+from cerberank_models.convert.limits import check_source
+from cerberank_models.convert.modules import MODULES, SENTENCE_TRANSFORMERS
+from cerberank_models.convert.source import Source, find_source
 from cerberank_models.first_stage.folder import read_text_ranker, split_weights
-from cerberank_models.first_stage.late_interaction import is_late_interaction, late_interaction_encoder, saved_json
+from cerberank_models.first_stage.late_interaction import is_late_interaction, late_interaction_encoder
 from cerberank_models.network.text_ranker import TextRanker, TextVectors
 
 QUESTION_LENGTH = 64
@@ -43,12 +46,10 @@ class BiEncoder:
 def read_bi_encoder(source: str, *, candidate_length: int) -> BiEncoder:
     """A text ranker's folder, or a folder or hub id of sentence-transformers or PyLate.
 
-    Raises UnsupportedModelError, OSError.
+    Raises UnsupportedModelError, SourceError, OSError.
     """
     if not _is_text_ranker(Path(source)):
-        read = late_interaction_encoder if is_late_interaction(source) else _sentence_encoder
-        ranker, tokenizer = read(source, candidate_length)
-        return bi_encoder(ranker, tokenizer, candidate_length=candidate_length)
+        return read_hugging_face(find_source(source), candidate_length=candidate_length)
     saved = read_text_ranker(Path(source))
     if saved.ranker.config.joint:
         raise UnsupportedModelError(f"{source} is joint: it reads question and document together, not each alone")
@@ -57,6 +58,17 @@ def read_bi_encoder(source: str, *, candidate_length: int) -> BiEncoder:
         bi_encoder(saved.ranker, saved.tokenizer, candidate_length=candidate_length),
         trained_length=min(trained.window, trained.document_length),
     )
+
+
+def read_hugging_face(source: Source, *, candidate_length: int) -> BiEncoder:
+    """A bi-encoder of sentence-transformers or PyLate, once its files and shapes were checked (`check_source`).
+
+    Raises UnsupportedModelError, OSError.
+    """
+    check_source(source)
+    read = late_interaction_encoder if is_late_interaction(source) else _sentence_encoder
+    ranker, tokenizer = read(source, candidate_length)
+    return bi_encoder(ranker, tokenizer, candidate_length=candidate_length)
 
 
 def bi_encoder(ranker: TextRanker, tokenizer: Tokenizer, *, candidate_length: int) -> BiEncoder:
@@ -93,11 +105,12 @@ def _is_text_ranker(path: Path) -> bool:
     return config.is_file() and json.loads(config.read_bytes()).get("model_type") == "cerberank-text-ranker"
 
 
-def _sentence_encoder(source: str, candidate_length: int) -> tuple[TextRanker, Tokenizer]:
+def _sentence_encoder(found: Source, candidate_length: int) -> tuple[TextRanker, Tokenizer]:
     """A sentence-transformers model as a text ranker that compares means by their cosine."""
-    _check_modules(source)
-    described: Any = AutoConfig.from_pretrained(source)
-    tokenizer = AutoTokenizer.from_pretrained(source).backend_tokenizer
+    _check_modules(found)
+    source, revision = found.place, found.commit or "main"
+    described: Any = AutoConfig.from_pretrained(source, revision=revision)
+    tokenizer = AutoTokenizer.from_pretrained(source, revision=revision).backend_tokenizer
     if not isinstance(tokenizer, Tokenizer):
         raise UnsupportedModelError(f"{source} has no fast tokenizer (tokenizer.json)")
     lengths = TextEncodingConfig(
@@ -108,16 +121,18 @@ def _sentence_encoder(source: str, candidate_length: int) -> tuple[TextRanker, T
     ranker = TextRanker(
         TextRankerConfig(transformer=transformer_config(described), token_ranker="dot", encoding=lengths)
     )
-    load_weights(ranker, AutoModel.from_pretrained(source).state_dict(), fresh_classifier=True)
+    network = AutoModel.from_pretrained(source, revision=revision)
+    load_weights(ranker, network.state_dict(), fresh_classifier=True)
     return ranker, tokenizer
 
 
-def _check_modules(source: str) -> None:
+def _check_modules(found: Source) -> None:
     """Raise UnsupportedModelError for a sentence encoder that is more than a transformer, a mean, and a norm."""
-    kinds = [str(module["type"]).rpartition(".")[2] for module in saved_json(source, "modules.json") or []]
+    source = found.place
+    kinds = [str(module["type"]).rpartition(".")[2] for module in found.optional_json(MODULES) or []]
     if unknown := [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]:
         raise UnsupportedModelError(f"{source} has modules that are not supported: {', '.join(unknown)}")
-    pooling = saved_json(source, "1_Pooling/config.json")
+    pooling = found.optional_json("1_Pooling/config.json")
     if pooling is None:
         raise UnsupportedModelError(f"{source} has no 1_Pooling/config.json that says how tokens become a vector")
     used = [
@@ -128,6 +143,6 @@ def _check_modules(source: str) -> None:
     used += [str(pooling["pooling_mode"])] if isinstance(pooling.get("pooling_mode"), str) else []
     if used not in (["mean_tokens"], ["mean"]):
         raise UnsupportedModelError(f"{source} pools by {', '.join(used) or 'nothing'}: only mean_tokens is supported")
-    prompts = (saved_json(source, "config_sentence_transformers.json") or {}).get("prompts") or {}
+    prompts = (found.optional_json(SENTENCE_TRANSFORMERS) or {}).get("prompts") or {}
     if any(prompts.values()):
         raise UnsupportedModelError(f"{source} puts prompts before its texts, which is not supported: {prompts}")

@@ -15,13 +15,14 @@ from cerberank_models.backends.contract import Scores, Vector
 from cerberank_models.drop import UNSCORED, DropPolicy, RatioSchedule, order
 from cerberank_models.encoding import EncodedPairs, concat_pairs
 from cerberank_models.first_stage.cache import VectorCache
+from cerberank_models.reading import cut_warnings
 from cerberank_models.token_cache import TokenCache
 from cerberank_models.tokens import replace_surrogates
 from cerberank_models.windows import NO_SPAN, OVERLAP_SHARE
 from cerberank_service.call import RankCall
 from cerberank_service.engine.runner import not_a_number
 from cerberank_service.engine.work import Ranked, Work
-from cerberank_service.ranking.prepare import NO_PAIRS, Prepared, read_pairs
+from cerberank_service.ranking.prepare import NO_PAIRS, Prepared, read_pairs, refused_truncation
 from cerberank_service.versions.loading import LiveFirstStage, LiveVersion
 
 CHARACTERS_A_TOKEN = 4.5
@@ -31,6 +32,7 @@ OVERLAPPING = OVERLAP_SHARE / (OVERLAP_SHARE - 1)
 """Tokens of a text's windows for each of its own."""
 VECTORS_ALONE = RatioSchedule(())
 """The policy of a work that ends with its first stage."""
+NOBODY: NDArray[np.int64] = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Scored:
     scores: Scores
     """Shape [n]; NaN where the deadline came before the vector."""
     alive: NDArray[np.int64]
-    """The candidates that are read as pairs; none after the deadline."""
+    """The candidates that are read as pairs; none after the deadline, and where the first stage ranks alone."""
     texts: Ranked | None
     """The engine's result for the cold texts, without their vectors; None where there were none."""
 
@@ -92,15 +94,19 @@ class Scored:
 def read_texts(call: RankCall, prepared: Prepared, live: LiveVersion, first: LiveFirstStage, caches: Caches) -> Texts:
     """Look up the vectors of a folded call's texts, and tokenise the texts without one. For a worker.
 
-    A call that refuses truncation has all its candidates read as pairs before, so that it is refused whoever would
-    have survived. Raises ServiceError (422) then.
+    A call that refuses truncation has all its candidates read as pairs before, or where there are none as texts, so
+    that it is refused whoever would have survived. Raises ServiceError (422) then.
     """
-    if call.refuse_truncation:
-        read_pairs(call, prepared, live.checkpoint, live.encoder, cache=caches.tokens)
     rows_of: dict[str, list[int]] = {}
     for row, candidate in enumerate(prepared.unique):
         rows_of.setdefault(replace_surrogates(candidate.text), []).append(row)
     question = replace_surrogates(call.question)
+    if call.refuse_truncation and live.checkpoint.config.stages:
+        read_pairs(call, prepared, live.checkpoint, live.encoder, cache=caches.tokens)
+    elif call.refuse_truncation:
+        asked_cut = first.encoder.questions([question], caches.tokens, partition=call.tenant).truncated
+        cut = first.encoder.candidates(list(rows_of), caches.tokens, partition=call.tenant).truncated
+        texts_warnings(call, prepared, first, cut=int(cut.sum()), question_cut=bool(asked_cut[0]))
     found = _cached(caches, first, call, "candidate", list(rows_of))
     asked = _cached(caches, first, call, "question", [question]).get(question)
     from_cache = len(found) + (asked is not None)
@@ -135,7 +141,7 @@ def read_texts(call: RankCall, prepared: Prepared, live: LiveVersion, first: Liv
 def score_texts(
     call: RankCall, prepared: Prepared, texts: Texts, live: LiveVersion, caches: Caches, *, ranked: Ranked | None = None
 ) -> tuple[Prepared, Scored]:
-    """Score all candidates, drop, and encode the survivors as pairs. For a worker.
+    """Score all candidates, drop, and encode the survivors as pairs, where the checkpoint reads pairs. For a worker.
 
     `ranked` has the computed vectors, which are kept; None where none was missing. After the deadline no pair is read.
     Raises ServiceError (500) for a score that is not a number, and as `read_pairs` does.
@@ -158,10 +164,47 @@ def score_texts(
             raise not_a_number()
     ended = None if ranked is None else replace(ranked, vectors=None)
     if ended is not None and not ended.complete:
-        return prepared, Scored(scores=scores, alive=np.empty(0, np.int64), texts=ended)
+        return prepared, Scored(scores=scores, alive=NOBODY, texts=ended)
+    if not live.checkpoint.config.stages:
+        return _ranked_alone(call, prepared, texts, first), Scored(scores=scores, alive=NOBODY, texts=ended)
     alive = prepared.policy.survivors(0, scores)
     read = read_pairs(call, prepared, live.checkpoint, live.encoder, rows=alive, cache=caches.tokens)
     return read, Scored(scores=scores, alive=alive, texts=ended)
+
+
+def texts_warnings(
+    call: RankCall, prepared: Prepared, first: LiveFirstStage, *, cut: int, question_cut: bool
+) -> tuple[str, ...]:
+    """The warnings of a call whose texts are read alone, where so many of its candidates were cut.
+
+    Raises ServiceError (422) where it refuses that.
+    """
+    warnings = cut_warnings(question=question_cut, candidates=cut, encoding=first.config.encoding)
+    if call.refuse_truncation and warnings:
+        raise refused_truncation(warnings)
+    return (*warnings, *prepared.warnings)
+
+
+def _ranked_alone(call: RankCall, prepared: Prepared, texts: Texts, first: LiveFirstStage) -> Prepared:
+    """The call with what was cut of its texts. Of a text whose vector was known nobody looks how long it is."""
+    cut, truncated = texts.encoded.truncated, np.zeros(len(prepared.unique), np.bool_)
+    for rows, long in zip(texts.cold.values(), cut[int(texts.leads) :].tolist(), strict=True):
+        truncated[list(rows)] = long
+    number = int(truncated[prepared.pair_of].sum())
+    warnings = texts_warnings(call, prepared, first, cut=number, question_cut=bool(texts.leads and cut[0]))
+    return replace(prepared, truncated=truncated, warnings=warnings)
+
+
+NO_WORK = Ranked(
+    order=NOBODY,
+    scores=np.empty(0),
+    stages=NOBODY,
+    heads=None,
+    complete=True,
+    queue_seconds=0.0,
+    compute_seconds=0.0,
+)
+"""The engine's result for a question whose vectors were all known, where the first stage ranks alone."""
 
 
 def work_of(
@@ -206,12 +249,12 @@ def work_of(
 def whole_ranking(scored: Scored, ranked: Ranked) -> Ranked:
     """The ranking of all candidates, with the first stage as stage 0, from the engine's last result.
 
-    That is the ranking of the pairs, or after a deadline in the first stage the result for the texts. Pairs count only
+    That is the ranking of the pairs, or the result for the texts, after a deadline or without pairs. Pairs count only
     once all of them have a score: those that a deadline left with one are the longest, not the best.
     """
     scores, stages = scored.scores.copy(), np.where(np.isnan(scored.scores), UNSCORED, 0)
     heads = spans = None
-    ran = [scored.texts, ranked] if scored.texts is not None and scored.texts.complete else [ranked]
+    ran = [scored.texts, ranked] if scored.texts is not None and len(scored.alive) else [ranked]
     if len(scored.alive) and not (ranked.stages == UNSCORED).any():
         scores[scored.alive], stages[scored.alive] = ranked.scores, ranked.stages + 1
         if ranked.heads is not None:

@@ -5,7 +5,7 @@ With a first stage the pairs are those of its survivors, and are encoded after i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -141,9 +141,14 @@ def read_pairs(
         most_tokens=call.most_tokens,
     )
     if call.refuse_truncation and warnings:
-        raise ServiceError(Kind.INVALID, f"{'; '.join(warnings)}; send shorter texts or allow truncation")
+        raise refused_truncation(warnings)
     warnings += unknown_warnings(question=pairs.question_unknown, candidates=strange)
     return replace(folded, pairs=pairs, truncated=truncated, unknown=unknown, warnings=(*warnings, *folded.warnings))
+
+
+def refused_truncation(warnings: Sequence[str]) -> ServiceError:
+    """The error of a call that refuses truncation, and has texts with these warnings on what is not read."""
+    return ServiceError(Kind.INVALID, f"{'; '.join(warnings)}; send shorter texts or allow truncation")
 
 
 def _policy(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...] | None) -> DropPolicy:

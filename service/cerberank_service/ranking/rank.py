@@ -21,6 +21,7 @@ from cerberank_service.engine.work import Ranked, Work, stage_tokens
 from cerberank_service.errors import Kind, ServiceError, panics_as_errors
 from cerberank_service.ranking.answer import answer_of
 from cerberank_service.ranking.first_stage import (
+    NO_WORK,
     Caches,
     Scored,
     Texts,
@@ -44,8 +45,8 @@ class Question:
     call: RankCall
     live: LiveVersion
     prepared: Prepared
-    work: Work
-    """Its first work, or its only one."""
+    work: Work | None
+    """Its first work, or its only one; None where all vectors were known and the first stage ranks alone."""
     received: float
     """Seconds on the monotonic clock."""
     encode_seconds: float
@@ -92,11 +93,14 @@ class Ranking:
             with _failures_counted(live):
                 prepared, scored = score_texts(call, prepared, texts, live, self._caches)
             encoded = time.monotonic() - received
+        needed = scored is None or live.checkpoint.config.stages
         return Question(
             call=call,
             live=live,
             prepared=prepared,
-            work=work_of(prepared, texts, scored, received=received, deadline=deadline, priority=call.priority),
+            work=work_of(prepared, texts, scored, received=received, deadline=deadline, priority=call.priority)
+            if needed
+            else None,
             received=received,
             encode_seconds=encoded,
             texts=texts if texts is None or scored is None else texts.released(),
@@ -108,23 +112,27 @@ class Ranking:
 
         `body_bytes` orders a worker's queue. Raises ServiceError. A cancellation frees what the engine holds.
         """
-        key, ranked = await self._run(question.live, question.work)
+        work = question.work
+        if work is None:
+            return question, NO_WORK
+        key, ranked = await self._run(question.live, work)
         if question.texts is None or question.scored is not None:
             return question, ranked
         try:
             question = await self._workers.run(partial(self._read_survivors, question, ranked), body_bytes=body_bytes)
             ranked = replace(ranked, vectors=None)  # a variable for the call above would keep them in memory
-            if ranked.complete:  # after a deadline in the first stage there is no further work
-                pairs = work_of(
+            # After a deadline in the first stage there is no further work, nor where no pair is read.
+            if ranked.complete and question.live.checkpoint.config.stages:
+                follow = work_of(
                     question.prepared,
                     question.texts,
                     question.scored,
                     received=question.received,
-                    deadline=question.work.deadline,
+                    deadline=work.deadline,
                     priority=question.call.priority,
                     follows=key,
                 )
-                _, ranked = await self._run(question.live, pairs)
+                _, ranked = await self._run(question.live, follow)
         finally:
             question.live.engine.cancel(key)
         return question, ranked

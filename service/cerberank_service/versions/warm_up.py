@@ -74,11 +74,11 @@ def warm_up(
 
 
 def _inputs(stages: int, encoder: PairEncoder, first: TextEncoder | None, texts: list[str]) -> list[Input]:
-    """The texts for a first stage, if there is one, and as pairs for the stages after it."""
-    pairs = encoder.encode(QUESTION, [Candidate(text=text) for text in texts])
-    if first is None:
-        return [(range(stages), pairs)]
-    return [(range(1), first.candidates(texts)), (range(1, stages), pairs)]
+    """The texts for a first stage, if there is one, and as pairs for the stages after it, if any."""
+    alone = [] if first is None else [(range(1), first.candidates(texts))]
+    if stages == len(alone):
+        return alone
+    return [*alone, (range(len(alone), stages), encoder.encode(QUESTION, [Candidate(text=text) for text in texts]))]
 
 
 logger = logging.getLogger(__name__)

@@ -22,6 +22,7 @@ from cerberank_models.commands.import_model import import_model
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.encoding import Candidate, concat_pairs
 from cerberank_models.rank import check_golden, rank_pairs
+from cerberank_models.ranker import Ranker
 
 main = program("import")
 QUESTION = "how tall is the tower?"
@@ -76,6 +77,16 @@ def test_a_qwen3_reranker_gives_its_own_probability(instruction: str | None, qwe
     assert np.ptp(got) > 1000 * SAME
     for wanted in expected:
         assert np.abs(got - wanted).max() <= SAME
+
+
+def test_torch_is_chosen_for_a_decoder(qwen: Path) -> None:
+    """A source and a checkpoint alike are run in fp32, as nothing else can run them."""
+    wanted = scores(read_checkpoint(qwen / "out"), TEXTS[:3])
+    for source in (qwen / "out", qwen / "Qwen3-Reranker-tiny"):
+        ranker = Ranker.load(source, cache=qwen / "cache", threads=1)
+        assert ranker.backend.precision == "fp32"
+        got = ranker.predict([(QUESTION, text) for text in TEXTS[:3]])
+        np.testing.assert_allclose(got, wanted, atol=SAME)
 
 
 def test_scores_do_not_depend_on_the_batch(qwen: Path) -> None:

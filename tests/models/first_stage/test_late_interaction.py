@@ -3,36 +3,34 @@
 from __future__ import annotations
 
 import json
-import string
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-import transformers
 from sentence_transformers import MultiVectorEncoder
-from sentence_transformers.base.modules import Dense, Normalize, Transformer
-from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
-from tests.tiny import bert_tokenizer, hugging_face_config
+from sentence_transformers.base.modules import Normalize
+from tests.late_interaction import FIXED, TEXTS, expected, multi_vector
 
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.encoding import concat_pairs
 from cerberank_models.first_stage.attach import attach, export_encoder
+from cerberank_models.first_stage.contract import token_roles
 from cerberank_models.first_stage.open import check_first_stage, open_first_stage
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.first_stage.sources import BiEncoder, read_bi_encoder
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
+from cerberank_models.network.layout import PackedLayout
 from cerberank_models.network.varlen import VarlenAttention
 from cerberank_models.text_encoding import TextEncoder
 
 QUESTION = "how tall is the tower?"
 LONG = "what do [MASK] bees make, and how tall is the river city of paris - the tower, bees, honey?"
-TEXTS = ["a, b. c?", "b", "what do bees make honey from?", "the river-city of paris, the tower."]
 HALF = 2.0**-11
 """The relative error of a number that is rounded to float16."""
-FIXED = {"strategy": "fixed", "length": 16}
 EXPANSIONS: list[dict[str, Any] | None] = [
     None,
     FIXED,
@@ -40,52 +38,6 @@ EXPANSIONS: list[dict[str, Any] | None] = [
     {"strategy": "min", "length": 16},
     FIXED | {"token": "[UNK]"},
 ]
-
-
-def encoder(folder: Path, family: str) -> Path:
-    torch.manual_seed(0)
-    transformers.AutoModel.from_config(hugging_face_config(family, num_hidden_layers=2)).save_pretrained(folder)
-    special = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (family == "bert")
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=bert_tokenizer(), mask_token="[MASK]", model_input_names=names, **special
-    ).save_pretrained(folder)
-    return folder
-
-
-def multi_vector(
-    folder: Path,
-    *,
-    family: str = "bert",
-    expansion: dict[str, Any] | None = None,
-    prompts: tuple[str, str] = ("[Q] ", "[D] "),
-    more: tuple[torch.nn.Module, ...] = (),
-    **dense: Any,
-) -> MultiVectorEncoder:
-    """A tiny model of the library, saved in `folder`."""
-    base = encoder(folder.with_name(f"{folder.name}-base"), family)
-    body = Transformer(str(base), query_expansion=expansion, query_length=None if expansion else 40)
-    body.tokenizer.add_tokens(["[Q] ", "[D] "])
-    body.auto_model.resize_token_embeddings(len(body.tokenizer))
-    plain = {"bias": False, "activation_function": torch.nn.Identity(), "module_input_name": "token_embeddings"}
-    words = [mark for mark in string.punctuation if body.tokenizer.convert_tokens_to_ids(mark) != 1]
-    modules = [
-        body,
-        Dense(32, 8, **plain | dense),
-        MultiVectorMask(skiplist_words=words),
-        Normalize(module_input_name="token_embeddings"),
-        *more,
-    ]
-    model = MultiVectorEncoder(modules=modules, prompts=dict(zip(("query", "document"), prompts, strict=True)))
-    model.save_pretrained(str(folder))
-    return model
-
-
-def expected(model: MultiVectorEncoder, question: str) -> tuple[list[int], np.ndarray]:
-    """The number of vectors of each text, the question first, and MaxSim of each candidate."""
-    asked, said = model.encode_query([question]), model.encode_document(TEXTS)
-    scores = model.similarity(asked, said)[0]
-    return [len(each) for each in (*asked, *said)], scores.float().cpu().numpy()
 
 
 def check(bi: BiEncoder, model: MultiVectorEncoder, question: str, *, backend: Any = None) -> None:
@@ -108,6 +60,31 @@ def test_scores_are_maxsim_of_the_library(expansion: dict[str, Any] | None, ques
     """Marks, filled questions, punctuation left out of documents; the long question is cut where it has a width."""
     model = multi_vector(tmp_path / "model", expansion=expansion)
     check(read_bi_encoder(str(tmp_path / "model"), candidate_length=40), model, question)
+
+
+def test_maxsim_in_fp32_is_the_library_s(tmp_path: Path) -> None:
+    """Before vectors are rounded to float16, the sum over a question's tokens is the library's within 1e-4."""
+    model = multi_vector(tmp_path / "model", expansion=FIXED)
+    bi = read_bi_encoder(str(tmp_path / "model"), candidate_length=40)
+    texts = TextEncoder(bi.tokenizer, bi.network.config)
+    encoded = concat_pairs([texts.questions([QUESTION]), texts.candidates(TEXTS)])
+    roles = token_roles(encoded, bi.network.config.encoding.colbert)
+    assert roles.attended is not None
+    assert roles.compared is not None
+    packed = PackedLayout.of(torch.from_numpy(encoded.offsets.astype(np.int32)))
+    layout = replace(packed, keys=packed.pad(torch.from_numpy(roles.attended)))
+    ids = torch.from_numpy(encoded.token_ids)
+    with torch.inference_mode():
+        _, vectors = bi.network.read(ids, torch.zeros_like(ids), layout)
+    assert vectors is not None
+    asked, *said = (
+        vectors[start:stop][torch.from_numpy(roles.compared[start:stop])]
+        for start, stop in zip(encoded.offsets[:-1], encoded.offsets[1:], strict=True)
+    )
+    got = [float((asked @ each.T).amax(dim=1).sum()) for each in said]
+    counts, similarity = expected(model, QUESTION)
+    assert [len(each) for each in (asked, *said)] == counts
+    np.testing.assert_allclose(got, similarity, atol=1e-4)
 
 
 def test_modernberts_are_read(tmp_path: Path) -> None:

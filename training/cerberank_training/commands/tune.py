@@ -93,7 +93,7 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> None:
     source = read_checkpoint(checkpoint)
     max_loss = 1.0 if options.max_loss is None and options.max_cost is None else options.max_loss
     bounds = TuningBounds(max_loss=max_loss, max_cost=options.max_cost)
-    form, windows = options.backend.chosen(), options.windows or AS_SERVED.combine
+    form, windows = options.backend.chosen(source), options.windows or AS_SERVED.combine
     check_device(form.device, form.kind)
     dev = _score(source, form, options)
     tuning = search(dev, bounds, ratios=options.grid, trials=options.trials, seed=options.seed)

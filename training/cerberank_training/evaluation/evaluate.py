@@ -161,13 +161,14 @@ def score_questions(
     """
     for question in questions:
         candidates = [labelled.candidate for labelled in question.candidates]
-        pairs = encoder.encode(question.text, candidates, windowing=windowing)
         try:
-            scores = score_all(backend, pairs)
+            scores = AllScores((), None)
+            if backend.config.stages:
+                scores = score_all(backend, encoder.encode(question.text, candidates, windowing=windowing))
             if first is not None:
-                texts = [candidate.text for candidate in candidates]
-                stages = (first.score(question.text, texts)[0], *scores.stages)
-                scores = replace(scores, stages=stages, first_stage=True)
+                read = first.read(question.text, [candidate.text for candidate in candidates])
+                truncated = scores.truncated if backend.config.stages else int(read.truncated.sum())
+                scores = replace(scores, stages=(read.scores, *scores.stages), first_stage=True, truncated=truncated)
         except NonFiniteScoreError as error:
             raise NonFiniteScoreError(f"question {question.id!r}: {error}") from error
         yield question, scores

@@ -62,7 +62,8 @@ def calibrate(checkpoint: Path, /, *, options: CalibrateOptions) -> None:
     """
     if options.out.exists():
         raise FileExistsError(f"{options.out} exists; a checkpoint is never overwritten")
-    source, form = read_checkpoint(checkpoint), options.backend.chosen()
+    source = read_checkpoint(checkpoint)
+    form = options.backend.chosen(source)
     check_device(form.device, form.kind)
     chosen = _chosen(options)
     check_number(len(chosen))

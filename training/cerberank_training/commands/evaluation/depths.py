@@ -43,9 +43,9 @@ def evaluate_depths(options: EvaluateOptions) -> None:
         raise UsageError(f"--depths and {' and '.join(named)} do not go together")
     if not options.data:
         raise UsageError("--depths takes the questions of --data")
-    form = options.backend.chosen()
-    check_device(form.device, form.kind)
     checkpoint = read_checkpoint(options.checkpoint or default_checkpoint())
+    form = options.backend.chosen(checkpoint)
+    check_device(form.device, form.kind)
     policies: list[DropPolicy] = [RatioSchedule(ratios, options.minimum) for ratios in options.schedule]
     default = checkpoint.config.drop_policy()
     if any(checkpoint.config.schedule):

@@ -117,6 +117,8 @@ def _rankings(
         rankings = sequence_rankings(models, questions, **opened, policies=policies)
         return sequence_costs(models, policies, sizes), rankings, ""
     checkpoint = read_checkpoint(options.checkpoint or default_checkpoint())
+    form = options.backend.chosen(checkpoint)
+    opened |= asdict(form)
     if options.against:
         rankings = precision_rankings(checkpoint, questions, **opened, against=options.against)
         return {"final": 1.0, options.against: 1.0}, rankings, ""

@@ -1,0 +1,74 @@
+"""An imported ColBERT through HTTP: its first stage ranks alone, wherever the vectors come from."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from starlette.testclient import TestClient
+from tests.late_interaction import FIXED, TEXTS, expected, multi_vector
+from tests.service.conftest import Serve
+from tests.service.observe import service_of, wait_until
+
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.commands.import_model import import_model
+from cerberank_models.first_stage.embed import embed, encoder_of
+from cerberank_models.first_stage.rank import open_offline
+from cerberank_models.shards import map_here
+from cerberank_service.versions.loading import load
+from cerberank_service.versions.state import State
+
+QUESTION = "how tall is the tower?"
+BODY: dict[str, Any] = {"question": QUESTION, "candidates": TEXTS}
+LONG = "bees " * 99
+ROUNDED = 2.0**-11
+
+
+def rank(client: TestClient, **changes: Any) -> Any:
+    return client.post("/v1/rank", json=BODY | changes).raise_for_status().json()
+
+
+def test_a_colbert_is_served(open_app: Serve, tmp_path: Path) -> None:
+    """The library's scores, computed, cached and stored; cut texts are told or refused; a deadline and drops."""
+    model = multi_vector(tmp_path / "model", expansion=FIXED)
+    import_model(str(tmp_path / "model"), tmp_path / "out", precisions=("fp32",))
+    counts, similarity = expected(model, QUESTION)
+    wanted = ((1 + similarity / counts[0]) / 2).tolist()
+    checkpoint = read_checkpoint(tmp_path / "out")
+    options: dict[str, Any] = {"checkpoint": checkpoint.path, "backend": "onnx", "precision": "fp32", "threads": 1}
+    first = open_offline(checkpoint, precision="fp32", threads=1)
+    embed(
+        lambda: iter(TEXTS),
+        tmp_path / "vectors",
+        inputs="0" * 64,
+        computed_by="0" * 64,
+        config=first.backend.config,
+        precision="fp32",
+        shard_map=map_here(encoder_of(first.backend, first.encoder)),
+    )
+    asked, said = first.encoder.questions([QUESTION]).tokens, first.encoder.candidates(TEXTS).tokens
+    for settings, tokens in (({}, (asked + said, 0)), ({"vectors": tmp_path / "vectors"}, (asked, 0))):
+        client = open_app(load, **options | settings)
+        versions = service_of(client).versions
+        wait_until(lambda versions=versions: versions.snapshot.state is not State.LOADING)
+        assert versions.snapshot.state is State.READY, versions.snapshot.reason
+        for number in tokens:
+            answer = rank(client)
+            scores = {each["index"]: each["score"] for each in answer["results"]}
+            assert [scores[row] for row in range(len(TEXTS))] == pytest.approx(wanted, abs=ROUNDED)
+            assert [each["score"] for each in answer["results"]] == sorted(scores.values(), reverse=True)
+            assert {each["stage"] for each in answer["results"]} == {0}
+            assert (answer["complete"], answer["warnings"], answer["usage"]["tokens"]) == (True, [], number)
+    entry = client.get("/v1/models").json()["models"][0]
+    assert (entry["stages"], entry["architecture"], entry["exits"]) == (1, "B0 0H0", [])
+    assert entry["score"] == "(1 + mean over the question's tokens of the largest cosine) / 2"
+    cut = rank(client, candidates=[LONG, "b"], drop_ratio=0.5)
+    assert [each["truncated"] for each in cut["results"]] == [each["index"] == 0 for each in cut["results"]]
+    assert cut["warnings"] == [
+        "the end of 1 candidate was not read: a text holds 61 tokens",
+        "this model has no exits: drop_ratio has no effect",
+    ]
+    refused = client.post("/rerank", json={"query": QUESTION, "texts": [LONG, "b"], "truncate": False})
+    assert (refused.status_code, "a text holds 61 tokens" in refused.text) == (422, True)
+    assert client.post("/rerank", json={"query": QUESTION, "texts": ["a"], "truncate": False}).status_code == 200
