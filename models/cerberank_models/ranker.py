@@ -95,14 +95,19 @@ class Ranker:
             options = ImportOptions(precisions=(precision,) if kind == "onnx" else ())
         place = _located(source, found, revision, options, cache or default_cache())
         checkpoint = read_checkpoint(place)
-        kind, chosen = form_for(checkpoint.manifest.files, device, backend=backend, precision=precision)
-        opened: dict[str, Any] = {"kind": kind, "precision": chosen, "device": device, "threads": threads}
+        form = form_for(checkpoint.manifest.files, device, backend=backend, precision=precision)
+        opened: dict[str, Any] = {
+            "kind": form.backend,
+            "precision": form.precision,
+            "device": device,
+            "threads": threads,
+        }
         try:
             first = open_offline(checkpoint, **opened) if checkpoint.config.first_stage is not None else None
             return cls(checkpoint, open_backend(checkpoint, **opened), first)
         except ModuleNotFoundError as error:
-            extra = {"onnx": "serve", "torch": "torch"}[kind]
-            message = f"the backend {kind} needs {error.name}: pip install 'cerberank[{extra}]'"
+            extra = {"onnx": "serve"}.get(form.backend, form.backend)
+            message = f"the backend {form.backend} needs {error.name}: pip install 'cerberank[{extra}]'"
             raise ModuleNotFoundError(message, name=error.name) from error
 
     @property

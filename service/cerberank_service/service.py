@@ -35,6 +35,7 @@ from cerberank_service.telemetry.series import (
     STORE_POLL_AGE,
     TOKEN_CACHE,
     VECTOR_CACHE,
+    VERSION_INFO,
     Series,
 )
 from cerberank_service.telemetry.tracing import Tracing
@@ -108,6 +109,7 @@ class Service:
             gauge(STORE_POLL_AGE, lambda: [((), source.poll_age)])
         build = _build(self.settings)  # once: it reads a file, and a scrape must do without descriptors
         gauge(BUILD_INFO, lambda: [(build, 1.0)])
+        gauge(VERSION_INFO, lambda: _forms(now(), self.settings))
         # NVML and not CUDA is asked: a scrape must neither wait for a busy device nor fail with a failed one.
         load = DeviceCollector(partial(nvml_memory, device), partial(nvml_utilisation, device))
         self.metrics.registry.register(load)
@@ -158,6 +160,14 @@ def _calibrated(snapshot: Snapshot, figure: Literal["mean_score", "mean_answerab
     """A figure of the calibration questions of every version that is calibrated."""
     known = [(each.reference, each.checkpoint.calibration) for each in snapshot.live()]
     return [(reference, getattr(calibration, figure)) for reference, calibration in known if calibration is not None]
+
+
+def _forms(snapshot: Snapshot, settings: Settings) -> list[Sample]:
+    """Backend and precision of every version that serves."""
+    return [
+        ((*each.reference, settings.form(each.checkpoint.manifest.files).backend, each.precision), 1.0)
+        for each in snapshot.live()
+    ]
 
 
 def _build(settings: Settings) -> tuple[str, ...]:

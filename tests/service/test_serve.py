@@ -49,7 +49,7 @@ def test_an_imported_model_is_the_checkpoint_that_is_served(
 ) -> None:
     """In the form that the settings run; the hub's id is another name of it. The log says what int8 was measured on.
 
-    A decoder is run by torch, unless the settings say otherwise.
+    A decoder has weights alone.
     """
     (tmp_path / "config.json").write_text("{}")
     source = Source(place="someone/tiny", folder=tmp_path, commit="c")
@@ -71,9 +71,8 @@ def test_an_imported_model_is_the_checkpoint_that_is_served(
         asked.clear()
         caplog.clear()
     (tmp_path / "config.json").write_text('{"architectures": ["Qwen3ForCausalLM"]}')
-    for more, backend in (({}, ("torch", "fp32")), ({"precision": "fp32"}, ("onnx", "fp32"))):
-        assemble(read_settings({**given, **more}))
-        assert (served[-1].backend, served[-1].precision) == backend
+    assemble(read_settings(given))
+    assert asked[-1] == (source, ImportOptions(), tmp_path / "cerberank")
 
 
 def test_no_place_for_copies_ends_the_program_before_it_serves(

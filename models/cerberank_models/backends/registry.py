@@ -167,6 +167,16 @@ def usual_precision(name: str, device: str, backends: Mapping[str, BackendSpec] 
     return spec.usual.get(device.partition(":")[0], spec.precisions[0])
 
 
+@dataclass(frozen=True, slots=True)
+class Form:
+    """The way in which a checkpoint is run."""
+
+    backend: str
+    precision: str
+    reason: str
+    """Why, in words."""
+
+
 def form_for(
     names: Collection[str],
     device: str,
@@ -174,15 +184,18 @@ def form_for(
     backend: str | None = None,
     precision: str | None = None,
     backends: Mapping[str, BackendSpec] = BACKENDS,
-) -> tuple[str, str]:
+) -> Form:
     """The backend and precision to run a checkpoint of the files `names` on `device`, where not both are given.
 
     The backend is the device's usual one, or another one where the checkpoint has nothing for that in any precision: a
     decoder has weights alone. The precision is the usual one, or fp32 where that is all that the checkpoint has.
-    A checkpoint that nothing can run gets the usual ones, whose opener says what is missing.
+    Nothing is timed: processors of one kind choose alike. A checkpoint that nothing can run gets the usual form, whose
+    opener says what is missing.
 
-    >>> form_for(["onnx/fp32/stage-0.onnx"], "cpu"), form_for(["model.safetensors"], "cpu")
-    (('onnx', 'fp32'), ('torch', 'fp32'))
+    >>> form_for(["onnx/fp32/stage-0.onnx"], "cpu")
+    Form(backend='onnx', precision='fp32', reason='it has no graphs in int8')
+    >>> form_for(["model.safetensors"], "cpu")
+    Form(backend='torch', precision='fp32', reason='it has nothing that onnx runs')
 
     Raises ValueError for an unknown backend, or a precision that it lacks.
     """
@@ -193,10 +206,14 @@ def form_for(
     usual = usual_backend(device, backends)
     kinds = (backend,) if backend else (usual, *backends)
     kind = next((each for each in kinds if reads(each, *spec_of(each, backends).precisions)), kinds[0])
-    chosen = precision or usual_precision(kind, device, backends)
-    if not precision and not reads(kind, chosen) and reads(kind, "fp32"):
-        chosen = "fp32"
-    return kind, check_precision(kind, chosen, backends)
+    chosen = usual_precision(kind, device, backends)
+    if precision:
+        return Form(kind, check_precision(kind, precision, backends), "as set")
+    if not reads(kind, chosen) and reads(kind, "fp32"):
+        return Form(kind, "fp32", f"it has no graphs in {chosen}")
+    if kind != usual and not backend:
+        return Form(kind, chosen, f"it has nothing that {usual} runs")
+    return Form(kind, chosen, "as set" if backend else f"usual on {device.partition(':')[0]}")
 
 
 def spec_of(name: str, backends: Mapping[str, BackendSpec] = BACKENDS) -> BackendSpec:

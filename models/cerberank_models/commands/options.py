@@ -62,8 +62,8 @@ class BackendOptions:
         """
         device = chosen_device(self.device)
         files = () if checkpoint is None else checkpoint.manifest.files
-        kind, precision = form_for(files, device, backend=self.backend, precision=self.precision)
-        return Backend(kind=kind, precision=precision, device=device)
+        form = form_for(files, device, backend=self.backend, precision=self.precision)
+        return Backend(kind=form.backend, precision=form.precision, device=device)
 
 
 OWN = BackendOptions()

@@ -54,15 +54,20 @@ def add(app: FastAPI, versions: VersionRegistry, settings: Settings, rank: RankR
     async def server() -> dict[str, Any]:
         return {"name": "cerberank", "version": __version__, "extensions": []}
 
+    def backend_of(live: LiveVersion) -> str:
+        return settings.form(live.checkpoint.manifest.files).backend
+
     async def model_ready(request: Request) -> dict[str, Any]:
         return {"name": _asked(request, versions).reference.model, "ready": True}
 
     async def model_metadata(request: Request) -> dict[str, Any]:
         live = _asked(request, versions)
-        return describe(live.reference.model, versions.snapshot.model(live.reference.model).ready, settings)
+        ready = versions.snapshot.model(live.reference.model).ready
+        return describe(live.reference.model, ready, backend_of(live))
 
     async def model_config(request: Request) -> dict[str, Any]:
-        return describe_config(_asked(request, versions).reference.model, settings)
+        live = _asked(request, versions)
+        return describe_config(live.reference.model, backend_of(live))
 
     async def infer(request: Request) -> Response:
         return await rank(request, (_infer_dialect(request, settings.max_candidates),))
@@ -94,12 +99,12 @@ def add(app: FastAPI, versions: VersionRegistry, settings: Settings, rank: RankR
         )
 
 
-def describe(model: str, versions: Sequence[str], settings: Settings) -> dict[str, Any]:
+def describe(model: str, versions: Sequence[str], backend: str) -> dict[str, Any]:
     """The model's metadata."""
     return {
         "name": model,
         "versions": list(versions),
-        "platform": f"cerberank_{settings.backend}",
+        "platform": f"cerberank_{backend}",
         "inputs": [
             {"name": name, "datatype": "BYTES", "shape": shape} for name, shape in zip(INPUTS, ([1], [-1]), strict=True)
         ],
@@ -107,11 +112,11 @@ def describe(model: str, versions: Sequence[str], settings: Settings) -> dict[st
     }
 
 
-def describe_config(model: str, settings: Settings) -> dict[str, Any]:
+def describe_config(model: str, backend: str) -> dict[str, Any]:
     """The model's configuration in Triton's shape; a request holds one question, so that nothing is batched."""
     return {
         "name": model,
-        "platform": f"cerberank_{settings.backend}",
+        "platform": f"cerberank_{backend}",
         "max_batch_size": 0,
         "input": [
             {"name": name, "data_type": "TYPE_STRING", "dims": dims}

@@ -70,6 +70,7 @@ class ModelEntry(BaseModel):
     context: bool | None = None
     instruction: bool | None = None
     backend: str | None = None
+    backend_reason: str | None = None
     precision: str | None = None
     aliases: list[str] | None = None
     metrics: dict[str, float] | None = None

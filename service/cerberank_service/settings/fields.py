@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
@@ -14,15 +14,18 @@ from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from cerberank_models.backends.registry import (
     BACKENDS,
+    Form,
     check_precision,
+    form_for,
     precisions_help,
     spec_of,
     usual_backend,
-    usual_precision,
 )
 from cerberank_models.windows import MOST_WINDOWS
 
 SHORTEST_TOKEN = 16
+AUTO = "auto"
+"""Backend and precision as the checkpoint and the device have them."""
 DEVICES = tuple(dict.fromkeys(kind for spec in BACKENDS.values() for kind in spec.devices))
 """The kinds of devices that some backend runs on."""
 
@@ -58,21 +61,19 @@ def checked_step_tokens(value: int) -> int:
     return value
 
 
-def backend_of(value: str, info: ValidationInfo) -> str:
-    """The backend, by default the device's usual one."""
-    return spec_of(value or usual_backend(info.data["device"])).name
+def backend_of(value: str) -> str:
+    """The backend, or `auto`."""
+    return AUTO if value in ("", AUTO) else spec_of(value).name
 
 
 def precision_of(value: str, info: ValidationInfo) -> str:
-    """Check the precision against the backend; an unknown backend already has an error of its own."""
-    if "backend" not in info.data:
-        return value
+    """Check the precision against the backend, or all of them; an unknown one already has an error of its own."""
+    if value in ("", AUTO) or "backend" not in info.data:
+        return AUTO
     backend = info.data["backend"]
-    usual = usual_precision(backend, info.data["device"])
-    # Ranges that are measured on few texts keep the order of most candidates, not a trusted model's very scores.
-    if usual == "int8" and info.data.get("model"):
-        usual = "fp32"
-    return check_precision(backend, value or usual)
+    if backend == AUTO and any(value in spec.precisions for spec in BACKENDS.values()):
+        return value
+    return check_precision(usual_backend(info.data["device"]) if backend == AUTO else backend, value)
 
 
 def either(names: Iterable[str]) -> str:
@@ -202,20 +203,19 @@ class Settings(BaseSettings):
         str,
         AfterValidator(backend_of),
         Field(
-            validate_default=True,
-            description=f"What runs the model, each with an extra of its own: {either(BACKENDS)}; empty takes onnx "
-            "on a processor, torch on a GPU.",
+            description=f"What runs the model, each with an extra of its own: {either(BACKENDS)}; `auto` takes onnx "
+            "on a processor, torch on a GPU and for decoders, and `/v1/models` says why.",
         ),
-    ] = ""
+    ] = AUTO
     precision: Annotated[
         str,
         AfterValidator(precision_of),
         Field(
-            validate_default=True,
-            description=f"Number format of weights and activations: {precisions_help()}; empty takes fp16 on a GPU, on "
-            "a processor int8 with onnx (fp32 for a model that is imported), fp32 with torch.",
+            description=f"Number format of weights and activations: {precisions_help()}; `auto` takes fp16 on a GPU, "
+            "on a processor int8 with onnx (fp32 for a model that is imported, and where there is no int8), fp32 "
+            "with torch.",
         ),
-    ] = ""
+    ] = AUTO
     threads: Annotated[
         int,
         Field(
@@ -330,6 +330,14 @@ class Settings(BaseSettings):
         if self.model_revision and not self.model:
             raise ValueError("CERBERANK_MODEL_REVISION needs CERBERANK_MODEL (`cerberank serve MODEL`)")
         return self
+
+    def form(self, files: Collection[str]) -> Form:
+        """The backend and precision to run a checkpoint of these `files` with.
+
+        Raises ValueError for a precision that the backend lacks which this checkpoint needs.
+        """
+        backend, precision = (None if value == AUTO else value for value in (self.backend, self.precision))
+        return form_for(files, self.device, backend=backend, precision=precision)
 
     @property
     def max_bodies_bytes(self) -> int:

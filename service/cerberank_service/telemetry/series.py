@@ -268,6 +268,12 @@ BUILD_INFO = Series(
     "1, with the release and what it runs on",
     ("version", "python", "backend", "device", "precision"),
 )
+VERSION_INFO = Series(
+    "version_info",
+    "gauge",
+    "1 for each version that serves, with the backend and the precision that it was given",
+    ("model", "version", "backend", "precision"),
+)
 DEVICE_MEMORY = Series("device_memory_total_bytes", "gauge", "The GPU's memory; no sample without a GPU and NVML")
 DEVICE_MEMORY_USED = Series("device_memory_used_bytes", "gauge", "Memory in use on the GPU, by all of its processes")
 DEVICE_UTILISATION = Series(
@@ -292,6 +298,7 @@ SCRAPED = (
     CALIBRATED_ANSWERABLE,
     STORE_POLL_AGE,
     BUILD_INFO,
+    VERSION_INFO,
     DEVICE_MEMORY,
     DEVICE_MEMORY_USED,
     DEVICE_UTILISATION,

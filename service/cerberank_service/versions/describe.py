@@ -75,6 +75,7 @@ def _entry(
 def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
     """The facts that are needed to interpret a score."""
     config, manifest = live.checkpoint.config, live.checkpoint.manifest
+    form = settings.form(manifest.files)
     return {
         "architecture": str(config.architecture),
         "stages": config.scored_stages,
@@ -92,7 +93,8 @@ def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
         "languages": list(config.languages),
         "context": config.encoding.segments == 3,
         "instruction": config.takes_instruction,
-        "backend": settings.backend,
+        "backend": form.backend,
+        "backend_reason": form.reason,
         "precision": live.precision,
         "aliases": sorted(settings.alias_names),
         "metrics": manifest.metrics,

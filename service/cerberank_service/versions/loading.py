@@ -74,9 +74,10 @@ Loader = Callable[[Settings], Loaded]
 def load(settings: Settings) -> Loaded:
     """Read the checkpoint that the settings name and open its backend; a copy out of a store was verified before."""
     checkpoint = read_checkpoint(settings.checkpoint or BUNDLED, verified=bool(settings.store))
+    form = settings.form(checkpoint.manifest.files)
     where: dict[str, Any] = {
-        "kind": settings.backend,
-        "precision": settings.precision,
+        "kind": form.backend,
+        "precision": form.precision,
         "threads": settings.threads or None,
         "device": settings.device,
     }

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping
 
 from cerberank_models.backends.device_memory import DeviceMemory
-from cerberank_models.backends.registry import BackendSpec
+from cerberank_models.backends.registry import spec_of
 from cerberank_service.settings import Settings
 
 MEMORY_PER_BYTE = 2
@@ -36,12 +36,17 @@ def on_device(settings: Settings) -> bool:
     return settings.device.partition(":")[0] != "cpu"
 
 
-def version_bytes(spec: BackendSpec, settings: Settings, files: Mapping[str, int]) -> int:
-    """The estimated memory of a version whose `files` have these sizes."""
-    read = sum(files[name] for name in spec.files(files, settings.precision))
+def version_bytes(settings: Settings, files: Mapping[str, int]) -> int:
+    """The estimated memory of a version whose `files` have these sizes.
+
+    Raises ValueError for a precision that none of these files has.
+    """
+    form = settings.form(files)
+    spec = spec_of(form.backend)
+    read = sum(files[name] for name in spec.files(files, form.precision))
     if not on_device(settings):
         return MEMORY_PER_BYTE * read
-    return int(spec.weight_share.get(settings.precision, 1.0) * read) + WORKSPACE_BYTES
+    return int(spec.weight_share.get(form.precision, 1.0) * read) + WORKSPACE_BYTES
 
 
 def budget(settings: Settings, memory: DeviceMemory | None) -> int:

@@ -57,7 +57,16 @@ class SingleCheckpoint:
             self._versions.loading(live.reference, 0)
             self._versions.ready(live.reference, live)
             self._versions.flip(Flip(model=model, label="stable", version=version))
-            logger.info("ready: %s %s (%s)", model, version, live.checkpoint.path.name)
+            form = self._settings.form(live.checkpoint.manifest.files)
+            logger.info(
+                "ready: %s %s (%s), %s in %s: %s",
+                model,
+                version,
+                live.checkpoint.path.name,
+                form.backend,
+                live.precision,
+                form.reason,
+            )
         self._versions.settle()
 
     def _fail(self, error: BaseException) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Container, Iterable
 
-from cerberank_models.backends.registry import spec_of
 from cerberank_models.checkpoint.folder import CheckpointError
 from cerberank_models.checkpoint.store.contract import Label, NotInStoreError, Reference, Store, StoreError
 from cerberank_service.settings import Settings
@@ -20,7 +19,7 @@ class StoreView:
 
     def __init__(self, store: Store, settings: Settings) -> None:
         """Nothing is read yet."""
-        self._store, self._settings, self._spec = store, settings, spec_of(settings.backend)
+        self._store, self._settings = store, settings
         self._sizes: dict[Reference, int] = {}
         self._labels: dict[str, dict[Label, str]] = {}
         self._problems: dict[str | Reference, str] = {}
@@ -97,4 +96,4 @@ class StoreView:
             return None
         except CheckpointError:
             return 0
-        return version_bytes(self._spec, self._settings, sizes)
+        return version_bytes(self._settings, sizes)

@@ -53,7 +53,7 @@ class Watcher:
         """Nothing is read before `start`. Setting `wake` causes a poll at once."""
         self._store, self._versions, self._settings = store, versions, settings
         self._metrics, self._loader = metrics, loader
-        self._view, self._spec = StoreView(store, settings), spec_of(settings.backend)
+        self._view, self._spec = StoreView(store, settings), spec_of(settings.form(()).backend)
         self._live_traffic = LiveTraffic(versions.answering)
         self._copies = Copies(settings.store, settings.copy_seconds)
         self._tries: dict[Reference, int] = {}
@@ -183,7 +183,9 @@ class Watcher:
             self._copies.drop(reference)  # what is open is in memory
             self._tries.pop(reference, None)
             self._versions.ready(reference, live)
-            logger.info("ready: %s@%s after %.1f seconds", *reference, time.monotonic() - started)
+            seconds, form = time.monotonic() - started, self._settings.form(live.checkpoint.manifest.files)
+            why = (form.backend, live.precision, form.reason)
+            logger.info("ready: %s@%s after %.1f seconds, %s in %s: %s", *reference, seconds, *why)
         self._wake.set()
 
     def _opened(self, reference: Reference, settings: Settings) -> Loaded:

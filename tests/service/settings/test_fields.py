@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from cerberank_models.backends.registry import BACKENDS
+from cerberank_models.backends.registry import BACKENDS, Form
 from cerberank_service.settings import Settings, SettingsError, read_settings
 from cerberank_service.settings.environment import markdown_table
 
@@ -26,7 +26,7 @@ def test_every_field_is_an_environment_variable(monkeypatch: pytest.MonkeyPatch)
 def test_defaults_are_the_ones_that_the_issue_states() -> None:
     """Port 8000, int8 on ONNX, 10,000 candidates, 4 MB."""
     settings = read_settings()
-    assert (settings.port, settings.backend, settings.precision) == (8000, "onnx", "int8")
+    assert (settings.port, settings.backend, settings.precision) == (8000, "auto", "auto")
     assert (settings.max_candidates, settings.max_body_bytes) == (10_000, 4 * 1024 * 1024)
 
 
@@ -77,39 +77,40 @@ def test_the_readme_table_has_a_row_for_every_setting() -> None:
         assert field.description in printed
 
 
+BOTH = ("onnx/int8/stage-0.onnx", "onnx/fp16/stage-0.onnx", "model.safetensors")
+
+
 @pytest.mark.parametrize(
-    ("set_", "backend", "precision"),
+    ("set_", "files", "form"),
     [
-        ({}, "onnx", "int8"),
-        ({"DEVICE": "cuda"}, "torch", "fp16"),
-        ({"DEVICE": "cuda:1", "PRECISION": ""}, "torch", "fp16"),
-        ({"DEVICE": "cuda", "BACKEND": "onnx"}, "onnx", "fp16"),
-        ({"BACKEND": "torch"}, "torch", "fp32"),
-        ({"DEVICE": "cuda", "PRECISION": "bf16"}, "torch", "bf16"),
+        ({}, BOTH, ("onnx", "int8", "usual on cpu")),
+        ({"BACKEND": "auto", "PRECISION": "auto"}, BOTH, ("onnx", "int8", "usual on cpu")),
+        ({}, ("onnx/fp32/stage-0.onnx",), ("onnx", "fp32", "it has no graphs in int8")),
+        ({}, ("model.safetensors",), ("torch", "fp32", "it has nothing that onnx runs")),
+        ({"PRECISION": "bf16"}, ("model.safetensors",), ("torch", "bf16", "as set")),
+        ({"DEVICE": "cuda"}, BOTH, ("torch", "fp16", "usual on cuda")),
+        ({"DEVICE": "cuda:1", "PRECISION": ""}, BOTH, ("torch", "fp16", "usual on cuda")),
+        ({"DEVICE": "cuda"}, BOTH[:2], ("onnx", "fp16", "it has nothing that torch runs")),
+        ({"DEVICE": "cuda", "BACKEND": "onnx"}, BOTH, ("onnx", "fp16", "as set")),
+        ({"BACKEND": "torch"}, BOTH, ("torch", "fp32", "as set")),
+        ({"DEVICE": "cuda", "PRECISION": "bf16"}, BOTH, ("torch", "bf16", "as set")),
+        ({}, (), ("onnx", "int8", "usual on cpu")),
     ],
 )
-def test_one_setting_is_enough_for_a_gpu(
-    monkeypatch: pytest.MonkeyPatch, set_: dict[str, str], backend: str, precision: str
+def test_the_form_is_what_is_set_or_the_checkpoint_s(
+    monkeypatch: pytest.MonkeyPatch, set_: dict[str, str], files: tuple[str, ...], form: tuple[str, str, str]
 ) -> None:
-    """A backend and a precision that are not set, or empty, are those that the device usually has."""
+    """What is not set, or empty, is as the device usually has it, where the checkpoint has the files for it."""
     for name, value in set_.items():
         monkeypatch.setenv(f"CERBERANK_{name}", value)
-    settings = read_settings()
-    assert (settings.backend, settings.precision) == (backend, precision)
+    assert read_settings().form(files) == Form(*form)
 
 
-def test_an_imported_model_is_served_in_its_own_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    """fp32 on a processor, unless int8 is asked for by name."""
-    assert read_settings({"model": "a/b"}).precision == "fp32"
-    assert read_settings().precision == "int8"
-    monkeypatch.setenv("CERBERANK_CHECKPOINT", "")  # as templates leave a variable out
-    monkeypatch.setenv("CERBERANK_MODEL_REVISION", "")
-    monkeypatch.setenv("CERBERANK_MODEL", "a/b")
-    monkeypatch.setenv("CERBERANK_DEVICE", "cuda")
-    assert (read_settings().precision, read_settings({"model": "c"}).model) == ("fp16", "c")
-    monkeypatch.setenv("CERBERANK_DEVICE", "cpu")
-    monkeypatch.setenv("CERBERANK_PRECISION", "int8")
-    assert read_settings().precision == "int8"
+def test_a_precision_that_the_checkpoint_s_backend_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """bf16 belongs to torch, and this checkpoint is for ONNX Runtime."""
+    monkeypatch.setenv("CERBERANK_PRECISION", "bf16")
+    with pytest.raises(ValueError, match="onnx has no precision 'bf16'"):
+        read_settings().form(BOTH[:1])
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,6 @@ from tests.service.observe import samples, wait_until
 from tests.service.pushes import push
 
 from cerberank_models.backends.device_memory import DeviceMemory
-from cerberank_models.backends.registry import BACKENDS
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.store.contract import Label
 from cerberank_models.checkpoint.store.folder import FolderStore
@@ -78,7 +77,7 @@ def test_a_version_takes_its_weights_in_the_precision_in_which_it_is_served(
 ) -> None:
     """On a GPU half of an fp32 file in half precision, and the workspace; graphs are in their precision already."""
     settings = Settings(backend=backend, precision=precision, device=device)
-    assert version_bytes(BACKENDS[backend], settings, FILES) == size
+    assert version_bytes(settings, FILES) == size
 
 
 @pytest.mark.parametrize(("backend", "precision", "size"), [("torch", "fp32", 300), ("onnx", "int8", 70)])
@@ -91,8 +90,7 @@ def test_a_first_stage_is_counted_in_its_own_folder(backend: str, precision: str
         "first-stage/tokenizer.json": 5,
     }
     settings = Settings(backend=backend, precision=precision)
-    spec = BACKENDS[backend]
-    together, alone = (version_bytes(spec, settings, each) for each in (FILES | files, FILES))
+    together, alone = (version_bytes(settings, each) for each in (FILES | files, FILES))
     assert together - alone == MEMORY_PER_BYTE * size
 
 

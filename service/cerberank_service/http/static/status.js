@@ -31,6 +31,7 @@ const TITLES = {
   context: "Reads context",
   instruction: "Reads an instruction",
   backend: "Backend",
+  backend_reason: "Why this backend",
   precision: "Precision",
   aliases: "Other names",
   metrics: "Measured before the push",
