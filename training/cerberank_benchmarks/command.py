@@ -28,6 +28,7 @@ from cerberank_benchmarks.pieces import (
     load,
     offline,
     openvino,
+    operators,
     over_http,
     overhead,
     prefixes,
@@ -57,9 +58,10 @@ BENCHMARKS: dict[str, Callable[[BenchmarkSettings, Path], Report]] = {
     "first-stage": first_stage.run,
     "frontier": frontier.run,
     "openvino": openvino.run,
+    "operators": operators.run,
     "prefixes": prefixes.run,
 }
-ASKED = ("openvino", "first-stage", "scaling", "prefixes", "frontier")
+ASKED = ("openvino", "operators", "first-stage", "scaling", "prefixes", "frontier")
 """Benchmarks that run only when named: they need a library, data or a checkpoint of their own, or a machine of many
 cores, or are about decoders."""
 QUICK = ("offline", "heads", "cascade", "overhead")

@@ -174,7 +174,7 @@ class Form:
     backend: str
     precision: str
     reason: str
-    """Why, in words."""
+    """The reason for the choice, in words."""
 
 
 def form_for(
