@@ -183,7 +183,7 @@ COMMANDS = (
 
 
 def program(called: Command | None = None, commands: Sequence[Command] = COMMANDS) -> App:
-    """The program. Of its commands only the one that is `called` is imported, when it runs or shows its help."""
+    """The program. It imports the command that is `called` alone, when that runs or shows its help."""
     options: dict[str, Any] = {
         "default_parameter": DEFAULTS,
         "help_format": "markdown",

@@ -39,7 +39,7 @@ class Stage:
     instructions: tuple[Instruction, ...]
 
     def last(self, keyword: str) -> Instruction | None:
-        """The instruction that counts, of those of which only the last does."""
+        """The last instruction `keyword`, such as `CMD`; earlier ones have no effect."""
         found = [instruction for instruction in self.instructions if instruction.keyword == keyword]
         return found[-1] if found else None
 

@@ -280,7 +280,7 @@ class PairEncoder:
         windowing: Windowing,
         most: int,
     ) -> EncodedPairs:
-        """The pairs of candidates of which those that are `long` may need several; these are their `Tokens.spanned`."""
+        """The pairs of candidates; those that are `long` may need several, and have `Tokens.spanned`."""
         for row, read in long.items():
             lengths[row, 1], segments[1][row] = read.shape[1], read[0].tobytes()
         kept = self._kept(lengths, most, self._budget(frame))

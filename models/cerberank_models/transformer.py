@@ -193,7 +193,7 @@ class TransformerConfig(Frozen):
 
 
 class OpaqueTransformer(Frozen):
-    """A network of which nothing is known but its graph, which takes tokens to logits in one stage.
+    """A network that is known by its graph alone, from tokens to logits in one stage.
 
     It has no layers that could be cut, trained or run by torch: a graph is all that there is of it.
     """

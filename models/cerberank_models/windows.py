@@ -48,7 +48,7 @@ class Windowing:
             raise ValueError("a text has at least one window")
 
     def most_of_one(self, texts: int, long: int) -> int:
-        """The most windows that one of so many texts may have, of which at least `long` do not fit into one."""
+        """The most windows of one text among so many, where at least `long` texts do not fit into one window."""
         return 1 if texts + long > self.most_rows else min(self.most, max(1, self.most_rows - texts + 1))
 
     def within(self, *, most: int, most_rows: int) -> Windowing:

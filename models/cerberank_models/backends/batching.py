@@ -33,7 +33,7 @@ class BucketRule:
 
 
 def buckets_of(lengths: NDArray[np.int64], rule: BucketRule, threads: int = 1) -> Iterator[NDArray[np.int64]]:
-    """Rows of each padded batch, longest first: of all ways to cut the sorted pairs, the one that costs least.
+    """Rows of each padded batch, longest first: the cheapest way to cut the sorted pairs.
 
     A batch costs its longest pair's tokens for each of its pairs, and the overhead. `threads` is the number of
     threads that take batches one after another.

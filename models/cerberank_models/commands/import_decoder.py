@@ -121,7 +121,7 @@ def check_joined(encoder: PairEncoder, tokenizer: Tokenizer, known: KnownPrompt)
 
 
 def _encoding(prompt: PromptTemplate, max_length: int, taken: int) -> EncodingConfig:
-    """The encoding of pairs of at most so many tokens, of which the prompt has `taken`.
+    """The encoding of pairs of at most so many tokens; the prompt takes `taken` of them.
 
     Raises UnsupportedModelError where too few are left.
     """

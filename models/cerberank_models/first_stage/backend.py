@@ -70,7 +70,7 @@ class WithFirstStage(Generic[State]):
         return state.select(rows) if isinstance(state, EncodedPairs) else self._pairs.select(state, rows)
 
     def concat(self, states: Sequence[EncodedPairs | State]) -> EncodedPairs | State:
-        """One state of all rows, in order. Raises ValueError for states of which only some have run."""
+        """One state of all rows, in order. Raises ValueError where only some of them have run."""
         if len(states) == 1:
             return states[0]
         begun = [state for state in states if not isinstance(state, EncodedPairs)]

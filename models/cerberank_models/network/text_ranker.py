@@ -47,7 +47,7 @@ class Side:
         return _mean(PackedLayout.of(self.offsets), self.tokens, self.counted)
 
     def without(self, skipped: Tensor) -> Side:
-        """The side without the tokens that `skipped[T]` marks, of which ranker 2 reads the projected ones alone."""
+        """The side without the tokens that `skipped[T]` marks; ranker 2 reads its projected ones alone."""
         kept = ~skipped
         offsets = torch.nn.functional.pad(kept.cumsum(0), (1, 0))[self.offsets]
         hidden = None if self.projected_from is None else self.projected_from[kept]

@@ -72,7 +72,7 @@ CERTIFICATE_END = "-----END CERTIFICATE-----\n"
 
 
 class NoAddressError(ValueError):
-    """The variables do not say where the service listens; the message names the one that does not."""
+    """The variables do not say where the service listens; the message names the variable."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ from cerberank_training.students.recipes import RECIPES, Recipe
 FROM, VERB, ABOUT = "from", "verb", "about"
 DISTIL = "distil"
 INSTEAD = {"steps": ("epochs",), "epochs": ("steps",), "unanswered": ("sampling",)}
-"""Options of which a preset's value is left out where the call gives one of these."""
+"""Options that replace each other: a preset's value is left out where the call gives one of the others."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

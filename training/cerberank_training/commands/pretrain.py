@@ -65,7 +65,7 @@ class PretrainOptions:
     device: Literal["auto", "cpu"] = "auto"
     """Device; auto is a GPU if there is one."""
     workers: Whole = USUAL.workers
-    """Processes that make batches ahead; 0: the one that trains makes them."""
+    """Processes that make batches ahead; with 0 the training process makes them."""
     ssp_weight: NotNegative = LossWeights().ssp
     """Weight of the context's loss; 0: language modelling alone."""
     mlm_weight: NotNegative = LossWeights().mlm

@@ -132,7 +132,7 @@ class TeachOptions:
     device: Literal["auto", "cpu"] = "auto"
     """Device; auto is a GPU if there is one."""
     workers: Whole = 0
-    """Processes that make batches ahead; 0: the one that trains makes them."""
+    """Processes that make batches ahead; with 0 the training process makes them."""
     texts: TextOptions = TEXTS
     sampling: SamplingOptions = SAMPLING
     training: StepOptions = TRAINING

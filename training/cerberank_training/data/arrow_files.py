@@ -96,7 +96,7 @@ def _current(path: Path, identity: bytes) -> bool:
 
 
 def _write(path: Path, batches: Iterable[Any], identity: bytes) -> None:
-    """Write the batches, of which there is one at least; all have the first one's schema."""
+    """Write the batches, at least one; all have the first one's schema."""
     first = next(iterator := iter(batches))
     schema = first.schema.with_metadata({SOURCE: identity})
     with replacing(path) as file, pa.ipc.new_file(file, schema) as writer:

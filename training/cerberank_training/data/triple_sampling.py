@@ -35,7 +35,7 @@ class TripleSampling:
     top: int = 100
     """The number of BM25's best texts for the question, its list."""
     own: float = 0.0
-    """The share of triples of which the question's own candidates are the list, where they have a negative; 1 needs no
+    """The share of triples whose list is the question's own candidates, where they have a negative; 1 needs no
     BM25. (For squad-as2 these are the sentences of the answer's paragraph, for TREC data with `run` that run.)"""
 
     def __post_init__(self) -> None:

@@ -206,7 +206,7 @@ class Evaluation:
 
     @classmethod
     def joined(cls, parts: Sequence[Evaluation]) -> Evaluation:
-        """The evaluation of all questions of the parts, of which there is one at least, in their order."""
+        """The evaluation of all questions of the parts, at least one, in their order."""
         whole = cls(parts[0]._measures)
         whole._rows = [row for part in parts for row in part._rows]
         whole.without_positive = sum(part.without_positive for part in parts)

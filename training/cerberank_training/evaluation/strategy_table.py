@@ -53,7 +53,7 @@ def plan(teachers: Sequence[str], hydra: Sequence[str]) -> tuple[PlannedRun, ...
 
 
 def chosen(runs: Sequence[PlannedRun], names: Sequence[str]) -> list[PlannedRun]:
-    """The runs of which a row's name or a strategy is among `names`, or all runs if there are none.
+    """The runs with a row's name or a strategy among `names`; all runs where there are no names.
 
     Raises ValueError, which lists the names, for one that no run has.
     """

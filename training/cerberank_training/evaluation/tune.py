@@ -33,7 +33,7 @@ GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 STEP, MOST = 0.05, 0.95
 """The step and the largest value of Optuna's ratios."""
 BUDGETS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
-"""Costs for each of which a service gets one schedule to choose."""
+"""Costs at which a service gets a schedule to choose."""
 
 FEWEST = 100
 """A set of fewer questions bounds no loss.
@@ -317,7 +317,7 @@ def choose(measured: Sequence[Measured], bounds: TuningBounds) -> Measured:
 def frontier(measured: Sequence[Measured], metric: str | None = None) -> list[Measured]:
     """The schedules for which no cheaper one is as accurate or more, the costliest and most accurate first.
 
-    Accuracy is `metric`; None is the one that decides.
+    Accuracy is `metric`; None is the deciding one.
     """
 
     def accuracy(point: Measured) -> float:

@@ -53,7 +53,7 @@ class PretrainingConfig:
     seed: int = 1
     device: Literal["auto", "cpu"] = "auto"
     workers: int = 0
-    """Processes that make batches ahead; 0: the one that trains makes them."""
+    """Processes that make batches ahead; with 0 the training process makes them."""
     planned: int | None = None
     """The steps with which a run was begun that now has more: the warm-up is a share of these."""
 

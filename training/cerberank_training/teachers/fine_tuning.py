@@ -100,7 +100,7 @@ class TeacherConfig:
     """The classifier's first weights, fresh token types, dropout and order follow from it."""
     device: Literal["auto", "cpu"] = "auto"
     workers: int = 0
-    """Processes that make batches ahead; 0: the one that trains makes them."""
+    """Processes that make batches ahead; with 0 the training process makes them."""
     planned: int | None = None
     """The steps with which a run was begun that now has more: the warm-up is a share of these."""
 

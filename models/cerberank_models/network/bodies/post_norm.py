@@ -41,7 +41,7 @@ class PostNormBody:
         return hidden
 
     def run(self, hidden: Tensor, layout: Layout, start: int, stop: int) -> Tensor:
-        """One layer after the other, or the one that all depths share again and again."""
+        """One layer after the other; where all depths share a layer, that one again and again."""
         for depth in range(start, stop):
             hidden = self.layers[0 if self.shared_layers else depth](hidden, layout)
         return hidden

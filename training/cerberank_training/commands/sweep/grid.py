@@ -201,7 +201,7 @@ def _is_done(folder: Path, verb: str) -> bool:
 
 
 def finished_points(out: Path, verb: str = "distil") -> list[tuple[Point, float]]:
-    """The finished runs of the grid, the best on dev first; of equals, the one that was finished first."""
+    """The finished runs of the grid, the best on dev first; among equals, the first that was finished."""
     found = [(point, path) for path in out.glob("*") if (point := Point.named(path.name)) and _is_done(path, verb)]
     found.sort(key=lambda run: ((run[1] / DONE[verb]).stat().st_mtime_ns, run[1].name))
     rows = [(point, float(record.results["best"])) for point, path in found if (record := read_record(path))]

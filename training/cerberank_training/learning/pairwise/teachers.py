@@ -39,7 +39,7 @@ class FrozenTeacher:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Teachers:
-    """TRMD's two teachers, either of which may be left out; without both, a teacher or TR is trained."""
+    """TRMD's two teachers, each optional; without both, a teacher or TR is trained."""
 
     mono: FrozenTeacher | None = None
     bi: FrozenTeacher | None = None
