@@ -100,7 +100,7 @@ BOTH = ("onnx/int8/stage-0.onnx", "onnx/fp16/stage-0.onnx", "model.safetensors")
 def test_the_form_is_what_is_set_or_the_checkpoint_s(
     monkeypatch: pytest.MonkeyPatch, set_: dict[str, str], files: tuple[str, ...], form: tuple[str, str, str]
 ) -> None:
-    """What is not set, or empty, is as the device usually has it, where the checkpoint has the files for it."""
+    """Settings that are empty or absent are as the device usually has them, where the checkpoint has the files."""
     for name, value in set_.items():
         monkeypatch.setenv(f"CERBERANK_{name}", value)
     assert read_settings().form(files) == Form(*form)
