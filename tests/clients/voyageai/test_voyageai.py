@@ -12,7 +12,7 @@ import voyageai
 
 from conftest import Task
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "api.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "dialects.md"
 
 
 def test_the_page_s_example_asks_this_service(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
