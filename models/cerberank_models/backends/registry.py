@@ -213,7 +213,7 @@ def form_for(
         return Form(kind, "fp32", f"it has no graphs in {chosen}")
     if kind != usual and not backend:
         return Form(kind, chosen, f"it has nothing that {usual} runs")
-    return Form(kind, chosen, "as set" if backend else f"usual on {device.partition(':')[0]}")
+    return Form(kind, chosen, "as set" if backend else f"usual on a {'processor' if device == 'cpu' else 'GPU'}")
 
 
 def spec_of(name: str, backends: Mapping[str, BackendSpec] = BACKENDS) -> BackendSpec:

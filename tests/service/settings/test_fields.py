@@ -83,18 +83,18 @@ BOTH = ("onnx/int8/stage-0.onnx", "onnx/fp16/stage-0.onnx", "model.safetensors")
 @pytest.mark.parametrize(
     ("set_", "files", "form"),
     [
-        ({}, BOTH, ("onnx", "int8", "usual on cpu")),
-        ({"BACKEND": "auto", "PRECISION": "auto"}, BOTH, ("onnx", "int8", "usual on cpu")),
+        ({}, BOTH, ("onnx", "int8", "usual on a processor")),
+        ({"BACKEND": "auto", "PRECISION": "auto"}, BOTH, ("onnx", "int8", "usual on a processor")),
         ({}, ("onnx/fp32/stage-0.onnx",), ("onnx", "fp32", "it has no graphs in int8")),
         ({}, ("model.safetensors",), ("torch", "fp32", "it has nothing that onnx runs")),
         ({"PRECISION": "bf16"}, ("model.safetensors",), ("torch", "bf16", "as set")),
-        ({"DEVICE": "cuda"}, BOTH, ("torch", "fp16", "usual on cuda")),
-        ({"DEVICE": "cuda:1", "PRECISION": ""}, BOTH, ("torch", "fp16", "usual on cuda")),
+        ({"DEVICE": "cuda"}, BOTH, ("torch", "fp16", "usual on a GPU")),
+        ({"DEVICE": "cuda:1", "PRECISION": ""}, BOTH, ("torch", "fp16", "usual on a GPU")),
         ({"DEVICE": "cuda"}, BOTH[:2], ("onnx", "fp16", "it has nothing that torch runs")),
         ({"DEVICE": "cuda", "BACKEND": "onnx"}, BOTH, ("onnx", "fp16", "as set")),
         ({"BACKEND": "torch"}, BOTH, ("torch", "fp32", "as set")),
         ({"DEVICE": "cuda", "PRECISION": "bf16"}, BOTH, ("torch", "bf16", "as set")),
-        ({}, (), ("onnx", "int8", "usual on cpu")),
+        ({}, (), ("onnx", "int8", "usual on a processor")),
     ],
 )
 def test_the_form_is_what_is_set_or_the_checkpoint_s(

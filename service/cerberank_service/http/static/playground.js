@@ -32,7 +32,7 @@ async function describeModel() {
   }
   if (!began) showProblem();
   exits = model.exits ?? [];
-  firstStages = model.first_stage ? 1 : 0;
+  firstStages = model.first_stage && model.stages > 1 ? 1 : 0; // one that ranks alone drops nothing
   byId("model").textContent = `${model.model} ${model.version}, ${model.architecture}, ${model.precision} on ${model.backend}`;
   byId("context").hidden = !model.context;
   neighbours.checked &&= Boolean(model.context);

@@ -54,6 +54,7 @@ function fact(value) {
 
 /** `B5 3H1` in words. @param {string} name */
 function architecture(name) {
+  if (name === "B0 0H0") return "question and candidates are read apart; the first stage ranks alone";
   const [, body, heads, layers] = /^B(\d+) (\d+)H(\d+)$/.exec(name) ?? [];
   const count = (number, noun) => `${number} ${noun}${number === "1" ? "" : "s"}`;
   return body ? `${name}: ${count(body, "shared layer")}, ${count(heads, "head")} of ${count(layers, "layer")}` : name;
