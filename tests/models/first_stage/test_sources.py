@@ -109,6 +109,20 @@ def test_other_sentence_encoders_are_refused(changes: dict[str, Any], message: s
         read_bi_encoder(str(sentence_encoder(tmp_path, **changes)), candidate_length=20)
 
 
+def test_hostile_folders_are_refused_as_those_of_cross_encoders_are(tmp_path: Path) -> None:
+    """A link that leads out of the folder, and more weights than the file holds."""
+    (tmp_path / "secret").write_text("a")
+    folder = sentence_encoder(tmp_path / "model")
+    (folder / "notes.txt").symlink_to(tmp_path / "secret")
+    with pytest.raises(UnsupportedModelError, match="link to a place outside"):
+        read_bi_encoder(str(folder), candidate_length=20)
+    (folder / "notes.txt").unlink()
+    described = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(described | {"hidden_size": 65_536}))
+    with pytest.raises(UnsupportedModelError, match="has at least .* weights, and all of its files"):
+        read_bi_encoder(str(folder), candidate_length=20)
+
+
 def test_empty_prompts_change_nothing(tmp_path: Path) -> None:
     """As sentence-transformers writes them by default."""
     read_bi_encoder(str(sentence_encoder(tmp_path, prompts={"query": "", "document": ""})), candidate_length=20)
