@@ -119,7 +119,7 @@ def test_hostile_folders_are_refused_as_those_of_cross_encoders_are(tmp_path: Pa
     (folder / "notes.txt").unlink()
     described = json.loads((folder / "config.json").read_text())
     (folder / "config.json").write_text(json.dumps(described | {"hidden_size": 65_536}))
-    with pytest.raises(UnsupportedModelError, match="has at least .* weights, and all of its files"):
+    with pytest.raises(UnsupportedModelError, match=r"has at least .* weights, and all of its files"):
         read_bi_encoder(str(folder), candidate_length=20)
 
 

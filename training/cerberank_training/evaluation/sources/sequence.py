@@ -20,7 +20,7 @@ from cerberank_training.evaluation.sources.rankings import RankedQuestion
 def sequence_cost(sizes: Sequence[int], layers: Sequence[float], policy: DropPolicy) -> float:
     """Layers run on questions with `sizes` candidates, relative to the last model alone.
 
-    CT section 5.4 has +53 %, 1.18 and 0.90 for these.
+    CT section 5.4 has 1.54, 1.18 and 0.90 for these.
 
     >>> from cerberank_models.drop import RatioSchedule
     >>> layers, policies = (4, 6, 8, 10, 12), [RatioSchedule((alpha,) * 4) for alpha in (0.3, 0.4, 0.5)]

@@ -20,8 +20,7 @@ class PairwiseObjective:
     margin: float = 1.0
     representations: Literal["encoder", "projected", "post_residual"] = "encoder"
     """The bi-encoder's lesson: the encoder's output for every token (eq. 5), ColBERT's projected tokens, or TwinBERT's
-    one vector after the residual (the last two as the released code, each for its bi-encoder). 5), ColBERT's projected
-    tokens, or TwinBERT's one vector after the residual (the last two as the released code, each for its bi-encoder).
+    one vector after the residual (the last two as the released code, each for its bi-encoder).
     """
     hard_weight: float = 1.0
     cls_weight: float = 1.0
