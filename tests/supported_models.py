@@ -123,7 +123,7 @@ def encoder_of(family: str, pooling: str = "cls") -> Callable[[Layers], Ranker]:
 
 
 def decoder_layers(family: str, head_size: int, shared: int) -> Callable[[Layers], Ranker]:
-    """A decoder with attention heads of this size, `shared` of which have keys and values."""
+    """A decoder with attention heads of this size, and `shared` heads of keys and values."""
 
     def made(layers: Layers) -> Ranker:
         number, width, heads, inner = layers

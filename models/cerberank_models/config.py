@@ -382,7 +382,7 @@ class RankerConfig(Frozen):
     def score_form(self) -> str:
         """The meaning of a score of the last stage, in words; it lies between 0 and 1 in every model."""
         architecture, prompt = self.architecture, self.encoding.prompt
-        if not self.stages and self.first_stage is not None:
+        if self.first_stage is not None and not self.reads_pairs:
             return self.first_stage.score_form
         if prompt is not None and prompt.no is not None:
             form = f"probability of the token {prompt.yes!r} against {prompt.no!r}"
@@ -420,9 +420,14 @@ class RankerConfig(Frozen):
         return tuple(layers)
 
     @property
+    def reads_pairs(self) -> bool:
+        """False where the first stage ranks alone."""
+        return bool(self.stages)
+
+    @property
     def candidate_encoding(self) -> EncodingConfig | TextEncodingConfig:
         """The lengths that cut candidates: a pair's, or a text's where the first stage ranks alone."""
-        return self.first_stage.encoding if self.first_stage is not None and not self.stages else self.encoding
+        return self.first_stage.encoding if self.first_stage is not None and not self.reads_pairs else self.encoding
 
     @property
     def scored_stages(self) -> int:
@@ -438,7 +443,7 @@ class RankerConfig(Frozen):
         if self.first_stage is None:
             return self.stage_layers
         first = self.first_stage.transformer
-        if not self.stages:
+        if not self.reads_pairs:
             return (float(first.layers),)
         return (first.layers * _linear_weights(first) / _linear_weights(self.body), *self.stage_layers)
 

@@ -114,7 +114,7 @@ def check_golden(
     nothing to compare here, but in that stage.
     Raises GoldenMismatchError when the scores do not agree or there are none to compare with.
     """
-    if not checkpoint.config.stages:
+    if not checkpoint.config.reads_pairs:
         return
     encoder = encoder or checkpoint.encoder()
     keep_all = pairs_policy(checkpoint.config, 0.0)

@@ -14,19 +14,12 @@ from numpy.typing import NDArray
 
 from cerberank_models.answer import Answer, Result
 from cerberank_models.backends.contract import Backend, Scores
-from cerberank_models.backends.registry import (
-    check_precision,
-    form_for,
-    open_backend,
-    spec_of,
-    usual_backend,
-    usual_precision,
-)
+from cerberank_models.backends.registry import form_for, open_backend
 from cerberank_models.calibration import Probabilities, probabilities, threshold_for
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.convert.cache import ImportOptions, cached_checkpoint, default_cache
-from cerberank_models.convert.source import Source, find_source
+from cerberank_models.convert.source import find_source
 from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
 from cerberank_models.first_stage.rank import FirstStage, open_offline, rank_texts
 from cerberank_models.rank import Ranking, pairs_policy, rank_pairs
@@ -87,13 +80,9 @@ class Ranker:
         Raises CheckpointError, SourceError, ModelImportError, StoreError or ValueError, which say what is wrong, and
         ModuleNotFoundError, which names the extra that brings the backend.
         """
-        options, found = ImportOptions(), None if _is_native(source) else find_source(str(source), revision)
-        if found is not None:
-            kind = spec_of(backend or ("torch" if found.decodes else usual_backend(device))).name
-            usual = "fp32" if kind == "onnx" and device == "cpu" else usual_precision(kind, device)
-            backend, precision = kind, check_precision(kind, precision or usual)
-            options = ImportOptions(precisions=(precision,) if kind == "onnx" else ())
-        place = _located(source, found, revision, options, cache or default_cache())
+        place = _located(
+            source, revision, cache=cache or default_cache(), device=device, backend=backend, precision=precision
+        )
         checkpoint = read_checkpoint(place)
         form = form_for(checkpoint.manifest.files, device, backend=backend, precision=precision)
         opened: dict[str, Any] = {
@@ -229,8 +218,8 @@ class Ranker:
         tokens = 0
         for question, members in rows.items():
             places = [place for place, _ in members]
-            if self.first_stage is not None and not self.checkpoint.config.stages:
-                scores[places] = self.first_stage.score(question, [candidate.text for _, candidate in members])[0]
+            if self.first_stage is not None and not self.checkpoint.config.reads_pairs:
+                scores[places] = self.first_stage.read(question, [candidate.text for _, candidate in members]).scores
                 continue
             encoded = self._encoder.encode(
                 question, [candidate for _, candidate in members], windowing=windowing_of(windows)
@@ -266,10 +255,18 @@ def _is_native(source: str | Path | None) -> bool:
 
 
 def _located(
-    source: str | Path | None, found: Source | None, revision: str | None, options: ImportOptions, cache: Path
+    source: str | Path | None,
+    revision: str | None,
+    *,
+    cache: Path,
+    device: str,
+    backend: str | None,
+    precision: str | None,
 ) -> Path:
-    """The folder of the checkpoint that `source` names (`Ranker.load`); `found` is the model to import."""
-    if found is not None:
+    """The folder of the checkpoint that `source` names (`Ranker.load`), imported or pulled if need be."""
+    if not _is_native(source):
+        found = find_source(str(source), revision)
+        options = ImportOptions.of(found, device, backend=backend, precision=precision)
         return cached_checkpoint(found, options, cache)
     if revision is not None:
         raise ValueError("revision belongs to a model on the Hugging Face hub")

@@ -21,7 +21,6 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from cerberank_models.backends.registry import usual_backend, usual_precision
 from cerberank_models.commands.values import Whole
 from cerberank_models.convert.cache import ImportOptions, ModelImportError, cached_checkpoint, default_cache
 from cerberank_models.convert.source import find_source
@@ -31,7 +30,7 @@ from cerberank_service.app import create_app
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings, read_settings
 from cerberank_service.settings.environment import missing_temporary_folder
-from cerberank_service.settings.fields import AUTO, PRODUCTION, Limits
+from cerberank_service.settings.fields import PRODUCTION, Limits
 from cerberank_service.telemetry.logs import configure_logs
 from cerberank_service.telemetry.tracing import open_provider
 from cerberank_service.versions.single import UnusableError
@@ -202,15 +201,11 @@ def _with_model(settings: Settings) -> Settings:
     if not settings.model:
         return settings
     source = find_source(settings.model, settings.model_revision or None)
-    kind = settings.backend if settings.backend != AUTO else usual_backend(settings.device)
-    # Ranges that are measured on few texts keep the order of most candidates, not a trusted model's very scores: a
-    # processor has int8 if it is asked for by name.
-    usual = "fp32" if settings.device == "cpu" else usual_precision(kind, settings.device)
-    precision = usual if settings.precision == AUTO else settings.precision
-    options = ImportOptions(precisions=(precision,) if kind == "onnx" and not source.decodes else ())
+    backend, precision = settings.chosen
+    options = ImportOptions.of(source, settings.device, backend=backend, precision=precision)
     checkpoint = cached_checkpoint(source, options, default_cache())
     logger.info("%s is served from %s", source.place, checkpoint)
-    if precision == "int8":
+    if options.precisions == ("int8",):
         logger.warning(
             "int8 ranges were measured on the golden texts alone; %s gives scores nearer to fp32", CALIBRATED
         )

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from cerberank_models.backends.processors import processor_flags, usable_processors
+from cerberank_models.backends.processors import usable_processors
 
 PACKAGES = ("torch", "triton", "onnxruntime", "sentence-transformers", "transformers", "tokenizers", "numpy")
 
@@ -29,7 +29,11 @@ def describe_machine() -> dict[str, str]:
 
 def multiplies_bf16() -> bool:
     """True if the processor says that it multiplies bf16: elsewhere it is emulated, many times slower."""
-    return not processor_flags().isdisjoint(("avx512_bf16", "amx_bf16"))
+    try:
+        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
+    except OSError:
+        return False
+    return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
 def describe_gpu(device: str) -> dict[str, str]:

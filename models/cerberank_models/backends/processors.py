@@ -1,6 +1,5 @@
-"""The processors that this process may use, and their abilities.
-
-Their number is told by the process's affinity and its cgroup's quota rather than by the host's cores.
+"""The number of processors that this process may use, by its affinity and its cgroup's quota rather than the host's
+cores.
 
 In a container limited to 2 processors on a host of 64, 64 threads use up the quota of each period of a tenth of a
 second early, and all of them are stopped until the next period.
@@ -14,7 +13,6 @@ from pathlib import Path
 
 MEMBERSHIP = Path("/proc/self/cgroup")
 MOUNT = Path("/sys/fs/cgroup")
-PROCESSORS = Path("/proc/cpuinfo")
 
 
 def usable_processors() -> int:
@@ -38,15 +36,6 @@ def cgroup_quota(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> float | 
     """Processors that this process's cgroup, or one above it, allows; None without a limit, or without cgroups."""
     limits = [quota for folder in _folders(membership, mount) if (quota := _quota(folder)) is not None]
     return min(limits, default=None)
-
-
-def processor_flags(processors: Path = PROCESSORS) -> frozenset[str]:
-    """The abilities of the first processor, by Linux's names, such as `amx_bf16`; empty on other systems."""
-    for line in _read(processors).splitlines():
-        name, _, flags = line.partition(":")
-        if name.strip() in ("flags", "Features"):  # x86 and arm
-            return frozenset(flags.split())
-    return frozenset()
 
 
 def _folders(membership: Path, mount: Path) -> Iterator[Path]:
@@ -76,6 +65,6 @@ def _quota(folder: Path) -> float | None:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="ascii")
     except OSError:
         return ""

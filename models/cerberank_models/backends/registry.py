@@ -140,7 +140,7 @@ def open_backend(
     """
     kind = kind or usual_backend(device, backends)
     precision = check_precision(kind, precision or usual_precision(kind, device, backends), backends)
-    if not checkpoint.config.stages:
+    if not checkpoint.config.reads_pairs:
         return WithoutPairs(checkpoint.config, precision)
     return spec_of(kind, backends).open(
         checkpoint, precision=precision, threads=threads, device=device, graph_tokens=graph_tokens

@@ -265,7 +265,7 @@ def load_ranker(checkpoint: Checkpoint) -> Ranker:
             "with the onnx backend (CERBERANK_BACKEND=onnx, CERBERANK_PRECISION=fp32 on a GPU); torch cannot run, "
             "train or cut it"
         )
-    if not checkpoint.config.stages:
+    if not checkpoint.config.reads_pairs:
         raise CheckpointError(
             f"{checkpoint.path} reads no pairs: its first stage ranks alone, so that it has no network to train, cut "
             "or export; `cerberank import` of its source writes other precisions"

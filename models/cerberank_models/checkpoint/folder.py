@@ -80,7 +80,7 @@ class Checkpoint:
     @property
     def precisions(self) -> tuple[str, ...]:
         """The precisions with ONNX graphs, in alphabetical order: of the stages, or of a first stage alone."""
-        return _precisions(self.manifest) if self.config.stages else encoder_precisions(self.manifest.files)
+        return _precisions(self.manifest) if self.config.reads_pairs else encoder_precisions(self.manifest.files)
 
     def stage_graphs(self, precision: str) -> tuple[Path, ...]:
         """The graph of each stage, in order. Raises CheckpointError when the precision is not there."""
@@ -267,7 +267,7 @@ def _is_entry(item: Path) -> bool:
 
 def _verify_graphs(path: Path, manifest: Manifest, config: RankerConfig) -> None:
     precisions = _precisions(manifest)
-    if not config.stages:
+    if not config.reads_pairs:
         if own := [name for name in manifest.files if name == "model.safetensors" or name.startswith("onnx/")]:
             raise CheckpointError(f"{path} has {', '.join(own)}, but its config.json has no stage of pairs")
         return

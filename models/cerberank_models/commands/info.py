@@ -52,7 +52,7 @@ def facts_of(checkpoint: Checkpoint) -> dict[str, object]:
 
 def _network(config: RankerConfig) -> str:
     network, first = config.transformer, config.first_stage
-    if first is not None and not config.stages:
+    if first is not None and not config.reads_pairs:
         kind = first.token_ranker if first.encoding.colbert is None else "ColBERT"
         encoder = first.transformer
         return f"{kind} of {encoder.family}, {encoder.layers} layers of width {encoder.hidden_size}; it reads no pairs"

@@ -19,6 +19,7 @@ from pathlib import Path
 from filelock import FileLock
 
 from cerberank_models import __version__
+from cerberank_models.backends.registry import check_precision, usual_backend, usual_precision
 from cerberank_models.checkpoint.atomic import remove_remains
 from cerberank_models.checkpoint.errors import CheckpointError
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -40,6 +41,20 @@ class ImportOptions:
     """The options of an import, which mean what those of `cerberank import` mean."""
 
     precisions: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, source: Source, device: str, *, backend: str | None = None, precision: str | None = None
+    ) -> ImportOptions:
+        """The form that the backend needs on `device`; of a decoder the weights alone.
+
+        A processor gets fp32 unless a precision is named: int8 ranges that are measured on few texts keep the order of
+        most candidates, not a trusted model's very scores. Raises ValueError for an unknown backend or precision.
+        """
+        kind = backend or ("torch" if source.decodes else usual_backend(device))
+        usual = "fp32" if kind == "onnx" and device == "cpu" else usual_precision(kind, device)
+        chosen = check_precision(kind, precision or usual)
+        return cls(precisions=(chosen,) if kind == "onnx" and not source.decodes else ())
 
     def key(self, source: Source) -> str:
         """Names the checkpoint: another content, option or version of this program gives another key."""

@@ -35,7 +35,7 @@ class WithFirstStage(Generic[State]):
     @property
     def precision(self) -> str:
         """The precision of the stages of pairs, or of the first stage where it ranks alone."""
-        return self._pairs.precision if self.config.stages else self._first.precision
+        return self._pairs.precision if self.config.reads_pairs else self._first.precision
 
     @property
     def counts(self) -> BackendCounts:

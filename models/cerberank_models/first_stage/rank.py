@@ -44,14 +44,6 @@ class FirstStage:
     known: KnownVectors | None = None
     """Vectors that need not be computed."""
 
-    def score(self, question: str, texts: Sequence[str]) -> tuple[Scores, int]:
-        """Scores `[n]` of the candidates, and the number of tokens encoded.
-
-        Raises NonFiniteScoreError when a score is NaN.
-        """
-        read = self.read(question, texts)
-        return read.scores, read.tokens
-
     def read(self, question: str, texts: Sequence[str]) -> TextScores:
         """The candidates' scores, with what was read of the texts. Raises NonFiniteScoreError when a score is NaN."""
         found: list[Vector | None] = [None] * len(texts) if self.known is None else self.known.find(texts)
@@ -123,7 +115,7 @@ def rank_texts(
     check_exits(backend.config.scored_stages, len(policy.expected_alive(len(candidates))) - 1)
     read = first.read(question, [candidate.text for candidate in candidates])
     scores = read.scores
-    if not backend.config.stages:
+    if not backend.config.reads_pairs:
         reached = np.zeros(len(candidates), dtype=np.int64)
         alone = Ranking(order=order(reached, scores), scores=scores, stages=reached, head_scores=None)
         return TextRanking(

@@ -101,7 +101,7 @@ def read_texts(call: RankCall, prepared: Prepared, live: LiveVersion, first: Liv
     for row, candidate in enumerate(prepared.unique):
         rows_of.setdefault(replace_surrogates(candidate.text), []).append(row)
     question = replace_surrogates(call.question)
-    if call.refuse_truncation and live.checkpoint.config.stages:
+    if call.refuse_truncation and live.checkpoint.config.reads_pairs:
         read_pairs(call, prepared, live.checkpoint, live.encoder, cache=caches.tokens)
     elif call.refuse_truncation:
         asked_cut = first.encoder.questions([question], caches.tokens, partition=call.tenant).truncated
@@ -165,7 +165,7 @@ def score_texts(
     ended = None if ranked is None else replace(ranked, vectors=None)
     if ended is not None and not ended.complete:
         return prepared, Scored(scores=scores, alive=NOBODY, texts=ended)
-    if not live.checkpoint.config.stages:
+    if not live.checkpoint.config.reads_pairs:
         return _ranked_alone(call, prepared, texts, first), Scored(scores=scores, alive=NOBODY, texts=ended)
     alive = prepared.policy.survivors(0, scores)
     read = read_pairs(call, prepared, live.checkpoint, live.encoder, rows=alive, cache=caches.tokens)

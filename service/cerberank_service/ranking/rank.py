@@ -93,7 +93,7 @@ class Ranking:
             with _failures_counted(live):
                 prepared, scored = score_texts(call, prepared, texts, live, self._caches)
             encoded = time.monotonic() - received
-        needed = scored is None or live.checkpoint.config.stages
+        needed = scored is None or live.checkpoint.config.reads_pairs
         return Question(
             call=call,
             live=live,
@@ -122,7 +122,7 @@ class Ranking:
             question = await self._workers.run(partial(self._read_survivors, question, ranked), body_bytes=body_bytes)
             ranked = replace(ranked, vectors=None)  # a variable for the call above would keep them in memory
             # After a deadline in the first stage there is no further work, nor where no pair is read.
-            if ranked.complete and question.live.checkpoint.config.stages:
+            if ranked.complete and question.live.checkpoint.config.reads_pairs:
                 follow = work_of(
                     question.prepared,
                     question.texts,

@@ -331,12 +331,18 @@ class Settings(BaseSettings):
             raise ValueError("CERBERANK_MODEL_REVISION needs CERBERANK_MODEL (`cerberank serve MODEL`)")
         return self
 
+    @property
+    def chosen(self) -> tuple[str | None, str | None]:
+        """Backend and precision, each None where it is `auto`."""
+        backend, precision = (None if value == AUTO else value for value in (self.backend, self.precision))
+        return backend, precision
+
     def form(self, files: Collection[str]) -> Form:
         """The backend and precision to run a checkpoint of these `files` with.
 
-        Raises ValueError for a precision that the backend lacks which this checkpoint needs.
+        Raises ValueError where the precision that is set is not one of the backend's that runs this checkpoint.
         """
-        backend, precision = (None if value == AUTO else value for value in (self.backend, self.precision))
+        backend, precision = self.chosen
         return form_for(files, self.device, backend=backend, precision=precision)
 
     @property

@@ -39,7 +39,7 @@ def on_device(settings: Settings) -> bool:
 def version_bytes(settings: Settings, files: Mapping[str, int]) -> int:
     """The estimated memory of a version whose `files` have these sizes.
 
-    Raises ValueError for a precision that none of these files has.
+    Raises ValueError as `Settings.form` does.
     """
     form = settings.form(files)
     spec = spec_of(form.backend)

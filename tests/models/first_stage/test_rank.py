@@ -38,7 +38,7 @@ def ranked(checkpoint: Checkpoint, ratios: Any, known: Any = None) -> Any:
 def test_survivors_are_ranked_as_pairs(checkpoint: Checkpoint) -> None:
     """Stage 0 has the first stage's scores, later stages those of the pairs, shifted by one."""
     got = ranked(checkpoint, (0.5, 0.0, 0.0)).ranking
-    scores, _ = open_offline(checkpoint, **MIXED).score(QUESTION, TEXTS)
+    scores = open_offline(checkpoint, **MIXED).read(QUESTION, TEXTS).scores
     best = sorted(np.argsort(-scores, kind="stable")[:3].tolist())
     assert np.flatnonzero(got.stages == 3).tolist() == best
     assert set(got.stages.tolist()) == {0, 3}

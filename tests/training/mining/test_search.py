@@ -68,7 +68,7 @@ def test_a_checkpoints_first_stage_searches(tmp_path: Path) -> None:
     first = open_offline(checkpoint, kind="torch", precision="fp32")
     found = made(checkpoint.path, tmp_path / "store")(QUESTIONS, KNOWN, 5)
     for question, each in zip(QUESTIONS, found, strict=True):
-        scores = first.score(question, CORPUS)[0]
+        scores = first.read(question, CORPUS).scores
         assert each.scores == pytest.approx(np.sort(scores)[::-1][:5], abs=1e-3)
         assert scores[each.places] == pytest.approx(each.scores, abs=1e-3)
     with pytest.raises(CheckpointError, match="has no first stage"):

@@ -163,11 +163,11 @@ def score_questions(
         candidates = [labelled.candidate for labelled in question.candidates]
         try:
             scores = AllScores((), None)
-            if backend.config.stages:
+            if backend.config.reads_pairs:
                 scores = score_all(backend, encoder.encode(question.text, candidates, windowing=windowing))
             if first is not None:
                 read = first.read(question.text, [candidate.text for candidate in candidates])
-                truncated = scores.truncated if backend.config.stages else int(read.truncated.sum())
+                truncated = scores.truncated if backend.config.reads_pairs else int(read.truncated.sum())
                 scores = replace(scores, stages=(read.scores, *scores.stages), first_stage=True, truncated=truncated)
         except NonFiniteScoreError as error:
             raise NonFiniteScoreError(f"question {question.id!r}: {error}") from error

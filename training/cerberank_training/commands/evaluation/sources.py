@@ -105,8 +105,7 @@ def _rankings(
         from cerberank_training.evaluation.sources.text_ranker import folder_rankings  # noqa: PLC0415 - needs torch
 
         return {}, folder_rankings(options.text_ranker, questions, device=chosen_device(options.backend.device)), ""
-    form = options.backend.chosen()
-    opened = asdict(form) | {"windowing": windowing_of(options.windows)}
+    windowing = windowing_of(options.windows)
     asked = subset(questions, options.subset)
     if not asked:
         raise ValueError(f"no question is in the subset {options.subset!r}")
@@ -114,13 +113,16 @@ def _rankings(
     policies: list[DropPolicy] = [RatioSchedule(ratios, options.minimum) for ratios in options.schedule]
     if options.sequence:
         models = [read_checkpoint(path) for path in options.sequence]
-        rankings = sequence_rankings(models, questions, **opened, policies=policies)
+        rankings = sequence_rankings(
+            models, questions, **asdict(options.backend.chosen()), windowing=windowing, policies=policies
+        )
         return sequence_costs(models, policies, sizes), rankings, ""
     checkpoint = read_checkpoint(options.checkpoint or default_checkpoint())
     form = options.backend.chosen(checkpoint)
-    opened |= asdict(form)
     if options.against:
-        rankings = precision_rankings(checkpoint, questions, **opened, against=options.against)
+        rankings = precision_rankings(
+            checkpoint, questions, **asdict(form), windowing=windowing, against=options.against
+        )
         return {"final": 1.0, options.against: 1.0}, rankings, ""
     note = ""
     if any(checkpoint.config.schedule):
@@ -129,7 +131,7 @@ def _rankings(
         note = f"`{policy_name(default)}` is the checkpoint's default schedule: the service answers with it."
     costs = variant_costs(checkpoint.config, policies, sizes)
     ranker = Ranker.load(checkpoint.path, device=form.device, backend=form.kind, precision=form.precision)
-    return costs, ranker_rankings(ranker, questions, policies=policies, windowing=opened["windowing"]), note
+    return costs, ranker_rankings(ranker, questions, policies=policies, windowing=windowing), note
 
 
 def _scored(options: EvaluateOptions, questions: list[Question]) -> Iterator[RankedQuestion]:
