@@ -14,11 +14,11 @@ from tests.tiny import bert_tokenizer
 from cerberank_models.backends.contract import Vector
 from cerberank_models.checkpoint.folder import Checkpoint, copy_checkpoint
 from cerberank_models.checkpoint.manifest import Manifest
-from cerberank_models.config import TextEncodingConfig, TextRankerConfig
 from cerberank_models.first_stage import sources
 from cerberank_models.first_stage.attach import attach
 from cerberank_models.first_stage.sources import BiEncoder
 from cerberank_models.network.text_ranker import Side, TextRanker, TextVectors
+from cerberank_models.text_config import TextEncodingConfig, TextRankerConfig
 
 SHAPES: list[dict[str, Any]] = [
     {"token_ranker": "dot"},

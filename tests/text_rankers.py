@@ -9,10 +9,10 @@ import numpy as np
 import torch
 from tests.tiny import hugging_face_config
 
-from cerberank_models.config import TextEncodingConfig, TextRankerConfig
 from cerberank_models.convert.hugging_face import initialise, transformer_config
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.network.texts import Texts
+from cerberank_models.text_config import TextEncodingConfig, TextRankerConfig
 from cerberank_models.transformer import Family
 
 ENCODING = TextEncodingConfig(question_length=12, document_length=40, window=16)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cerberank_models.config import EncodingConfig, RankerConfig, TextEncodingConfig
+from cerberank_models.config import EncodingConfig, RankerConfig
 from cerberank_models.encoding import Candidate
 from cerberank_models.language import names_of, other_language
+from cerberank_models.text_config import TextEncodingConfig
 from cerberank_models.windows import Windowing
 
 SAMPLE, SAMPLE_CHARACTERS = 8, 60

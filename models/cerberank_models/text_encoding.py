@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from cerberank_models.config import TextRankerConfig
 from cerberank_models.encoding import CHARACTERS_PER_TOKEN, EncodedPairs, lengths_of
+from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.token_cache import TokenCache
 from cerberank_models.tokens import ID_BYTES, Tokens, packed, special_tokens
 from cerberank_models.transformer import PAIR_TEMPLATES

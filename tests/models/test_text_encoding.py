@@ -10,8 +10,8 @@ from tests.first_stages import first_stage_config
 from tests.text_rankers import COLBERT, JOINT_COLBERT, TWIN, text_ranker
 from tests.tiny import WORDS, bert_tokenizer, roberta_tokenizer
 
-from cerberank_models.config import ColbertTokens, TextEncodingConfig
 from cerberank_models.encoding import CHARACTERS_PER_TOKEN, EncodedPairs
+from cerberank_models.text_config import ColbertTokens, TextEncodingConfig
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_models.token_cache import TokenCache
 from cerberank_models.tokens import replace_surrogates

@@ -24,12 +24,13 @@ from tests.service.fakes import (
 from cerberank_models.backends.contract import Vector
 from cerberank_models.checkpoint.first_stage_files import GOLDEN
 from cerberank_models.checkpoint.folder import Checkpoint, GoldenCandidate, GoldenQuestion
-from cerberank_models.config import RankerConfig, TextEncodingConfig, TextRankerConfig
+from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.first_stage.backend import WithFirstStage
 from cerberank_models.first_stage.open import score_texts
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.first_stage.store import DIGESTS, MANIFEST, VECTORS, StoreManifest, describe_files, text_digests
+from cerberank_models.text_config import TextEncodingConfig, TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_service.versions.loading import Loaded, LoadedFirstStage, Loader
 

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from cerberank_models.checkpoint.errors import CheckpointError
-from cerberank_models.config import TextRankerConfig
+from cerberank_models.text_config import TextRankerConfig
 
 FOLDER = "first-stage/"
 TOKENIZER, GOLDEN = f"{FOLDER}tokenizer.json", f"{FOLDER}golden.jsonl"

@@ -25,7 +25,7 @@ from cerberank_models.checkpoint.folder import (
     GoldenQuestion,
     write_checkpoint,
 )
-from cerberank_models.config import ArchitectureConfig, EncodingConfig, RankerConfig, TextRankerConfig
+from cerberank_models.config import ArchitectureConfig, EncodingConfig, RankerConfig
 from cerberank_models.convert.checkpoint import (
     GOLDEN_MARGIN,
     MARGIN,
@@ -46,6 +46,7 @@ from cerberank_models.first_stage.torch_encoder import TorchEncoder
 from cerberank_models.network.precision import in_precision
 from cerberank_models.network.text_ranker import TextVectors
 from cerberank_models.rank import half_mismatch
+from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
 
 VECTOR_PARITY = 2.0**-9

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Vector
-from cerberank_models.config import ColbertTokens, TextRankerConfig
 from cerberank_models.encoding import EncodedPairs
+from cerberank_models.text_config import ColbertTokens, TextRankerConfig
 
 
 class VectorBackend(Protocol):

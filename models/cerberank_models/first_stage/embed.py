@@ -22,7 +22,6 @@ from cerberank_models.backends.contract import Vector
 from cerberank_models.checkpoint.atomic import flush_folder, replacing, write_json
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.config import TextRankerConfig
 from cerberank_models.first_stage.contract import VectorBackend
 from cerberank_models.first_stage.open import open_encoder, open_first_stage
 from cerberank_models.first_stage.store import (
@@ -38,6 +37,7 @@ from cerberank_models.first_stage.store import (
     text_digests,
 )
 from cerberank_models.shards import ShardMap
+from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_models.tokens import replace_surrogates
 from cerberank_models.transformer import Count, Frozen

@@ -26,8 +26,8 @@ from cerberank_models.checkpoint.atomic import appearing_folder, write_bytes
 from cerberank_models.checkpoint.folder import ChangedFileError, CheckpointError, MissingFileError
 from cerberank_models.checkpoint.manifest import MANIFEST, Manifest
 from cerberank_models.checkpoint.regular import read_regular
-from cerberank_models.config import TextRankerConfig
 from cerberank_models.network.text_ranker import TextRanker
+from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
 
 CONFIG, TOKENIZER = "config.json", "tokenizer.json"

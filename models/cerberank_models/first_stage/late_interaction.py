@@ -17,12 +17,12 @@ from tokenizers import Tokenizer
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
 from cerberank_models.checkpoint.manifest import is_path_within
-from cerberank_models.config import ColbertTokens, TextEncodingConfig, TextRankerConfig
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import load_weights, transformer_config
 from cerberank_models.convert.modules import MODULES, SENTENCE_TRANSFORMERS, TRANSFORMER, model_kind
 from cerberank_models.convert.source import Source
 from cerberank_models.network.text_ranker import TextRanker
+from cerberank_models.text_config import ColbertTokens, TextEncodingConfig, TextRankerConfig
 
 FEWEST = 64
 """Tokens of a question that are read where the model does not say how many."""

@@ -18,12 +18,12 @@ from cerberank_models.backends.registry import check_precision, usual_backend, u
 from cerberank_models.checkpoint.first_stage_files import GOLDEN, SCORER, TOKENIZER, WEIGHTS, encoder_graph
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_models.checkpoint.manifest import GoldenQuestion
-from cerberank_models.config import TextRankerConfig
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.encoding import concat_pairs
 from cerberank_models.first_stage.contract import VectorBackend
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.rank import GoldenMismatchError, compare_golden, recorded_scores
+from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_models.tokens import largest_token_id
 

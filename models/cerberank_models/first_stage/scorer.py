@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Scores, Vector, probability
-from cerberank_models.config import TextRankerConfig
+from cerberank_models.text_config import TextRankerConfig
 
 Floats = NDArray[np.float32]
 BLOCK = 1 << 20

@@ -18,7 +18,6 @@ from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoTokenizer
 
-from cerberank_models.config import TextEncodingConfig, TextRankerConfig
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import load_weights, transformer_config
 from cerberank_models.convert.limits import check_source
@@ -27,6 +26,7 @@ from cerberank_models.convert.source import Source, find_source
 from cerberank_models.first_stage.folder import read_text_ranker, split_weights
 from cerberank_models.first_stage.late_interaction import is_late_interaction, late_interaction_encoder
 from cerberank_models.network.text_ranker import TextRanker, TextVectors
+from cerberank_models.text_config import TextEncodingConfig, TextRankerConfig
 
 QUESTION_LENGTH = 64
 

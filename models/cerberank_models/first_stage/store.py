@@ -21,7 +21,7 @@ from pydantic import ValidationError
 
 from cerberank_models.backends.contract import Vector
 from cerberank_models.checkpoint.regular import open_regular, read_regular
-from cerberank_models.config import TextRankerConfig
+from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.tokens import replace_surrogates
 from cerberank_models.transformer import Count, Frozen
 

@@ -14,13 +14,13 @@ from cerberank_models.backends.contract import DeviceError, Vector
 from cerberank_models.backends.cuda_streams import own_stream
 from cerberank_models.backends.torch_backend import CPU_BLOCKS
 from cerberank_models.backends.torch_stages import dtype_of, sum_in_fp32
-from cerberank_models.config import TextRankerConfig
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.first_stage.contract import split_vectors, token_roles
 from cerberank_models.network.layout import Layout, PackedLayout
 from cerberank_models.network.precision import in_precision
 from cerberank_models.network.text_ranker import TextVectors
 from cerberank_models.network.varlen import VarlenAttention, VarlenLayout, kernel_for
+from cerberank_models.text_config import TextRankerConfig
 
 
 class TorchEncoder:

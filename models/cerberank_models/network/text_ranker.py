@@ -11,11 +11,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cerberank_models.config import TextRankerConfig
 from cerberank_models.network.bodies.registry import BODIES
 from cerberank_models.network.layout import Layout, PackedLayout
 from cerberank_models.network.precision import LastLinear
 from cerberank_models.network.texts import Texts, joined
+from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.transformer import PAIR_TEMPLATES
 
 

@@ -14,7 +14,7 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.store.contract import Reference
-from cerberank_models.config import RankerConfig, TextRankerConfig
+from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.first_stage.backend import WithFirstStage
 from cerberank_models.first_stage.contract import VectorBackend
@@ -22,6 +22,7 @@ from cerberank_models.first_stage.open import check_first_stage, open_encoder, o
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.first_stage.store import StoreError, VectorStore, read_manifest
 from cerberank_models.rank import check_golden
+from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_service.engine.engine import Engine
 from cerberank_service.settings import Settings

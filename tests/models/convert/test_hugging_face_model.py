@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from tests.tiny import random_ranker
 
-from cerberank_models.config import EncodingConfig, RankerConfig, TextEncodingConfig, TextRankerConfig
+from cerberank_models.config import EncodingConfig, RankerConfig
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face_model import check_exportable, one_head
+from cerberank_models.text_config import TextEncodingConfig, TextRankerConfig
 from cerberank_models.transformer import OpaqueTransformer, PairTemplate
 
 PLAIN = random_ranker(heads=1, exits=()).config

@@ -14,9 +14,9 @@ from tests.tiny import random_pairs
 from cerberank_models.backends.contract import Backend, Vector
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.config import TextEncodingConfig, TextRankerConfig
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.first_stage.backend import WithFirstStage
+from cerberank_models.text_config import TextEncodingConfig, TextRankerConfig
 from cerberank_models.transformer import TransformerConfig
 
 LENGTHS = [5, 30, 3, 12, 9]

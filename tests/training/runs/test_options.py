@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cerberank_models.config import TextEncodingConfig
+from cerberank_models.text_config import TextEncodingConfig
 from cerberank_training.runs.options import named_options
 
 

@@ -10,9 +10,9 @@ from tests.text_rankers import ENCODING, text_ranker, with_unused_tokens
 from tests.tiny import save_cross_encoder
 from transformers import AutoModel, AutoTokenizer
 
-from cerberank_models.config import TextEncodingConfig
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.network.texts import Texts
+from cerberank_models.text_config import TextEncodingConfig
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.students.text_rankers import (
     SYSTEMS,

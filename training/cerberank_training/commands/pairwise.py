@@ -12,9 +12,9 @@ from cyclopts.validators import Number
 
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Count, NotNegative, Positive, Share, Whole, whole
-from cerberank_models.config import TextEncodingConfig
 from cerberank_models.first_stage.folder import read_text_ranker, write_text_ranker
 from cerberank_models.output import UsageError, say
+from cerberank_models.text_config import TextEncodingConfig
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.commands.presets import options_from_recipe, recipe_help
 from cerberank_training.commands.run_options import DevQuestions, Track, note_of

@@ -13,7 +13,6 @@ from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Vector
 from cerberank_models.checkpoint.folder import REQUIRED, read_checkpoint
-from cerberank_models.config import TextRankerConfig
 from cerberank_models.encoding import concat_pairs
 from cerberank_models.first_stage.contract import VectorBackend
 from cerberank_models.first_stage.embed import embed, encoder_of
@@ -29,6 +28,7 @@ from cerberank_models.first_stage.sources import read_bi_encoder
 from cerberank_models.first_stage.store import VectorStore
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
 from cerberank_models.shards import map_here
+from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data.bm25 import Bm25Index, best_sharing
 

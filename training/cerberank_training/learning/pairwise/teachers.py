@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import torch
 from tokenizers import Tokenizer
 
-from cerberank_models.config import TextRankerConfig
 from cerberank_models.network.text_ranker import Reading, TextRanker
+from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.transformer import PAIR_TEMPLATES
 from cerberank_training.learning.loop import training_precision
 from cerberank_training.learning.pairwise.batch import TripleBatch
