@@ -1,17 +1,22 @@
-"""Measures where a question's time goes on this processor, by operator: ONNX Runtime's own profile of the graphs, and
-PyTorch's of the torch backend.
+"""Measures where a question's time goes on this processor, by operator: ONNX Runtime's own profile of the graphs,
+PyTorch's of the torch backend, and OpenVINO's of the int8 graph where it is installed.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from cerberank_benchmarks.machine import multiplies_bf16
+from cerberank_benchmarks.pieces.openvino import operator_seconds as openvino_seconds
 from cerberank_benchmarks.report import Chart, Report, Value
 from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.weights import cross_encoder, imported
@@ -34,8 +39,12 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
     task = Workload(settings).task(settings.candidates[0])
     pairs = checkpoint.encoder().encode(task.question, task.candidates)
     precision = "bf16" if multiplies_bf16() else "fp32"
-    forms = {f"onnx {name}": _onnx(checkpoint, name, pairs, settings.rounds, scratch) for name in ("int8", "fp32")}
+    batches = _batches(pairs)
+    forms = {f"onnx {name}": _onnx(checkpoint, name, batches, settings.rounds, scratch) for name in ("int8", "fp32")}
     forms[f"torch {precision}"] = _torch(checkpoint, precision, pairs, settings.rounds)
+    if find_spec("openvino") is not None:
+        (graph,) = checkpoint.stage_graphs("int8")
+        forms["openvino int8"] = openvino_seconds(graph, batches, settings.rounds)
     rows = [row for form, spent in forms.items() for row in _rows(form, spent)]
     return Report(
         name="profile",
@@ -64,19 +73,26 @@ def operator_seconds(profile: Path) -> Counter[str]:
     return spent
 
 
-def _onnx(checkpoint: Checkpoint, precision: str, pairs: EncodedPairs, rounds: int, scratch: Path) -> Counter[str]:
-    (graph,) = checkpoint.stage_graphs(precision)
-    feeds = []
+def _batches(pairs: EncodedPairs) -> list[dict[str, NDArray[Any]]]:
+    """The inputs of a graph, in the service's batches."""
+    batches = []
     for rows in buckets_of(pairs.lengths, BucketRule(), 1):
         mask = np.arange(int(pairs.lengths[rows].max()))[None, :] < pairs.lengths[rows][:, None]
-        feeds.append(padded_ids(pairs, packed_rows(pairs.offsets, rows)[0], mask))
+        batches.append(padded_ids(pairs, packed_rows(pairs.offsets, rows)[0], mask))
+    return batches
+
+
+def _onnx(
+    checkpoint: Checkpoint, precision: str, batches: Sequence[dict[str, NDArray[Any]]], rounds: int, scratch: Path
+) -> Counter[str]:
+    (graph,) = checkpoint.stage_graphs(precision)
     warm_up = open_session(graph, threads=1, device="cpu")
-    for feed in feeds:
-        warm_up.run(None, feed)
+    for batch in batches:
+        warm_up.run(None, batch)
     session = open_session(graph, threads=1, device="cpu", profile=scratch / f"profile-{precision}")
     for _ in range(rounds):
-        for feed in feeds:
-            session.run(None, feed)
+        for batch in batches:
+            session.run(None, batch)
     spent = operator_seconds(Path(session.end_profiling()))
     return Counter({name: seconds / rounds for name, seconds in spent.items()})
 
