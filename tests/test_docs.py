@@ -41,7 +41,7 @@ def test_the_metrics_table_is_what_the_service_has() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_lead_somewhere(page: Path) -> None:
     """Every relative link names a file of the repository."""
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), target
 
 

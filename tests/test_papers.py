@@ -23,6 +23,7 @@ from cerberank_training.commands.presets import presets
 ROOT = Path(__file__).resolve().parents[1]
 COLUMNS = ["item", "where", "command", "state", "difference"]
 BENCHMARKS = "cerberank_benchmarks"
+OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
 STATES = ("run", "tiny", "not run", "absent")
 
 
@@ -61,6 +62,13 @@ def options(verb: str, arguments: tuple[str, ...]) -> str:
             code = ended.code
     assert code == 0
     return re.sub(r"[\s│]+", " ", text.getvalue())
+
+
+@cache
+def all_options() -> set[str]:
+    """The options of all commands, from the pages that are made of their help."""
+    pages = (ROOT / "docs" / "commands").glob("*.md")
+    return {word for page in pages for word in OPTION.findall(page.read_text())}
 
 
 def test_the_costs_are_those_that_are_counted() -> None:
@@ -107,7 +115,7 @@ def test_a_layer_keeps_the_bytes_that_are_counted(precision: str) -> None:
 @pytest.mark.parametrize("row", rows(), ids=lambda row: re.sub(r"\W+", "-", row[0])[:40])
 def test_a_row_names_what_exists(row: list[str]) -> None:
     """Its files and symbols are in the code, its verb and options in the program, its state is one of four."""
-    item, where, command, state, _ = row
+    item, where, command, state, difference = row
     assert item
     places = re.findall(r"`([^`]+)`", where)
     assert places
@@ -131,3 +139,5 @@ def test_a_row_names_what_exists(row: list[str]) -> None:
             assert word in named, f"{previous} has no choice {word}"
         previous = word
     assert any(re.search(rf"(^|: |; ){each}\b", state) for each in STATES), state
+    named_elsewhere = {word for span in re.findall(r"`([^`]+)`", state + difference) for word in OPTION.findall(span)}
+    assert named_elsewhere <= all_options(), named_elsewhere - all_options()

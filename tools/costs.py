@@ -275,11 +275,13 @@ steps, batches and lengths, three times the forward pass for a training step; a 
 assumed as the rate ({tf32:g} TFLOP/s in TF32, {half:g} in 16 bits). Every run is counted to its last step, although
 most stop for want of gain, and every text of `score`, `teach`, `pretrain` and `pairwise` at its greatest length; pairs
 of `distil` have {ASNQ.tokens:g} tokens on ASNQ and {WIKIQA.tokens:g} on WikiQA. A fold of Robust04 has {ROBUST04.dev:,}
-documents on dev. Reading data, writing forms and waiting are left out. GB are weights, gradients, Adam's moments and
-what layers keep of a step, which `--accumulate` divides where it is more than {ROOM / 1e9:g} GB;
+documents on dev. Reading data, writing forms and waiting are left out. GB are weights (those of a joint student's
+teachers included), gradients, Adam's moments and what layers keep of a step (in `pretrain` the logits over the
+vocabulary included), which `--accumulate` divides where it is more than {ROOM / 1e9:g} GB;
 `--gradient-checkpointing` needs less. ASNQ's dev set is most of the work where it is ranked every 250 steps, as
 CERBERUS's appendix D has it: `--evaluate-every 5000` divides that by 20. Grids are counted with 64 pairs a step, and
-without the run of each row after its grid. IAS2 and GPD are private and not counted.
+without the run of each row after its grid; all rows of `sweep cerberus` are counted with three heads, although four of
+the eight have one (7 % too many operations). IAS2 and GPD are private and not counted.
 
 {table(header, [cost.cells for cost in costs()])}
 """
