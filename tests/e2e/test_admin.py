@@ -102,7 +102,7 @@ def test_an_operator_loads_labels_rolls_back_and_drains(
     listed = json.loads(admin("models", "--json"))
     assert [(e["version"], e["labels"], e["rollback"]) for e in listed["models"]] == [
         ("1", ["stable"], False),
-        ("2", [], True),
+        ("2", [], False),
     ]
     admin("schedule", f"{MODEL}@1", "0.5,0.25")
     assert "drops [0.5" in admin("models")

@@ -165,7 +165,7 @@ class Admission:
         if now + wait + first > offer.deadline:
             raise ServiceError(
                 Kind.UNAVAILABLE,
-                f"the first stage would be done in {wait + first:.3f} seconds, after the deadline; try again later",
+                f"no score would be known before {wait + first:.3f} seconds, after the deadline; try again later",
                 retry_after=retry_after(wait),
                 refusal=Refusal("deadline", seconds=wait),
             )

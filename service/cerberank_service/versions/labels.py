@@ -43,7 +43,8 @@ class Labels:
         """Move `stable` back; returns the versions that it pointed to before and now.
 
         It moves from the version that serves to the previous one, which is still loaded; or, while the store's label
-        names a version that does not serve here (rejected, or still loading), to the version that serves.
+        names a version that does not serve here (rejected, or still loading), to the version that serves. A second
+        rollback is refused (409): it would return to the version that the first one has left.
         """
         known = self._versions.snapshot.model(model)
         serving, previous = known.serving.get("stable"), known.previous

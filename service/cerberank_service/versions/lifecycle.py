@@ -66,7 +66,7 @@ def decide(store: Mapping[str, StoredModel] | None, service: Mapping[str, ModelS
     gone = tuple(
         Flip(model=ref.model, label=label, version=None)
         for ref in makes_room
-        for label, version in _after(service[ref.model], ref.model, flips)[0].items()
+        for label, version in _after(service[ref.model], ref.model, flips).serving.items()
         if version == ref.version
     )
     return Decision(flips=flips + gone, unload=tuple(idle + makes_room), load=load, refused=refused)
@@ -98,28 +98,21 @@ def _last(stored: StoredModel, served: ModelState) -> list[str]:
     return [version for version in stored.served if version in stored.sizes and version not in down]
 
 
-def _after(served: ModelState, model: str, flips: tuple[Flip, ...]) -> tuple[dict[Label, str], str | None]:
-    """The labels and the previous version once the flips are done."""
-    serving, previous = dict(served.serving), served.previous
+def _after(served: ModelState, model: str, flips: tuple[Flip, ...]) -> ModelState:
+    """The model once the flips are done."""
     for flip in flips:
-        if flip.model != model:
-            continue
-        before = serving.pop(flip.label, None)
-        if flip.version is not None:
-            serving[flip.label] = flip.version
-        if flip.label == "stable":
-            previous = before
-    return serving, previous
+        if flip.model == model:
+            served = served.moved(flip.label, flip.version)
+    return served
 
 
 def _roles(service: Mapping[str, ModelState], flips: tuple[Flip, ...]) -> dict[Reference, int]:
     """The importance of every version with a role after the flips; the most important role counts."""
     roles: dict[Reference, int] = {}
     for model, served in service.items():
-        serving, previous = _after(served, model, flips)
-        named = [(label, version) for label, version in serving.items()]
+        after = _after(served, model, flips)
         pinned = [("pinned", version) for version in served.pinned if version in served.versions]
-        for role, version in [*named, *pinned, ("rollback", previous)]:
+        for role, version in [*after.serving.items(), *pinned, ("rollback", after.previous)]:
             if version is not None:
                 reference = Reference(model, version)
                 roles[reference] = min(IMPORTANCE[role], roles.get(reference, len(IMPORTANCE)))

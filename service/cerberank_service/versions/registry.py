@@ -140,15 +140,11 @@ class VersionRegistry:
         """Move or remove a label."""
         with self._lock:
             snapshot, model = self._snapshot, self._snapshot.models[flip.model]
-            serving = {label: version for label, version in model.serving.items() if label != flip.label}
             if flip.version is not None:
-                serving[flip.label] = flip.version
                 assert model.versions[flip.version].live is not None, "labels move to ready versions only"
-            previous = model.previous
             if flip.label == "stable":
-                previous = model.serving.get("stable")
                 snapshot = replace(snapshot, default=snapshot.default or flip.model)
-            self._snapshot = snapshot.with_model(flip.model, replace(model, serving=serving, previous=previous))
+            self._snapshot = snapshot.with_model(flip.model, model.moved(flip.label, flip.version))
 
     def retire(self, reference: Reference) -> None:
         """Stop routing requests to a version, before it is unloaded."""

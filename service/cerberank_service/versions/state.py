@@ -59,6 +59,20 @@ class ModelState:
     pinned: frozenset[str] = frozenset()
     """Versions that an operator keeps loaded independently of labels."""
 
+    def moved(self, label: Label, version: str | None) -> ModelState:
+        """The model with a label on another version, or without the label.
+
+        The stable version becomes the previous one, unless `stable` went back to the previous one: the version that
+        was left then must not be what the next rollback returns to.
+        """
+        serving, previous = dict(self.serving), self.previous
+        before = serving.pop(label, None)
+        if version is not None:
+            serving[label] = version
+        if label == "stable":
+            previous = None if version == previous else before
+        return replace(self, serving=serving, previous=previous)
+
     @property
     def any_ready(self) -> bool:
         """True if any version can be asked."""

@@ -137,6 +137,8 @@ def test_a_label_moves_and_is_rolled_back(public: TestClient, admin: TestClient,
     assert (rolled["before"], rolled["version"]) == ("2", "1")
     wait_until(lambda: served_by(public) == "1")
     assert store.labels("fake-ranker") == {"stable": "1"}
+    again = admin.post("/v1/models/fake-ranker/rollback")
+    assert (again.status_code, served_by(public)) == (409, "1"), "it would return to what the rollback has left"
     admin.put(LABEL.format("shadow"), json={"version": "3"}).raise_for_status()
     assert admin.delete(LABEL.format("shadow")).json()["version"] is None
     assert store.labels("fake-ranker") == {"stable": "1"}

@@ -43,9 +43,9 @@ def test_a_flip_keeps_the_version_that_it_leaves() -> None:
 
 
 def test_a_rollback_is_one_flip() -> None:
-    """Nothing is loaded, and the bad version stays for a look."""
+    """Nothing is loaded; the version that is left is unloaded, so that no second rollback returns to it."""
     state = served({"a": READY, "b": READY}, previous="a", stable="b")
-    assert decide(stored(stable="a"), state, memory=100) == Decision(flips=(flip("stable", "a"),))
+    assert decide(stored(stable="a"), state, memory=100) == Decision(flips=(flip("stable", "a"),), unload=(B,))
 
 
 def test_the_first_version_is_loaded_though_nothing_serves() -> None:
@@ -140,7 +140,7 @@ class Service:
             else:
                 assert one.label != "stable"
             if one.label == "stable":
-                previous = before
+                previous = None if one.version == previous else before
             self.models[one.model] = replace(model, serving=serving, previous=previous)
         for reference in decision.unload:
             model = self.models[reference.model]
