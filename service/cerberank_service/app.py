@@ -114,7 +114,14 @@ def create_app(
     open_inference_routes.add(app, service.versions, settings, rank)
     add_health(app, service.versions, settings)
     add_models(app, service.versions, service.shadow, settings)
-    add_metrics(app, Exposition(service.metrics, service.versions, service.load, seconds=limits.exposition_seconds))
+    exposition = Exposition(
+        service.metrics,
+        service.versions,
+        service.load,
+        check=service.access.check,
+        seconds=limits.exposition_seconds,
+    )
+    add_metrics(app, exposition)
     add_document(app)
     add_pages(app)
     bodies: list[type[BaseModel]] = [*(dialect.request for dialect in dialects), InferRequest, BatchRequest]

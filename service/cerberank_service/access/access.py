@@ -1,8 +1,8 @@
 """Authentication by API keys with quotas; without a key file every request is accepted.
 
-Each process counts quotas for itself. The file is checked for changes every second, so that a removed key stops working
-without a restart. While it cannot be read the keys stay as they are, `cerberank_keys_stale` is 1, and it is tried again
-every second.
+Each process counts quotas for itself. Requests and scrapes of the metrics check the file for changes, at most once a
+second, so that a removed key stops working without a restart. While the file cannot be read, the keys stay as they are,
+`cerberank_keys_stale` is 1, and each check tries to read it again.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ class Access:
     """Authenticates requests. For one event loop."""
 
     def __init__(self, path: Path | None, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
-        """Read the key file `path`. Fails closed: raises KeysError or OSError when the file cannot be used."""
+        """Read the key file `path`. Fails closed: raises KeysError when the file cannot be used."""
         self._path, self._metrics, self._clock = path, metrics, clock
         self._callers: dict[bytes, Caller] = {}
         self._seen: tuple[int, int, int] | None = None
@@ -99,14 +99,17 @@ class Access:
         """The reason that the file cannot be read; empty when it can."""
         self._checked_at = clock()
         if path is not None:
-            self._seen = _state(path)
-            self._take(read_keys(path))
+            try:
+                self._seen = _state(path)
+                self._take(read_keys(path))
+            except OSError as error:
+                raise KeysError(f"CERBERANK_KEYS_FILE={path} cannot be read: {error.strerror or error}") from error
 
     def caller(self, headers: RawHeaders) -> Caller | None:
         """The caller of a request; None without a key file. Raises ServiceError (401)."""
         if self._path is None:
             return None
-        self._reload_if_changed(self._path)
+        self.check()
         given = bearer(headers)
         caller = None if given is None else self._find(digest(given))
         if caller is None:
@@ -121,8 +124,10 @@ class Access:
                 found = caller
         return found
 
-    def _reload_if_changed(self, path: Path) -> None:
-        if self._clock() - self._checked_at < POLL_SECONDS:
+    def check(self) -> None:
+        """Read the key file again if it has changed, and set `cerberank_keys_stale`; at most once a second."""
+        path = self._path
+        if path is None or self._clock() - self._checked_at < POLL_SECONDS:
             return
         self._checked_at = self._clock()
         try:

@@ -188,11 +188,12 @@ class Exposition:
         versions: VersionRegistry,
         load: Callable[[], Load],
         *,
+        check: Callable[[], None] = lambda: None,
         seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """An exposition is given again for so many `seconds`."""
-        self._metrics, self._versions, self._load = metrics, versions, load
+        """An exposition is given again for so many `seconds`; `check` brings gauges up to date before each one."""
+        self._metrics, self._versions, self._load, self._check = metrics, versions, load, check
         self._seconds, self._clock = seconds, clock
         self._made: dict[str, tuple[float, bytes]] = {}
 
@@ -203,6 +204,7 @@ class Exposition:
         made = self._made.get(media_type)
         now = self._clock()
         if made is None or now - made[0] >= self._seconds:
+            self._check()
             load = self._load()
             self._metrics.families.queued_tokens.set(load.queued_tokens)
             self._metrics.families.queued_seconds.set(load.queued_seconds)

@@ -78,7 +78,7 @@ def test_without_a_file_everybody_gets_in() -> None:
 
 def test_a_file_that_cannot_be_used_is_no_open_door(path: Path) -> None:
     """The service does not start."""
-    with pytest.raises(OSError, match="keys"):
+    with pytest.raises(KeysError, match=r"CERBERANK_KEYS_FILE=.*keys\.json cannot be read: No such file"):
         Access(path, Metrics())
     path.write_text("{")
     with pytest.raises(KeysError):
@@ -201,6 +201,14 @@ def test_a_key_that_was_removed_while_the_file_could_not_be_read_stops_working(
     assert refusal(access, gone).kind is Kind.UNAUTHORIZED
     assert admit(access, kept).key.name == "kept"
     assert metrics.registry.get_sample_value("cerberank_keys_stale") == 0.0
+
+
+def test_a_scrape_finds_a_key_file_that_went_bad_on_an_idle_replica(path: Path, serve: Serve) -> None:
+    """No request has to come for it."""
+    add_key(path, "a")
+    client = serve(FakeBackend(), keys_file=path)
+    path.write_text("{")
+    wait_until(lambda: "cerberank_keys_stale 1.0" in client.get("/metrics").text)
 
 
 @pytest.mark.parametrize("url", PATHS)
