@@ -27,8 +27,9 @@ def version_at(
     graph_bytes: int = GRAPH_BYTES,
     golden_shift: float = 0.0,
     pre_tokenizer: dict[str, Any] | None = None,
+    weights: bool = False,
 ) -> Checkpoint:
-    """A checkpoint with three graphs that nobody reads."""
+    """A checkpoint with three graphs, or weights alone, that nobody reads."""
     config = RankerConfig.model_validate({**ranker_config().model_dump(), "name": name})
     folder.mkdir(parents=True, exist_ok=True)
     (golden,) = checkpoint_for(FakeBackend(config), folder).golden
@@ -41,7 +42,9 @@ def version_at(
         card="# fake\n",
         version=version,
         source="tests",
-        files={f"onnx/int8/stage-{stage}.onnx": b"x" * graph_bytes for stage in range(3)},
+        files={"model.safetensors": b"x"}
+        if weights
+        else {f"onnx/int8/stage-{stage}.onnx": b"x" * graph_bytes for stage in range(3)},
         golden=[shifted],
     )
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from functools import cached_property, partial
 
 from cerberank_models.backends.registry import spec_of
+from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.contract import Reference, Store
 from cerberank_service.engine.faults import Fault, fault_of
 from cerberank_service.engine.low_priority import NICENESS, LiveTraffic, at_low_priority
@@ -196,7 +197,9 @@ class Watcher:
             niceness=NICENESS if serving else 0,
             given_up=lambda: self._stopped.is_set() or reference not in self._asked,
         )
-        if serving and settings.device in self._spec.low_priority_devices:
+        # By its own files: a store may hold versions for several backends.
+        files = read_checkpoint(self._copies.folder(reference), verified=True).manifest.files
+        if serving and settings.device in spec_of(settings.form(files).backend).low_priority_devices:
             return at_low_priority(partial(self._open, reference, settings))
         return self._open(reference, settings)
 
