@@ -59,6 +59,19 @@ def test_a_wrong_path_is_not_asked_of_the_hub(
     assert said in str(error.value)
 
 
+@pytest.mark.parametrize("name", ["bert-base-uncased", "sentence-transformers/all-MiniLM-L6-v2"])
+def test_an_id_is_asked_of_the_hub(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With or without an owner, where no folder of nearly this name is there; also for a model that is not cached."""
+    monkeypatch.chdir(tmp_path)
+
+    def find(base: str) -> None:
+        raise SourceError(f"the hub was asked for {base}")
+
+    monkeypatch.setattr(base, "find_source", find)
+    with pytest.raises(SourceError, match=f"the hub was asked for {name}"):
+        find_base(name)
+
+
 def test_a_folder_that_is_there_is_taken_however_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Absolute, from here, below here, above, with a slash at its end: what looks like a path may well be one."""
     monkeypatch.chdir(tmp_path)

@@ -77,17 +77,19 @@ def refuse_missing(base: str) -> None:
     path = Path(base)
     if path.is_dir():
         return
-    if base.count("/") > 1 or base.startswith((".", "~", "/")) or base.endswith("/"):
-        raise SourceError(f"{base}: there is no such folder{_near(path)}")
-    if base.count("/") == 1 and _near(path) and not isinstance(try_to_load_from_cache(base, "config.json"), str):
-        raise SourceError(f"{base}: there is no such folder{_near(path)}")
+    is_path = base.count("/") > 1 or base.startswith((".", "~", "/")) or base.endswith("/")
+    near = _near(path)
+    if is_path and near is None and not path.parent.is_dir():
+        raise SourceError(f"{base}: there is no such folder; there is no folder {path.parent} either")
+    if is_path or (near is not None and not isinstance(try_to_load_from_cache(base, "config.json"), str)):
+        raise SourceError(f"{base}: there is no such folder" + (f"; did you mean {near}?" if near else ""))
 
 
-def _near(path: Path) -> str:
-    """The entry beside the path with nearly the same name, or the part of it that is there."""
+def _near(path: Path) -> Path | None:
+    """The folder beside the path with nearly the same name; None without one."""
     try:
         there = [each.name for each in path.parent.iterdir() if each.is_dir()]
     except OSError:
-        return f"; there is no folder {path.parent} either" if str(path.parent) != "." else ""
+        return None
     near = get_close_matches(path.name, there, n=1)
-    return f"; did you mean {path.parent / near[0]}?" if near else ""
+    return path.parent / near[0] if near else None
