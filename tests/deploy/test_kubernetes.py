@@ -282,6 +282,17 @@ def test_tls_reaches_probes_service_and_monitor(composed: Callable[..., dict[str
     assert objects["ServiceMonitor"]["spec"]["endpoints"][0]["scheme"] == "https"
 
 
+def test_keys_lie_where_the_setting_looks(composed: Callable[..., dict[str, dict[str, Any]]]) -> None:
+    """As a mounted folder, in which a changed secret appears; beside TLS, which patches the same objects."""
+    objects = composed("../keys", "../tls")
+    (mount,) = [each for each in container(objects)["volumeMounts"] if each["name"] == "keys"]
+    assert "subPath" not in mount
+    (config,) = [each for name, each in objects.items() if name.startswith("ConfigMap")]
+    assert Path(config["data"]["CERBERANK_KEYS_FILE"]) == Path(mount["mountPath"], "keys.json")
+    (volume,) = [each for each in pod(objects)["volumes"] if each["name"] == "keys"]
+    assert volume["secret"] == {"secretName": "cerberank-keys", "defaultMode": 0o440}
+
+
 def test_every_name_of_a_cluster_s_variables_is_left_out(objects: dict[str, dict[str, Any]]) -> None:
     """A service called cerberank would make CERBERANK_PORT=tcp://... of itself in every pod."""
     assert pod(objects)["enableServiceLinks"] is False

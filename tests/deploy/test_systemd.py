@@ -5,9 +5,12 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+from contextlib import redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
+from cerberank.cli import main
 from tools.nginx import command, configure
 
 from cerberank_service.serve import GRACE_SECONDS
@@ -43,6 +46,16 @@ def test_systemd_accepts_units_and_drop_ins(tmp_path: Path) -> None:
     checked = subprocess.run([checker, "verify", "--man=no", *units], capture_output=True, text=True, check=False)
     mine = [line for line in checked.stderr.splitlines() if str(tmp_path) in line or "cerberank" in line]
     assert (checked.returncode, mine) == (0, [])
+
+
+def test_its_commands_exist() -> None:
+    """Each call of the program in a unit names a command, which shows its help."""
+    units = [file.read_text() for file in FOLDER.glob("*.service")]
+    calls = [call.split() for unit in units for call in re.findall(rf"{PROGRAM}((?: [a-z]+)+)", unit)]
+    assert sorted(calls) == [["serve"], ["server", "probe", "live"]]
+    with redirect_stdout(StringIO()):
+        for call in calls:
+            assert main([*call, "--help"]) == 0, call
 
 
 def test_its_settings_exist_and_a_stop_has_its_time(no_settings: None) -> None:
