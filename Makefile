@@ -22,7 +22,7 @@ WORKERS ?= auto
 PYTEST = OMP_NUM_THREADS=1 $(DEV)/bin/python -m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder \
 	$(if $(COVERAGE),--cov --cov-report=)
 
-test: $(DEV)/.installed ## run the tests that guard everyday changes, a few minutes
+test: $(DEV)/.installed ## run the tests that guard everyday changes, about nine minutes on two cores
 	$(PYTEST) -m "not slow"
 
 test-all: $(DEV)/.installed ## what make test runs, and the slow tests; COVERAGE=yes compares line coverage with tests/coverage.json
