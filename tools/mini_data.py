@@ -1,4 +1,4 @@
-"""Writes the data that cerberank-mini 3 is trained, calibrated and measured on: `python -m tools.mini_data DATA OUT`.
+"""Writes the data for training, calibrating and measuring cerberank-mini: `python -m tools.mini_data DATA OUT`.
 
 DATA holds `squad-as2/` and `domains/SET/`. A set's documents are divided by their titles:
 

@@ -1,4 +1,4 @@
-"""Every piece of `bench gpu` runs on a processor and reports what it names; nothing here asks how fast anything is."""
+"""Every piece of the GPU benchmark runs on a processor and reports what it names; no test asks for speed."""
 
 from __future__ import annotations
 

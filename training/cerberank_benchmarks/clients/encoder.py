@@ -1,4 +1,4 @@
-"""A process of `bench gpu`'s piece `encode`: tokenises in threads. Its job comes on stdin (`processes.run_together`).
+"""A process of the GPU benchmark's piece `encode`: tokenises in threads, by a job on stdin (`processes.run_together`).
 
 It imports neither PyTorch nor what starts it, so that it is ready at once and its memory is the tokenizer's.
 """
