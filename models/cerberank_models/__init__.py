@@ -1,9 +1,10 @@
-"""The ranker that the service and the training package share: encoding, networks, drop rules, checkpoints, backends."""
+"""The library that service and training share: encoding, networks, drop rules, checkpoints, backends."""
 
 import os
 
-# ONNX Runtime 1.31 sends events about the machine to its maker, and keeps a device id below ~/.cache/Microsoft, unless
-# this is set before its library is loaded; `disable_telemetry_events()` comes too late. Whoever wants that sets 0.
+# ONNX Runtime 1.31 sends telemetry about the machine to Microsoft, and keeps a device id below ~/.cache/Microsoft,
+# unless this variable is set before its library is loaded; calling `disable_telemetry_events()` later is too late.
+# Users who want the telemetry set the variable to 0.
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 __version__ = "0.1.0"

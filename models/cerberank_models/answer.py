@@ -12,15 +12,15 @@ class Result:
     """One candidate in an answer."""
 
     index: int
-    """Its place in the question's list of candidates."""
+    """The candidate's place in the request's list of candidates, counted from 0."""
     score: float | None
-    """P(the candidate answers the question) at the last stage that scored it; None if a deadline passed before any."""
+    """P(the candidate answers the question) by the last stage that scored it; None if a deadline passed before any."""
     stage: int
-    """The stage of the score, counted from 0; -1 for none. A later stage ranks above an earlier one."""
+    """The stage that gave the score, counted from 0, or -1. A result of a later stage ranks above one of an earlier."""
     truncated: bool = False
-    """True if the end of its text was not read."""
+    """True if the end of the candidate's text was not read."""
     raw_score: float | None = None
-    """The network's own score, from which a calibrated model's `score` is made; None for other models."""
+    """The network's score before calibration; None for a model that is not calibrated."""
     text: str | None = None
     id: str | int | None = None
     """The caller's id for the candidate."""
@@ -68,25 +68,25 @@ class Result:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer(Sequence[Result]):
-    """The results of one question, best first: a sequence that also tells how they came about."""
+    """The results of one question, best first, as a sequence with fields that say how they were computed."""
 
     results: tuple[Result, ...]
     model: str
     version: str
     drop_schedule: tuple[float, ...] = ()
-    """The share of the candidates that each exit dropped."""
+    """The drop ratio of each exit."""
     complete: bool = True
-    """False if a deadline ended the ranking early; the order is then the best that was known."""
+    """False if a deadline ended the ranking before the last stage; the order is then that of the stages that ran."""
     answerable: float | None = None
-    """P(any candidate answers the question); None for a model that is not calibrated, or without any score."""
+    """P(any candidate answers the question); None if the model is not calibrated, or gave no score."""
     candidates: int = 0
-    """All candidates of the question; `results` may hold fewer."""
+    """The number of candidates in the request; `results` may hold fewer."""
     tokens: int = 0
-    """Tokens that were read."""
+    """The number of tokens that were read."""
     warnings: tuple[str, ...] = ()
-    """Sentences on texts that were not read whole, and on options without effect."""
+    """Sentences on texts that were not read whole, on texts in other languages, and on options without effect."""
     id: str | None = None
-    """The id of the request, which the service's log has too; of a local ranking the caller's id of the question."""
+    """From a service: the id of the request, which is also in the log. From a local ranking: the caller's id."""
     timing_ms: Mapping[str, float] = field(default_factory=dict)
     """Milliseconds by part of the work; empty for a local ranking."""
 
@@ -95,7 +95,7 @@ class Answer(Sequence[Result]):
     @overload
     def __getitem__(self, place: slice) -> tuple[Result, ...]: ...
     def __getitem__(self, place: int | slice) -> Result | tuple[Result, ...]:
-        """The result at a place, 0 for the best."""
+        """The result at a place in the ranking; 0 is the best."""
         return self.results[place]
 
     def __len__(self) -> int:
@@ -107,7 +107,7 @@ class Answer(Sequence[Result]):
         return iter(self.results)
 
     def to_json(self) -> dict[str, Any]:
-        """The values in the shape of an answer of `/v1/rank`, without times."""
+        """The values in the shape of an answer of `/v1/rank`, without `timing_ms`."""
         return ({} if self.id is None else {"id": self.id}) | {
             "model": self.model,
             "version": self.version,

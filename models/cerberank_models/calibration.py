@@ -1,7 +1,7 @@
-"""The meaning of a checkpoint's scores: probabilities fitted on held-out questions, as `calibration.json` states them.
+"""Turns a checkpoint's raw scores into probabilities, with numbers fitted on held-out questions (`calibration.json`).
 
-In: raw scores of one question's candidates, and the stages that gave them. Out: P(the candidate answers) for each, and
-P(any of them answers). `cerberank eval calibrate` fits the numbers; this module applies them.
+The input is the raw scores of one question's candidates and the stages that gave them. The output is P(the candidate
+answers) for each candidate, and P(any of them answers). `cerberank eval calibrate` fits the numbers.
 """
 
 from __future__ import annotations
@@ -20,32 +20,33 @@ Finite = Annotated[float, Field(allow_inf_nan=False)]
 FILE = "calibration.json"
 """The name of the file in a checkpoint."""
 SECTION = "Calibrated scores"
-"""The section of the model card that tells of it."""
+"""The section of the model card that describes the calibration."""
 TOP = 5
-"""Scores of a question, the highest ones, that tell whether anything answers it."""
+"""The number of a question's highest scores from which P(any candidate answers) is computed."""
 Scores = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 LARGEST = 12.0
-"""Log-odds are cut at this: raw scores of 0 and 1 have none, and those beyond .999994 differ by rounding alone."""
+"""Log-odds are clipped to this magnitude: raw scores of 0 and 1 have infinite log-odds, and raw scores beyond .999994
+differ only by rounding."""
 COPY_GAP = 1.0
-"""Log-odds by which the scores of one text may differ that is written or cut otherwise."""
+"""The largest difference of the log-odds of two copies of a text, which may differ in case, blanks or truncation."""
 LARGEST_LEAD = 4.0
-"""A lead over the rival beyond this says no more. Where nothing answers, all rivals are low, and a lone high score must
-not gain by it: on WikiQA's raw dev set (170 of 296 questions without an answer, cerberank-mini 2.0.1) recall at a
-precision of .85 is .11 with this bound and .02 without it, for .001 of Brier score on the domains' dev sets."""
+"""The limit of a lead over the rival. If no candidate answers, all rivals are low, and the lead must not raise a lone
+high score. On WikiQA's raw dev set (170 of 296 questions without an answer, cerberank-mini 2.0.1) recall at a precision
+of .85 is .11 with the limit and .02 without it. The cost is .001 in Brier score on the domains' dev sets."""
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
 
 
 class CalibrationError(ValueError):
-    """The checkpoint is not calibrated, or no threshold of it gives what was wanted; the message says what to do."""
+    """The checkpoint is not calibrated, or no threshold of it reaches the precision; the message says what to do."""
 
 
 class Curve(Frozen):
-    """P(a candidate answers) by the log-odds x of its raw score and r of its rival's: `sigmoid(a x + b (x - r) + c)`.
+    """The curve P(a candidate answers) = `sigmoid(score * x + lead * min(x - r, LARGEST_LEAD) + constant)`.
 
-    The rival is the question's best other candidate, and the lead x - r counts up to LARGEST_LEAD. Platt's scaling is
-    the case b = 0. A high score is right less often beside another high score, so b is positive; with a > 0 and b >= 0
-    the order within a stage stays.
+    x is the log-odds of the candidate's raw score, and r is that of its rival, the question's best other candidate. The
+    weight `lead` is positive because a high score is right less often beside another high score; with `lead` 0 the
+    formula is Platt's scaling. `score` > 0 and `lead` >= 0 keep the order of candidates within a stage.
     """
 
     score: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
@@ -54,16 +55,16 @@ class Curve(Frozen):
 
 
 class Threshold(Frozen):
-    """A calibrated score of first results, what it gives on the calibration questions, and what it guarantees."""
+    """A threshold for the calibrated score of first results, with the precision and recall that it reaches."""
 
     wanted: Share
     threshold: Share
     precision: Share
-    """Share of the questions whose first result reaches the threshold that have a right one there."""
+    """The share of right first results among those that reach the threshold, on the calibration questions."""
     recall: Share
-    """Share of the questions with an answer whose first result is right and reaches the threshold."""
+    """The share of calibration questions with an answer whose first result is right and reaches the threshold."""
     bound: Share
-    """The wanted quantity is at least this on other questions like these (`Calibration.confidence`)."""
+    """A lower bound of the wanted quantity on other questions of the same kind (`Calibration.confidence`)."""
 
 
 class CalibrationData(Frozen):
@@ -73,33 +74,33 @@ class CalibrationData(Frozen):
     """Names of data sets, without folders."""
     questions: Annotated[int, Field(ge=1)]
     unanswered: Annotated[int, Field(ge=0)]
-    """Those without an answer among their candidates."""
+    """The number of questions without an answer among their candidates."""
     removed: Annotated[int, Field(ge=0)]
-    """Copies of answered questions without their answers, which `answerable` alone was fitted on too."""
+    """The number of additional questions made by removing the answers from answered ones, used to fit `answerable`."""
     candidates: Annotated[int, Field(ge=1)]
     precision: str
-    """The number format of the scores."""
+    """The precision in which the network computed the raw scores."""
 
 
 class Calibration(Frozen):
-    """`calibration.json`."""
+    """The content of `calibration.json`."""
 
     format: Annotated[int, Field(ge=1, le=1)] = 1
     curves: Annotated[tuple[Curve, ...], Field(min_length=1)]
-    """One for each scored stage, in order."""
+    """One curve for each scored stage, in order."""
     alone: Finite
-    """Log-odds of the rival of a candidate that has none: the median of the calibration questions' second scores."""
+    """The rival's log-odds for a candidate without a rival: the median of the calibration questions' second scores."""
     answerable: Annotated[tuple[Finite, ...], Field(min_length=TOP + 1, max_length=TOP + 1)]
-    """P(any candidate answers) is the sigmoid of these weights of the TOP highest log-odds, in falling order, and a
-    constant at the end (arXiv 2402.12997, section 3). A question with fewer candidates repeats its lowest one."""
+    """Weights of the TOP highest log-odds in falling order, then a constant. The sigmoid of the weighted sum is P(any
+    candidate answers) (arXiv 2402.12997, section 3). A question with fewer candidates repeats its lowest log-odds."""
     precision: tuple[Threshold, ...]
-    """Thresholds by the precision that is wanted, ascending; a precision that cannot be had is missing."""
+    """Thresholds by wanted precision, ascending; precisions that no threshold reaches are missing."""
     recall: tuple[Threshold, ...]
-    """Thresholds by the recall that is wanted: the share of answered questions whose best answer reaches it."""
+    """Thresholds by wanted recall: the share of answered questions whose best answer reaches the threshold."""
     confidence: Share
-    """With this probability over the choice of calibration questions, a bound of `precision` holds."""
+    """The probability, over the choice of calibration questions, with which a bound of `precision` holds."""
     mean_score: Share
-    """Mean calibrated score of first results on the calibration questions, to compare with what is served."""
+    """The mean calibrated score of first results on the calibration questions, to compare with the service's mean."""
     mean_answerable: Share
     data: CalibrationData
 
@@ -111,26 +112,27 @@ class Calibration(Frozen):
         return self
 
     def scores(self, raw: Scores, stages: NDArray[np.int64], copies: Flags | None = None) -> Scores:
-        """P(the candidate answers) for each of n candidates, NaN where `raw` is: shapes [n].
+        """P(the candidate answers) for each candidate, NaN where `raw` is NaN. All arrays have shape [n].
 
-        `stages` are those of the scores, counted from 0. The rival of every candidate is the best other one in the
-        order of the ranking, a later stage first; `copies` of the first result are not its rivals.
+        `stages` are the stages that gave the raw scores, counted from 0. The rival of a candidate is the best other
+        candidate in the order of the ranking, in which later stages come first. `copies` of the first result are not
+        rivals of the first result.
         """
         x = log_odds(raw)
         weights = np.array([(curve.score, curve.lead, curve.constant) for curve in self.curves])[stages]
         return sigmoid((weights * curve_rows(x, rival_odds(x, stages, self.alone, copies))).sum(axis=1))
 
     def any_answers(self, raw: Scores, stages: NDArray[np.int64], copies: Flags | None = None) -> float | None:
-        """P(any candidate answers) by the scores of the last stage; None where a deadline came before it."""
+        """P(any candidate answers), from the scores of the last stage; None if a deadline passed before that stage."""
         last = stages == len(self.curves) - 1
         scores = raw[last if copies is None else last & ~copies]
         return float(sigmoid(answerable_row(log_odds(scores)) @ np.array(self.answerable))) if len(scores) else None
 
     def threshold_for(self, min_precision: float) -> float:
-        """The calibrated score from which on first results are right with at least this precision, of 0 to 1.
+        """The lowest listed threshold at which first results have at least this precision.
 
-        That is the threshold of the next listed precision. Raises CalibrationError where none is high enough, and for
-        what cannot be a precision.
+        This is the threshold of the listed precision that is equal or next higher. Raises CalibrationError if no listed
+        precision is high enough, or `min_precision` does not lie between 0 and 1.
         """
         if not 0.0 < min_precision < 1.0:
             raise CalibrationError(f"min_precision must lie between 0 and 1, not be {min_precision:g}")
@@ -150,22 +152,22 @@ class Probabilities:
     scores: Scores
     """Shape [n]: P(the candidate answers), NaN without a raw score."""
     answerable: float | None
-    """P(any candidate answers); None where a deadline came before the last stage."""
+    """P(any candidate answers); None if a deadline passed before the last stage."""
 
 
 def probabilities(
     calibration: Calibration, raw: Scores, stages: NDArray[np.int64], texts: Sequence[str]
 ) -> Probabilities:
-    """The probabilities of candidates with these raw scores [n] at these stages [n], and these texts."""
+    """The probabilities of candidates with these raw scores [n], stages [n] and texts."""
     copies = copies_of_first(log_odds(raw), stages, texts)
     return Probabilities(calibration.scores(raw, stages, copies), calibration.any_answers(raw, stages, copies))
 
 
 def copies_of_first(odds: Scores, stages: NDArray[np.int64], texts: Sequence[str]) -> Flags:
-    """Shape [n]: the other candidates with the text of the first result, whatever their case, blanks and context.
+    """Shape [n]: True for other candidates with the first result's text; case, blanks and context may differ.
 
-    Lists of search results often have them, and both may be right. Only those of the same stage within COPY_GAP are
-    compared.
+    Lists of search results often hold such copies, and both may be right. Only candidates of the same stage whose
+    log-odds are within COPY_GAP of the first result's are compared.
 
     >>> copies_of_first(np.array([2.0, 1.9, 1.8]), np.array([1, 1, 1]), ["The  Rhine", "the rhine ", "Bonn"]).tolist()
     [False, True, False]
@@ -181,7 +183,7 @@ def copies_of_first(odds: Scores, stages: NDArray[np.int64], texts: Sequence[str
 
 
 def folded(text: str) -> str:
-    """The part of a text that its copies share: they may differ in case and blanks.
+    """The text without differences of case and blanks, so that copies are equal.
 
     >>> folded(" The  Rhine") == folded("the rhine ")
     True
@@ -190,14 +192,14 @@ def folded(text: str) -> str:
 
 
 def threshold_for(calibration: Calibration | None, min_precision: float) -> float:
-    """See `Calibration.threshold_for`; a checkpoint without a calibration has none."""
+    """The threshold by `Calibration.threshold_for`. Raises CalibrationError if the checkpoint is not calibrated."""
     if calibration is None:
         raise CalibrationError("min_precision: this model is not calibrated; `cerberank eval calibrate` does that")
     return calibration.threshold_for(min_precision)
 
 
 def log_odds(scores: Scores) -> Scores:
-    """Log-odds of probabilities, cut at LARGEST; NaN stays NaN.
+    """The log-odds of probabilities, clipped to +-LARGEST; NaN stays NaN.
 
     >>> log_odds(np.array([0.5, 1.0, 0.0])).tolist()
     [0.0, 12.0, -12.0]
@@ -209,9 +211,9 @@ def log_odds(scores: Scores) -> Scores:
 
 
 def rival_odds(odds: Scores, stages: NDArray[np.int64], alone: float, copies: Flags | None = None) -> Scores:
-    """The log-odds of each candidate's rival: of the first in the order of the ranking, and for that one the second's.
+    """The log-odds of each candidate's rival: the first result, or for the first result and its `copies` the next one.
 
-    `copies` of the first one have its rival. Without another candidate that has a score it is `alone`.
+    If no other candidate has a score, the value is `alone`.
 
     >>> rival_odds(np.array([1.0, 3.0, 9.0]), np.array([1, 1, 0]), alone=-4.0).tolist()
     [3.0, 1.0, 3.0]
@@ -226,17 +228,17 @@ def rival_odds(odds: Scores, stages: NDArray[np.int64], alone: float, copies: Fl
 
 
 def curve_rows(odds: Scores, rivals: Scores) -> Scores:
-    """The features of a curve for n candidates, shape [n, 3]: log-odds, lead over the rival, and 1 for the constant."""
+    """The features that a curve weights, shape [n, 3]: log-odds, lead over the rival, and 1 for the constant."""
     return np.stack([odds, np.minimum(odds - rivals, LARGEST_LEAD), np.ones(len(odds))], axis=1)
 
 
 def sigmoid(logits: Scores) -> Scores:
-    """Probabilities of log-odds."""
+    """The probabilities that have these log-odds."""
     return np.asarray(1.0 / (1.0 + np.exp(-logits)))
 
 
 def answerable_row(odds: Scores) -> Scores:
-    """The features of `Calibration.answerable` for a question's log-odds [n]: TOP of them, and 1 for the constant.
+    """The features that `Calibration.answerable` weights: the TOP highest of a question's log-odds, and 1.
 
     >>> answerable_row(np.array([-2.0, 3.0])).tolist()
     [3.0, -2.0, -2.0, -2.0, -2.0, 1.0]

@@ -1,7 +1,7 @@
 """The shape of a ranker, as `config.json` of a checkpoint states it.
 
-In: JSON (unknown keys are refused). Out: frozen models that the encoder, the network, the
-exporter and the service read. Pure data: no torch, no files.
+The models are frozen, reject unknown keys, and are read by the encoder, the network, the exporter and the service.
+This module holds data only: it imports no torch and opens no files.
 """
 
 from __future__ import annotations
@@ -32,21 +32,21 @@ Activation = Literal["none", "gelu", "relu", "sigmoid", "silu", "tanh"]
 
 
 class OpaqueRankerError(ValueError):
-    """The layers of a ranker are needed that is one opaque graph; the message says what it can do instead."""
+    """The operation needs the ranker's layers, but the ranker is one opaque graph; the message says what works."""
 
 
 class DenseModule(Frozen):
-    """A linear map and its activation."""
+    """A linear map and the activation that follows it."""
 
     kind: Literal["dense"] = "dense"
     width: Count
-    """The numbers that it gives."""
+    """The output width."""
     bias: bool = True
     activation: Activation = "none"
 
 
 class NormModule(Frozen):
-    """A LayerNorm, or a division by the vector's length, neither of which changes the width."""
+    """A LayerNorm, or a division by the vector's length. Both keep the width."""
 
     kind: Literal["layer_norm", "unit_length"]
 
@@ -64,19 +64,18 @@ class ArchitectureConfig(Frozen):
     heads: Annotated[int, Field(ge=0)] = 1
     head_layers: Annotated[int, Field(ge=0)] = 1
     classifier_activation: Literal["tanh", "gelu", "relu"] = "tanh"
-    """The activation of the classifier's hidden layer: tanh for BERT's pooler and RoBERTa, gelu for ELECTRA and
-    ModernBERT, relu for DistilBERT."""
+    """The activation of the classifier's hidden layer: tanh in BERT's pooler and in RoBERTa, gelu in ELECTRA and
+    ModernBERT, relu in DistilBERT."""
     classifier_bias: Annotated[bool, Field(exclude_if=lambda bias: bias is True)] = True
-    """True if the classifier's hidden layer has a bias; ModernBERT's has none."""
+    """True if the classifier's hidden layer has a bias; False for ModernBERT. Omitted from `config.json` if True."""
     classifier_pooling: Annotated[Pooling, Field(exclude_if=lambda pooling: pooling == "first")] = "first"
-    """The classifier's input: the first token, the mean of all tokens, which needs the whole last layer, or the last
-    token, which alone has seen the whole pair in a decoder. Both fields are left out of `config.json` where they say
-    what earlier releases take for granted.
+    """The classifier's input: the first token; the mean of all tokens, which needs the whole last layer; or the last
+    token, the only token of a decoder that attends to the whole pair. Omitted from `config.json` at its default.
     """
     classifier_logits: Literal[1, 2] = 2
     classifier_modules: Annotated[tuple[HeadModule, ...], Field(exclude_if=lambda modules: modules == ())] = ()
-    """The modules of a classifier in their order, the last of which gives the logits, where sentence-transformers saved
-    it as modules; empty, and left out of `config.json`, for the form that all families share (`network/heads.py`).
+    """The modules of a classifier that sentence-transformers saved as modules, in order; the last one gives the logits.
+    Empty, and omitted from `config.json`, for the classifier that all families share (`network/heads.py`).
     """
     combine: Literal["probability", "logit"] = "probability"
     """The quantity that is averaged over the heads (CERBERUS eq. 5 averages probabilities)."""
@@ -101,21 +100,21 @@ class ExitConfig(Frozen):
 
 
 class EncodingConfig(Frozen):
-    """The rules that turn texts into a pair of at most `max_length` tokens; see `encoding.PairEncoder`."""
+    """The rules by which `encoding.PairEncoder` makes texts into a pair of at most `max_length` tokens."""
 
     max_length: Annotated[int, Field(ge=8)] = 128
     question_length: Annotated[int, Field(ge=1)] = 64
-    """Most tokens that the question may take; the candidate gets the rest. `longest_first` does not read it."""
+    """The most tokens of the question; the candidate gets the rest. Ignored if `truncation` is `longest_first`."""
     truncation: Literal["last_first", "longest_first"] = "last_first"
-    """The part that a pair loses when it is too long: first its context, then the candidate's end; or the ends of its
-    longest segments, as Hugging Face's tokenizers cut (`longest_first`).
+    """The part of a pair that is cut when it is too long. `last_first` cuts the context, then the candidate's end;
+    `longest_first` cuts the ends of the longest segments, as Hugging Face's tokenizers do.
     """
     segments: Literal[2, 3] = 2
-    """2: question and candidate; 3: the previous and next sentence follow as a third segment (SSP section 3)."""
+    """2: question and candidate. 3: the previous and the next sentence follow as a third segment (SSP section 3)."""
     template: Annotated[PairTemplate | None, Field(exclude_if=lambda template: template is None)] = None
-    """The special tokens of an opaque network's pairs; None, and left out of `config.json`, for those of the family."""
+    """The special tokens of an opaque network's pairs. None, and omitted from `config.json`, for the family's own."""
     prompt: Annotated[PromptTemplate | None, Field(exclude_if=lambda prompt: prompt is None)] = None
-    """The text around a decoder's question and candidate; None, and left out of `config.json`, for encoders."""
+    """The text around a decoder's question and candidate. None, and omitted from `config.json`, for encoders."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -133,19 +132,20 @@ class Stage(Frozen):
 
 
 class TunedSchedule(Frozen):
-    """A drop schedule that `tune` or `accelerate` measured on held-out questions: what it costs and still reaches."""
+    """A drop schedule that `tune` or `accelerate` measured on held-out questions, with its cost and its metrics."""
 
     schedule: tuple[DropRatio, ...]
     cost: Annotated[float, Field(gt=0.0, le=1.0)]
-    """Layers run relative to dropping nothing, in the limit of many candidates (`drop.relative_cost`)."""
+    """Layers run, relative to dropping nothing, in the limit of many candidates (`drop.relative_cost`)."""
     metrics: dict[str, Annotated[float, Field(allow_inf_nan=False)]]
-    """In percent. `tune`, on labels: `map`, `mrr`, ..., and `map_loss`, the points of MAP lost against dropping
-    nothing, with its standard error `map_loss_error`, means over the dev sets. `accelerate`, which has no labels,
-    against the model's own ranking: `top1_agreement`, `overlap@5` and their mean `agreement`, with `agreement_loss`."""
+    """In percent. `tune` measures against labels: `map`, `mrr`, ..., and `map_loss`, the points of MAP lost against
+    dropping nothing, with its standard error `map_loss_error`, as means over the dev sets. `accelerate` has no labels
+    and measures against the model's own ranking: `top1_agreement`, `overlap@5`, their mean `agreement`, and
+    `agreement_loss`."""
 
 
 class RankerConfig(Frozen):
-    """Everything that `config.json` says: enough to rebuild the network and to serve it."""
+    """The content of `config.json`, from which the network can be rebuilt and served."""
 
     model_type: Literal["cerberank"] = "cerberank"
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
@@ -154,19 +154,20 @@ class RankerConfig(Frozen):
     exits: tuple[ExitConfig, ...] = ()
     encoding: EncodingConfig = EncodingConfig()
     first_stage: TextRankerConfig | None = None
-    """Ranks all candidates before any is read as a pair; the other stages are numbered from 1 then.
-
-    It ranks alone where the network of pairs has no layers (`B0 0H0`), exits and heads."""
+    """The bi-encoder that ranks all candidates before any is read as a pair. If it is present, it is stage 0, and the
+    stages of pairs are numbered from 1. It is the only stage if the network of pairs has no layers (`B0 0H0`), exits
+    or heads."""
     drop_schedule: tuple[DropRatio, ...] = ()
-    """Default drop ratio of every stage but the last, the first stage included; empty means that nothing is dropped."""
+    """The default drop ratio of every stage but the last, including the first stage. Empty: nothing is dropped."""
     drop_minimum: Count = 1
-    """The least number of candidates that this checkpoint's own schedules leave alive. An early exit that reliably
-    finds the worse half of 200 candidates is wrong too often about the worse half of ten, where dropping saves
+    """The least number of candidates that this checkpoint's own schedules leave alive. An early exit that finds the
+    worse half of 200 candidates reliably is wrong too often about the worse half of ten, and dropping from ten saves
     nothing."""
     tuned_schedules: tuple[TunedSchedule, ...] = ()
-    """Schedules to choose from under load, the costliest and most accurate first; empty before `train tune`."""
+    """Schedules for the service to choose from under load, the costliest and most accurate first. Empty before
+    `train tune`."""
     languages: Annotated[tuple[LanguageCode, ...], Field(exclude_if=lambda languages: languages == ())] = ()
-    """The languages of the texts that it is for; empty, and left out of `config.json`, where none is stated."""
+    """The languages of the texts that the model is for. Empty, and omitted from `config.json`, if none is stated."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -201,14 +202,14 @@ class RankerConfig(Frozen):
         return self
 
     def _check_first_stage(self, first: TextRankerConfig) -> None:
-        """Raise ValueError for a text ranker that needs both texts, or windows, which this stage does not read."""
+        """Raise ValueError if `first` is a joint text ranker, or reads documents in windows."""
         if first.joint:
             raise ValueError("a joint text ranker reads question and candidate together: it cannot be a first stage")
         if first.encoding.document_length > first.encoding.window:
             raise ValueError("a first stage reads a candidate at once: document_length must not exceed window")
 
     def _check_decoder(self) -> None:
-        """Raise ValueError for what a decoder needs and has not, or what an encoder has and does not need."""
+        """Raise ValueError for a decoder without the fields that it needs, or an encoder with fields of decoders."""
         decodes = isinstance(self.transformer, TransformerConfig) and self.transformer.decoder is not None
         if decodes != (self.encoding.prompt is not None):
             raise ValueError("a decoder needs encoding.prompt, which nothing else reads")
@@ -220,7 +221,7 @@ class RankerConfig(Frozen):
             raise ValueError("a decoder reads pairs of two segments, and its heads have no layers")
 
     def _check_opaque(self) -> None:
-        """Raise ValueError for what an opaque graph cannot have."""
+        """Raise ValueError for fields that do not fit an opaque graph."""
         if self.architecture.heads or len(self.exits) != 1:
             raise ValueError("an opaque network has no heads, and one exit after its last layer")
         if self.first_stage is not None:
@@ -230,7 +231,7 @@ class RankerConfig(Frozen):
 
     @property
     def body(self) -> TransformerConfig:
-        """The encoder's shape, for whatever builds, reads or changes its layers. Raises OpaqueRankerError without."""
+        """The encoder's shape, for code that needs its layers. Raises OpaqueRankerError for an opaque graph."""
         if isinstance(self.transformer, OpaqueTransformer):
             raise OpaqueRankerError(
                 f"{self.name} is an opaque graph ({self.transformer.model_type}), whose layers are not known: it can "
@@ -240,12 +241,12 @@ class RankerConfig(Frozen):
 
     @property
     def takes_instruction(self) -> bool:
-        """True if a question may come with an instruction."""
+        """True if a request may give an instruction with its question."""
         return self.encoding.prompt is not None and bool(self.encoding.prompt.instruction)
 
     @property
     def score_form(self) -> str:
-        """The meaning of a score of the last stage, in words; it lies between 0 and 1 in every model."""
+        """The meaning of a score of the last stage, in words. Scores of every model lie between 0 and 1."""
         architecture, prompt = self.architecture, self.encoding.prompt
         if self.first_stage is not None and not self.reads_pairs:
             return self.first_stage.score_form
@@ -275,8 +276,8 @@ class RankerConfig(Frozen):
     def stage_layers(self) -> tuple[float, ...]:
         """The cost of each stage of pairs, in layers of the body.
 
-        A head's last layer runs its queries and feed-forward on the first token alone; all heads' last layers
-        together count as half a layer. Where the classifier reads the mean of all tokens, every layer is a whole one.
+        A head's last layer computes its queries and feed-forward for the first token only, so the last layers of all
+        heads together count as half a layer. If the classifier reads the mean of all tokens, they count in full.
         """
         layers = [float(stage.stop - stage.start) for stage in self.stages]
         heads, depth = self.architecture.heads, self.architecture.head_layers
@@ -286,24 +287,25 @@ class RankerConfig(Frozen):
 
     @property
     def reads_pairs(self) -> bool:
-        """False where the first stage ranks alone."""
+        """False if the first stage is the only stage."""
         return bool(self.stages)
 
     @property
     def candidate_encoding(self) -> EncodingConfig | TextEncodingConfig:
-        """The lengths that cut candidates: a pair's, or a text's where the first stage ranks alone."""
+        """The lengths at which candidates are cut: a pair's, or a text's if the first stage is the only stage."""
         return self.first_stage.encoding if self.first_stage is not None and not self.reads_pairs else self.encoding
 
     @property
     def scored_stages(self) -> int:
-        """The number of stages as answers, schedules and metrics count them: with the first stage, if there is one."""
+        """The number of stages as answers, schedules and metrics count them, including the first stage."""
         return len(self.stages) + (self.first_stage is not None)
 
     @property
     def scored_stage_layers(self) -> tuple[float, ...]:
         """The cost of each scored stage per token, in layers of the body.
 
-        A layer counts by the weights of its linear maps; a first stage is counted as if no vector were known.
+        Layers of a first stage are converted by the number of weights in their linear maps. The cost of a first stage
+        assumes that no vector is cached.
         """
         if self.first_stage is None:
             return self.stage_layers
@@ -324,16 +326,16 @@ class RankerConfig(Frozen):
         default: Sequence[float] | None = None,
         keep: int = 1,
     ) -> DropPolicy:
-        """The drop policy for ratios that a caller gives (`drop.drop_ratios`); it leaves at least `keep` candidates.
+        """The drop policy for the ratios `given` (`drop.drop_ratios`), which leaves at least `keep` candidates.
 
-        None means the `default` schedule, or else this checkpoint's, which also leaves at least `drop_minimum`
-        candidates. Raises ValueError for ratios that do not fit the exits.
+        If `given` is None, the ratios are `default`, or this checkpoint's `schedule` if that is None too, and at least
+        `drop_minimum` candidates stay as well. Raises ValueError for ratios that do not fit the exits.
         """
         ratios = drop_ratios(given, self.schedule if default is None else default)
         return RatioSchedule(ratios, max(keep, self.drop_minimum) if given is None else keep)
 
 
 def _linear_weights(transformer: TransformerConfig) -> float:
-    """Weights of one layer's linear maps: four of attention and those of the feed-forward."""
+    """The number of weights in one layer's linear maps: four of attention and those of the feed-forward."""
     width = transformer.hidden_size
     return float(width * (4 * width + transformer.feed_forward_maps * transformer.intermediate_size))

@@ -1,9 +1,13 @@
-"""The rules of dropping: the candidates that an exit drops, the order of all candidates, and the cost. No torch.
+"""The rules of dropping: which candidates an exit drops, the order of all candidates, and the cost. No torch.
 
-Rules (CT section 4.3.2): an exit drops the nearest integer to `alpha * alive`, as in the paper's example (128
-candidates, .3: 90, 63, 44, 31), where its text rounds down what is dropped (90, 63, 45, 32). Decided here: a fraction
-of exactly one half rounds down; never below `minimum`; ties keep the earlier candidate; a dropped
-candidate ranks below every survivor, because scores of different exits cannot be compared.
+An exit drops `alpha * alive` candidates, rounded to the nearest integer. CT (section 4.3.2) contradicts itself here:
+with 128 candidates and a ratio of .3, its text rounds down (90, 63, 45, 32 stay) and its example to the nearest integer
+(90, 63, 44, 31 stay). This module follows the example, and adds rules that the paper leaves open:
+
+- A fraction of exactly one half is rounded down.
+- At least `minimum` candidates stay.
+- Of candidates with equal scores, the earlier one stays.
+- A dropped candidate ranks below every survivor, because scores of different exits cannot be compared.
 """
 
 from __future__ import annotations
@@ -30,19 +34,19 @@ class DropPolicy(Protocol):
         """The drop schedule for answers, logs and metrics, one ratio per exit; empty for a policy without ratios."""
 
     def survivors(self, stage: int, scores: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Rows (ascending, at least one) of `scores[n]` that stay alive after `stage`, counted from 0.
+        """The rows of `scores[n]` that stay alive after `stage` (counted from 0): ascending, at least one.
 
-        `scores` are those of all the question's candidates that are still alive.
+        `scores` holds the scores of all candidates of the question that are still alive.
         """
 
     def expected_alive(self, candidates: int) -> Sequence[float]:
-        """The expected number of `candidates` that enter each stage: one number per stage, first `candidates`."""
+        """The expected number of candidates that enter each stage: one number per stage; the first is `candidates`."""
 
     def waits(self, stage: int) -> bool:
-        """True if `survivors` needs all the scores of `stage` at once; False where it drops nothing."""
+        """True if `survivors` needs all scores of `stage` at once; False if nothing is dropped after it."""
 
     def after_first(self) -> DropPolicy:
-        """The policy of the stages after stage 0, which counts them from 0."""
+        """The policy of the stages after stage 0, renumbered from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +65,7 @@ class RatioSchedule:
     """The least number of candidates that stay alive."""
 
     def __post_init__(self) -> None:
-        """Check the ratios; NaN fails, because it compares false."""
+        """Check the ratios. NaN is rejected too, because its comparisons are false."""
         for alpha in self.ratios:
             if not 0.0 <= alpha < 1.0:
                 raise ValueError(f"every drop ratio must be at least 0 and below 1, not {alpha}")
@@ -102,7 +106,7 @@ class RatioSchedule:
 
 
 def drop_ratios(given: float | Sequence[float] | None, default: Sequence[float]) -> tuple[float, ...]:
-    """One ratio per exit from what a caller gives: one number for all exits, one per exit, or None for `default`.
+    """One ratio per exit. `given` is one number for all exits, one number per exit, or None for `default`.
 
     >>> drop_ratios(0.3, (0.1, 0.1)), drop_ratios((0.5, 0), (0.1, 0.1)), drop_ratios(None, (0.1, 0.1))
     ((0.3, 0.3), (0.5, 0.0), (0.1, 0.1))
@@ -118,7 +122,7 @@ def drop_ratios(given: float | Sequence[float] | None, default: Sequence[float])
 
 
 def check_exits(stages: int, ratios: int) -> None:
-    """Raises ValueError unless the number of `ratios` is one less than the number of `stages`."""
+    """Raise ValueError unless `ratios`, a number of ratios, is one less than `stages`, a number of stages."""
     exits = stages - 1
     if ratios != exits:
         raise ValueError(f"{stages} stages take {exits} drop ratios, not {ratios}: one for each of the {exits} exits")
@@ -132,33 +136,34 @@ def drop_count(alive: int, alpha: float, minimum: int = 1) -> int:
     >>> drop_count(5, 0.5), drop_count(10, 0.9, minimum=4)
     (2, 6)
     """
-    # In decimal, from the shortest representation, 0.15 * 10 is exactly one and a half; in binary floats it is not.
+    # Decimal arithmetic, because 0.15 * 10 has to be exactly one and a half, which it is not in binary floats.
     wanted = int((Decimal(repr(float(alpha))) * alive).quantize(Decimal(1), rounding=ROUND_HALF_DOWN))
     return max(0, min(wanted, alive - max(1, minimum)))
 
 
 class Survival:
-    """The state of one question's rows between stages: which are alive, and the last score of each.
+    """The state of one question's rows between stages: which rows are alive, and the last score of each row.
 
-    A row is a candidate, or one of its `windows`: these live and are dropped together, by their combined score.
+    A row is a candidate, or one window of a candidate. All windows of a candidate stay or are dropped together, by
+    their combined score.
     """
 
     __slots__ = ("_last", "_policy", "_windows", "alive", "alive_candidates", "scores", "stages")
 
     def __init__(self, rows: int, stages: int, policy: DropPolicy, windows: Windows | None = None) -> None:
-        """Begin with all rows alive and none scored; without `windows` each is a candidate."""
+        """Begin with all rows alive and none scored. Without `windows` each row is a candidate."""
         self._policy, self._last, self._windows = policy, stages - 1, windows
         self.alive: NDArray[np.int64] = np.arange(rows, dtype=np.int64)
         """The rows that are alive, ascending."""
         self.alive_candidates = rows if windows is None else len(windows)
-        """The number of candidates that these belong to."""
+        """The number of candidates that the alive rows belong to."""
         self.scores: NDArray[np.float64] = np.full(rows, np.nan)
         """Shape [n]: each row's score at the last stage that it has finished, NaN before the first."""
         self.stages: NDArray[np.int64] = np.full(rows, UNSCORED, dtype=np.int64)
         """Shape [n]: the last stage that each row has finished, or UNSCORED."""
 
     def end(self, stage: int, scores: NDArray[np.floating]) -> NDArray[np.int64]:
-        """Record the `scores` of the alive rows, then drop; returns the places in them that stay alive, ascending.
+        """Record the `scores` of the alive rows, then drop; returns the indices in `scores` that stay, ascending.
 
         The last stage drops nothing.
         """
@@ -184,7 +189,7 @@ class Survival:
 
 
 def order(stages: NDArray[np.integer], scores: NDArray[np.floating]) -> NDArray[np.int64]:
-    """The candidates, best first: by later stage reached, then higher score there, then earlier position.
+    """The candidates, best first: by the later stage, then the higher score in that stage, then the earlier position.
 
     >>> order(np.array([1, 0, 1]), np.array([0.2, 0.9, 0.3])).tolist()
     [2, 0, 1]

@@ -1,20 +1,18 @@
-"""(question, candidates, context) -> token ids of pairs; `text_encoding.py` encodes texts each alone.
+"""Turns a question and its candidates into token ids of pairs; `text_encoding.py` encodes texts each alone.
 
-Layout: BERT and ELECTRA `[CLS] q [SEP] a [SEP] (c [SEP])`, RoBERTa `<s> q </s></s> a </s>
-(</s> c </s>)`; the context c is the previous and the next sentence (SSP section 3). Pairs are
-packed one after another: nothing is padded here.
+Layout: `[CLS] q [SEP] a [SEP] (c [SEP])` for BERT and ELECTRA, and `<s> q </s></s> a </s> (</s> c </s>)` for RoBERTa.
+The context c is the previous and the next sentence (SSP section 3). The pairs of a decoder have a prompt instead of
+special tokens (`frame.py`), with an instruction that a request may give. Pairs are packed one after another, without
+padding.
 
-Budget: the question is capped, then the candidate is cut at its end, then the context takes what
-is left; with `longest_first`, the longest segments are cut at their ends instead. An empty candidate
-is an empty segment and is scored like any other text. Lone surrogates, which UTF-8 cannot hold,
-become U+FFFD. Texts beyond `CHARACTERS_PER_TOKEN * max_length` characters are cut before tokenising,
-so that a 100 kB candidate costs no more than a long sentence; beyond `MOST_CHARACTERS` they are not
-read by any encoder.
+Truncation: the question is cut to its limit, the candidate is cut at its end, and the context takes the remaining
+tokens. With `longest_first`, the longest segments are cut at their ends instead. Texts are cut to
+`CHARACTERS_PER_TOKEN * max_length` characters before tokenising, so that a candidate of 100 kB costs no more than a
+long sentence. No encoder reads more than `MOST_CHARACTERS`. An empty candidate is an empty segment and is scored like
+any other text. Lone surrogates, which UTF-8 cannot hold, become U+FFFD.
 
-A decoder's pairs have a prompt in the place of special tokens (`frame.py`), with an instruction that a call may give.
-
-With a `Windowing` a candidate that does not fit is read in several pairs: each holds a window where
-the cut text would be, beside the question and the context that the cut pair would hold.
+With a `Windowing`, a candidate that does not fit is read in several pairs. Each holds one window in place of the cut
+text, and the same question and context as the cut pair.
 """
 
 from __future__ import annotations
@@ -36,16 +34,17 @@ from cerberank_models.transformer import PAIR_TEMPLATES, Family
 from cerberank_models.windows import NO_LIMIT, NO_SPAN, Windowing, Windows, cut, tokens_of
 
 CHARACTERS_PER_TOKEN = 32
-"""A generous bound: English has about 4.5 characters per word piece; only blanks and long words exceed it."""
+"""The assumed most characters per token. English has about 4.5; only runs of blanks and long words exceed the bound."""
 UNKNOWN_TOKENS = ("[UNK]", "<unk>")
-"""The token for what a vocabulary does not know. Byte-level tokenizers have one too, and never give it."""
+"""The names of the token for unknown text. Byte-level tokenizers have one too, but never emit it."""
 CHARACTERS_PER_WINDOW_TOKEN = 8
-"""The same for the second reading of a text that needs windows, because 65,536 characters take up to 0.1 s."""
+"""The assumed most characters per token when a text is tokenised again for windows. It is lower than
+`CHARACTERS_PER_TOKEN`, because tokenising 65,536 characters takes up to 0.1 s."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Candidate:
-    """A candidate sentence with its context; an empty `previous` or `next` means that there is none."""
+    """A candidate sentence with its context. An empty `previous` or `next` means that there is no such sentence."""
 
     text: str
     previous: str = ""
@@ -54,24 +53,24 @@ class Candidate:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncodedPairs:
-    """n encoded pairs, packed: pair i owns tokens `offsets[i]:offsets[i + 1]`."""
+    """n encoded pairs, packed: the tokens of pair i are `offsets[i]:offsets[i + 1]`."""
 
     token_ids: NDArray[np.int32]
     type_ids: NDArray[np.int32]
     offsets: NDArray[np.int64]
     truncated: NDArray[np.bool_]
-    """True where the candidate's end is not read, neither in this pair nor in the candidate's others."""
+    """Shape [n]: True if the end of the pair's candidate is read neither in this pair nor in its other pairs."""
     windows: Windows | None = None
-    """The pairs that are windows of one candidate; None where every candidate is one pair."""
+    """The assignment of pairs to candidates; None if every candidate is one pair."""
     question_truncated: bool = False
-    """True where the question's end is not read in some pair."""
+    """True if the question's end is missing from some pair."""
     unknown: NDArray[np.bool_] | None = None
-    """True where most of the candidate's tokens in the pair are unknown to the vocabulary; None where no token is."""
+    """Shape [n]: True if the vocabulary lacks most of the candidate's tokens in the pair; None if it lacks no token."""
     question_unknown: bool = False
-    """True where most of the question's tokens are unknown."""
+    """True if the vocabulary lacks most of the question's tokens."""
     prefixes: NDArray[np.int64] | None = None
-    """The number of tokens that each pair begins with and shares with others of its question, where a decoder may
-    compute these once, shape [n]; None for encoders.
+    """Shape [n]: the number of tokens at the beginning of each pair that other pairs of its question share, so that a
+    decoder can compute them once; None for encoders.
     """
 
     def __len__(self) -> int:
@@ -85,12 +84,12 @@ class EncodedPairs:
 
     @property
     def truncated_candidates(self) -> NDArray[np.bool_]:
-        """`truncated` by candidate."""
+        """`truncated` for each candidate instead of each pair."""
         return self.truncated if self.windows is None else self.truncated[self.windows.first[:-1]]
 
     @property
     def unknown_candidates(self) -> NDArray[np.bool_]:
-        """`unknown` by candidate, in all of its windows."""
+        """True for each candidate if `unknown` is True for all of its pairs."""
         if self.unknown is None:
             return np.zeros(self.candidates, np.bool_)
         return self.unknown if self.windows is None else np.logical_and.reduceat(self.unknown, self.windows.first[:-1])
@@ -106,11 +105,11 @@ class EncodedPairs:
         return int(self.offsets[-1])
 
     def without_prefixes(self) -> EncodedPairs:
-        """The same pairs, each of which is computed whole."""
+        """The same pairs without `prefixes`, so that a decoder computes each pair as a whole."""
         return replace(self, prefixes=None)
 
     def select(self, rows: NDArray[np.integer]) -> EncodedPairs:
-        """The pairs `rows`, in that order, each as a candidate."""
+        """The pairs `rows`, in that order, each counted as one candidate."""
         index, offsets = packed_rows(self.offsets, rows)
         return EncodedPairs(
             token_ids=self.token_ids[index],
@@ -123,7 +122,7 @@ class EncodedPairs:
 
 
 def packed_rows(offsets: NDArray[np.int64], rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """Token indices of the packed sequences `rows`, and the offsets of these sequences after gathering."""
+    """The token indices of the packed sequences `rows`, and the offsets of the sequences after gathering."""
     lengths = np.diff(offsets)[rows]
     gathered = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum(lengths, out=gathered[1:])
@@ -132,7 +131,7 @@ def packed_rows(offsets: NDArray[np.int64], rows: NDArray[np.integer]) -> tuple[
 
 
 def concat_pairs(parts: Sequence[EncodedPairs]) -> EncodedPairs:
-    """All pairs of `parts`, in order, each as a candidate."""
+    """All pairs of `parts`, in order, each counted as one candidate."""
     if not parts:
         raise ValueError("nothing to concatenate")
     lengths = np.concatenate([part.lengths for part in parts])
@@ -147,7 +146,7 @@ def concat_pairs(parts: Sequence[EncodedPairs]) -> EncodedPairs:
 
 
 class PairEncoder:
-    """Encodes pairs. Threads may share one, because encoding changes neither the encoder nor its tokenizer."""
+    """Encodes pairs. Threads may share an instance, because encoding changes neither the encoder nor its tokenizer."""
 
     def __init__(
         self,
@@ -160,9 +159,9 @@ class PairEncoder:
     ) -> None:
         """Switch off the tokenizer's own truncation and padding, for all encoders that share it.
 
-        The special tokens are the `config`'s, or else the family's; a decoder has the `config`'s prompt in their place.
-        `tokenizer_digest` is the hash of the tokenizer's file (`Tokens`). Raises ValueError when special tokens are
-        missing from the vocabulary, or not known, and for a prompt that leaves no room.
+        A decoder uses the `config`'s prompt; other networks use the `config`'s special tokens, or else the family's.
+        `tokenizer_digest` is the hash of the tokenizer's file (`Tokens`). Raises ValueError if the special tokens are
+        not known or missing from the vocabulary, or if the prompt leaves no room for texts.
         """
         template = config.template or (None if family == "opaque" else PAIR_TEMPLATES.get(family))
         if template is None and config.prompt is None:
@@ -173,20 +172,21 @@ class PairEncoder:
         elif template is not None:
             self._frame = template_frame(tokenizer, template)
         self.tokenizer = tokenizer
-        """Shared between encoders: opening one takes 10 MB, and 30 ms in which no other Python thread runs."""
+        """Shared between encoders, because opening a tokenizer takes 10 MB, and blocks other threads for 30 ms."""
         self._config = config
         unknown = (tokenizer.token_to_id(name) for name in UNKNOWN_TOKENS)
         self._unknown = next((number for number in unknown if number is not None), None)
         self._types = np.minimum(np.arange(config.segments, dtype=np.int32), type_vocab_size - 1, dtype=np.int32)
         self._tokens = Tokens(
             tokenizer,
-            most=self._budget(self._frame) if config.prompt is None else config.max_length,  # less, in any instruction
+            # The room in a decoder's prompt depends on the instruction; `max_length` is its upper bound.
+            most=self._budget(self._frame) if config.prompt is None else config.max_length,
             characters=CHARACTERS_PER_TOKEN * config.max_length,
             digest=tokenizer_digest,
         )
 
     def _budget(self, frame: Frame) -> int:
-        """The tokens that a frame leaves to the segments. Raises ValueError where these are too few."""
+        """The number of tokens that a frame leaves to the segments. Raises InstructionError if they are too few."""
         left = self._config.max_length - sum(frame.special(self._config.segments))
         if self._config.prompt is not None and left <= self._config.question_length:
             raise InstructionError(
@@ -215,10 +215,11 @@ class PairEncoder:
     ) -> EncodedPairs:
         """Encode one question with all its candidates; the question is tokenised once.
 
-        Tokens in the `cache` are used only within a `partition`, so that no time tells what is in another one. Of a
-        candidate at most `most_tokens` are read; one that does not fit is cut, or read in windows by `windowing`.
-        `instruction` replaces a decoder's own. Raises InstructionError for one that is too long, or that the model
-        has no place for.
+        At most `most_tokens` of a candidate are read. A candidate that does not fit is read in windows by `windowing`,
+        or cut if that is None. `instruction` replaces the default instruction of a decoder. Cached tokens are used only
+        within their `partition`, so that response times do not reveal the texts of another.
+
+        Raises InstructionError for an instruction that is too long, or that the model does not take.
         """
         frame, rows = self._framed(instruction), len(candidates)
         budget, lead = self._budget(frame), frame.before_candidate
@@ -280,7 +281,7 @@ class PairEncoder:
         windowing: Windowing,
         most: int,
     ) -> EncodedPairs:
-        """The pairs of candidates; those that are `long` may need several, and have `Tokens.spanned`."""
+        """The pairs of all candidates; `long` holds `Tokens.spanned` for each row that may need several windows."""
         for row, read in long.items():
             lengths[row, 1], segments[1][row] = read.shape[1], read[0].tobytes()
         kept = self._kept(lengths, most, self._budget(frame))
@@ -308,10 +309,9 @@ class PairEncoder:
         return replace(pairs, windows=Windows(first=first, spans=spans, combine=windowing.combine))
 
     def _kept(self, lengths: NDArray[np.int64], most: int, budget: int) -> NDArray[np.int64]:
-        """The number of tokens of each segment that fit into `budget`, as `lengths`: the tokens that each has, `[n,
-        segments]`.
+        """The number of tokens of each segment that fit into `budget`, shape [n, segments] like `lengths`.
 
-        The candidate, segment 1, keeps `most` at most.
+        `lengths` are the tokens that each segment has. The candidate, segment 1, keeps at most `most`.
         """
         wanted = lengths.copy()
         wanted[:, 1] = np.minimum(wanted[:, 1], most)
@@ -330,7 +330,7 @@ class PairEncoder:
         truncated: NDArray[np.bool_],
         question_truncated: bool,
     ) -> EncodedPairs:
-        """The n pairs of the n texts of each segment, whose tokens are `lengths[n, segments]`."""
+        """The n pairs from the n texts of each segment, which have `lengths[n, segments]` tokens."""
         rows = len(truncated)
         parts: list[Iterable[bytes]] = [repeat(frame.head), segments[0]]
         for segment in segments[1:]:
@@ -356,9 +356,9 @@ class PairEncoder:
     def _mostly_unknown(
         self, frame: Frame, token_ids: NDArray[np.int32], begins: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> tuple[NDArray[np.bool_] | None, NDArray[np.bool_] | None]:
-        """True where more than half of the question's tokens are unknown, and of the candidate's, in each pair.
+        """True for each pair in which more than half of the question's tokens are unknown; the same for candidates.
 
-        None for both where no token is unknown. The pairs begin at `begins`; `lengths` are their segments'.
+        Both are None if no token is unknown. The pairs begin at `begins`, and their segments have `lengths` tokens.
         """
         if self._unknown is None or not (unknown := token_ids == self._unknown).any():
             return None, None
@@ -373,8 +373,7 @@ class PairEncoder:
 
 
 def longest_first(lengths: NDArray[np.int64], room: int) -> NDArray[np.int64]:
-    """The number of tokens of each segment `[n, segments]` that are kept when the longest are cut until all fit into
-    `room`.
+    """The number of tokens to keep of each segment, `[n, segments]`: the longest are cut until all fit into `room`.
 
     >>> longest_first(np.asarray([[3, 9, 9], [2, 3, 4], [9, 1, 9]]), 10).tolist()
     [[3, 3, 4], [2, 3, 4], [4, 1, 5]]

@@ -11,7 +11,7 @@ from cerberank_models.transformer import PairTemplate, PromptTemplate
 
 
 class InstructionError(ValueError):
-    """An instruction that is too long, or that the model has no place for."""
+    """The instruction is too long, or the model takes none."""
 
 
 QUESTION, CANDIDATE, INSTRUCTION = "{question}", "{candidate}", "{instruction}"
@@ -19,25 +19,25 @@ QUESTION, CANDIDATE, INSTRUCTION = "{question}", "{candidate}", "{instruction}"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Frame:
-    """A pair is `head`, the question, `join`, the candidate and `tail`; a third segment follows behind another `join`.
+    """The tokens around segments: a pair is `head`, question, `join`, candidate, `tail`.
 
-    Token ids are the `bytes` of int32.
+    A third segment, if there is one, stands before `tail`, after another `join`. Token ids are `bytes` of int32.
     """
 
     head: bytes
     join: bytes
     tail: bytes
     around_question: tuple[str, str] = ("", "")
-    """Text that is tokenised together with the question, before and behind it."""
+    """The text before and the text after the question, which are tokenised together with it."""
     before_candidate: str = ""
-    """Text that is tokenised together with the candidate."""
+    """The text before the candidate, which is tokenised together with it."""
     shared: bool = False
     """True if the tokens before the candidate can be computed once for several pairs."""
     first_separator: int = 0
-    """The tokens of `join` that belong to the segment before it."""
+    """The number of tokens of `join` that belong to the segment before it."""
 
     def special(self, segments: int) -> list[int]:
-        """The number of its tokens that belong to each segment of a pair."""
+        """The number of the frame's tokens in each segment of a pair."""
         head, join, tail = (len(part) // ID_BYTES for part in (self.head, self.join, self.tail))
         rest = join - self.first_separator
         return [
@@ -53,7 +53,7 @@ class Frame:
 
 
 def template_frame(tokenizer: Tokenizer, template: PairTemplate) -> Frame:
-    """An encoder's special tokens; switches off the tokenizer's own truncation and padding.
+    """The frame of an encoder's special tokens; switches off the tokenizer's own truncation and padding.
 
     Raises ValueError when special tokens are missing from the vocabulary.
     """
@@ -64,9 +64,9 @@ def template_frame(tokenizer: Tokenizer, template: PairTemplate) -> Frame:
 
 
 def prompt_frame(tokenizer: Tokenizer, prompt: PromptTemplate, instruction: str | None) -> Frame:
-    """A decoder's prompt with an instruction, or with its own if that is None.
+    """The frame of a decoder's prompt with the given instruction, or with the prompt's default instruction if None.
 
-    Raises InstructionError for an instruction where the prompt has no place for one.
+    Raises InstructionError for an instruction if the prompt takes none.
     """
     if instruction is not None and not prompt.instruction:
         raise InstructionError("this model has no place for an instruction")

@@ -1,9 +1,11 @@
-"""A bounded map by digests of texts, which forgets what has not been used for longest: caches of tokens and of vectors.
+"""A bounded map from digests of texts to tokens or vectors, which evicts entries that were not used lately.
 
-Entries live in two generations, each of half the bound. An entry that is made or used goes to the young one; when that
-is full, it becomes the old one, and what was left in the old one is forgotten at once. So an entry stays until at least
-half the bound of others was used since. This costs a cold text .5 us beside its digest where an LRU list, which
-removes entries one by one, costs 1.3 us, and stops other threads for 8 ms at most instead of 27 ms (64 MB, 2026-11-22).
+Entries are kept in two generations, each bounded by half of the memory limit. An entry that is added or used goes to
+the young generation. When the young generation is full, the old generation is discarded as a whole and the young one
+takes its place. So an entry is evicted only after other entries of at least half the limit were used.
+
+A miss costs .5 us beside the digest; with an LRU list, which evicts entries one by one, it would cost 1.3 us. Other
+threads are blocked for at most 8 ms, against 27 ms with an LRU list (64 MB, 2026-11-22).
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ ValueT = TypeVar("ValueT", bound=Sized)
 
 @dataclass(frozen=True, slots=True)
 class CacheCounts:
-    """The number of texts that were found and that were not found so far, and the size in bytes now."""
+    """The number of lookups that found their text and that did not, and the present size in bytes."""
 
     hits: int
     misses: int
@@ -29,21 +31,21 @@ class CacheCounts:
 
 
 class Generations(Generic[ValueT]):
-    """Thread-safe; the lock is not held while texts are hashed. Entries of different scopes never meet."""
+    """The map. Thread-safe; the lock is not held while texts are hashed. Keys of different scopes are different."""
 
     def __init__(self, most_bytes: int, *, entry_bytes: int, item_bytes: int) -> None:
         """`most_bytes` bounds the memory of all entries together.
 
-        An entry takes `entry_bytes` beside its value, which takes `item_bytes` for each of the items that `len` counts.
+        An entry is counted as `entry_bytes` plus `item_bytes` for each of the `len(value)` items of its value.
         """
         self.half = most_bytes // 2
-        """The bound of each generation; with 0 nothing is kept."""
+        """The bound of each generation in bytes; 0 keeps nothing."""
         self._entry_bytes, self._item_bytes = entry_bytes, item_bytes
         self._young: dict[bytes, ValueT] = {}
         self._old: dict[bytes, ValueT] = {}
         self._hits = self._misses = self._young_size = self._old_size = 0
         self._lock = threading.Lock()
-        self._salt = secrets.token_bytes(DIGEST_BYTES)  # nobody can search for texts with equal digests beforehand
+        self._salt = secrets.token_bytes(DIGEST_BYTES)  # so that nobody can prepare texts with equal digests
 
     @property
     def counts(self) -> CacheCounts:
@@ -52,7 +54,7 @@ class Generations(Generic[ValueT]):
             return CacheCounts(self._hits, self._misses, self._young_size + self._old_size)
 
     def values(self) -> list[ValueT]:
-        """The values that are kept."""
+        """All values in the map."""
         with self._lock:
             return [*self._young.values(), *self._old.values()]
 
@@ -62,16 +64,16 @@ class Generations(Generic[ValueT]):
         empty = blake2b(digest_size=DIGEST_BYTES, salt=self._salt, person=person)
         keys = []
         for text in texts:
-            digest = empty.copy()  # costs half of making a new one with the same parameters
+            digest = empty.copy()  # half the time of a new digest with the same parameters
             digest.update(text.encode("utf-8", "surrogatepass"))
             keys.append(digest.digest())
         return keys
 
     def find(self, keys: Sequence[bytes]) -> list[ValueT | None]:
-        """The value of each key, None where there is none."""
+        """The value of each key, or None for a key that is not in the map."""
         with self._lock:
             found = list(map(self._young.get, keys))
-            # Compared by identity: an array has no truth value, and `None in found` would compare it with None.
+            # `is None`, because values may be arrays, whose comparison with None by `in` is an array.
             missing = [row for row, value in enumerate(found) if value is None]
             used: dict[bytes, ValueT] = {}
             for row in missing if self._old else ():
@@ -85,7 +87,7 @@ class Generations(Generic[ValueT]):
         return found
 
     def put(self, keys: Iterable[bytes], values: Iterable[ValueT]) -> None:
-        """Add entries; one that is there already, or larger than half the bound, is left out."""
+        """Add entries, except those that exist already or are larger than `half`."""
         with self._lock:
             self._put(keys, values)
 

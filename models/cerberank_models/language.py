@@ -1,6 +1,6 @@
-"""Tells texts in another language than a checkpoint's: by the script of their letters, and by their function words.
+"""Detects texts in a language that a checkpoint is not for, by the script of their letters and their function words.
 
-No library: `docs/decisions/0006-language.md` compares this rule with two that read n-grams of characters.
+It uses no library: `docs/decisions/0006-language.md` compares this rule with two that use n-grams of characters.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 MOST_CHARACTERS = 500
-"""A text's characters beyond these are not looked at."""
+"""The number of a text's characters that are examined."""
 MOST_LETTERS = 50
-"""Letters beyond ASCII whose scripts are looked up, .2 us each."""
+"""The most non-ASCII letters whose scripts are looked up, at .2 us each."""
 CODE = re.compile(r"^[a-z]{2}$")
-"""The form of a code of ISO 639-1."""
+"""The form of an ISO 639-1 code."""
 WORD = re.compile(r"\b(?:qu|[cdjlmnst])'(?=\w)|\w+")
-"""A word, or what French and Italian elide before it."""
+"""A word, or an elided word before it as in French and Italian (`l'`, `qu'`)."""
 
 SCRIPTS = {
     "ARABIC": "in Arabic script",
@@ -37,24 +37,24 @@ SCRIPTS = {
     "TELUGU": "Telugu",
     "THAI": "Thai",
 }
-"""The words for a text in a script, by the first word of its letters' names in Unicode."""
+"""The description of a text in a script, by the first word of the Unicode names of its letters."""
 
 
 @dataclass(frozen=True, slots=True)
 class Language:
-    """A language that a checkpoint may state and that texts are compared with."""
+    """A language that texts are compared with if a checkpoint states it."""
 
     name: str
     words: frozenset[str] = frozenset()
-    """Function words, in Latin script: most sentences of four words have two of them."""
+    """Function words in Latin script. Most sentences of four words contain two of them."""
     letters: str = ""
-    """Its frequent letters beyond ASCII."""
+    """The language's frequent non-ASCII letters."""
     scripts: tuple[str, ...] = ()
-    """Its scripts other than Latin."""
+    """The language's scripts other than Latin."""
 
 
 def words_of(text: str) -> frozenset[str]:
-    """The words between blanks."""
+    """The words of a text, split at blanks."""
     return frozenset(text.split())
 
 
@@ -189,21 +189,21 @@ LANGUAGES = {
     "uk": Language("Ukrainian", scripts=("CYRILLIC",)),
     "zh": Language("Chinese", scripts=("CJK",)),
 }
-"""By ISO 639-1 code; a checkpoint that states any other is not compared with texts."""
+"""The languages by ISO 639-1 code. If a checkpoint states another code, its texts are not checked."""
 
 
 def names_of(languages: Sequence[str]) -> str:
-    """The languages in words, such as "English, French and German"; a code stands for a name that is not known."""
+    """The languages in words, such as "English, French and German"; a code without a known name stays a code."""
     names = [LANGUAGES[code].name if code in LANGUAGES else code for code in languages]
     return " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
 
 
 def other_language(text: str, languages: Sequence[str]) -> str | None:
-    """The language or script that `text` seems to be in, such as "German", if it is none of `languages`.
+    """The language or script that `text` seems to be in, such as "German", if it is not one of `languages`.
 
-    None where it seems to be in one of these, and where too little tells: no language is stated or one is not in
-    `LANGUAGES`, or the text has fewer than two function words. Languages without a row are told by their scripts, or
-    taken for a relative.
+    None if it seems to be in one of `languages`, or if this cannot be judged: `languages` is empty or has a code that
+    is not in `LANGUAGES`, or the text has fewer than two function words. A text in a language without a row in
+    `LANGUAGES` is recognised by its script, or taken for a related language.
     """
     if not languages or not LANGUAGES.keys() >= set(languages):
         return None
@@ -226,7 +226,7 @@ def other_language(text: str, languages: Sequence[str]) -> str | None:
 
 
 def _script(text: str) -> str | None:
-    """The script of most letters beyond Latin; None where these are not more than half of the letters."""
+    """The most frequent script other than Latin; None unless more than half of the letters are not Latin."""
     if text.isascii():
         return None
     letters = [letter for letter in text if letter.isalpha()][:MOST_LETTERS]
@@ -234,5 +234,5 @@ def _script(text: str) -> str | None:
     counts = Counter({script: count for script, count in counts.items() if script in SCRIPTS})
     if 2 * counts.total() <= len(letters):
         return None
-    # Japanese has more Chinese letters than own ones in many sentences.
+    # Many Japanese sentences have more Chinese characters than kana.
     return next((script for script in ("HIRAGANA", "KATAKANA") if script in counts), counts.most_common(1)[0][0])

@@ -1,4 +1,4 @@
-"""The lines of commands, and the error of a wrong call."""
+"""Output of commands, and the error for options that do not go together."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import Any
 
 
 class UsageError(ValueError):
-    """The options of a call do not go together; the program ends with exit code 2, as for an unknown option."""
+    """The options of a command do not go together; the program exits with code 2, as for an unknown option."""
 
 
 def say(line: str) -> None:
-    """Write a line to standard output, at once."""
+    """Write a line to standard output and flush it."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
 
 
 def note(line: str) -> None:
-    """Write a line about the work to standard error, where it does not mix with results."""
+    """Write a line about the progress of the work to standard error, and flush it."""
     sys.stderr.write(line + "\n")
     sys.stderr.flush()
 

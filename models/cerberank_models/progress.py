@@ -1,4 +1,4 @@
-"""The progress of long work: a bar on a terminal, a line every half minute in a log."""
+"""Shows the progress of long work: a bar on a terminal, or a line every 30 seconds in a log."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import Any
 from tqdm import tqdm
 
 SECONDS = 30.0
-"""Between two lines of a log."""
+"""The seconds between two lines in a log."""
 
 
 class _Log:
-    """Standard error for a bar that redraws its line: every drawing becomes a line of its own."""
+    """A file for tqdm that writes each redrawn bar to standard error as a new line."""
 
     def write(self, text: str) -> None:
         if line := text.strip("\r\n"):
@@ -24,9 +24,9 @@ class _Log:
 
 
 def progress(items: Iterable[Any] | None = None, *, shown: bool = True, **options: Any) -> Any:
-    """The bar of tqdm with its options; where standard error is not a terminal, a line every 30 seconds.
+    """A tqdm bar with the given options, or a line every 30 seconds if standard error is not a terminal.
 
-    Work of less than 30 seconds leaves no line in a log. Without `shown` nothing is written.
+    Work of less than 30 seconds writes no line to a log. If `shown` is False, nothing is written.
     """
     if not shown or sys.stderr.isatty():
         return tqdm(items, disable=not shown, **options)

@@ -1,4 +1,4 @@
-"""Ranks one question's candidates through all stages, offline: without the service's engine."""
+"""Ranks one question's candidates through all stages without the service's engine, and checks golden questions."""
 
 from __future__ import annotations
 
@@ -18,52 +18,54 @@ from cerberank_models.drop import DropPolicy, Survival, check_exits, order
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 
 HALF_TOLERANCE = {"fp16": 0.02, "bf16": 0.1}
-"""Largest distance of scores in half precision from the recorded fp32 ones.
+"""The largest allowed difference between scores in half precision and the recorded fp32 scores.
 
-The largest error of a logit that was measured with MiniLM's weights is .013 in fp16 and .14 in bf16; a probability
-moves by at most a quarter of it: .003 and .035. The bounds are six and three times that, because deeper networks round
+With MiniLM's weights the largest measured error of a logit is .013 in fp16 and .14 in bf16. A probability changes by at
+most a quarter of that: .003 and .035. The bounds are six and three times these errors, because deeper networks round
 more often.
 """
 CLEAR_GAP = 1.0
-"""Log-odds further apart than this are in the same order in every precision: seven times bf16's largest error."""
+"""Candidates whose log-odds differ by more than this must keep their order in every precision. The value is seven times
+bf16's largest error."""
 CERTAIN = 1e-12
-"""Scores that are nearer than this to 0 or to 1 count as equal: float64 has few digits left to tell them apart."""
+"""Scores are clipped to at least this distance from 0 and 1, because float64 has few digits left closer to 1."""
 
 
 class NonFiniteScoreError(ArithmeticError):
-    """A stage gave NaN or infinity, which cannot be ranked."""
+    """A stage computed NaN or infinity, which cannot be ranked."""
 
 
 class GoldenMismatchError(RuntimeError):
-    """The backend does not reproduce the checkpoint's golden scores."""
+    """The backend does not reproduce the golden scores, the scores of example questions recorded in the checkpoint."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Ranking:
-    """The result for n candidates; arrays are by candidate, `order` lists candidates best first."""
+    """The result for n candidates. `order` lists the candidates, best first; the other arrays are by candidate."""
 
     order: NDArray[np.int64]
     scores: Scores
     """Shape [n]: the score at the last stage that the candidate reached."""
     stages: NDArray[np.int64]
-    """Shape [n]: that stage, counted from 0."""
+    """Shape [n]: the last stage that the candidate reached, counted from 0."""
     head_scores: Scores | None
-    """Shape [n, k], NaN for candidates that were dropped before the heads; None without heads."""
+    """Shape [n, k]: the score of each head, NaN for candidates dropped before the heads; None without heads."""
     spans: NDArray[np.int64] | None = None
-    """Shape [n, 2]: the best window of each (`Windows.folded`); None where no candidate was read in windows."""
+    """Shape [n, 2]: the best window of each candidate (`Windows.folded`); None if no candidate was read in windows."""
     complete: bool = True
-    """False if the time was over before the last stage."""
+    """False if the deadline passed before the last stage."""
 
 
 def rank_pairs(
     backend: Backend[Any], pairs: EncodedPairs, policy: DropPolicy | None = None, *, until: float | None = None
 ) -> Ranking:
-    """Run the stages of pairs over one question's pairs, dropping by `policy`; windows are folded after each stage.
+    """Run the stages of pairs over one question's pairs, and drop candidates after each stage by `policy`.
 
-    `policy` counts these stages alone; None means the checkpoint's own, without its first stage's ratio. From the time
-    `until` (of `time.monotonic`) on no stage but the first is begun.
-    Raises ValueError without candidates or for a policy with a different number of stages, NonFiniteScoreError when a
-    score is NaN.
+    `policy` covers the stages of pairs only; None means the checkpoint's policy without the ratio of its first stage.
+    After the time `until` (of `time.monotonic`) no further stage is started, but the first stage of pairs always runs.
+
+    Raises ValueError if there are no candidates or `policy` has a different number of stages, and NonFiniteScoreError
+    if a score is NaN or infinite.
     """
     if len(pairs) == 0:
         raise ValueError("there must be at least one candidate")
@@ -94,7 +96,7 @@ def rank_pairs(
 
 
 def pairs_policy(config: RankerConfig, given: float | None = None) -> DropPolicy:
-    """The drop policy of the stages of pairs alone, for one ratio at every exit, or the own one."""
+    """The drop policy of the stages of pairs, with the ratio `given` at every exit, or the checkpoint's if None."""
     policy = config.drop_policy(given)
     return policy if config.first_stage is None else policy.after_first()
 
@@ -109,10 +111,11 @@ def check_golden(
 ) -> None:
     """Score every golden question without dropping and compare with the scores recorded for `precision`.
 
-    A half precision without scores of its own is compared with fp32 (`half_mismatch`). `encoder` is one of the
-    checkpoint's; None makes one. `pause` is called before each question. A checkpoint whose first stage ranks alone has
-    nothing to compare here, but in that stage.
-    Raises GoldenMismatchError when the scores do not agree or there are none to compare with.
+    If no scores are recorded for a half precision, its scores are compared with those of fp32 (`half_mismatch`).
+    `encoder` must be the checkpoint's; None opens one. `pause` is called before each question. Without stages of pairs
+    nothing is compared, because the first stage has a check of its own.
+
+    Raises GoldenMismatchError if the scores do not agree or no scores are recorded.
     """
     if not checkpoint.config.reads_pairs:
         return
@@ -128,13 +131,13 @@ def check_golden(
 
 
 def recorded_scores(golden: GoldenQuestion, precision: str) -> tuple[float, ...] | None:
-    """The scores to compare with: those of the precision, fp32's for a half precision without any, else None."""
+    """The scores recorded for `precision`; if there are none, those of fp32 for a half precision, and else None."""
     own = golden.scores.get(precision)
     return golden.scores.get("fp32") if own is None and precision in HALF_TOLERANCE else own
 
 
 def compare_golden(golden: GoldenQuestion, precision: str, got: Scores) -> None:
-    """Raise GoldenMismatchError unless the scores `got` agree with the question's `recorded_scores`, which exist."""
+    """Raise GoldenMismatchError unless `got` agrees with `recorded_scores`, which must not be None."""
     expected = np.asarray(recorded_scores(golden, precision))
     half = precision not in golden.scores
     mismatch = _difference(expected, got, HALF_TOLERANCE[precision] if half else golden.tolerance[precision])
@@ -145,15 +148,16 @@ def compare_golden(golden: GoldenQuestion, precision: str, got: Scores) -> None:
 
 
 def log_odds(scores: Scores) -> Scores:
-    """The logit of each probability, in the same shape; what is within `CERTAIN` of 0 or 1 counts as that far away."""
+    """The logit of each probability, after clipping to `CERTAIN` from 0 and 1."""
     certain = np.clip(scores, CERTAIN, 1.0 - CERTAIN)
     return np.asarray(np.log(certain) - np.log1p(-certain))
 
 
 def half_mismatch(expected: Scores, got: Scores) -> str:
-    """The clearly separated candidates that have another order in `got` than in fp32's `expected`, both `[n]`; else "".
+    """A message on two candidates that are in another order in `got` than in fp32's `expected`; "" if there are none.
 
-    Clearly separated are candidates whose fp32 log-odds differ by more than `CLEAR_GAP`.
+    Only pairs of candidates whose fp32 log-odds differ by more than `CLEAR_GAP` are compared. Both arrays have shape
+    [n].
     """
     odds = log_odds(expected)
     wrong = (odds[:, None] - odds[None, :] > CLEAR_GAP) & ~(got[:, None] > got[None, :])

@@ -1,4 +1,4 @@
-"""A ranker in this process: what `from cerberank import Ranker` gives, and `cerberank rank` uses."""
+"""A ranker in this process: the class `cerberank.Ranker`, which `cerberank rank` uses too."""
 
 from __future__ import annotations
 
@@ -29,13 +29,14 @@ from cerberank_models.windows import NO_SPAN, Reading, windowing_of
 
 STORE = "store://"
 BLOCK_TOKENS = 16_384
-"""Tokens of short questions that `predict` scores at once: a backend cuts them into batches of similar lengths."""
+"""The number of tokens that `predict` collects from several questions before it scores them; the backend divides them
+into batches of similar lengths."""
 
 
 def candidate_of(item: str | Candidate | Mapping[str, Any]) -> Candidate:
-    """The candidate of a text, or of a mapping with `text` and perhaps `previous` and `next`.
+    """The candidate from a text, or from a mapping with `text` and optionally `previous` and `next`.
 
-    Raises ValueError for anything else.
+    Raises ValueError for any other value.
     """
     if isinstance(item, Candidate):
         return item
@@ -48,10 +49,10 @@ def candidate_of(item: str | Candidate | Mapping[str, Any]) -> Candidate:
 
 
 class Ranker:
-    """A checkpoint that is ready to rank. Its backend uses all threads itself: call it from one thread at a time."""
+    """A checkpoint that is ready to rank. Call it from one thread at a time; its backend computes with several."""
 
     def __init__(self, checkpoint: Checkpoint, backend: Backend[Any], first_stage: FirstStage | None = None) -> None:
-        """`first_stage` is the checkpoint's, if it has one; `load` opens all three."""
+        """Use an open backend, and an open first stage if the checkpoint has one; `load` opens all of them."""
         self.checkpoint, self.backend, self.first_stage = checkpoint, backend, first_stage
         self._encoder = checkpoint.encoder()
 
@@ -67,18 +68,24 @@ class Ranker:
         revision: str | None = None,
         cache: Path | None = None,
     ) -> Ranker:
-        """Open a checkpoint, and import or pull it first if need be.
+        """Open a checkpoint, after importing it from Hugging Face or pulling it from a store if needed.
 
-        `source` is a checkpoint folder, a folder or hub id of a Hugging Face cross-encoder (extra `import`; `revision`
-        is its branch, tag or commit), or `store://[ADDRESS/]MODEL[@LABEL|@VERSION]`, whose address is by default
-        `CERBERANK_STORE`. None is the folder `CERBERANK_CHECKPOINT`, or else the bundled checkpoint. What is imported
-        or pulled is kept in the folder `cache` (default: `~/.cache/cerberank`).
+        `source` is one of:
 
-        By default a processor has ONNX in int8, in fp32 for an imported model, or torch in fp32 for a decoder, and a
-        GPU (`device="cuda"`) torch in fp16. `threads` None takes all processors that the process may use.
+        - a checkpoint folder;
+        - a folder or hub id of a Hugging Face cross-encoder, which is imported (extra `import`); `revision` is its
+          branch, tag or commit;
+        - `store://[ADDRESS/]MODEL[@LABEL|@VERSION]`, which is pulled; the default of the address is `CERBERANK_STORE`;
+        - None for the folder `CERBERANK_CHECKPOINT`, or the bundled checkpoint if that is not set.
 
-        Raises CheckpointError, SourceError, ModelImportError, StoreError or ValueError, which say what is wrong, and
-        ModuleNotFoundError, which names the extra that brings the backend.
+        Imported and pulled checkpoints are kept in the folder `cache` (default: `~/.cache/cerberank`).
+
+        The default on a processor is ONNX in int8, or in fp32 for an imported model, or torch in fp32 for a decoder.
+        The default on a GPU (`device="cuda"`) is torch in fp16. `threads` None uses all processors that the process may
+        use.
+
+        Raises CheckpointError, SourceError, ModelImportError, StoreError or ValueError with a message that says what is
+        wrong, and ModuleNotFoundError with the name of the missing extra.
         """
         place = _located(
             source, revision, cache=cache or default_cache(), device=device, backend=backend, precision=precision
@@ -128,10 +135,11 @@ class Ranker:
     ) -> Answer:
         """The candidates of one question, best first.
 
-        The options mean what they mean for `POST /v1/rank` (docs/api.md). After `deadline_ms` no stage but the first is
-        begun; a stage that runs is finished. Raises ValueError for a blank question, no candidate, or an option out of
-        its range, CalibrationError where `min_precision` cannot be kept, NonFiniteScoreError when the network gives a
-        score that is not a number.
+        The options have the same meaning as in `POST /v1/rank` (docs/api.md). After `deadline_ms` no further stage is
+        started, but a running stage is finished, and the first stage always runs.
+
+        Raises ValueError for a blank question, no candidate, or an option out of its range; CalibrationError if the
+        model cannot reach `min_precision`; NonFiniteScoreError if the network computes NaN or infinity.
         """
         end = None if deadline_ms is None else time.monotonic() + deadline_ms / 1000.0
         if not question.strip():
@@ -181,7 +189,7 @@ class Ranker:
         if calibration is not None:
             calibrated = probabilities(calibration, ranking.scores, ranking.stages, [item.text for item in items])
         told = ranking.scores if calibrated is None else calibrated.scores
-        # A precision is that of first results: where the first one is not enough, there are none.
+        # `min_precision` is about the first result: if that does not reach the threshold, no result is returned.
         sure = threshold is None or told[ranking.order[0]] >= threshold
         least = max((bound for bound in (min_score, threshold) if bound is not None), default=None)
         results = [
@@ -204,10 +212,10 @@ class Ranker:
         )
 
     def predict(self, pairs: Iterable[tuple[str, str]], *, windows: Reading = "best") -> NDArray[np.float64]:
-        """P(the text answers the question) of each (question, text), shape [n]: nothing is dropped or compared.
+        """P(the text answers the question) for each (question, text), shape [n], independent of the other pairs.
 
-        As `CrossEncoder.predict` of sentence-transformers with a sigmoid, but long texts are read in windows.
-        Raises NonFiniteScoreError when the network gives a score that is not a number.
+        This is `CrossEncoder.predict` of sentence-transformers with a sigmoid, except that long texts are read in
+        windows. Raises NonFiniteScoreError if the network computes NaN or infinity.
         """
         rows: dict[str, list[tuple[int, Candidate]]] = {}
         total = 0
@@ -224,7 +232,7 @@ class Ranker:
             encoded = self._encoder.encode(
                 question, [candidate for _, candidate in members], windowing=windowing_of(windows)
             )
-            if encoded.windows is not None:  # folded by candidate, so scored alone
+            if encoded.windows is not None:  # scored alone, because windows are folded to candidates
                 scores[places] = self._score(encoded)
                 continue
             block.append((places, encoded))
@@ -240,16 +248,16 @@ class Ranker:
         return rank_pairs(self.backend, pairs, pairs_policy(self.checkpoint.config, 0.0)).scores
 
     def _score_block(self, block: list[tuple[list[int], EncodedPairs]], scores: Scores) -> None:
-        """Write the scores of the block's pairs to their places."""
+        """Score the block's pairs, and write the scores to their places in `scores`."""
         places = [place for part, _ in block for place in part]
         scores[places] = self._score(concat_pairs([encoded for _, encoded in block]))
 
 
 def _is_native(source: str | Path | None) -> bool:
-    """True for a checkpoint's folder, a store, and the default; False for a model that has to be imported."""
+    """True for a checkpoint folder, a store and None; False for a model that has to be imported."""
     if source is None or str(source).startswith(STORE):
         return True
-    # A Path is a folder: one that is not there is not looked for on the hub.
+    # A Path is always a folder: if it does not exist, it is not taken for a hub id.
     missing = isinstance(source, Path) and not source.is_dir()
     return missing or (Path(source) / "manifest.json").is_file()
 
@@ -263,7 +271,7 @@ def _located(
     backend: str | None,
     precision: str | None,
 ) -> Path:
-    """The folder of the checkpoint that `source` names (`Ranker.load`), imported or pulled if need be."""
+    """The folder of the checkpoint that `source` names (`Ranker.load`), after importing or pulling it if needed."""
     if not _is_native(source):
         found = find_source(str(source), revision)
         options = ImportOptions.of(found, device, backend=backend, precision=precision)

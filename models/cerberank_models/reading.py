@@ -1,4 +1,4 @@
-"""Warnings on what a model does not read, or does not know the language of, as answers have them."""
+"""The warnings in answers: on texts that were not read whole, other languages, and options without effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cerberank_models.text_config import TextEncodingConfig
 from cerberank_models.windows import Windowing
 
 SAMPLE, SAMPLE_CHARACTERS = 8, 60
-"""The language of the candidates is told by so many of them, evenly spread, and by so many characters of each."""
+"""The candidates' language is guessed from this many candidates, evenly spread, and this many characters of each."""
 
 
 def call_warnings(
@@ -20,7 +20,7 @@ def call_warnings(
     config: RankerConfig,
     drop_ratio: float | Sequence[float] | None,
 ) -> list[str]:
-    """Warnings on empty texts, on other languages than the model's, and on what has no effect with this model."""
+    """Warnings on empty texts, on languages that the model is not for, and on options without effect on this model."""
     warnings = []
     if empty := sum(not candidate.text.strip() for candidate in candidates):
         warnings.append("1 candidate is empty" if empty == 1 else f"{empty} candidates are empty")
@@ -34,7 +34,7 @@ def call_warnings(
 def language_warnings(question: str, candidates: Sequence[Candidate], languages: Sequence[str]) -> list[str]:
     """Warnings on a question and on candidates that seem to be in another language than the model's `languages`.
 
-    Nothing is looked at where no language is stated.
+    If `languages` is empty, nothing is checked.
     """
     if not languages:
         return []
@@ -56,7 +56,7 @@ def cut_warnings(
     windowing: Windowing | None = None,
     most_tokens: int | None = None,
 ) -> list[str]:
-    """Warnings on a question whose end was not read, and on the number of such candidates."""
+    """A warning if the question's end was not read, and one if the ends of `candidates` candidates were not read."""
     if isinstance(encoding, TextEncodingConfig):
         longest, limits = encoding.question_length, f"a text holds {encoding.document_length} tokens"
     else:
@@ -76,7 +76,7 @@ def cut_warnings(
 
 
 def unknown_warnings(*, question: bool, candidates: int) -> list[str]:
-    """Warnings on a question whose tokens the vocabulary mostly lacks, and on the number of such candidates."""
+    """Warnings if the vocabulary lacks most tokens of the question, or of `candidates` candidates."""
     warnings = []
     if question:
         warnings.append("the model's vocabulary lacks most of the question's tokens: the order means little")

@@ -1,7 +1,7 @@
-"""Maps shards in this process or on a Ray cluster: the one that RAY_ADDRESS names, or a local one on this machine.
+"""Maps a function over shards, in this process or on a Ray cluster: that of RAY_ADDRESS, or a local one.
 
-Each Ray worker opens its models itself, so a folder must have the same path on every machine (a hub id works
-everywhere). Only the process that maps writes files, so workers need no shared disk.
+Each Ray worker opens its models itself, so a folder must have the same path on every machine; a hub id works
+everywhere. Only the calling process writes files, so workers need no shared disk.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ ResultT = TypeVar("ResultT")
 
 Work = Callable[[ItemT], ResultT]
 ShardMap = Callable[[Iterator[tuple[int, ItemT]]], Iterator[tuple[int, ResultT]]]
-"""Takes shards with their numbers, and returns the results with the same numbers in any order."""
+"""A function from numbered shards to results with the same numbers, in any order."""
 RESTARTS = 3
-"""A worker whose process was killed is started again this many times; an exception ends the run at once."""
+"""The number of times that a worker is restarted after its process was killed. An exception ends the run at once."""
 
 
 class WorkerError(RuntimeError):
@@ -25,7 +25,7 @@ class WorkerError(RuntimeError):
 
 
 def map_here(work: Work[ItemT, ResultT]) -> ShardMap[ItemT, ResultT]:
-    """Map one shard after another in this process."""
+    """A map that runs one shard after another in this process."""
 
     def run(shards: Iterator[tuple[int, ItemT]]) -> Iterator[tuple[int, ResultT]]:
         for number, item in shards:
@@ -37,12 +37,12 @@ def map_here(work: Work[ItemT, ResultT]) -> ShardMap[ItemT, ResultT]:
 def map_on_ray(
     open_work: Callable[[], Work[ItemT, ResultT]], *, workers: int, device: str, threads: int = 1
 ) -> ShardMap[ItemT, ResultT]:
-    """Map with actors that each open their own work, on a GPU for `cuda` and on `threads` processors otherwise.
+    """A map with `workers` Ray actors, each with a GPU if `device` is `cuda`, or else with `threads` processors.
 
-    One shard for each worker is in memory at a time. Workers that the cluster has no room for are not waited for. A
-    worker that fails ends the run with WorkerError.
+    Each actor calls `open_work` once. At most one shard per worker is in memory at a time. The map does not wait for
+    workers that the cluster has no room for. Raises WorkerError if a worker fails.
     """
-    import ray  # noqa: PLC0415 - an extra of its own
+    import ray  # noqa: PLC0415 - an optional dependency
     import ray.exceptions  # noqa: PLC0415
 
     gpu = device.startswith("cuda")
@@ -82,14 +82,14 @@ def map_on_ray(
 
 
 def _chained(first: list[tuple[int, ItemT]], rest: Iterator[tuple[int, ItemT]]) -> Iterator[tuple[int, ItemT]]:
-    """All shards; the first ones are forgotten as they are taken."""
+    """All shards. The items of `first` are removed from it as they are taken, so that their memory is freed."""
     while first:
         yield first.pop(0)
     yield from rest
 
 
 class _Worker:
-    """The actor of one worker, which holds its models."""
+    """The Ray actor of one worker, which holds its models."""
 
     def __init__(self, open_work: Callable[[], Work[Any, Any]]) -> None:
         self._work = open_work()

@@ -1,4 +1,4 @@
-"""A store of checkpoints by its address: versions and labels are named as on the command line, `model@label`."""
+"""The class `cerberank.Store`: a store of checkpoints, whose versions are named as in commands, `model@label`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cerberank_models.checkpoint.store.contract import LABELS, Reference, check_
 from cerberank_models.checkpoint.store.open import open_store
 
 LEFT_OVER_SECONDS = 3600.0
-"""A hidden folder older than this is the remains of a killed pull; no pull takes so long."""
+"""The age in seconds at which a hidden folder is taken for the remains of a killed pull; no pull takes as long."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +29,7 @@ class StoredVersion:
     labels: tuple[str, ...]
     created: str
     source: str
-    """The run, the model or the command that it comes from."""
+    """The training run, model or command that produced the version."""
     metrics: Mapping[str, float]
 
     @property
@@ -41,21 +41,21 @@ class StoredVersion:
 class Store:
     """A store in a folder, or behind an fsspec URL such as `s3://bucket/models` (extra `url` or `s3`).
 
-    Errors of every method: StoreError for what the store rejects, CheckpointError for a checkpoint that is not whole,
-    OSError where the store cannot be reached.
+    Every method may raise StoreError if the store rejects the call, CheckpointError for an incomplete or damaged
+    checkpoint, and OSError if the store cannot be reached.
     """
 
     def __init__(self, address: str | Path) -> None:
-        """The store need not exist yet. Raises StoreError for a kind of URL whose library is not installed."""
+        """Open a store, which need not exist yet. Raises StoreError for a URL whose library is not installed."""
         self.address = str(address)
         self._store = open_store(self.address)
 
     def models(self) -> tuple[str, ...]:
-        """The models with a version, in alphabetical order."""
+        """The models that have at least one version, in alphabetical order."""
         return self._store.models()
 
     def versions(self, model: str) -> tuple[StoredVersion, ...]:
-        """The versions of a model, in natural order; none for an unknown model."""
+        """The versions of a model, in natural order; empty for an unknown model."""
         labels = self._store.labels(check_model(model))
         versions = []
         for version in self._store.versions(model):
@@ -73,9 +73,9 @@ class Store:
         return tuple(versions)
 
     def push(self, checkpoint: str | Path, *, label: str | None = None) -> str:
-        """Verify the folder `checkpoint`, add it as a version, then move a label to it; returns `model@version`.
+        """Verify the folder `checkpoint`, add it as a version, and move `label` to it; returns `model@version`.
 
-        The same checkpoint again is not an error; another one under a version that exists is one.
+        Pushing the same checkpoint again is not an error. Raises StoreError if another checkpoint has this version.
         """
         wanted = None if label is None else check_label(label)
         reference = self._store.push(read_checkpoint(Path(checkpoint)))
@@ -92,13 +92,13 @@ class Store:
         return f"{reference.model}@{reference.version}"
 
     def move_label(self, model: str, label: str, version: str | None) -> str | None:
-        """Point a label to a version, or remove it (None); returns the version before."""
+        """Move a label to a version, or remove the label (None); returns the version that it pointed to."""
         return self._store.move_label(check_model(model), check_label(label), version)
 
     def cached(self, name: str, cache: Path) -> Path:
-        """A verified copy of `model`, `model@label` or `model@version` below the folder `cache`, pulled if need be.
+        """A verified copy of `model`, `model@label` or `model@version` below the folder `cache`, pulled if needed.
 
-        Of several processes one pulls and the others wait; a damaged copy is pulled again.
+        If several processes need the same copy, one pulls it and the others wait. A damaged copy is pulled again.
         """
         reference = resolve(self._store, name)
         digest = hashlib.sha256(self._store.manifest(reference).model_dump_json().encode()).hexdigest()[:16]

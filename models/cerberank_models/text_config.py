@@ -1,7 +1,7 @@
-"""The shape of a text ranker, as `config.json` of its folder and `first_stage` of a checkpoint's state it.
+"""The shape of a text ranker, as stated by its folder's `config.json`, or `first_stage` in that of a checkpoint.
 
-In: JSON (unknown keys are refused). Out: frozen models that the encoders of a first stage and the training of
-bi-encoders read. Pure data: no torch, no files.
+The models are frozen, reject unknown keys, and are read by the encoders of a first stage and by the training of
+bi-encoders. This module holds data only: it imports no torch and opens no files.
 """
 
 from __future__ import annotations
@@ -14,41 +14,43 @@ from cerberank_models.transformer import PAIR_TEMPLATES, Count, Frozen, Transfor
 
 
 class ColbertTokens(Frozen):
-    """The tokens that ColBERT adds to texts and leaves out of them, by their ids."""
+    """The ids of the tokens that ColBERT adds to texts or ignores in them."""
 
     question_mark: int
-    """It follows the first token of a question."""
+    """The token after the first token of a question."""
     document_mark: int
-    """It follows the first token of a document, in every window."""
+    """The token after the first token of a document, in every window."""
     fill: int | None = None
-    """It fills a question behind its separator, and takes part in late interaction; None where questions are as long as
-    their texts."""
+    """The token that fills up a question after its separator and takes part in late interaction; None if questions are
+    not filled up."""
     filled: Annotated[Count | None, Field(exclude_if=lambda filled: filled is None)] = None
-    """Tokens of a text up to which a question is filled; None, and left out of `config.json`, for `question_length`."""
+    """The number of tokens to which a question is filled up. None, and omitted from `config.json`, for
+    `question_length`."""
     attends: Annotated[bool, Field(exclude_if=lambda attends: not attends)] = False
-    """True if tokens attend to what fills a question."""
+    """True if tokens attend to the tokens that fill up a question."""
     skipped: tuple[int, ...] = ()
-    """Tokens of documents, punctuation, that take no part in late interaction."""
+    """Tokens of documents that take no part in late interaction: punctuation."""
 
     @property
     def unattended(self) -> int | None:
-        """The token of a question that no token attends to; None without."""
+        """The token of questions that no token attends to; None if there is none."""
         return None if self.attends else self.fill
 
 
 class TextEncodingConfig(Frozen):
-    """The rules that turn questions and documents into token ids, apart from each other; lengths are tokens without
-    special ones.
+    """The rules by which questions and documents are made into token ids, each text alone. Lengths do not count
+    special tokens.
     """
 
     question_length: Count = 64
-    """Most tokens of a question; the rest is not read."""
+    """The most tokens of a question; the rest is not read."""
     document_length: Count = 800
-    """Most tokens of a document, or of a candidate in front of the stages of pairs (TRMD section 3.1.3)."""
+    """The most tokens of a document, or of a candidate that a first stage reads (TRMD section 3.1.3)."""
     window: Count = 384
-    """Most tokens of a document that are encoded at once; a longer one is read in several windows."""
+    """The most tokens of a document that are encoded at once; a longer document is read in several windows."""
     colbert: Annotated[ColbertTokens | None, Field(exclude_if=lambda colbert: colbert is None)] = None
-    """None, and left out of `config.json`, for texts as they are, between the family's special tokens."""
+    """The tokens of a ColBERT. None, and omitted from `config.json`, for texts that have only the family's special
+    tokens around them."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -58,38 +60,39 @@ class TextEncodingConfig(Frozen):
 
     @property
     def special(self) -> int:
-        """Special tokens of a text that is read alone."""
+        """The number of special tokens of a text that is read alone."""
         return 2 if self.colbert is None else 3
 
 
 class TextRankerConfig(Frozen):
-    """A ranker of texts, as `config.json` of its folder or `first_stage` of a checkpoint states it (TRMD section 2.1).
+    """The shape of a text ranker (TRMD section 2.1).
 
-    `joint` False is a bi-encoder: it reads the question alone and the document alone, so that it can be a first stage.
-    A text's vector is then the concatenation of what the rankers read: the first token's vector (CLS) for
-    `first_ranker`, then for `token_ranker` the mean of all tokens' vectors (`twin`; `dot` scales it to length 1) or
-    every token's projected vector of length 1 (`colbert`).
+    If `joint` is False, it is a bi-encoder: it reads question and document apart, so that it can be a first stage. The
+    vector of a text is the concatenation of the inputs of its rankers: for `first_ranker` the first token's vector
+    (CLS), and for `token_ranker` either the mean of all tokens' vectors (`twin`; `dot` scales it to length 1) or every
+    token's projected vector of length 1 (`colbert`).
 
-    `joint` True is a cross-encoder: it reads both at once. monoBERT is joint with `first_ranker` linear; TwinBERT and
-    ColBERT are bi-encoders with a `token_ranker` alone; TRMD's students have a residual `first_ranker` and a
-    `token_ranker`.
+    If `joint` is True, it is a cross-encoder: it reads question and document together.
+
+    monoBERT is joint and has a linear `first_ranker`. TwinBERT and ColBERT are bi-encoders that have only a
+    `token_ranker`. TRMD's students have a residual `first_ranker` and a `token_ranker`.
     """
 
     model_type: Literal["cerberank-text-ranker"] = "cerberank-text-ranker"
     name: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")] = "text-ranker"
     encoder: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] = "0" * 64
-    """Identifies tokenizer, weights and lengths of a first stage: a text's vectors are interchangeable where this is
-    equal. Zeros in a text ranker's own folder, because a first stage may cut texts elsewhere."""
+    """A hash of the tokenizer, weights and lengths of a first stage. First stages with the same hash give a text the
+    same vectors. Zeros in a text ranker's own folder, because a first stage may cut texts at other lengths."""
     transformer: TransformerConfig
     joint: bool = False
     first_ranker: Literal["linear", "residual"] | None = None
-    """Ranker 1 reads first tokens: monoBERT's linear classifier, or TRMD's with a residual."""
+    """Ranker 1, which reads first tokens: monoBERT's linear classifier, or TRMD's classifier with a residual."""
     token_ranker: Literal["twin", "colbert", "dot"] | None = None
-    """Ranker 2 reads all tokens; `dot` is the cosine of means, without weights, as sentence-transformers' bi-encoders
-    are trained."""
+    """Ranker 2, which reads all tokens. `dot` is the cosine of the means and has no weights, as in
+    sentence-transformers' bi-encoders."""
     mean: Annotated[Literal["all", "text"], Field(exclude_if=lambda mean: mean == "all")] = "all"
-    """Tokens of TwinBERT's mean: all of them, or those of the text without the special ones around it, as TRMD's
-    released code has them. Left out of `config.json` where it says what earlier releases take for granted."""
+    """The tokens that TwinBERT's mean covers: all tokens, or the text's tokens without the special tokens, as in TRMD's
+    released code. Omitted from `config.json` at its default, so that earlier releases can read it."""
     projection: Count = 128
     """Width of ColBERT's token vectors."""
     encoding: TextEncodingConfig = TextEncodingConfig()
@@ -118,18 +121,18 @@ class TextRankerConfig(Frozen):
 
     @property
     def longest(self) -> int:
-        """Tokens of the longest sequence that a joint encoder of the same texts reads, special tokens included."""
+        """The length of the longest sequence that a joint encoder of the same texts reads, including special tokens."""
         special = 2 + PAIR_TEMPLATES[self.transformer.family].between
         return self.encoding.question_length + self.encoding.window + special
 
     @property
     def room(self) -> int:
-        """The number of positions that the encoder has."""
+        """The number of the encoder's usable positions."""
         return self.transformer.max_positions - self.transformer.position_offset
 
     @property
     def fixed_width(self) -> int:
-        """The number of a vector's numbers that do not depend on the text's length: all but ColBERT's token vectors."""
+        """The width of a vector without ColBERT's token vectors, whose number depends on the text's length."""
         parts = (self.first_ranker is not None) + (self.token_ranker in ("twin", "dot"))
         return parts * self.transformer.hidden_size
 
@@ -144,5 +147,5 @@ class TextRankerConfig(Frozen):
 
     @property
     def weighted_rankers(self) -> tuple[str, ...]:
-        """The rankers whose weights score vectors, by the names of these weights in `scorer.safetensors`."""
+        """The rankers that have weights of their own to score vectors, as named in `scorer.safetensors`."""
         return ("first_ranker",) * (self.first_ranker is not None) + ("token_ranker",) * (self.token_ranker == "twin")

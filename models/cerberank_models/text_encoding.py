@@ -1,8 +1,7 @@
-"""Texts to token ids, each alone: `[CLS] text [SEP]`, as rankers of texts read them; packed, never padded.
+"""Turns texts into token ids for text rankers, each text alone: `[CLS] text [SEP]`. Sequences are packed, not padded.
 
-Windows of a long document follow each other without overlap, and each has its own special tokens. A joint encoder
-assembles its sequences from the same windows (`network/texts.py`), so that students and teachers see the same tokens of
-a text.
+The windows of a long document do not overlap, and each has its own special tokens. A joint encoder assembles its
+sequences from the same windows (`network/texts.py`), so that students and teachers see the same tokens of a text.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from cerberank_models.transformer import PAIR_TEMPLATES
 
 
 class TextEncoder:
-    """Encodes questions and candidates. Threads may share one, as they may share a `PairEncoder`."""
+    """Encodes questions and candidates. Threads may share an instance."""
 
     def __init__(self, tokenizer: Tokenizer, config: TextRankerConfig, *, tokenizer_digest: str | None = None) -> None:
         """Switch off the tokenizer's own truncation and padding, for all encoders that share it.
@@ -47,32 +46,32 @@ class TextEncoder:
         )
 
     def questions(self, texts: Sequence[str], cache: TokenCache | None = None, *, partition: str = "") -> EncodedPairs:
-        """Each question as a text of at most `question_length` tokens; `cache` and `partition` as in `candidates`.
+        """Each question as a text of at most `question_length` tokens; questions of a ColBERT are filled up.
 
-        ColBERT's are filled.
+        `cache` and `partition` are used as in `candidates`.
         """
         tokens, room = self._question_tokens, self._question
         whole = tokens(texts, cache, partition)
         pieces, truncated = self._cut(texts, whole, room, tokens.characters)
-        if self._fill:  # behind the separator
+        if self._fill:  # after the separator
             ends = [self._tail + self._fill * ((self._filled - len(ids)) // ID_BYTES) for ids in pieces]
             pieces = [ids + end for ids, end in zip(pieces, ends, strict=True)]
             return self._framed(pieces, truncated, self._question_head, b"")
         return self._framed(pieces, truncated, self._question_head, self._tail)
 
     def candidates(self, texts: Sequence[str], cache: TokenCache | None = None, *, partition: str = "") -> EncodedPairs:
-        """Each candidate as a text of at most `document_length` tokens; an empty one is two special tokens.
+        """Each candidate as a text of at most `document_length` tokens; an empty text has only special tokens.
 
-        Tokens in the `cache` are used only within a `partition`, so that no time tells what is in another one.
+        Cached tokens are used only within their `partition`, so that response times do not reveal the texts of another.
         """
         tokens = self._candidate_tokens
         pieces, truncated = self._cut(texts, tokens(texts, cache, partition), self._candidate, tokens.characters)
         return self._framed(pieces, truncated, self._candidate_head, self._tail)
 
     def documents(self, texts: Sequence[str]) -> tuple[EncodedPairs, NDArray[np.int64]]:
-        """Each document as windows of at most `window` tokens, `document_length` in all; an empty one has a window.
+        """Each document as windows of at most `window` tokens, `document_length` in all; an empty text has one window.
 
-        Text i owns the windows `windows[i]:windows[i + 1]` of the array behind the windows.
+        The returned array holds the offsets of the windows: text i has the windows `offsets[i]:offsets[i + 1]`.
         """
         whole = self._candidate_tokens(texts, None, "")
         cut = (lengths_of(whole) > self._candidate) | (lengths_of(texts) > self._candidate_tokens.characters)
@@ -91,7 +90,7 @@ class TextEncoder:
     def _cut(
         texts: Sequence[str], whole: Sequence[bytes], room: int, characters: int
     ) -> tuple[list[bytes], NDArray[np.bool_]]:
-        """The tokens that fit, and True for each text that has more."""
+        """The tokens of each text that fit, and True for each text with more tokens."""
         return [ids[:room] for ids in whole], (lengths_of(whole) > room) | (lengths_of(texts) > characters)
 
     @staticmethod

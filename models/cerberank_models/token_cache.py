@@ -1,7 +1,7 @@
-"""A cache of texts' token ids. It is exact, because a text's tokens depend on no other text of its pair.
+"""A cache of texts' token ids. The tokens of a text do not depend on the other texts of its pair.
 
-Texts are looked up by digests, because texts may be long and are private. Entries of different scopes never meet: the
-scope names everything else that tokens depend on, and whose texts they are.
+The keys are digests, because texts may be long and are private. A scope names everything besides the text that its
+tokens depend on, and the owner of the texts. A lookup in one scope never finds an entry of another scope.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from cerberank_models.generations import CacheCounts, Generations
 __all__ = ["ENTRY_BYTES", "CacheCounts", "TokenCache"]
 
 ENTRY_BYTES = 176
-"""Memory of an entry beside its token ids: digest, headers of two `bytes` objects, the dictionary's slots."""
+"""Bytes of memory of an entry beside its token ids: the digest, headers of two `bytes` objects, slots of the dict."""
 
 
 class TokenCache:
-    """Shared by encoders. Thread-safe; the lock is not held while texts are hashed or tokenised."""
+    """A cache that encoders share. Thread-safe; the lock is not held while texts are hashed or tokenised."""
 
     def __init__(self, most_bytes: int) -> None:
         """`most_bytes` bounds the memory of all entries together; 0 switches the cache off."""
@@ -29,9 +29,9 @@ class TokenCache:
         return self.entries.counts
 
     def tokens(self, scope: str, texts: Sequence[str], tokenise: Callable[[list[str]], list[bytes]]) -> list[bytes]:
-        """The token ids of each text, from the cache or else from `tokenise`, which gives one item for each text.
+        """The token ids of each text, from the cache or from `tokenise`, which returns one item for each text.
 
-        `texts` hold no lone surrogates.
+        The `texts` must not contain lone surrogates.
         """
         if not self.entries.half:
             return tokenise(list(texts))

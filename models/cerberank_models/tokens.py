@@ -1,4 +1,4 @@
-"""Texts to token ids, each text alone, with a cache of texts that come again."""
+"""Turns texts into token ids, each text alone, with a cache for texts that come again."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from cerberank_models.token_cache import TokenCache
 from cerberank_models.transformer import PairTemplate
 
 MOST_CHARACTERS = 64 * 1024
-"""No encoder reads more characters of a text, whatever its `max_length`."""
+"""The most characters of a text that any encoder reads, whatever its `max_length`."""
 
 ID_BYTES = 4
-"""Tokens of a text are the `bytes` of int32, which are joined faster than lists and take less of the cache."""
+"""Bytes of a token id. Token ids are kept as `bytes` of int32, which are faster to join and smaller than lists."""
 
 
 def replace_surrogates(text: str) -> str:
@@ -28,23 +28,23 @@ def replace_surrogates(text: str) -> str:
 
 
 class Tokens:
-    """Texts as token ids, each alone. Threads may share one, because tokenising changes nothing.
+    """Turns texts into token ids. Threads may share an instance, because tokenising changes nothing.
 
-    Those with the same `digest`, the hash of the tokenizer's file, and the same bounds share cached tokens; without a
-    digest one shares them with none.
+    Instances share cached tokens if they have the same limits and the same `digest`, the hash of the tokenizer's file.
+    An instance without a digest shares cached tokens with no other.
     """
 
     def __init__(self, tokenizer: Tokenizer, *, most: int, characters: int, digest: str | None) -> None:
-        """`most` tokens of a text are read, and `characters` of it, but never more than `MOST_CHARACTERS`."""
+        """Read at most `most` tokens and `characters` characters of a text, and at most `MOST_CHARACTERS`."""
         self.characters = min(MOST_CHARACTERS, characters)
-        """A text's characters beyond these are not read."""
+        """The number of a text's characters that are read."""
         self._tokenizer, self._most = tokenizer, most
         self._scope = f"{digest or secrets.token_hex()} {self.characters} {most}"
 
     def __call__(self, texts: Sequence[str], cache: TokenCache | None, partition: str) -> list[bytes]:
-        """The token ids of each text as int32; one more than `most` shows that the text is cut.
+        """The token ids of each text as int32. If the text has more than `most` tokens, `most` + 1 are returned.
 
-        Tokens in the `cache` are used only within a `partition`, so that no time tells what is in another one.
+        Cached tokens are used only within their `partition`, so that response times do not reveal the texts of another.
         """
         cut = [replace_surrogates(text[: self.characters]) for text in texts]
         return self._tokenise(cut) if cache is None else cache.tokens(f"{self._scope} {partition}", cut, self._tokenise)
@@ -54,9 +54,9 @@ class Tokens:
         return [packed(encoding.ids[: self._most + 1]) for encoding in encodings]
 
     def spanned(self, texts: Sequence[str], cache: TokenCache | None, partition: str) -> list[NDArray[np.int32]]:
-        """All tokens of each text, however many: ids, first characters and ends in the text, shape [3, tokens].
+        """All tokens of each text, without the limit `most`: ids, starts and ends in the text, shape [3, tokens].
 
-        Characters are Unicode code points. Only `MOST_CHARACTERS` are read. The cache is used as for calls.
+        Starts and ends are Unicode code points. Only `MOST_CHARACTERS` are read. The cache is used as by `__call__`.
         """
         cut = [replace_surrogates(text[:MOST_CHARACTERS]) for text in texts]
         found = self._span(cut) if cache is None else cache.tokens(f"{self._scope} spans {partition}", cut, self._span)
@@ -64,7 +64,7 @@ class Tokens:
 
     def _span(self, texts: list[str]) -> list[bytes]:
         found = []
-        for text in texts:  # each alone, because a token of an encoding takes 100 times the memory of its id
+        for text in texts:  # one at a time, because an `Encoding` takes 100 times the memory of its ids
             (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=False)
             spans = np.asarray(encoding.offsets, dtype=np.int32).reshape(-1, 2)
             found.append(packed(encoding.ids) + spans.T.tobytes())
@@ -78,7 +78,7 @@ def packed(ids: list[int]) -> bytes:
 
 def without_limits(tokenizer: Tokenizer) -> None:
     """Switch off the tokenizer's own truncation and padding."""
-    # Changing a tokenizer while another thread encodes with it raises an error in that thread.
+    # The tokenizer is changed only if needed: a change while another thread encodes raises an error in that thread.
     if tokenizer.truncation is not None:
         tokenizer.no_truncation()
     if tokenizer.padding is not None:
@@ -86,7 +86,7 @@ def without_limits(tokenizer: Tokenizer) -> None:
 
 
 def special_tokens(tokenizer: Tokenizer, template: PairTemplate) -> tuple[int, int]:
-    """Switch off the tokenizer's own truncation and padding; the ids of its first token and of its separator.
+    """Switch off the tokenizer's truncation and padding; returns the ids of the first token and of the separator.
 
     Raises ValueError when the template's special tokens are missing from the vocabulary.
     """
@@ -98,10 +98,10 @@ def special_tokens(tokenizer: Tokenizer, template: PairTemplate) -> tuple[int, i
 
 
 def largest_token_id(tokenizer: Tokenizer) -> int:
-    """The largest id that any text can give; the network's `vocab_size` must be above it."""
+    """The largest token id that a text can have; the network's `vocab_size` must be larger."""
     size = tokenizer.get_vocab_size()
-    # If every id below `size` is used, none is larger. The whole vocabulary is read only where ids have gaps,
-    # because reading it blocks all other Python threads.
+    # If every id below `size` is used, no id is larger. The whole vocabulary is read only if ids have gaps, because
+    # reading it blocks all other Python threads.
     if all(tokenizer.id_to_token(number) is not None for number in range(size)):
         return size - 1
     return max(tokenizer.get_vocab().values())

@@ -13,7 +13,7 @@ Count = Annotated[int, Field(ge=1)]
 
 Family = Literal["albert", "bert", "distilbert", "electra", "modernbert", "qwen2", "qwen3", "roberta", "xlm-roberta"]
 DECODERS: tuple[Family, ...] = ("qwen2", "qwen3")
-"""The families whose tokens see what stands before them alone; the others are encoders."""
+"""The families whose tokens attend only to earlier tokens; all other families are encoders."""
 
 
 @dataclass(frozen=True, slots=True, config=ConfigDict(extra="forbid"))
@@ -23,7 +23,7 @@ class PairTemplate:
     first: str
     separator: str
     between: Count = 1
-    """Separators between two segments."""
+    """The number of separators between two segments."""
 
 
 PAIR_TEMPLATES: Mapping[Family, PairTemplate] = MappingProxyType(
@@ -40,34 +40,34 @@ PAIR_TEMPLATES: Mapping[Family, PairTemplate] = MappingProxyType(
 
 
 class Frozen(BaseModel):
-    """Immutable, and strict about keys: a misspelt setting is an error, never ignored."""
+    """An immutable model that rejects unknown keys, so that a misspelt setting is an error."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
 class PromptTemplate(Frozen):
-    """The text around a question and a candidate that a decoder was trained with, and the tokens that it answers with.
+    """The text around question and candidate that a decoder was trained with, and the tokens that state its answer.
 
-    The pieces are tokenised each alone and then joined in the order of the fields, because the model's own code does so
-    or because no token of its tokenizer lies across their borders.
+    Each piece is tokenised alone, and the tokens are joined in the order of the fields. The model's own code does the
+    same, or its tokenizer has no token that crosses the borders between pieces.
     """
 
     head: tuple[str, ...] = ()
     instruction: tuple[str, ...] = ()
-    """Pieces that say what is looked for; one holds `{instruction}`. Left out where there is no instruction."""
+    """Pieces that state the task; one holds `{instruction}`. Omitted from the prompt if there is no instruction."""
     lead: tuple[str, ...] = ()
     """The text between the instruction and the question."""
     question: str = "{question}"
     join: tuple[str, ...] = ()
     candidate: str = "{candidate}"
-    """Ends in the candidate, which is cut at its end where a pair is too long."""
+    """A piece that ends in the candidate, whose end is cut if the pair is too long."""
     tail: tuple[str, ...]
     default_instruction: str | None = None
-    """The instruction for a question that comes without one."""
+    """The instruction for a request that gives none."""
     yes: str
-    """The token whose logit at the end of a pair is its score's log-odds."""
+    """The token whose logit at the end of a pair is the log-odds of the score."""
     no: str | None = None
-    """The token whose logit is subtracted from it, if there is one."""
+    """The token whose logit is subtracted from the logit of `yes`; None to subtract nothing."""
     divisor: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1.0
     """The number that the log-odds are divided by."""
 
@@ -83,10 +83,10 @@ class PromptTemplate(Frozen):
 
 
 class DecoderConfig(Frozen):
-    """The fields of a decoder beside its sizes, as Qwen2 and Qwen3 define it.
+    """The fields of a decoder such as Qwen2 and Qwen3, beside its sizes.
 
-    RMSNorm in front of attention and of a gated feed-forward (SwiGLU), rotary positions, attention to what stands
-    before, and keys and values that several heads share.
+    Such a decoder has RMSNorm before attention and before a gated feed-forward (SwiGLU), rotary positions, causal
+    attention, and keys and values that several heads share.
     """
 
     head_size: Count
@@ -94,7 +94,7 @@ class DecoderConfig(Frozen):
     theta: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1_000_000.0
     """Base of the rotary frequencies."""
     attention_bias: bool = False
-    """True if queries, keys and values have a bias (Qwen2)."""
+    """True if the projections to queries, keys and values have a bias (Qwen2)."""
     output_bias: bool = False
     """True if attention's output projection has a bias."""
     query_key_norm: bool = True
@@ -102,19 +102,19 @@ class DecoderConfig(Frozen):
 
 
 class PreNormConfig(Frozen):
-    """The fields of a pre-norm encoder beside its sizes, as ModernBERT (Warner et al., 2024) defines it.
+    """The fields of a pre-norm encoder such as ModernBERT (Warner et al., 2024), beside its sizes.
 
-    Rotary positions, gated feed-forwards, and local attention in most layers.
+    Such an encoder has rotary positions, gated feed-forwards, and local attention in most layers.
     """
 
     global_every: Count = 3
-    """Layers 0, `global_every`, 2 `global_every`, ... attend to the whole pair, the others to what is near."""
+    """Layers 0, `global_every`, 2 `global_every`, ... attend to the whole pair; the others have local attention."""
     window: Count = 64
-    """Local attention reads tokens that are at most so many positions away."""
+    """The largest distance, in positions, of a token that local attention reads."""
     global_theta: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 160_000.0
     """Base of the rotary frequencies in layers that attend to the whole pair."""
     local_theta: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 10_000.0
-    """The same in the other layers."""
+    """Base of the rotary frequencies in layers with local attention."""
     attention_bias: bool = False
     feed_forward_bias: bool = False
     norm_bias: bool = False
@@ -129,28 +129,28 @@ class PreNormConfig(Frozen):
 
 
 class TransformerConfig(Frozen):
-    """An encoder's family and sizes. Its layers are post-norm, or pre-norm where `pre_norm` describes them."""
+    """Family and sizes of an encoder or a decoder. Layers are post-norm unless `pre_norm` or `decoder` is set."""
 
     family: Family
     vocab_size: Count
     hidden_size: Count
     layers: Annotated[int, Field(ge=0)]
-    """0 in a checkpoint whose first stage ranks alone, which reads no pair."""
+    """The number of layers; 0 in a checkpoint whose first stage is the only stage, so that no pair is read."""
     attention_heads: Count
     intermediate_size: Count
     max_positions: Count
-    """Rows of the position table, RoBERTa's unused first rows included; for rotary positions the longest input."""
+    """Rows of the position table, including RoBERTa's unused first rows; with rotary positions, the longest input."""
     position_offset: Annotated[int, Field(ge=0)] = 0
     """Position id of the first token: 0, or `pad_token_id + 1` for RoBERTa and XLM-RoBERTa."""
     type_vocab_size: Count = 2
-    """1 for encoders without token types too."""
+    """The number of token types; 1 also for encoders without token types."""
     embedding_size: Count
     """Equal to `hidden_size` except for ELECTRA-small and ALBERT, which project their embeddings up."""
     layer_norm_epsilon: Annotated[float, Field(gt=0.0, allow_inf_nan=False)] = 1e-12
     pre_norm: Annotated[PreNormConfig | None, Field(exclude_if=lambda given: given is None)] = None
-    """ModernBERT's, and no other family's; left out of `config.json` elsewhere, which earlier releases then read."""
+    """Set for ModernBERT only. Omitted from `config.json` for other families, so that earlier releases can read it."""
     decoder: Annotated[DecoderConfig | None, Field(exclude_if=lambda given: given is None)] = None
-    """Qwen2's and Qwen3's, and left out elsewhere."""
+    """Set for Qwen2 and Qwen3 only. Omitted from `config.json` for other families."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -168,7 +168,7 @@ class TransformerConfig(Frozen):
 
     @property
     def shared_layers(self) -> bool:
-        """True if all layers have the same weights, which are then stored once; `layers` is the number of runs."""
+        """True if all layers share one set of weights, which is stored once and run `layers` times."""
         return self.family == "albert"
 
     @property
@@ -183,33 +183,33 @@ class TransformerConfig(Frozen):
 
     @property
     def token_types(self) -> bool:
-        """True if there is a table of token types."""
+        """True if the family has a table of token types."""
         return self.family not in ("distilbert", "modernbert", *DECODERS)
 
     @property
     def feed_forward_maps(self) -> int:
-        """Linear maps of a feed-forward: two, and one more that gates the inner channels."""
+        """The number of linear maps of a feed-forward: two, or three if one gates the inner channels."""
         return 2 if self.pre_norm is None and self.decoder is None else 3
 
 
 class OpaqueTransformer(Frozen):
-    """A network that is known by its graph alone, from tokens to logits in one stage.
+    """A network that exists only as an ONNX graph, which computes logits from tokens in one stage.
 
-    It has no layers that could be cut, trained or run by torch: a graph is all that there is of it.
+    Its layers are not accessible, so they cannot be cut, trained or run by torch.
     """
 
     family: Literal["opaque"]
     model_type: str
-    """The name of the network in transformers, such as `deberta-v2`; shown, never acted on."""
+    """The name of the network in transformers, such as `deberta-v2`, for display only."""
     vocab_size: Count
     layers: Count = 1
-    """The number of layers in its configuration, 1 where it has none: an estimate of its cost."""
+    """The number of layers in the model's configuration, or 1 if it states none; used to estimate the cost."""
     max_positions: Count
-    """Most tokens of a pair that the graph reads."""
+    """The most tokens of a pair that the graph reads."""
     type_vocab_size: Annotated[int, Field(ge=1, le=2)] = 1
-    """2 where the model's own tokenizer gives the candidate a token type of its own."""
+    """2 if the model's own tokenizer gives the candidate a token type of its own."""
 
     @property
     def position_offset(self) -> int:
-        """0: `max_positions` counts tokens."""
+        """Always 0, because `max_positions` counts tokens."""
         return 0

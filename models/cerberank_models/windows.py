@@ -1,9 +1,12 @@
-"""Long texts in overlapping windows: where they are cut, which rows are one candidate's, and how its scores are folded.
+"""Reading long texts in overlapping windows: where texts are cut, which rows belong to a candidate, its combined score.
 
-A window holds at most as many tokens as the pair would hold of the text if it were cut, its room. There are as few
-windows of a text as cover all of its tokens with overlaps of at least a quarter of the room, and they are equally
-long, so that the last one is not a remnant. After each stage a candidate's score is the best of its windows' or their
-mean; a dropped candidate loses all of its windows, a survivor keeps all. Numbers alone: no text or network is known.
+The room of a text is the number of its tokens that fit into one pair. A window holds at most that many. A text gets
+the fewest windows that cover it with overlaps of at least a quarter of the room. All windows of a text have the same
+length, so that the last one is not shorter than the others.
+
+After each stage, the score of a candidate is the highest or the mean score of its windows. A dropped candidate loses
+all of its windows, and a survivor keeps all of them. This module works on numbers of tokens and on scores; it needs
+neither texts nor a network.
 """
 
 from __future__ import annotations
@@ -19,28 +22,28 @@ Rows = NDArray[np.int64]
 Values = NDArray[np.float64]
 Combine = Literal["best", "mean"]
 Reading = Literal["best", "mean", "off"]
-"""The name of a `Windowing` in requests and options: `off` cuts texts that do not fit."""
+"""The name of a `Windowing` in requests and options; with `off`, texts that do not fit are cut."""
 
 OVERLAP_SHARE = 4
-"""Neighbouring windows share at least the room divided by this, rounded down."""
+"""Neighbouring windows overlap by at least the room divided by this number, rounded down."""
 MOST_WINDOWS = 64
-"""Windows of one text unless somebody says otherwise: 5,000 words of one where 128 tokens are read."""
+"""The default limit on the windows of one text. It covers 5,000 words where a pair has 128 tokens."""
 MOST_ROWS = 10_000
-"""Windows of all texts of a question, as many as the candidates that a service takes by default."""
+"""The default limit on the windows of all texts of a question: the service's default limit on candidates."""
 NO_LIMIT = 1 << 31
 NO_SPAN = -1
-"""Both ends of the span of a candidate that was not read in windows, or of whose windows none has a score."""
+"""Both ends of a candidate's span if it was not read in windows, or if none of its windows has a score."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Windowing:
-    """The way to read the texts of one question that do not fit. Raises ValueError for a limit below 1."""
+    """The rules for reading texts that do not fit into one pair. Raises ValueError for a limit below 1."""
 
     combine: Combine = "best"
     most: int = NO_LIMIT
-    """Windows of one text; what lies behind them is not read."""
+    """The most windows of one text; the rest of the text is not read."""
     most_rows: int = NO_LIMIT
-    """Windows of all texts together; the texts with most windows lose some, but none its first."""
+    """The most windows of all texts together. Texts with the most windows lose the rest, but each text keeps one."""
 
     def __post_init__(self) -> None:
         """Check the limits."""
@@ -48,22 +51,22 @@ class Windowing:
             raise ValueError("a text has at least one window")
 
     def most_of_one(self, texts: int, long: int) -> int:
-        """The most windows of one text among so many, where at least `long` texts do not fit into one window."""
+        """The most windows that one of `texts` texts can have if at least `long` of them do not fit into one window."""
         return 1 if texts + long > self.most_rows else min(self.most, max(1, self.most_rows - texts + 1))
 
     def within(self, *, most: int, most_rows: int) -> Windowing:
-        """The same within further limits."""
+        """This windowing with its limits lowered to at most the given ones."""
         return replace(self, most=min(self.most, most), most_rows=min(self.most_rows, most_rows))
 
 
 AS_SERVED = Windowing(most=MOST_WINDOWS, most_rows=MOST_ROWS)
-"""The reading of texts that do not fit by a service with default settings."""
+"""The windowing of a service with default settings."""
 
 
 def windowing_of(reading: Reading | None) -> Windowing | None:
-    """The windowing of this name with the service's default limits; None for `off`. None means `best`.
+    """The windowing of this name, with the service's default limits; None for `off`. A `reading` of None means `best`.
 
-    Raises ValueError for another name.
+    Raises ValueError for any other name.
     """
     if reading == "off":
         return None
@@ -76,17 +79,17 @@ class Cut(NamedTuple):
     """The places where n texts are cut into windows."""
 
     counts: Rows
-    """Windows of each text, shape [n], at least one."""
+    """Shape [n]: the number of windows of each text, at least one."""
     begins: Rows
-    """First token of each window, one text's windows after another's."""
+    """Shape [windows]: the first token of each window; the windows of one text follow those of the text before."""
     sizes: Rows
-    """Tokens of each window."""
+    """Shape [windows]: the number of tokens of each window."""
     read: Rows
-    """Tokens of each text that its windows cover, from its beginning, shape [n]."""
+    """Shape [n]: the number of tokens, from the beginning of each text, that its windows cover."""
 
 
 def tokens_of(counts: Rows, rooms: Rows) -> Rows:
-    """The tokens that so many windows cover at most."""
+    """The most tokens that `counts` windows cover, by text."""
     overlaps = rooms // OVERLAP_SHARE
     covered: Rows = counts * np.maximum(rooms - overlaps, 1) + overlaps
     return covered
@@ -111,7 +114,7 @@ def cut(tokens: Rows, rooms: Rows, windowing: Windowing) -> Cut:
 
 
 def _capped(counts: Rows, most_rows: int) -> Rows:
-    """The counts, capped by the largest number with which their sum is at most `most_rows`, or by 1."""
+    """The counts, capped at the largest number that keeps their sum within `most_rows`, but at least at 1."""
     if not len(counts) or counts.sum() <= most_rows:
         return counts
     sums = range(1, int(counts.max()) + 1)
@@ -120,24 +123,24 @@ def _capped(counts: Rows, most_rows: int) -> Rows:
 
 
 class Folded(NamedTuple):
-    """Values of n candidates."""
+    """The values of n candidates, combined from those of their windows."""
 
     scores: Values
-    """Shape [n]; NaN where no window has a score."""
+    """Shape [n]: the combined score; NaN if no window has a score."""
     stages: Rows
-    """Shape [n]: the last stage that has scored a window of each."""
+    """Shape [n]: the last stage that has scored a window of each candidate."""
     spans: Rows
-    """Shape [n, 2]: the window with the highest score, the earlier of equal ones, as a span of its text; `NO_SPAN`."""
+    """Shape [n, 2]: the span of the window with the highest score, the earliest of equal ones, or `NO_SPAN`."""
     heads: Values | None
-    """Shape [n, k]: those of the best window, or the windows' means."""
+    """Shape [n, k]: the heads' scores of the best window, or their means over the windows."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Windows:
-    """The pairs of a question that are windows of one candidate. Immutable."""
+    """The assignment of a question's pairs to its candidates, if candidates are read in windows. Immutable."""
 
     first: Rows
-    """Shape [n + 1]: candidate i owns the pairs `first[i]:first[i + 1]`, at least one."""
+    """Shape [n + 1]: the windows of candidate i are the pairs `first[i]:first[i + 1]`, at least one."""
     spans: Rows
     """Shape [pairs, 2]: the span of each window, in Unicode code points of the candidate's text."""
     combine: Combine
@@ -147,15 +150,15 @@ class Windows:
         return len(self.first) - 1
 
     def starts(self, alive: Rows) -> Rows:
-        """The places in `alive` where a candidate's windows begin; a candidate is alive with all or with none."""
+        """The indices in `alive` at which the windows of each alive candidate begin."""
         return np.flatnonzero(np.isin(alive, self.first))
 
     def by_candidate(self, scores: Values) -> Values:
-        """The score of each candidate at one stage from those of all windows."""
+        """The combined score of each candidate, from one stage's scores of all windows."""
         return self.combined(scores, self.first[:-1])
 
     def combined(self, scores: Values, starts: Rows) -> Values:
-        """The score of each candidate whose windows begin at `starts`, by those of its windows that have one."""
+        """The combined score of each candidate whose windows begin at `starts`, ignoring windows without a score."""
         if self.combine == "best":
             best: Values = np.fmax.reduceat(scores, starts)
             return best
@@ -165,7 +168,7 @@ class Windows:
         return means
 
     def folded(self, scores: Values, stages: Rows, heads: Values | None) -> Folded:
-        """The values of all candidates from those of all their windows; scores are NaN where there is none."""
+        """The values of all candidates from the values of all windows; missing scores are NaN."""
         starts, counts = self.first[:-1], np.diff(self.first)
         highest = np.fmax.reduceat(scores, starts)
         hits = np.where(scores == np.repeat(highest, counts), np.arange(len(scores)), len(scores))

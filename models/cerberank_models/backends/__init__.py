@@ -1,1 +1,1 @@
-"""Backends, which run a ranker's stages: the contract, a registry, PyTorch and ONNX Runtime, and batching."""
+"""Backends, which compute a ranker's stages on PyTorch or ONNX Runtime: the contract, a registry, and batching."""

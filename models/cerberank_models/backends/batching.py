@@ -1,7 +1,7 @@
-"""Groups pairs of mixed lengths into padded batches of similar lengths. In: lengths. Out: the rows of each batch.
+"""Groups pairs of mixed lengths into padded batches of similar lengths.
 
-The last batches are small, so that threads which take one batch after another finish together (guided
-self-scheduling, Polychronopoulos and Kuck 1987): nine equal batches on two threads would take a ninth longer.
+The last batches are small, so that threads that take one batch after another finish together (guided self-scheduling,
+Polychronopoulos and Kuck 1987). Nine equal batches on two threads would take a ninth longer.
 """
 
 from __future__ import annotations
@@ -15,17 +15,17 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BucketRule:
-    """The cost of a batch, in tokens; pairs are cut into the batches with the least total cost."""
+    """The limits and the cost of a batch. Pairs are divided into the batches with the lowest total cost."""
 
     tokens: int = 1024
-    """Most tokens (padding included) of one batch: larger batches do not fit into the processor's cache."""
+    """The most tokens of a batch, including padding. Larger batches do not fit into the processor's cache."""
     overhead: int = 16
-    """The fixed cost of a batch, as the number of tokens that take as long (6 layers of width 384 in int8)."""
+    """The fixed cost of a batch, as the number of tokens that take as long to compute (6 int8 layers of width 384)."""
     least: int = 128
-    """Work is not divided among threads into batches with fewer tokens than this."""
+    """The fewest tokens of a batch that is made small so that several threads have work."""
 
     def limits(self, falling: NDArray[np.int64], threads: int) -> NDArray[np.int64]:
-        """For each pair, the most tokens of a batch that begins there: a thread's share of the rest, within bounds."""
+        """The most tokens of a batch that begins at each pair: a thread's share of the remaining tokens, bounded."""
         if threads == 1:
             return np.full(len(falling), self.tokens)
         left = np.cumsum(falling[::-1])[::-1]
@@ -33,10 +33,10 @@ class BucketRule:
 
 
 def buckets_of(lengths: NDArray[np.int64], rule: BucketRule, threads: int = 1) -> Iterator[NDArray[np.int64]]:
-    """Rows of each padded batch, longest first: the cheapest way to cut the sorted pairs.
+    """The rows of each padded batch, longest pairs first, with the lowest total cost.
 
-    A batch costs its longest pair's tokens for each of its pairs, and the overhead. `threads` is the number of
-    threads that take batches one after another.
+    The cost of a batch is the number of its pairs times the tokens of its longest pair, plus the overhead. `threads` is
+    the number of threads that take batches one after another.
     """
     longest_first = np.argsort(-lengths, kind="stable")
     start = 0
@@ -47,7 +47,7 @@ def buckets_of(lengths: NDArray[np.int64], rule: BucketRule, threads: int = 1) -
 
 
 def _ends(falling: NDArray[np.int64], limits: NDArray[np.int64], overhead: int) -> Iterator[int]:
-    """The places where the batches end, by dynamic programming from the last pair to the first."""
+    """The end of each batch, computed by dynamic programming from the last pair to the first."""
     pairs = len(falling)
     costs, ends = np.zeros(pairs + 1, dtype=np.int64), np.zeros(pairs, dtype=np.int64)
     sizes = np.arange(1, pairs + 1)

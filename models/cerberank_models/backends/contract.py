@@ -1,7 +1,7 @@
-"""The stage contract: what a backend, which runs a ranker, promises to its callers.
+"""The protocol of a backend, which computes the stages of a ranker.
 
-The caller never sees a tensor, the backend never sees a question. Scores are probabilities in
-float64, computed from float32 logits, so that confident candidates do not tie.
+Callers handle opaque states instead of tensors, and backends know pairs instead of questions. Scores are probabilities
+in float64, computed from float32 logits, so that confident candidates do not tie.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from cerberank_models.encoding import EncodedPairs
 
 Scores = NDArray[np.float64]
 Vector = NDArray[np.float16]
-"""One text's input for the rankers of a first stage: one-dimensional (`TextRankerConfig` tells its parts)."""
+"""The one-dimensional vector of a text, which the rankers of a first stage read (parts: `TextRankerConfig`)."""
 State = TypeVar("State")
 
 
 class DeviceError(RuntimeError):
-    """The device, or the library that runs a model on it, is missing or could not start; the message is for users."""
+    """The device, or the library that uses it, is missing or could not start; the message is written for users."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -32,25 +32,25 @@ class StageOutput(Generic[State]):
     """The result of one stage for n pairs."""
 
     state: State | None
-    """The state from which the next stage runs; None after the last stage."""
+    """The input of the next stage; None after the last stage."""
     scores: Scores
-    """Shape [n]: P(correct) as this stage estimates it."""
+    """Shape [n]: this stage's estimate of P(correct)."""
     head_scores: Scores | None
-    """Shape [n, k]: each head's P(correct); only after a stage that ends in heads."""
+    """Shape [n, k]: each head's P(correct); None for a stage that does not end in heads."""
     vectors: Sequence[Vector] | None = None
-    """Each text's vector, n of them; only from a first stage, whose `scores` are 0 because no question is known."""
+    """The vectors of n texts, only from a first stage. Its `scores` are 0, because it does not know the question."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackendCounts:
-    """Counts of a backend's work since it was opened, for the metrics; a caller takes the difference of two."""
+    """Counts of a backend's work since it was opened. Metrics use the difference between two readings."""
 
     padding_tokens: int = 0
-    """Padding tokens computed."""
+    """The number of padding tokens that were computed."""
     graph_hits: int = 0
-    """Runs of a stage that a captured graph had room for."""
+    """The number of runs of a stage that fitted into a captured graph."""
     graph_misses: int = 0
-    """Runs that no captured graph had room for; 0 in a backend that has captured none."""
+    """The number of runs of a stage that fitted into no captured graph; 0 in a backend without captured graphs."""
 
     def __add__(self, more: BackendCounts) -> BackendCounts:
         """The sums."""
@@ -62,7 +62,7 @@ class BackendCounts:
 
 
 class Backend(Protocol[State]):
-    """Runs the stages of one ranker. Not thread-safe: one thread owns it."""
+    """Computes the stages of one ranker. Not thread-safe: only one thread may use it."""
 
     @property
     def config(self) -> RankerConfig:
@@ -70,46 +70,47 @@ class Backend(Protocol[State]):
 
     @property
     def precision(self) -> str:
-        """The number format that it computes in: bf16 where fp16 was asked for and would overflow."""
+        """The precision in which the backend computes: bf16 if fp16 was requested but would overflow."""
 
     @property
     def counts(self) -> BackendCounts:
-        """The work done so far; any thread may read it."""
+        """The counts so far; any thread may read them."""
 
     @property
     def device_memory(self) -> DeviceMemory | None:
-        """The memory of the GPU that holds its states, now; None where they lie in main memory."""
+        """The present memory of the GPU that holds the states; None if they are in main memory."""
 
     def start(self, pairs: EncodedPairs) -> State:
-        """Make the state from which stage 0 runs."""
+        """Make the state that is the input of stage 0."""
 
     def run(self, state: State, stage: int) -> StageOutput[State]:
-        """Run one stage over every pair of `state`; stages must be run in order."""
+        """Run one stage on all pairs of `state`. Stages must be run in order."""
 
     def select(self, state: State, rows: NDArray[np.integer]) -> State:
-        """The state of the pairs `rows` alone, in that order; it does not keep the memory of the others' hidden states.
+        """The state of the pairs `rows`, in that order. Consecutive rows are cheaper than others.
 
-        `OnnxDeviceBackend` is the exception, which `state_bytes` counts. Consecutive rows are cheaper than others.
+        The hidden states of other pairs are not kept in memory, except by `OnnxDeviceBackend`, whose `state_bytes`
+        counts them.
         """
 
     def concat(self, states: Sequence[State]) -> State:
-        """One state of all pairs, in order; every state must wait for the same stage."""
+        """One state with the pairs of all `states`, in order. All of them must be the input of the same stage."""
 
     def state_bytes(self, state: State) -> int:
-        """Bytes of memory that hidden states take as long as `state` is kept; 0 while there are only token ids.
+        """The bytes of hidden states that `state` keeps in memory; 0 if it has only token ids.
 
-        Memory that two states share is counted for each.
+        Memory that two states share is counted in both.
         """
 
     def free_memory(self) -> None:
-        """Return the device's memory that is kept for later runs and not in use; called after memory ran out."""
+        """Return unused memory that is cached for later runs to the device. Called after memory ran out."""
 
     def prepare(self, step_tokens: int) -> None:
-        """Make ready for steps of up to so many tokens, once warm-up has chosen them; steps run without it too."""
+        """Prepare for steps of up to `step_tokens` tokens, which warm-up has chosen. Calling it is optional."""
 
 
 def consecutive(rows: NDArray[np.integer]) -> slice | None:
-    """The rows as a slice, if each follows the one before it; None otherwise, and for no rows.
+    """The rows as a slice if they are consecutive numbers; None if they are not, or if there are no rows.
 
     >>> consecutive(np.array([3, 4, 5])), consecutive(np.array([3, 5]))
     (slice(3, 6, None), None)
@@ -120,7 +121,7 @@ def consecutive(rows: NDArray[np.integer]) -> slice | None:
 
 
 def probability(logits: NDArray[np.floating]) -> Scores:
-    """Sigmoid in float64, without overflow. For two classes, pass `z1 - z0`.
+    """The sigmoid in float64, without overflow. For two classes, pass `z1 - z0`.
 
     >>> probability(np.array([0.0, 1000.0, -1000.0])).tolist()
     [0.5, 1.0, 0.0]
@@ -129,19 +130,19 @@ def probability(logits: NDArray[np.floating]) -> Scores:
 
 
 def combine(head_logits: NDArray[np.floating], rule: Literal["probability", "logit"]) -> Scores:
-    """Scores [n] from logits [n, k]: the mean of the heads' probabilities (CERBERUS eq. 5), or of logits."""
+    """The scores [n] from logits [n, k], by the mean of the heads' probabilities (CERBERUS eq. 5) or logits."""
     if rule == "logit":
         return probability(head_logits.astype(np.float64).mean(axis=1))
     return np.asarray(probability(head_logits).mean(axis=1))
 
 
 def logit_columns(config: RankerConfig, stage: int) -> int:
-    """The number of logits that a pair gets at a stage: one at an exit, one a head at the end."""
+    """The number of logits of a pair at a stage: one at an exit, and one per head at the last stage."""
     return 1 if config.stages[stage].kind == "exit" else config.architecture.heads
 
 
 def scored(config: RankerConfig, stage: int, logits: NDArray[np.floating], after: State | None) -> StageOutput[State]:
-    """The output of a stage from its logits `[n, c]`; `after` is the state behind it, None behind the last stage."""
+    """The output of a stage from its logits `[n, c]`. `after` is the input of the next stage, None after the last."""
     if config.stages[stage].kind == "exit":
         return StageOutput(state=after, scores=probability(logits[:, 0]), head_scores=None)
     scores = combine(logits, config.architecture.combine)

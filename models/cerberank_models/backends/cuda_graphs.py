@@ -1,8 +1,8 @@
-"""Stages captured as CUDA graphs for fixed numbers of tokens: one launch a stage instead of a hundred.
+"""Captures stages as CUDA graphs of fixed sizes, so that a stage is one launch instead of a hundred.
 
-A step's pairs are copied into the tensors of the smallest graph that holds them; the rest is filled with empty pairs
-(see `VarlenLayout`), whose results are cut off. Sizes grow by a quarter at most, so that at most a fifth of the
-computed tokens is padding.
+The pairs of a step are copied into the input tensors of the smallest graph that has room for them. The rest of the
+tensors is filled with empty pairs (see `VarlenLayout`), whose results are cut off. Each size is at most a quarter
+larger than the one before, so that at most a fifth of the computed tokens is padding.
 """
 
 from __future__ import annotations
@@ -26,23 +26,23 @@ logger = logging.getLogger(__name__)
 Output = tuple[Tensor, Tensor]
 Compute = Callable[[], Output]
 Capture = Callable[[Compute], Compute]
-"""Captures a computation on fixed tensors: calling the result runs it again and updates the same output tensors."""
+"""Captures a computation on fixed tensors. Calling the result repeats it, and writes to the same output tensors."""
 
 LEAST_TOKENS = 256
 TOKENS_PER_PAIR = 16
-"""A graph of T tokens has room for T / 16 pairs: pairs with a shorter mean length need a larger graph."""
+"""A graph of T tokens has room for T / 16 pairs, so pairs with a mean length below 16 need a larger graph."""
 WARM_UP = 3
-"""Runs before a capture, in which libraries choose kernels and allocate workspaces."""
+"""The number of runs before a capture, in which libraries choose kernels and allocate workspaces."""
 CAPTURE_MODE = "thread_local"
-"""Other threads may allocate and copy on the device while this one captures (cudaStreamCaptureMode)."""
+"""The cudaStreamCaptureMode that lets other threads allocate and copy on the device during a capture."""
 INVALIDATED = re.compile("stream is capturing|error during capture")
-"""In the messages of errors by which CUDA says that a capture is lost, often by a call that has nothing to do with what
-is captured (cudaErrorStreamCaptureUnsupported, cudaErrorStreamCaptureInvalidated)."""
+"""Matches messages of errors about an invalidated capture (cudaErrorStreamCaptureUnsupported,
+cudaErrorStreamCaptureInvalidated). Often a call that does not belong to the capture is the cause."""
 
 _capturing = threading.Lock()
-"""One for the whole process, because it has one garbage collection."""
+"""One lock for the whole process, because a capture switches off the process's garbage collector."""
 _unended: set[torch.cuda.CUDAGraph] = set()
-"""Graphs whose capture could not be ended. PyTorch's allocator refers to them as long as the process lives."""
+"""Graphs whose capture could not be ended. They are kept, because PyTorch's allocator refers to them until exit."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -54,7 +54,7 @@ class GraphSize:
 
 
 def graph_sizes(largest: int) -> tuple[GraphSize, ...]:
-    """Sizes up to the first that holds `largest` tokens, four for each doubling.
+    """The sizes up to the first one with room for `largest` tokens. Four sizes make a doubling.
 
     >>> [size.tokens for size in graph_sizes(1000)]
     [256, 320, 384, 448, 512, 640, 768, 896, 1024]
@@ -68,15 +68,16 @@ def graph_sizes(largest: int) -> tuple[GraphSize, ...]:
 
 
 class CapturedStages:
-    """Every stage in every size. The graphs share memory: together they take that of the largest.
+    """A graph for every stage in every size. The graphs share memory, so that all take only as much as the largest.
 
-    So no two graphs may run at the same time, and what a graph computes is copied before another one runs.
+    Because of that, two graphs must not run at the same time, and a graph's results are copied before the next one
+    runs.
     """
 
     def __init__(self, stages: TorchStages, sizes: Sequence[GraphSize], capture: Capture | None = None) -> None:
         """Capture every stage with `capture`; None captures CUDA graphs on the current stream's device.
 
-        Raises ValueError where attention pads: its shapes follow from the lengths and cannot be fixed.
+        Raises ValueError without a kernel for variable-length attention, because padded attention has no fixed shapes.
         """
         if stages.kernel is None:
             raise ValueError("CUDA graphs need fp16 or bf16 on a GPU with variable-length attention")
@@ -86,9 +87,9 @@ class CapturedStages:
         self.extend(sizes)
 
     def extend(self, sizes: Sequence[GraphSize]) -> None:
-        """Capture every stage in those of the sizes that are not there yet; an error leaves what was there.
+        """Capture every stage in those `sizes` that were not captured before. After an error the old graphs remain.
 
-        The largest is captured first, so that the others reuse its memory.
+        The largest size is captured first, so that the other sizes reuse its memory.
         """
         added = sorted({*sizes} - {*self._sizes}, reverse=True)
         if not added:
@@ -104,18 +105,18 @@ class CapturedStages:
         self._sizes = sorted([*self._sizes, *added])
 
     def size_for(self, tokens: int, pairs: int) -> GraphSize | None:
-        """The smallest size with room for so many tokens and pairs; None when there is none."""
+        """The smallest captured size with room for these numbers of tokens and pairs; None if there is none."""
         return next((size for size in self._sizes if size.tokens >= tokens and size.pairs >= pairs), None)
 
     def run(self, stage: int, size: GraphSize, inputs: StageInput) -> Output:
-        """Run a stage as `TorchStages` does; the result stays valid when the next step runs."""
+        """Run a stage, as `TorchStages.__call__` does. The result remains valid after later runs."""
         return self._captured[stage, size](inputs)
 
 
 def _largest_inputs(stages: TorchStages, largest: GraphSize) -> StageInput:
-    """Tensors that all graphs read, each its part of them: no two graphs run at the same time."""
+    """The input tensors that all graphs share, because they never run at the same time; smaller graphs use slices."""
     device, width = stages.device, stages.config.body.hidden_size
-    # Any valid lengths will do for the capture: here, pairs of one token.
+    # The lengths during a capture do not matter, if they are valid: all pairs have one token here.
     return StageInput(
         offsets=torch.arange(largest.pairs + 1, dtype=torch.int32, device=device),
         longest=stages.config.encoding.max_length,
@@ -135,11 +136,12 @@ class _CapturedStage:
             hidden=inputs.hidden[: size.tokens] if stage else None,
         )
         last = stage == len(stages.config.stages) - 1
-        after = inputs.hidden[: 0 if last else size.tokens]  # nobody reads the hidden states after the last stage
+        after = inputs.hidden[: 0 if last else size.tokens]  # hidden states after the last stage are not read
 
         def compute() -> Output:
             hidden, logits = stages(stage, self._fixed)
-            # A graph keeps the memory of what it returns: hidden states of every size and stage would take gigabytes.
+            # Copied to shared memory, because a graph keeps the memory of tensors that it returns, and the hidden
+            # states of every size and stage would take gigabytes.
             after.copy_(hidden[: len(after)])
             return after, logits
 
@@ -150,7 +152,7 @@ class _CapturedStage:
         self._fixed.offsets[:pairs].copy_(inputs.offsets, non_blocking=True)
         self._fixed.offsets[pairs:].copy_(
             inputs.offsets[-1], non_blocking=True
-        )  # copied on the device, without synchronisation
+        )  # this copy on the device does not synchronise
         if inputs.tokens is not None:
             assert self._fixed.tokens is not None, "stage 0 alone reads tokens"
             tokens = inputs.tokens.shape[1]
@@ -165,9 +167,9 @@ class _CapturedStage:
 
 
 def cuda_graphs() -> Capture:
-    """A capture that records CUDA graphs; they share one memory pool, because they never run at the same time.
+    """A `Capture` that records CUDA graphs, which share one memory pool because they never run at the same time.
 
-    Call it and what it returns on a stream of its own (`TorchBackend` does): the default stream cannot be captured.
+    Call it and its results on a stream other than the default one, which cannot be captured. `TorchBackend` does so.
     """
     pool = torch.cuda.graph_pool_handle()
 
@@ -182,7 +184,7 @@ def cuda_graphs() -> Capture:
             if not INVALIDATED.search(str(error)):
                 raise
             logger.warning("the capture of a CUDA graph was invalidated and is tried once more: %s", error)
-        # The allocator still takes the former pool for that of a capture under way, and would refuse it.
+        # After a failed capture the allocator still counts the old pool as being captured, and would reject it.
         pool = torch.cuda.graph_pool_handle()
         return _recorded(compute, pool)
 
@@ -190,16 +192,16 @@ def cuda_graphs() -> Capture:
 
 
 def _recorded(compute: Compute, pool: Any) -> Compute:
-    """One capture of `compute` as a CUDA graph; PyTorch has no public type for a `pool`."""
+    """Capture `compute` as a CUDA graph. PyTorch has no public type for a `pool`."""
     graph = torch.cuda.CUDAGraph()
     _unended.add(graph)
-    # `torch.cuda.graph` would empty the allocator's cache, which a serving version uses at the same time. In the
-    # mode "global" such a version's allocations would make the capture fail, and the capture would break them.
+    # `torch.cuda.graph` is not used, because it empties the allocator's cache, which other loaded versions use at the
+    # same time. In the mode "global", the capture and the allocations of such versions would make each other fail.
     graph.capture_begin(pool=pool, capture_error_mode=CAPTURE_MODE)
     try:
         output = compute()
     except BaseException:
-        with suppress(RuntimeError):  # a capture that was invalidated cannot be ended without an error either
+        with suppress(RuntimeError):  # ending an invalidated capture raises another error
             graph.capture_end()
             _unended.discard(graph)
         raise
@@ -215,9 +217,9 @@ def _recorded(compute: Compute, pool: Any) -> Compute:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """No garbage is collected in the block: a CUDA graph or a kernel's module among it would be unloaded.
+    """Switch off garbage collection in the block, because it might unload a CUDA graph or a kernel's module.
 
-    That is a call which CUDA forbids on a thread that captures, and which invalidates the capture.
+    CUDA forbids unloading on a capturing thread, and the call would invalidate the capture.
     """
     with _capturing:
         enabled = gc.isenabled()

@@ -1,7 +1,7 @@
-"""CUDA streams that no two open backends share.
+"""Gives each open backend a CUDA stream of its own.
 
-PyTorch hands out 32 streams of a device in turns (c10/cuda/CUDAStream.cpp), so that in a process which has loaded many
-versions a new one would get the stream of one that serves, and capture its work.
+PyTorch hands out 32 streams per device in turn (c10/cuda/CUDAStream.cpp). In a process that has loaded many versions, a
+new version could get the stream of another one that serves requests, and would capture its work.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from weakref import WeakSet
 import torch
 
 STREAMS = 32
-"""Streams in PyTorch's pool."""
+"""The number of streams in PyTorch's pool."""
 
 _in_use: WeakSet[torch.cuda.Stream] = WeakSet()
-"""Streams of open backends. Of the whole process, because the pool is."""
+"""The streams of all open backends of the process."""
 
 
 def own_stream(device: torch.device) -> torch.cuda.Stream:
-    """A stream that nobody else has, as long as the result is kept; a shared one when all of them are taken.
+    """A stream that is reserved as long as the result is referenced; a shared one if all streams are reserved.
 
-    It waits for the work of the current stream: weights that lie on the device already may still be written there, such
-    as by a training step.
+    It waits for the work of the current stream, because a training step, for example, may still be writing weights that
+    are on the device already.
     """
     stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
     for _ in range(STREAMS):

@@ -1,7 +1,7 @@
-"""The memory and the load of a GPU, read before a backend is open as well as after; needs no torch to be imported.
+"""Reads the memory and the utilisation of a GPU, before or after a backend is opened. Can be imported without torch.
 
-PyTorch asks CUDA, which knows the device that this process sees. Without PyTorch, and for the load, NVIDIA's management
-library (NVML) is asked through its official binding, the package nvidia-ml-py; without it nothing is known.
+`torch_memory` asks CUDA through PyTorch. The other functions ask NVIDIA's management library (NVML) through its
+official Python package nvidia-ml-py, and return None if that is not installed.
 """
 
 from __future__ import annotations
@@ -21,22 +21,22 @@ class DeviceMemory:
 
     total: int
     free: int
-    """Bytes that this process can still take."""
+    """The bytes that this process can still allocate."""
 
 
 COMMON_POOL = (0, 0)
-"""The pool of PyTorch's allocator that belongs to no graph."""
+"""The id of the pool of PyTorch's allocator for memory that does not belong to a CUDA graph."""
 
 MemoryReader = Callable[[str], DeviceMemory | None]
-"""Reads the memory of a device (`cpu`, `cuda`, `cuda:1`); None on a processor, or where nothing can tell."""
+"""Reads the memory of a device (`cpu`, `cuda`, `cuda:1`); None for a processor, or if it cannot be read."""
 
 
 def torch_memory(device: str) -> DeviceMemory | None:
-    """The memory as PyTorch reads it; None for a device that is not a GPU, or when the GPU cannot be asked.
+    """The memory as PyTorch reads it; None for a device that is not a GPU, or if the GPU cannot be read.
 
-    Memory that PyTorch keeps unused is free to this process, but for what captured graphs own. It is counted, and not
-    returned to the device, which would wait for the device and take the blocks of the versions that serve.
-    Makes the process's CUDA context if there is none yet.
+    Unused memory that PyTorch caches is counted as free, except in the pools of captured graphs. It is not returned to
+    the device for this, because that would wait for the device and take cached blocks from versions that serve
+    requests. Creates the process's CUDA context if there is none yet.
     """
     if not device.startswith("cuda"):
         return None
@@ -50,20 +50,20 @@ def torch_memory(device: str) -> DeviceMemory | None:
             for segment in torch.cuda.memory_snapshot()  # type: ignore[no-untyped-call]
             if segment["device"] == number and tuple(segment["segment_pool_id"]) == COMMON_POOL
         )
-    except (RuntimeError, AssertionError):  # no driver, a torch without CUDA, or a device that has failed
+    except (RuntimeError, AssertionError):  # no driver, a torch without CUDA, or a failed device
         return None
     return DeviceMemory(total=total, free=free)
 
 
 def nvml_memory(device: str) -> DeviceMemory | None:
-    """The memory as NVML reads it; None for a device that is not a GPU, or without NVML."""
+    """The memory as NVML reads it; None for a device that is not a GPU, or if NVML cannot be used."""
     return _asked(device, _memory)
 
 
 def nvml_utilisation(device: str) -> float | None:
-    """Share of the last sampling period (a sixth of a second to a second) in which a kernel ran; None if unknown.
+    """The share of the last sampling period (1/6 to 1 second) in which a kernel ran; None if unknown.
 
-    A slice of a GPU (MIG) has none.
+    It is always unknown for a slice of a GPU (MIG).
     """
     return _asked(device, lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100.0)
 
@@ -77,7 +77,7 @@ def _asked(device: str, question: Callable[[ModuleType, Any], Answer]) -> Answer
     if not device.startswith("cuda"):
         return None
     try:
-        import pynvml  # noqa: PLC0415 - the name of nvidia-ml-py's module; an optional dependency
+        import pynvml  # noqa: PLC0415 - the module of nvidia-ml-py, an optional dependency
     except ImportError:
         return None
     try:
@@ -88,9 +88,9 @@ def _asked(device: str, question: Callable[[ModuleType, Any], Answer]) -> Answer
 
 
 def _handle(nvml: ModuleType, number: int) -> Any:
-    """NVML's handle of the device that CUDA numbers `number`; NVML itself ignores `CUDA_VISIBLE_DEVICES`.
+    """NVML's handle of the device with CUDA's number `number`, by `CUDA_VISIBLE_DEVICES`, which NVML itself ignores.
 
-    GPUs of several kinds have the same numbers only with `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
+    If the machine has GPUs of several kinds, the numbers agree only with `CUDA_DEVICE_ORDER=PCI_BUS_ID`.
     """
     visible = [name.strip() for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name.strip()]
     name = visible[number] if number < len(visible) else str(number)

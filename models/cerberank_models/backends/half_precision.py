@@ -1,7 +1,7 @@
-"""A check that a network's activations fit into float16; where they do not, bfloat16 takes its place.
+"""Checks that a network's activations fit into float16, and chooses bfloat16 if they do not.
 
-float16 ends at 65,504. Some trained encoders have a few channels with large values; one infinity makes every score of
-its pair NaN. bfloat16 has float32's range and fewer digits.
+The largest float16 number is 65,504. Some trained encoders have a few channels with large values, and a single infinity
+makes every score of its pair NaN. bfloat16 has the range of float32, but fewer digits than float16.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from cerberank_models.network.text_ranker import TextVectors
 logger = logging.getLogger(__name__)
 
 MARGIN = 4.0
-"""Other texts may have activations so many times as large as the golden ones, and still fit."""
+"""The activations times this factor must fit into float16, because those of other texts may be larger."""
 LARGEST = torch.finfo(torch.float16).max / MARGIN
 
 
 def largest_activation(network: Ranker | TextVectors, batches: Sequence[EncodedPairs]) -> float:
-    """The largest magnitude of what any module of `network` reads or gives, in its own precision, over all stages."""
+    """The largest magnitude in the inputs and outputs of any module of `network`, over all stages."""
     largest = 0.0
 
     def look(module: nn.Module, inputs: tuple[object, ...], output: object) -> None:
         nonlocal largest
         for tensor in (*inputs, output):
             if isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.numel():
-                # NaN and infinity count as infinity, so that max() cannot lose them.
+                # NaN is replaced by infinity, because max() may lose a NaN.
                 largest = max(largest, tensor.abs().nan_to_num(nan=torch.inf, posinf=torch.inf).max().item())
 
     hooks = [module.register_forward_hook(look) for module in network.modules()]
@@ -52,9 +52,9 @@ def largest_activation(network: Ranker | TextVectors, batches: Sequence[EncodedP
 
 
 def usable_precision(ranker: Ranker, checkpoint: Checkpoint, precision: str) -> str:
-    """`precision`, or bf16 instead of fp16 for a network whose golden questions come too near to float16's end.
+    """`precision`, or bf16 instead of fp16 if activations on the golden questions are too large for float16.
 
-    `ranker` is the checkpoint's network in fp32 on the processor. The change is logged as a warning.
+    `ranker` is the checkpoint's network in fp32 on the processor. The change to bf16 is logged as a warning.
     """
     if precision != "fp16":
         return precision
@@ -70,9 +70,9 @@ def usable_precision(ranker: Ranker, checkpoint: Checkpoint, precision: str) -> 
 
 
 def half_precision(network: Ranker | TextVectors, batches: Sequence[EncodedPairs], model: str) -> str:
-    """fp16, or bf16 for a network, in fp32 on the processor, that comes too near to float16's end on `batches`.
+    """fp16, or bf16 if the activations of `network` on `batches` are too large for float16.
 
-    bf16 is logged as a warning, which names the `model`.
+    `network` must be in fp32 on the processor. If bf16 is chosen, a warning with the name `model` is logged.
     """
     largest = largest_activation(network, batches)
     if largest <= LARGEST:

@@ -1,7 +1,7 @@
-"""The stage contract on ONNX Runtime: CPU (fp32, int8) or a GPU provider, without torch.
+"""The backend on ONNX Runtime, for graphs in fp32 and int8, on a processor or a GPU. It needs no torch.
 
-States are packed; each run sorts its pairs by length, cuts them into buckets, pads within a bucket
-and unpads the result, so that padding stays small however mixed the lengths are.
+States are packed. Each run sorts its pairs by length and divides them into buckets. It pads the pairs of a bucket to
+the same length and removes the padding from the result, so that mixed lengths cause little padding.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Floats = NDArray[np.float32]
 
 @dataclass(frozen=True, slots=True)
 class OnnxState:
-    """Hidden states `[T, D]` of some pairs, packed; before stage 0 only their token ids."""
+    """Packed hidden states `[T, D]` of some pairs, or their token ids before stage 0."""
 
     offsets: NDArray[np.int64]
     pairs: EncodedPairs | None
@@ -48,21 +48,21 @@ class OnnxBackend:
         device: str = "cpu",
         buckets: BucketRule | None = None,
     ) -> None:
-        """Open the graphs; `threads` None takes all processors that this process may use.
+        """Open the graphs. `threads` None uses all processors that this process may use.
 
-        Raises ValueError when the number of graphs is not the number of stages, DeviceError when the device's
+        Raises ValueError if the number of graphs differs from the number of stages, and DeviceError if the device's
         provider is not installed.
         """
         self._config = config
         self._buckets = buckets or BucketRule()
-        # Batches run in parallel, each on one thread, so that threads synchronise once per run, not once per operator.
+        # Batches run in parallel, each on one thread, so that threads synchronise once per run instead of per operator.
         self._threads = compute_threads(threads) if place_of(device)[0] == "cpu" else 1
         self._pool = ThreadPool(self._threads)
         self._sessions = open_stages(graphs, config, threads=1, device=device)
         self.precision = precision
-        """The number format of the graphs."""
+        """The precision of the graphs."""
         self.counts = BackendCounts()
-        """The work done so far, for the metrics."""
+        """The counts so far, for the metrics."""
 
     @property
     def config(self) -> RankerConfig:
@@ -71,7 +71,7 @@ class OnnxBackend:
 
     @property
     def device_memory(self) -> DeviceMemory | None:
-        """None: hidden states lie in main memory, whatever the device."""
+        """Always None, because hidden states are kept in main memory."""
         return None
 
     def start(self, pairs: EncodedPairs) -> OnnxState:
@@ -79,7 +79,7 @@ class OnnxBackend:
         return OnnxState(pairs.offsets, pairs, None)
 
     def run(self, state: OnnxState, stage: int) -> StageOutput[OnnxState]:
-        """Run one stage's graph over every bucket."""
+        """Run one stage's graph on every bucket."""
         last = stage == len(self._config.stages) - 1
         lengths = np.diff(state.offsets)
         logits = np.empty((len(lengths), logit_columns(self._config, stage)), dtype=np.float32)
@@ -114,7 +114,7 @@ class OnnxBackend:
         return OnnxState(offsets, None, state.hidden[index])
 
     def concat(self, states: Sequence[OnnxState]) -> OnnxState:
-        """Join token ids or hidden states."""
+        """Concatenate token ids or hidden states."""
         if len(states) == 1:
             return states[0]
         waiting = [state.pairs for state in states if state.pairs is not None]
@@ -125,18 +125,18 @@ class OnnxBackend:
         return OnnxState(np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]), None, hidden)
 
     def state_bytes(self, state: OnnxState) -> int:
-        """The hidden states' bytes in main memory, on a GPU too."""
+        """The bytes of the hidden states, which are in main memory even if the device is a GPU."""
         return 0 if state.hidden is None else state.hidden.nbytes
 
     def free_memory(self) -> None:
-        """Does nothing: hidden states are NumPy's, and ONNX Runtime returns no memory while a session is open."""
+        """Do nothing, because ONNX Runtime returns no memory while a session is open."""
 
     def prepare(self, step_tokens: int) -> None:
-        """Does nothing: a session runs every size in the same way."""
+        """Do nothing, because a session runs all sizes in the same way."""
 
 
 def _feeds(state: OnnxState, index: NDArray[np.int64], mask: NDArray[np.bool_]) -> dict[str, NDArray[np.generic]]:
-    """The padded inputs of one bucket: `index` are its tokens in the state, row after row."""
+    """The padded inputs of one bucket. `index` holds the places of its tokens in the state, row after row."""
     if state.pairs is not None:
         return padded_ids(state.pairs, index, mask)
     assert state.hidden is not None, "a state has token ids until it has hidden states"
@@ -148,7 +148,7 @@ def _feeds(state: OnnxState, index: NDArray[np.int64], mask: NDArray[np.bool_]) 
 def padded_ids(
     pairs: EncodedPairs, index: NDArray[np.int64], mask: NDArray[np.bool_]
 ) -> dict[str, NDArray[np.generic]]:
-    """A graph's inputs from the tokens `index` of `pairs`, row after row where `mask[N, S]` is True; 0 elsewhere."""
+    """A graph's inputs: the tokens `index` of `pairs`, row after row, where `mask[N, S]` is True, and 0 elsewhere."""
     token_ids = np.zeros(mask.shape, dtype=np.int64)
     type_ids = np.zeros(mask.shape, dtype=np.int64)
     token_ids[mask] = pairs.token_ids[index]

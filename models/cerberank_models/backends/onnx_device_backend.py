@@ -1,9 +1,9 @@
-"""The stage contract on ONNX Runtime with hidden states that stay on the device: fp16 graphs, bound inputs and outputs.
+"""The backend on ONNX Runtime that keeps hidden states on the device, for fp16 graphs with bound inputs and outputs.
 
-A state records for each pair the batch of an earlier run that holds its hidden states, and its row there. Dropping and
-joining candidates change only these numbers, because the next stage's graph gathers its rows itself; only token ids,
-masks, rows and logits are copied. A batch is freed when the last of its surviving pairs has run the next stage, so a
-state may keep more tokens in memory than its own.
+A state records, for each pair, the batch of an earlier run that holds the pair's hidden states, and the pair's row in
+that batch. `select` and `concat` change only these numbers, because the graph of the next stage gathers the rows. Only
+token ids, masks, row numbers and logits are copied between host and device. A batch is freed after its last surviving
+pair has run the next stage, so a state may keep other pairs' tokens in memory.
 """
 
 from __future__ import annotations
@@ -26,9 +26,10 @@ from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
 
 HALF = "tensor(float16)"
-"""ONNX Runtime's name of the type of half precision; hidden states are in it or in float32."""
+"""ONNX Runtime's name for the type of half precision. Hidden states have this type or float32."""
 GPU_BUCKETS = BucketRule(tokens=16_384, overhead=512)
-"""Larger than a processor's batches, which would leave a GPU partly idle. An estimate, not measured on a GPU yet."""
+"""Batches larger than those for processors, which would leave a GPU partly idle. This is an estimate: it was not
+measured on a GPU yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,16 +37,16 @@ class Places:
     """The places of the hidden states of n pairs."""
 
     held: tuple[onnxruntime.OrtValue, ...]
-    """Padded batches `[P, S, D]` on the device."""
+    """The padded batches `[P, S, D]` on the device."""
     batch: NDArray[np.int64]
-    """Shape [n]: the batch of each pair."""
+    """Shape [n]: the index in `held` of each pair's batch."""
     row: NDArray[np.int64]
-    """Shape [n]: each pair's row in its batch."""
+    """Shape [n]: the row of each pair in its batch."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceState:
-    """Some pairs with their lengths; token ids before stage 0, places after it."""
+    """Some pairs with their lengths, and their token ids before stage 0 or their places after it."""
 
     lengths: NDArray[np.int64]
     pairs: EncodedPairs | None
@@ -62,7 +63,7 @@ class _Batch:
 
 
 class OnnxDeviceBackend:
-    """Runs one graph per stage, made by `export_stages` with `gather`."""
+    """Runs one graph per stage; the graphs are made by `export_stages` with `gather`."""
 
     def __init__(
         self,
@@ -74,18 +75,18 @@ class OnnxDeviceBackend:
         device: str = "cpu",
         buckets: BucketRule = GPU_BUCKETS,
     ) -> None:
-        """Open the graphs on `device` (`cuda`, `cuda:1`; `cpu` serves to test results, not speed).
+        """Open the graphs on `device` (`cuda`, `cuda:1`; `cpu` is for tests of results).
 
-        Raises ValueError when the number of graphs is not the number of stages, DeviceError when the device's
+        Raises ValueError if the number of graphs differs from the number of stages, and DeviceError if the device's
         provider is not installed.
         """
         self._config, self._buckets, self._place = config, buckets, place_of(device)
         self._sessions = open_stages(graphs, config, threads=threads, device=device)
         self.precision = precision
-        """The number format of the graphs."""
+        """The precision of the graphs."""
         self._device = device
         self.counts = BackendCounts()
-        """The work done so far, for the metrics."""
+        """The counts so far, for the metrics."""
 
     @property
     def config(self) -> RankerConfig:
@@ -94,7 +95,7 @@ class OnnxDeviceBackend:
 
     @property
     def device_memory(self) -> DeviceMemory | None:
-        """The memory of its GPU now; None on a processor."""
+        """The present memory of the GPU; None on a processor."""
         return nvml_memory(self._device)
 
     def start(self, pairs: EncodedPairs) -> DeviceState:
@@ -102,7 +103,7 @@ class OnnxDeviceBackend:
         return DeviceState(pairs.lengths, pairs, None)
 
     def run(self, state: DeviceState, stage: int) -> StageOutput[DeviceState]:
-        """Run one stage's graph over every batch of the state."""
+        """Run one stage's graph on every batch of the state."""
         last = stage == len(self._config.stages) - 1
         logits = np.empty((len(state.lengths), logit_columns(self._config, stage)), dtype=np.float32)
         held: list[onnxruntime.OrtValue] = []
@@ -118,7 +119,7 @@ class OnnxDeviceBackend:
         return scored(self._config, stage, logits, after)
 
     def select(self, state: DeviceState, rows: NDArray[np.integer]) -> DeviceState:
-        """Copies nothing on the device; batches without a remaining pair are freed."""
+        """Select pairs without copying on the device; batches without a remaining pair are freed."""
         if state.pairs is not None:
             return self.start(state.pairs.select(rows))
         assert state.places is not None, "a state has token ids until it has hidden states"
@@ -127,7 +128,7 @@ class OnnxDeviceBackend:
         return DeviceState(state.lengths[rows], None, Places(held, batch, state.places.row[rows]))
 
     def concat(self, states: Sequence[DeviceState]) -> DeviceState:
-        """Copies nothing on the device; pairs whose hidden states lie in one batch form one batch again."""
+        """Join states without copying on the device; pairs from the same batch are in one batch again."""
         if len(states) == 1:
             return states[0]
         waiting = [state.pairs for state in states if state.pairs is not None]
@@ -142,15 +143,15 @@ class OnnxDeviceBackend:
         return DeviceState(lengths, None, joined)
 
     def state_bytes(self, state: DeviceState) -> int:
-        """The bytes of every padded batch that holds one of the pairs, because a batch is freed as a whole."""
+        """The bytes of every padded batch that holds one or more of the pairs; batches are freed as a whole."""
         held = () if state.places is None else state.places.held
         return sum(math.prod(batch.shape()) * (2 if batch.data_type() == HALF else 4) for batch in held)
 
     def free_memory(self) -> None:
-        """Does nothing: ONNX Runtime's arena shrinks only at the end of a run that asks for it."""
+        """Do nothing, because ONNX Runtime's arena shrinks only at the end of a run that requests it."""
 
     def prepare(self, step_tokens: int) -> None:
-        """Does nothing: a session runs every size in the same way."""
+        """Do nothing, because a session runs all sizes in the same way."""
 
     def _batches(self, state: DeviceState) -> Iterator[_Batch]:
         if state.pairs is not None:

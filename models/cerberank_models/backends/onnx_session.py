@@ -1,4 +1,4 @@
-"""Opens a graph in ONNX Runtime on the device that a setting names."""
+"""Opens graphs in ONNX Runtime on a given device."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from cerberank_models.backends.processors import compute_threads
 from cerberank_models.config import RankerConfig
 
 GRAPH = Path(__file__).with_name("int8_products.onnx")
-"""`MatMulInteger` of `x`, uint8 [rows, 64], and a weight, int8 [64, 32], whose numbers are all 127."""
+"""A graph that is one `MatMulInteger` of the input `x`, uint8 [rows, 64], and a weight, int8 [64, 32], of all 127."""
 
 
 def products_saturate() -> bool:
-    """True when a product of 255s and 127s is not the exact number; takes about a millisecond."""
+    """True if this processor computes a wrong product of 255s and 127s. The test takes about a millisecond."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(str(GRAPH), options, providers=["CPUExecutionProvider"])
@@ -31,45 +31,46 @@ def products_saturate() -> bool:
 logger = logging.getLogger(__name__)
 
 EXACT_INT8 = "session.x64quantprecision"
-"""Makes int8 weights uint8, for processors on which products of uint8 and int8 saturate.
+"""The option that converts int8 weights to uint8, for processors on which products of uint8 and int8 saturate.
 
-ONNX Runtime 1.31 does so on every x86-64 processor, also where VNNI or AMX make the products exact, and uint8 weights
-take more than twice the time there (docs/decisions/0001).
+With it, ONNX Runtime 1.31 converts on every x86-64 processor, even if VNNI or AMX make the products exact. There, uint8
+weights take more than twice the time (docs/decisions/0001).
 """
 
 CUDA_OPTIONS = {
-    # On by default, and off by 1e-3: a golden question in fp32 may then miss its bound.
+    # TF32, on by default, has errors of 1e-3, with which a golden question in fp32 may exceed its tolerance.
     "use_tf32": "0",
-    # By default the arena doubles with every extension, and takes memory that other versions need.
+    # By default the arena doubles with every extension, which takes memory that other versions need.
     "arena_extend_strategy": "kSameAsRequested",
 }
-"""Options of ONNX Runtime's CUDA provider."""
+"""The options of ONNX Runtime's CUDA provider."""
 
 
 def open_session(
     graph: Path, *, threads: int | None, device: str, profile: Path | None = None
 ) -> onnxruntime.InferenceSession:
-    """A session on `device` (`cpu`, `cuda`, `cuda:1`); `threads` None takes all processors of this process.
+    """A session on `device` (`cpu`, `cuda`, `cuda:1`). `threads` None uses all processors of this process.
 
-    With `profile` the session records the time of each operator; its `end_profiling` gives the file, whose name begins
-    with `profile`.
+    With `profile` the session records the time of each operator. Its method `end_profiling` returns the name of the
+    file, which begins with `profile`.
 
-    Raises DeviceError when the device's provider is not installed or cannot run, or both runtimes are installed.
+    Raises DeviceError if the device's provider is not installed or cannot start, or if both wheels of ONNX Runtime are
+    installed.
     """
     refuse_two_runtimes()
     kind, provider = place_of(device)[0], provider_of(device)
     if kind != "cpu":
-        onnxruntime.preload_dlls()  # CUDA's and cuDNN's libraries that pip has installed
+        onnxruntime.preload_dlls()  # loads the libraries of CUDA and cuDNN that pip has installed
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = compute_threads(threads)
     options.log_severity_level = 3
-    # Every stage's session has a thread pool of its own: pools that spin while idle take processor time from each
-    # other and from the threads that tokenise.
+    # Every stage's session has its own thread pool. Idle pools must not spin, because they would take processor time
+    # from each other and from the threads that tokenise.
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    # ONNX Runtime would plan memory for every new input shape, and almost every batch has one: planning took 3 % of
-    # the time.
+    # ONNX Runtime would plan memory for every new input shape. Almost every batch has a new one, and planning took 3 %
+    # of the time.
     options.enable_mem_pattern = False
-    # The fused operator's CPU kernel takes five times as long as the addition and the norm that it replaces.
+    # On a processor the fused operator takes five times as long as the addition and the norm that it replaces.
     slow = ["SkipLayerNormFusion"] if kind == "cpu" else []
 
     if profile is not None:
@@ -88,14 +89,14 @@ def open_session(
 def open_stages(
     graphs: Sequence[Path], config: RankerConfig, *, threads: int | None, device: str
 ) -> list[onnxruntime.InferenceSession]:
-    """A session for the graph of each stage; raises ValueError when these are not as many as the stages."""
+    """A session for the graph of each stage. Raises ValueError if there are more or fewer graphs than stages."""
     if len(graphs) != len(config.stages):
         raise ValueError(f"{len(config.stages)} stages need as many graphs, not {len(graphs)}")
     return [open_session(graph, threads=threads, device=device) for graph in graphs]
 
 
 def provider_of(device: str) -> str | tuple[str, dict[str, Any]]:
-    """The execution provider for a device, with its options. Raises DeviceError where it is not installed."""
+    """The execution provider for a device, with its options. Raises DeviceError if it is not installed."""
     kind, number = place_of(device)
     if kind == "cpu":
         return "CPUExecutionProvider"
@@ -106,10 +107,11 @@ def provider_of(device: str) -> str | tuple[str, dict[str, Any]]:
 
 
 def _exact(opened: Callable[[str], onnxruntime.InferenceSession], graph: Path) -> onnxruntime.InferenceSession:
-    """A session whose int8 products are exact; with a warning one that saturates, where ONNX Runtime has no other."""
+    """A session with exact int8 products, or if ONNX Runtime cannot make one, a saturating session and a warning."""
     try:
         return opened("1")
-    except Exception:  # ONNX Runtime's errors share no base; what is wrong with the graph itself is raised again
+    # ONNX Runtime's errors have no common base class. An error in the graph itself is raised by the second call.
+    except Exception:
         session = opened("0")
     logger.warning(
         "%s: several products share an int8 tensor, which ONNX Runtime cannot make exact on this processor: scores "
@@ -120,9 +122,10 @@ def _exact(opened: Callable[[str], onnxruntime.InferenceSession], graph: Path) -
 
 
 def check_provider(running: Sequence[str], device: str) -> None:
-    """Raise DeviceError when a session for a GPU runs on the processor.
+    """Raise DeviceError if a session for a GPU runs on the processor.
 
-    ONNX Runtime lists its CUDA provider even where CUDA's libraries are missing, and then falls back without an error.
+    ONNX Runtime lists its CUDA provider even if CUDA's libraries are missing, and then uses the processor without an
+    error.
     """
     wanted = "CPUExecutionProvider" if place_of(device)[0] == "cpu" else "CUDAExecutionProvider"
     if not running or running[0] != wanted:
@@ -133,7 +136,7 @@ def check_provider(running: Sequence[str], device: str) -> None:
 
 
 def place_of(device: str) -> tuple[str, int]:
-    """A device's kind and number, as ONNX Runtime names them.
+    """The kind and the number of a device.
 
     >>> place_of("cpu"), place_of("cuda"), place_of("cuda:1")
     (('cpu', 0), ('cuda', 0), ('cuda', 1))
@@ -143,7 +146,7 @@ def place_of(device: str) -> tuple[str, int]:
 
 
 def refuse_two_runtimes() -> None:
-    """Raise DeviceError when both ONNX Runtime wheels are installed: they overwrite each other's files."""
+    """Raise DeviceError if both wheels of ONNX Runtime are installed, because they overwrite each other's files."""
     installed = [name for name in ("onnxruntime", "onnxruntime-gpu") if _installed(name)]
     if len(installed) == 2:
         raise DeviceError("onnxruntime and onnxruntime-gpu are both installed; uninstall both, then install one")

@@ -1,8 +1,7 @@
-"""The number of processors that this process may use, by its affinity and its cgroup's quota rather than the host's
-cores.
+"""Counts the processors that this process may use, by its affinity and its cgroup's quota instead of the host's cores.
 
-In a container limited to 2 processors on a host of 64, 64 threads use up the quota of each period of a tenth of a
-second early, and all of them are stopped until the next period.
+In a container that is limited to 2 of a host's 64 processors, 64 threads would use up the quota early in each period of
+a tenth of a second, and would all be stopped until the next period.
 """
 
 from __future__ import annotations
@@ -16,30 +15,30 @@ MOUNT = Path("/sys/fs/cgroup")
 
 
 def usable_processors() -> int:
-    """The number, at least 1. A quota of 2.5 processors counts as 2: the others would wait for a third thread."""
+    """The number of processors, at least 1. A quota of 2.5 counts as 2, because the others would wait for a third."""
     affinity = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = cgroup_quota()
     return affinity if quota is None else max(1, min(affinity, int(quota)))
 
 
 def compute_threads(threads: int | None) -> int:
-    """Threads to compute with: the given number, or else OMP_NUM_THREADS, or else the usable processors.
+    """The number of threads to compute with: `threads`, or else OMP_NUM_THREADS, or else the usable processors.
 
-    OMP_NUM_THREADS is what PyTorch and other numerical libraries go by; the first number counts where it is a list
-    (one for each level of nesting). Anything else than a positive number is ignored, as these libraries do.
+    PyTorch and other numerical libraries read OMP_NUM_THREADS too. If it is a list, with a number for each level of
+    nesting, the first number is used. Like in these libraries, any value but a positive number is ignored.
     """
     first = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return threads or (int(first) if first.isascii() and first.isdigit() else 0) or usable_processors()
 
 
 def cgroup_quota(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> float | None:
-    """Processors that this process's cgroup, or one above it, allows; None without a limit, or without cgroups."""
+    """The number of processors that this process's cgroup and those above it allow; None if there is no limit."""
     limits = [quota for folder in _folders(membership, mount) if (quota := _quota(folder)) is not None]
     return min(limits, default=None)
 
 
 def _folders(membership: Path, mount: Path) -> Iterator[Path]:
-    """Folders of the cpu controller (versions 1 and 2), from the process's own up to the mount."""
+    """The folders of the cpu controller (versions 1 and 2), from the process's own up to the mount."""
     for line in _read(membership).splitlines():
         number, controllers, path = line.split(":", 2)
         if number == "0" and not controllers:
@@ -48,7 +47,7 @@ def _folders(membership: Path, mount: Path) -> Iterator[Path]:
             roots = [mount / controllers, mount / "cpu"]
         else:
             continue
-        # Inside a container the path may be the host's, which is not mounted: the mount then is the process's own.
+        # In a container the path may be the host's, which is not mounted. The mount is then the process's own folder.
         parts = [part for part in Path(path).parts if part not in ("/", "..")]
         for root in roots:
             yield from (root.joinpath(*parts[:depth]) for depth in range(len(parts), -1, -1))
@@ -59,7 +58,7 @@ def _quota(folder: Path) -> float | None:
     if not words:
         words = [*_read(folder / "cpu.cfs_quota_us").split(), *_read(folder / "cpu.cfs_period_us").split()]
     if len(words) != 2 or not words[0].isdigit() or not words[1].isdigit() or words[1] == "0":
-        return None  # no file, "max", or version 1's -1
+        return None  # no file, "max", or -1 in version 1
     return int(words[0]) / int(words[1])
 
 

@@ -1,8 +1,8 @@
-"""The backends, their abilities, and the functions that open them.
+"""The table of backends, and the functions that choose and open one.
 
-Another backend is a module that fulfils `contract.Backend`, an entry in `BACKENDS` and an extra in pyproject.toml:
-settings, command lines, the estimate of memory and the loader read the entry. A backend's libraries are imported when
-it is opened, so that a service that runs ONNX installs without torch and the other way round.
+To add a backend, write a module that implements `contract.Backend`, an entry in `BACKENDS` and an extra in
+pyproject.toml. Settings, commands, the estimate of memory and the loader read the entry. The libraries of a backend are
+imported when it is opened, so that a service can run ONNX without torch, and torch without ONNX Runtime.
 """
 
 from __future__ import annotations
@@ -20,37 +20,38 @@ from cerberank_models.checkpoint.folder import Checkpoint
 
 
 class Opener(Protocol):
-    """Opens a checkpoint's ranker; see `open_backend` for the arguments and what it raises."""
+    """Opens a checkpoint's ranker; see `open_backend` for the arguments and the errors."""
 
     def __call__(
         self, checkpoint: Checkpoint, *, precision: str, threads: int | None, device: str, graph_tokens: int | None
     ) -> Backend[Any]:
-        """Import the libraries, read the weights or graphs."""
+        """Import the libraries, and read the weights or graphs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BackendSpec:
-    """The facts about a backend that others need before it is opened."""
+    """The properties of a backend that are needed before it is opened."""
 
     name: str
-    """The name that settings and command lines use."""
+    """The name of the backend in settings and commands."""
     open: Opener
     precisions: tuple[str, ...]
     devices: tuple[str, ...]
-    """Kinds of devices that it is tested on, named in help texts; another kind is tried all the same."""
+    """The kinds of devices on which the backend is tested, for help texts. Other kinds are not rejected."""
     files: Callable[[Iterable[str], str], tuple[str, ...]]
-    """Picks the files that it reads from a checkpoint's file names, for a precision; their sizes decide its memory."""
+    """Selects, from a checkpoint's file names, the files that the backend reads in a precision. Their sizes are used to
+    estimate its memory."""
     usual: Mapping[str, str]
-    """The precision to take where none is named, by kind of device."""
+    """The default precision by kind of device."""
     first_on: tuple[str, ...] = ()
-    """Kinds of devices on which it is taken where no backend is named."""
+    """The kinds of devices for which this is the default backend."""
     weight_share: Mapping[str, float] = field(default_factory=dict)
-    """Share of these files' bytes that the weights take on a GPU, by precision; all of them in any other precision."""
+    """By precision, the bytes that the weights take on a GPU as a share of the bytes of `files`; 1 if not listed."""
     device_memory: MemoryReader = nvml_memory
     """Reads the memory of a device before a ranker is opened on it."""
     low_priority_devices: tuple[str, ...] = ()
-    """Devices on which a low-priority thread may open it. On others opening starts threads, which would inherit the low
-    priority and keep it while they serve requests."""
+    """The kinds of devices on which a low-priority thread may open the backend. On other devices opening starts
+    threads, which would inherit the low priority and keep it while they serve requests."""
 
 
 def _open_onnx(
@@ -84,7 +85,7 @@ def _graphs(names: Iterable[str], precision: str) -> tuple[str, ...]:
 
 
 def _weights(names: Iterable[str], precision: str) -> tuple[str, ...]:
-    # Cast to any precision when they are loaded.
+    # The same weights for every precision, because they are cast when they are loaded.
     return tuple(name for name in names if name in ("model.safetensors", "first-stage/model.safetensors"))
 
 
@@ -116,7 +117,7 @@ BACKENDS: Mapping[str, BackendSpec] = MappingProxyType(
         )
     }
 )
-"""Every backend by its name."""
+"""All backends by name."""
 
 
 def open_backend(
@@ -131,12 +132,15 @@ def open_backend(
 ) -> Backend[Any]:
     """Open the checkpoint's ranker in a backend on `device` (`cpu`, `cuda`, `cuda:1`).
 
-    A `kind` or precision that is None is the device's usual one (`usual_backend`, `usual_precision`).
-    `threads` None takes the processors that this process may use. `graph_tokens`, for torch on CUDA in bf16 or fp16:
-    steps of up to so many tokens run as CUDA graphs, captured here; None takes the backend's default, 0 captures none.
-    The backend's `precision` tells whether it is computed in bf16 because fp16 would overflow.
-    Raises ValueError for an unknown `kind` or precision or where there can be no CUDA graphs, CheckpointError when
-    the checkpoint lacks what `kind` and `precision` need, DeviceError when the device's libraries are not installed.
+    If `kind` or `precision` is None, it is the default for the device (`usual_backend`, `usual_precision`). If fp16
+    would overflow, the backend computes in bf16 instead, and its `precision` says so. `threads` None uses all
+    processors that this process may use.
+
+    `graph_tokens` is for torch on CUDA in bf16 or fp16: CUDA graphs for steps of up to so many tokens are captured
+    here. None means the backend's default, and 0 means no graphs.
+
+    Raises ValueError for an unknown `kind` or precision, or if CUDA graphs are not possible; CheckpointError if the
+    checkpoint lacks files that `kind` and `precision` need; DeviceError if the device's libraries are not installed.
     """
     kind = kind or usual_backend(device, backends)
     precision = check_precision(kind, precision or usual_precision(kind, device, backends), backends)
@@ -148,7 +152,7 @@ def open_backend(
 
 
 def usual_backend(device: str, backends: Mapping[str, BackendSpec] = BACKENDS) -> str:
-    """The backend to take on `device` where none is named; on an unknown kind of device the first one.
+    """The default backend on `device`; on an unknown kind of device the first backend.
 
     >>> usual_backend("cpu"), usual_backend("cuda:1")
     ('onnx', 'torch')
@@ -158,7 +162,7 @@ def usual_backend(device: str, backends: Mapping[str, BackendSpec] = BACKENDS) -
 
 
 def usual_precision(name: str, device: str, backends: Mapping[str, BackendSpec] = BACKENDS) -> str:
-    """The precision to take with the backend `name` on `device`; raises ValueError for an unknown backend.
+    """The default precision of the backend `name` on `device`. Raises ValueError for an unknown backend.
 
     >>> usual_precision("onnx", "cpu"), usual_precision("torch", "cpu"), usual_precision("torch", "cuda")
     ('int8', 'fp32', 'fp16')
@@ -169,12 +173,12 @@ def usual_precision(name: str, device: str, backends: Mapping[str, BackendSpec] 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """The way in which a checkpoint is run."""
+    """The backend and the precision that run a checkpoint."""
 
     backend: str
     precision: str
     reason: str
-    """The reason for the choice, in words."""
+    """The reason for the choice, as a text for users."""
 
 
 def form_for(
@@ -185,19 +189,20 @@ def form_for(
     precision: str | None = None,
     backends: Mapping[str, BackendSpec] = BACKENDS,
 ) -> Form:
-    """The backend and precision to run a checkpoint of the files `names` on `device`, where not both are given.
+    """The backend and precision that run a checkpoint with the files `names` on `device`; given values are kept.
 
-    The backend is the device's usual one, or another one where the checkpoint has nothing for that in any precision: a
-    decoder has weights alone. The precision is the usual one, or fp32 where that is all that the checkpoint has.
-    Nothing is timed: processors of one kind choose alike. A checkpoint that nothing can run gets the usual form, whose
-    opener says what is missing.
+    The backend is the default of the device, or another one if the checkpoint has no files for the default backend. For
+    example, a decoder has only weights, for torch. The precision is the default of backend and device, or fp32 if the
+    checkpoint has files for that but not for the default. If no backend can run the checkpoint, the result is the
+    default, and opening it raises an error that names the missing files. The choice does not depend on measured times,
+    so that it is the same on all machines.
 
     >>> form_for(["onnx/fp32/stage-0.onnx"], "cpu")
     Form(backend='onnx', precision='fp32', reason='it has no graphs in int8')
     >>> form_for(["model.safetensors"], "cpu")
     Form(backend='torch', precision='fp32', reason='it has nothing that onnx runs')
 
-    Raises ValueError for an unknown backend, or a precision that it lacks.
+    Raises ValueError for an unknown backend, or a precision that the backend lacks.
     """
 
     def reads(kind: str, *precisions: str) -> bool:
@@ -224,7 +229,7 @@ def spec_of(name: str, backends: Mapping[str, BackendSpec] = BACKENDS) -> Backen
 
 
 def check_precision(name: str, precision: str, backends: Mapping[str, BackendSpec] = BACKENDS) -> str:
-    """Return `precision` if the backend `name` has it, else raise ValueError, which lists those that it has."""
+    """Return `precision` if the backend `name` has it, else raise ValueError with a list of its precisions."""
     if precision not in (have := spec_of(name, backends).precisions):
         raise ValueError(f"the backend {name} has no precision {precision!r}, only {', '.join(have)}")
     return precision

@@ -1,6 +1,6 @@
-"""The pairs of a decoder's step that begin with the same tokens, and the places of these and the other tokens.
+"""Groups the pairs of a decoder's step by the tokens that they begin with, so that equal prefixes are computed once.
 
-NumPy alone.
+This module computes only indices, in NumPy.
 """
 
 from __future__ import annotations
@@ -13,25 +13,25 @@ from numpy.typing import NDArray
 from cerberank_models.encoding import EncodedPairs
 
 Tokens = NDArray[np.int64]
-"""Places in the packed tokens of all pairs."""
+"""Indices into the packed tokens of all pairs."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SharedPrefixes:
-    """n pairs in G groups; those of a group begin with the same tokens, as far as `EncodedPairs.prefixes` says."""
+    """n pairs in G groups. The pairs of a group have the same prefix, whose length `EncodedPairs.prefixes` states."""
 
     group: NDArray[np.int64]
-    """Shape [n]."""
+    """Shape [n]: the group of each pair."""
     lengths: NDArray[np.int64]
-    """Shape [G]: the tokens of each group's prefix; 0 where pairs state none."""
+    """Shape [G]: the number of tokens of each group's prefix; 0 if `EncodedPairs.prefixes` is None."""
     starts: NDArray[np.int64]
-    """Shape [G]: the place of each prefix in its group's first pair."""
+    """Shape [G]: the index of the first token of each prefix, in the first pair of its group."""
     offsets: NDArray[np.int64]
-    """The pairs' own."""
+    """Shape [n + 1]: the offsets of the pairs."""
 
     @classmethod
     def of(cls, pairs: EncodedPairs) -> SharedPrefixes:
-        """Compare what the pairs begin with."""
+        """Group the pairs by comparing their prefixes."""
         count = len(pairs)
         lengths = np.zeros(count, np.int64) if pairs.prefixes is None else pairs.prefixes
         groups: dict[bytes, int] = {}
@@ -47,24 +47,24 @@ class SharedPrefixes:
 
     @property
     def rests(self) -> NDArray[np.int64]:
-        """Shape [n]: the tokens of each pair behind its prefix."""
+        """Shape [n]: the number of tokens of each pair after its prefix."""
         return np.diff(self.offsets) - self.lengths[self.group]
 
     def prefixes(self) -> tuple[Tokens, NDArray[np.int64]]:
-        """The places of all prefixes, one after another, and their offsets `[G + 1]`."""
+        """The indices of all prefixes' tokens, one prefix after another, and the offsets `[G + 1]` of the prefixes."""
         return places(self.starts, self.lengths)
 
     def copies(self) -> tuple[Tokens, NDArray[np.int64]]:
-        """The places of the prefixes in all pairs."""
+        """The indices of the prefix's tokens in every pair, and their offsets `[n + 1]`."""
         return places(self.offsets[:-1], self.lengths[self.group])
 
     def behind(self, rows: NDArray[np.int64]) -> tuple[Tokens, NDArray[np.int64]]:
-        """The places of what follows the prefixes of `rows`, and the offsets of these rests."""
+        """The indices of the tokens after the prefixes in the pairs `rows`, and their offsets."""
         return places(self.offsets[rows] + self.lengths[self.group[rows]], self.rests[rows])
 
 
 def places(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[Tokens, NDArray[np.int64]]:
-    """The numbers `starts[i] .. starts[i] + lengths[i] - 1` one after another, and where those of each i begin.
+    """The numbers `starts[i] .. starts[i] + lengths[i] - 1` for all i, one range after another, and their offsets.
 
     >>> [each.tolist() for each in places(np.array([10, 40]), np.array([3, 2]))]
     [[10, 11, 12, 40, 41], [0, 3, 5]]

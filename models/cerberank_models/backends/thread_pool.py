@@ -15,22 +15,22 @@ Work = tuple[Task, "Future[None]"]
 class ThreadPool:
     """A fixed number of daemon threads, which end when the pool is garbage-collected.
 
-    `concurrent.futures.ThreadPoolExecutor` would do but for one thing: Python joins its threads at exit, so a model run
-    that hangs would keep a service from ending after SIGTERM. Python does not wait for daemon threads.
+    Python joins the threads of `concurrent.futures.ThreadPoolExecutor` at exit, so a model run that hangs would keep a
+    service from ending after SIGTERM. Python does not wait for daemon threads.
     """
 
     def __init__(self, size: int) -> None:
         """Use `size` threads; with a size of 1 tasks run in the caller's thread.
 
-        The threads start with the first tasks, not here: a thread inherits the priority of the thread that starts it,
-        and a model may be opened by a low-priority thread.
+        The threads are started by the first call of `run`. A thread inherits the priority of the thread that starts it,
+        and the pool may be made by a low-priority thread that opens a model.
         """
         self._size = size
         self._inbox: queue.SimpleQueue[Work | None] | None = None
         self._lock = threading.Lock()
 
     def run(self, tasks: Iterable[Task]) -> None:
-        """Run all tasks and wait for them; then raise the error of the first task, in their order, that failed."""
+        """Run all tasks and wait for them, then raise the error of the first of the `tasks` that failed."""
         if self._size == 1:
             for task in tasks:
                 task()
@@ -40,13 +40,13 @@ class ThreadPool:
         for task in tasks:
             futures.append(Future())
             inbox.put((task, futures[-1]))
-        errors = [future.exception() for future in futures]  # waits for all: after an error no task may still write
+        errors = [future.exception() for future in futures]  # waits for all, so that no task writes after an error
         for error in errors:
             if error is not None:
                 raise error
 
     def _started(self) -> queue.SimpleQueue[Work | None]:
-        """Start the threads if they are not running yet; returns the queue that they take tasks from."""
+        """Start the threads if they are not running yet; returns the queue from which they take tasks."""
         with self._lock:
             if self._inbox is None:
                 self._inbox = queue.SimpleQueue()

@@ -1,6 +1,6 @@
-"""The stage contract on PyTorch, CPU or GPU, packed: padding is never computed by a linear layer.
+"""The backend on PyTorch, for processors and GPUs. Hidden states are packed, so that linear layers compute no padding.
 
-`torch_stages.py` computes a stage, `cuda_graphs.py` captures stages as CUDA graphs.
+`torch_stages.py` computes a stage, and `cuda_graphs.py` captures stages as CUDA graphs.
 """
 
 from __future__ import annotations
@@ -36,19 +36,19 @@ from cerberank_models.transformer import OpaqueTransformer
 logger = logging.getLogger(__name__)
 
 CPU_BLOCKS = BucketRule(tokens=1024, overhead=128)
-"""On a processor a run is cut into blocks whose hidden states fit into the cache; only attention computes padding."""
+"""On a processor, a run is divided into blocks whose hidden states fit into the cache. Only attention is padded."""
 
 DECODER_BLOCKS = BucketRule(tokens=2048, overhead=128)
-"""The same for a decoder, whose weights do not fit into a cache: a larger block reads them less often."""
+"""The blocks for a decoder: larger, because its weights do not fit into the cache and are read once per block."""
 
 GRAPH_TOKENS = 16_384
-"""Steps of up to so many tokens run as CUDA graphs at least; of more where full steps have more (`prepare`), because
-other threads may delay the launch of their kernels by milliseconds."""
+"""Steps of up to this many tokens run as CUDA graphs by default, because other threads may delay the launch of kernels
+by milliseconds. `prepare` adds graphs for larger steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class TorchState:
-    """Hidden states of some pairs, packed; before stage 0 only their token ids, which a decoder keeps."""
+    """Packed hidden states of some pairs, or their token ids before stage 0. A decoder keeps both after it."""
 
     offsets: NDArray[np.int64]
     pairs: EncodedPairs | None
@@ -58,8 +58,8 @@ class TorchState:
 class TorchBackend:
     """Runs a `Ranker` in evaluation mode.
 
-    A pair's scores depend on the other pairs of its batch by rounding alone: libraries choose the order of sums by the
-    shape of a product (docs/reliability.md has the bounds).
+    The other pairs of a batch change a pair's scores only by rounding, because libraries choose the order of sums by
+    the shape of a product (docs/reliability.md has the bounds).
     """
 
     def __init__(
@@ -73,24 +73,25 @@ class TorchBackend:
         capture: Capture | None = None,
         fuse: Fuse | None = None,
     ) -> None:
-        """Take over `ranker`: it is moved to `device` and cast to `precision` (fp32, bf16 or fp16).
+        """Move `ranker` itself, not a copy, to `device`, and cast it to `precision` (fp32, bf16 or fp16).
 
-        With `graph_tokens` every stage is captured for steps of up to so many tokens before this returns, as CUDA
-        graphs or by `capture`; None takes `GRAPH_TOKENS`, and what `prepare` adds, where stages can be captured.
-        `kernel` replaces the device's variable-length attention, and `fuse` compiles functions of the body's layers
-        (`Body.fuse`).
-        Raises ValueError for an unknown precision, or where stages cannot be captured, DeviceError without the device.
+        `graph_tokens`: every stage is captured for steps of up to this many tokens, as CUDA graphs or by `capture`,
+        before the constructor returns. None captures for `GRAPH_TOKENS`, and later in `prepare`, if stages can be
+        captured. `kernel` replaces the device's variable-length attention, and `fuse` compiles functions of the body's
+        layers (`Body.fuse`).
+
+        Raises ValueError for an unknown precision or if stages cannot be captured, DeviceError if there is no device.
         """
         place, dtype = torch.device(device), dtype_of(precision)
         self.precision = precision
-        """The precision that it computes in."""
+        """The precision in which the backend computes."""
         if place.type == "cuda" and not torch.cuda.is_available():
             raise DeviceError(f"device {device!r} needs an NVIDIA GPU with a driver, and PyTorch made for CUDA")
-        # A stream of its own: two versions on one GPU do not wait for each other, and the default stream cannot be
-        # captured.
+        # A stream of its own, so that two versions on one GPU do not wait for each other; besides, the default stream
+        # cannot be captured.
         self._stream = own_stream(place) if place.type == "cuda" else None
         self._captured: CapturedStages | None = None
-        with torch.cuda.stream(self._stream):  # not in inference mode: a caller may go on training what is not cast
+        with torch.cuda.stream(self._stream):  # not inference mode: uncast weights may be trained further
             self._stages = TorchStages(ranker, device=place, precision=dtype, kernel=kernel, fuse=fuse)
         self._graphs_follow_steps = graph_tokens is None and self._stages.kernel is not None
         if graph_tokens or self._graphs_follow_steps:
@@ -98,16 +99,16 @@ class TorchBackend:
             with self._on_stream():
                 self._captured = CapturedStages(self._stages, graph_sizes(graph_tokens), capture)
         self.counts = BackendCounts()
-        """The work done so far, for the metrics; only captured graphs are filled with padding."""
+        """The counts so far, for the metrics. Padding tokens are counted only in captured graphs."""
 
     @classmethod
     def from_checkpoint(
         cls, checkpoint: Checkpoint, *, device: str = "cpu", precision: str = "fp32", graph_tokens: int | None = None
     ) -> TorchBackend:
-        """Load `model.safetensors` strictly; fp16 becomes bf16 where float16 is too small (`usable_precision`).
+        """Load `model.safetensors`. fp16 becomes bf16 if activations exceed float16 (`usable_precision`).
 
-        `graph_tokens` is the constructor's.
-        Raises CheckpointError naming missing or unexpected keys, ValueError as the constructor does.
+        `graph_tokens` is passed to the constructor. Raises CheckpointError for missing or unexpected keys, and
+        ValueError as the constructor does.
         """
         ranker = load_ranker(checkpoint)
         precision = usable_precision(ranker, checkpoint, precision)
@@ -120,7 +121,7 @@ class TorchBackend:
 
     @property
     def device_memory(self) -> DeviceMemory | None:
-        """The memory of its GPU now; None on a processor."""
+        """The present memory of the GPU; None on a processor."""
         return torch_memory(str(self._stages.device))
 
     def start(self, pairs: EncodedPairs) -> TorchState:
@@ -148,14 +149,14 @@ class TorchBackend:
             return self.start(state.pairs.select(rows))
         pairs = None if state.pairs is None else state.pairs.select(rows)
         with self._on_stream():
-            if (place := consecutive(rows)) is not None:  # copied, without an index that would have to be uploaded
+            if (place := consecutive(rows)) is not None:  # a slice needs no upload of an index
                 offsets = state.offsets[place.start : place.stop + 1]
                 return TorchState(offsets - offsets[0], pairs, state.hidden[offsets[0] : offsets[-1]].clone())
             index, offsets = packed_rows(state.offsets, rows)
             return TorchState(offsets, pairs, state.hidden[self._stages.upload(index)])
 
     def concat(self, states: Sequence[TorchState]) -> TorchState:
-        """Join token ids or hidden states."""
+        """Concatenate token ids or hidden states."""
         if len(states) == 1:
             return states[0]
         kept = [state.pairs for state in states if state.pairs is not None]
@@ -168,17 +169,17 @@ class TorchBackend:
         return TorchState(np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]), pairs, hidden)
 
     def state_bytes(self, state: TorchState) -> int:
-        """The hidden states' bytes; no state shares its tensor with another."""
+        """The bytes of the hidden states. States do not share tensors."""
         return 0 if state.hidden is None else state.hidden.numel() * state.hidden.element_size()
 
     def free_memory(self) -> None:
-        """Return the allocator's unused blocks to the GPU, so that smaller ones can be cut from them."""
+        """Return the allocator's unused blocks to the GPU, so that blocks of other sizes can be allocated."""
         if self._stream is not None:
             with self._on_stream():
                 torch.cuda.empty_cache()
 
     def prepare(self, step_tokens: int) -> None:
-        """Capture every stage for full steps too, where `graph_tokens` was None."""
+        """Capture every stage for steps of up to `step_tokens` tokens, if `graph_tokens` was None."""
         if self._captured is None or not self._graphs_follow_steps:
             return
         try:
@@ -189,8 +190,8 @@ class TorchBackend:
 
     @contextmanager
     def _on_stream(self) -> Iterator[None]:
-        """Inference mode, on the backend's own device and stream."""
-        with torch.inference_mode(), torch.cuda.stream(self._stream):  # does nothing for the stream None
+        """Use inference mode, and the backend's own device and stream."""
+        with torch.inference_mode(), torch.cuda.stream(self._stream):  # a stream of None has no effect
             yield
 
     def _compute_in_blocks(self, state: TorchState, stage: int) -> tuple[Tensor, Tensor]:
@@ -204,7 +205,7 @@ class TorchBackend:
         return hidden[torch.from_numpy(np.argsort(tokens))], logits[torch.from_numpy(np.argsort(rows))]
 
     def _compute_shared(self, state: TorchState, stage: int) -> tuple[Tensor, Tensor]:
-        """A decoder's stage: what pairs begin with once for all of them, then the rest of each in blocks."""
+        """Compute a decoder's stage: each shared prefix once, then the rests of the pairs in blocks."""
         assert state.pairs is not None, "a decoder keeps its token ids"
         shared, upload = SharedPrefixes.of(state.pairs), self._stages.upload
         rows = np.arange(len(shared.group))
@@ -218,17 +219,17 @@ class TorchBackend:
             for block in blocks
         ]
         logits = torch.cat([values for _, values in behind])[upload(np.argsort(np.concatenate(blocks)))]
-        if stage == len(self.config.stages) - 1:  # nobody reads the hidden states
+        if stage == len(self.config.stages) - 1:  # the hidden states are not read
             return logits[:0], logits
         places = [shared.behind(block)[0] for block in blocks]
         parts = [hidden for hidden, _ in behind]
-        if prefixes is not None:  # a copy for each pair: a state keeps no other pair's
+        if prefixes is not None:  # each pair gets its own copy, so that pairs can be selected
             places.append(shared.copies()[0])
             parts.append(prefixes[upload(packed_rows(shared.prefixes()[1], shared.group)[0])])
         return torch.cat(parts)[upload(np.argsort(np.concatenate(places)))], logits
 
     def _rows(self, state: TorchState, places: NDArray[np.int64], offsets: NDArray[np.int64]) -> StageInput:
-        """The packed tokens at `places` as a stage's input."""
+        """The input of a stage for the packed tokens at `places`."""
         upload, hidden = self._stages.upload, state.hidden
         assert state.pairs is not None, "a decoder keeps its token ids"
         return StageInput(
@@ -258,7 +259,7 @@ class TorchBackend:
 
 
 def load_ranker(checkpoint: Checkpoint) -> Ranker:
-    """The network of a checkpoint with its weights, in fp32 on the CPU. Raises CheckpointError without any."""
+    """The network of a checkpoint with its weights, in fp32 on the CPU. Raises CheckpointError if it has no weights."""
     if isinstance(checkpoint.config.transformer, OpaqueTransformer):
         raise CheckpointError(
             f"{checkpoint.path} is an opaque {checkpoint.config.transformer.model_type} graph without layers: serve it "
@@ -283,10 +284,10 @@ def load_ranker(checkpoint: Checkpoint) -> Ranker:
 
 
 def fill(network: nn.Module, weights: Path) -> None:
-    """Give `network`, which may be on the meta device, all weights of a safetensors file in fp32.
+    """Load all weights of a safetensors file into `network` in fp32; the network may be on the meta device.
 
-    They are copies: tensors of `load_file` are parts of the file, which may be replaced while the network is used.
-    Raises CheckpointError, which names what is missing, unexpected or of another shape.
+    The weights are copied, because tensors from `load_file` map the file, which may be replaced while the network is in
+    use. Raises CheckpointError that names missing and unexpected weights, and weights of another shape.
     """
     state = load_file(weights)
     expected = set(network.state_dict())

@@ -1,6 +1,7 @@
-"""The stages of a ranker as functions of tensors on one device: what the torch backend runs, or captures.
+"""The stages of a ranker as functions of tensors on one device, which the torch backend runs or captures.
 
-Legend as in `layout.py`. In: packed token ids or hidden states. Out: hidden states and float32 logits.
+Legend as in `network/layout.py`. Inputs are packed token ids or hidden states; outputs are hidden states and float32
+logits.
 """
 
 from __future__ import annotations
@@ -29,12 +30,12 @@ PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StageInput:
-    """Tensors on the device; `tokens` before stage 0, `hidden` after it."""
+    """Tensors on the device. The input of stage 0 is `tokens`, that of later stages `hidden`."""
 
     offsets: Tensor
     """`[N + 1]`, int32."""
     longest: int
-    """No pair has more tokens."""
+    """An upper bound of the tokens of a pair."""
     tokens: Tensor | None
     """`[2, T]`, int32: token ids, type ids."""
     hidden: Tensor | None
@@ -55,14 +56,14 @@ class TorchStages:
     ) -> None:
         """Move `ranker` to `device` and cast it; `kernel` None means the device's own kernel, if there is one.
 
-        `fuse` compiles the functions of tensors of the body's layers (`Body.fuse`); None leaves them as they are.
+        `fuse` compiles functions in the body's layers (`Body.fuse`); None compiles nothing.
         """
         sum_in_fp32(precision)
         self.config, self.device, self.precision = ranker.config, device, precision
         self._ranker = in_precision(ranker, precision).to(device=device).eval()
         self.kernel = kernel or kernel_of(ranker.config, device, precision)
         self.decodes = ranker.config.body.decoder is not None
-        """True if it runs by `prefixes` and `behind`, and not by calls."""
+        """True for a decoder, which is run by `prefixes` and `behind` instead of `__call__`."""
         if self.kernel is not None:
             self._ranker.encoder.merge_projections()
         if fuse is not None:
@@ -70,14 +71,14 @@ class TorchStages:
         self._heads = self._heads_form()
 
     def __call__(self, stage: int, inputs: StageInput) -> tuple[Tensor, Tensor]:
-        """Hidden states `[T, D]` after the stage's body layers, and its logits `[N, c]`. Never waits for a GPU."""
+        """The hidden states `[T, D]` after the stage's body layers, and its logits `[N, c]`. Never waits for a GPU."""
         lies = inputs.tokens if inputs.hidden is None else inputs.hidden.T
         assert lies is not None, "there are token ids until there are hidden states"
         layout = self._layout(inputs, lies.shape[1])
         return self._ranker.run_stage(self._entered(inputs, layout), layout, stage, heads=self._heads)
 
     def prefixes(self, stage: int, inputs: StageInput) -> tuple[Tensor, PrefixLayout]:
-        """Hidden states `[T, D]` of a decoder's prefixes after a stage's layers, and what pairs behind them need."""
+        """The hidden states `[T, D]` of a decoder's prefixes after a stage, and their layout, for `behind`."""
         layout = PrefixLayout.of(inputs.offsets)
         plan = self.config.stages[stage]
         return self._ranker.encoder.run(self._entered(inputs, layout), layout, plan.start, plan.stop), layout
@@ -85,13 +86,13 @@ class TorchStages:
     def behind(
         self, stage: int, inputs: StageInput, prefixes: PrefixLayout | None, group: Tensor
     ) -> tuple[Tensor, Tensor]:
-        """As a call, for what stands behind the prefixes `group[N]` of a decoder's pairs; None where there are none."""
+        """Like `__call__`, for the tokens after the `prefixes` of a decoder's pairs; `group[N]` assigns prefixes."""
         offsets = inputs.offsets
         layout = PackedLayout.of(offsets) if prefixes is None else ContinuedLayout.after(prefixes, offsets, group)
         return self._ranker.run_stage(self._entered(inputs, layout), layout, stage, heads=self._heads)
 
     def _entered(self, inputs: StageInput, layout: Layout) -> Tensor:
-        """The hidden states that a stage begins with."""
+        """The hidden states that are the input of a stage's first layer."""
         if inputs.hidden is not None:
             return inputs.hidden
         assert inputs.tokens is not None, "there are token ids until there are hidden states"
@@ -102,12 +103,12 @@ class TorchStages:
         heads = self._ranker.heads
         if self.kernel is None:
             return AbsorbedHeads(heads) if can_absorb(self._ranker) else heads
-        # The kernel does not take attention heads as wide as absorbed queries. Stacked heads save kernel launches.
+        # The kernel does not support attention heads as wide as absorbed queries. Stacked heads need fewer launches.
         stacked = self.config.architecture.head_layers and len(heads) > 1 and all(map(stackable, heads))
         return StackedHeads([head for head in heads if isinstance(head, Head)]) if stacked else heads
 
     def upload(self, array: NDArray[np.generic]) -> Tensor:
-        """The array on the device; copied from pinned memory, so that the copy overlaps with the computation."""
+        """The array on the device. It is copied from pinned memory, so that copying overlaps with computing."""
         tensor = torch.from_numpy(array)
         return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
 
@@ -118,32 +119,32 @@ class TorchStages:
 
 
 def token_table(pairs: EncodedPairs) -> NDArray[np.int32]:
-    """`[2, T]`: token ids and type ids."""
+    """The token ids and type ids of all pairs, `[2, T]`."""
     return np.stack([pairs.token_ids, pairs.type_ids]).astype(np.int32)
 
 
 def dtype_of(precision: str) -> torch.dtype:
-    """The number format of a precision. Raises ValueError, which lists the precisions, for an unknown one."""
+    """The torch type of a precision. Raises ValueError with a list of the precisions for an unknown one."""
     if precision not in PRECISIONS:
         raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {precision!r}")
     return PRECISIONS[precision]
 
 
 def sum_in_fp32(precision: torch.dtype) -> None:
-    """Let the matrix products of float16 on GPUs add their parts in float32; does nothing for other precisions.
+    """Make matrix products in float16 on GPUs add partial sums in float32; other precisions change nothing.
 
-    By default cuBLAS may add the parts of a product that it has split over its inner dimension in float16. Their sums
-    could overflow where all activations fit (`half_precision`), and whether a product is split depends on the number of
-    tokens. PyTorch has one such switch for the process, so it holds for all networks in it, those in training too.
+    cuBLAS may split a product over its inner dimension, and by default it may add the partial sums in float16. These
+    may overflow even if all activations fit (`half_precision`), and the split depends on the number of tokens. PyTorch
+    has one switch for the process, so that it affects all networks, including those in training.
     """
     if precision == torch.float16:
         torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction = False
 
 
 def kernel_of(config: RankerConfig, device: torch.device, precision: torch.dtype) -> VarlenAttention | None:
-    """The variable-length attention that a ranker of this shape takes on the device; None where it pads instead."""
+    """The variable-length attention for a ranker of this shape on the device; None if attention has to be padded."""
     transformer = config.body
-    if transformer.decoder is not None:  # what follows a prefix attends to keys that lie elsewhere
+    if transformer.decoder is not None:  # tokens after a prefix attend to keys in another tensor
         return None
     windows = transformer.pre_norm is not None and transformer.pre_norm.window + 1 < config.encoding.max_length
     return kernel_for(device, precision, transformer.head_size, windows=windows)

@@ -1,4 +1,4 @@
-"""The backend of a checkpoint whose first stage ranks alone: it has no stage of pairs to run."""
+"""The backend of a checkpoint whose first stage is the only stage, so that no stage of pairs is run."""
 
 from __future__ import annotations
 
@@ -14,36 +14,36 @@ from cerberank_models.encoding import EncodedPairs, concat_pairs
 
 
 class WithoutPairs:
-    """Fulfils `Backend` for a `RankerConfig` without stages; its states are token ids."""
+    """Implements `Backend` for a `RankerConfig` without stages of pairs. States are token ids."""
 
     def __init__(self, config: RankerConfig, precision: str) -> None:
-        """`precision` is that of the first stage beside it."""
+        """Report `precision`, which is that of the first stage."""
         self.config, self.precision = config, precision
         self.counts = BackendCounts()
         self.device_memory = None
 
     def start(self, pairs: EncodedPairs) -> EncodedPairs:
-        """The token ids."""
+        """Return the token ids."""
         return pairs
 
     def run(self, state: EncodedPairs, stage: int) -> NoReturn:
-        """Raises ValueError: there is nothing to run."""
+        """Raise ValueError, because there is no stage to run."""
         raise ValueError(f"{self.config.name} has no stage {stage} of pairs: its first stage ranks alone")
 
     def select(self, state: EncodedPairs, rows: NDArray[np.integer]) -> EncodedPairs:
-        """The token ids of `rows`."""
+        """Return the token ids of `rows`."""
         return state.select(rows)
 
     def concat(self, states: Sequence[EncodedPairs]) -> EncodedPairs:
-        """The token ids of all."""
+        """Return the token ids of all states."""
         return concat_pairs(states)
 
     def state_bytes(self, state: EncodedPairs) -> int:
-        """0: there are no hidden states."""
+        """Return 0, because there are no hidden states."""
         return 0
 
     def free_memory(self) -> None:
-        """Does nothing: it holds no memory."""
+        """Do nothing, because no memory is held."""
 
     def prepare(self, step_tokens: int) -> None:
-        """Does nothing."""
+        """Do nothing."""

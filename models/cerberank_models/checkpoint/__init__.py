@@ -1,1 +1,1 @@
-"""The checkpoint folder: written atomically, verified when it is read, revised, copied."""
+"""The checkpoint folder: it is written atomically, verified when it is read, and can be revised and copied."""

@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all: written beside, flushed to the disk, renamed."""
+"""Writes files and folders that appear whole or not at all: under another name, flushed to the disk, then renamed."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from typing import Any, BinaryIO
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace the content of `path`; readers, also after a crash of the machine, see either the old or the new content.
+    """Replace the content of `path`. Readers see the old or the new content, also after a crash of the machine.
 
-    One writer at a time: the caller holds a lock. What a killed writer leaves is removed by the next one.
+    The caller must hold a lock, because only one process may write at a time. The next write removes the remains of a
+    killed one.
     """
     partial = path.with_name(f".{path.name}.partial")
     partial.unlink(missing_ok=True)
-    with partial.open("xb") as file:  # a FIFO of this name would be waited for
+    with partial.open("xb") as file:  # mode "x", because opening an existing FIFO would block
         file.write(content)
         file.flush()
         os.fsync(file.fileno())
@@ -31,7 +32,7 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write in place of `path`; an exception in the block leaves `path` as it was and nothing beside it."""
+    """A file that replaces `path` when the block ends. After an exception `path` is as before, and no file is left."""
     path.parent.mkdir(parents=True, exist_ok=True)
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=".partial", dir=path.parent)
     partial = Path(name)
@@ -48,23 +49,23 @@ def replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` in place of `path`."""
+    """Write `content` to a file that replaces `path`."""
     with replacing(path) as file:
         file.write(content)
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write `content` as indented JSON in place of `path`; raises ValueError for a number that JSON cannot hold."""
+    """Replace `path` by `content` as indented JSON. Raises ValueError for NaN and infinity, which JSON cannot hold."""
     write_bytes(path, json.dumps(content, indent=2, allow_nan=False).encode() + b"\n")
 
 
 @contextmanager
 def appearing_folder(path: Path) -> Iterator[Path]:
-    """A hidden folder beside `path` to write into, which becomes `path` when the block ends.
+    """A hidden folder beside `path` to write into, which is renamed to `path` when the block ends.
 
-    The files in it must have been flushed by their writer. Raises FileExistsError when `path` exists, also when
-    another process created it meanwhile; after any error nothing is left behind. A killed process leaves a folder
-    named `.<name of path>.<random>`.
+    The caller must have flushed the files in it. Raises FileExistsError if `path` exists, also if another process
+    created it meanwhile. After any error nothing is left behind; a killed process leaves a folder named
+    `.<name of path>.<random>`.
     """
     if path.exists():
         raise FileExistsError(f"{path} exists")
@@ -86,9 +87,9 @@ def appearing_folder(path: Path) -> Iterator[Path]:
 
 
 def remove_remains(folder: Path, name: str | None = None, *, older_than: float = 0.0) -> None:
-    """Remove what killed processes left in `folder` while they wrote the folder `name` of it (None: any).
+    """Remove the hidden folders that killed processes left in `folder` while they wrote its folder `name` (None: any).
 
-    Only remains that are older than so many seconds: a younger one may belong to a process that is still writing.
+    Only remains older than `older_than` seconds are removed, because a process may still write to younger ones.
     """
     for item in folder.glob(f".{'*' if name is None else glob.escape(name)}.*"):
         if item.is_dir() and not item.is_symlink() and time.time() - item.stat().st_mtime >= older_than:

@@ -1,4 +1,7 @@
-"""A folder that is filled in several calls: all of them must have the settings that decide about its content."""
+"""A folder that several calls of a command fill, bound to the settings of the first call.
+
+All calls must have the same values of the settings that determine the folder's content.
+"""
 
 from __future__ import annotations
 
@@ -14,14 +17,14 @@ from cerberank_models.checkpoint.regular import read_regular
 
 SETTINGS = "settings.json"
 SHA256 = "sha256"
-"""The key of digests by file name among settings: contents are compared, names of files are not."""
+"""The key of a table of digests by file name within settings. Digests are compared, but names of files are not."""
 SHORT = 8
-"""Characters of a digest that people are shown."""
+"""The number of a digest's characters in messages."""
 ANEW = "choose another folder, or remove this one"
 
 
 class BoundError(ValueError):
-    """The folder was begun otherwise; the message names every setting that differs, with both values."""
+    """The folder was begun with other settings; the message names every setting that differs, with both values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +35,9 @@ class Bound:
     settings: Mapping[str, Any]
 
     def begin(self, file: str = SETTINGS) -> None:
-        """Write the settings into `file` of the folder, or compare those that an earlier call wrote.
+        """Write the settings to `file` in the folder, or compare them with those that an earlier call wrote.
 
-        Raises BoundError when they differ.
+        Raises BoundError if they differ.
         """
         path = self.folder / file
         if path.exists():
@@ -49,18 +52,18 @@ class Bound:
             raise BoundError(f"{self.folder} was begun with {'; '.join(lines)}; {ANEW}")
 
     def finish(self) -> None:
-        """Remove the folder, whose content is elsewhere by now."""
+        """Remove the folder, after its content was moved elsewhere."""
         shutil.rmtree(self.folder)
 
 
 def plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values as JSON reads them back."""
+    """The values after writing them to JSON and reading them again, so that they compare equal to a read file."""
     read: dict[str, Any] = json.loads(json.dumps(values, default=str))
     return read
 
 
 def differences(old: Any, new: Any, field: str = "") -> Iterator[tuple[str, Any, Any]]:
-    """Every field that differs, by its dotted name, with both values; contents by their files' digests alone."""
+    """Every field that differs, by its dotted name, with both values. Files are compared by their digests only."""
     if isinstance(old, dict) and isinstance(new, dict):
         for name in sorted({*old, *new}):
             inner = f"{field}.{name}" if field else name
@@ -78,7 +81,7 @@ def differences(old: Any, new: Any, field: str = "") -> Iterator[tuple[str, Any,
 
 
 def difference(field: str, old: Any, new: Any) -> str:
-    """One of `differences` in words."""
+    """A description of one item of `differences`."""
     if not field.endswith(SHA256) or not isinstance(old, dict) or not isinstance(new, dict):
         return f"{field} {old!r}, not {new!r}"
     names = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]

@@ -1,4 +1,4 @@
-"""The checkpoint that is used when none is named."""
+"""The checkpoint that is used if none is named."""
 
 from __future__ import annotations
 
@@ -9,6 +9,6 @@ BUNDLED = Path(__file__).resolve().parents[1] / "checkpoints" / "cerberank-mini"
 
 
 def default_checkpoint() -> Path:
-    """`CERBERANK_CHECKPOINT`, else the bundled checkpoint."""
+    """The folder `CERBERANK_CHECKPOINT`, or the bundled checkpoint if that is not set."""
     named = os.environ.get("CERBERANK_CHECKPOINT")
     return Path(named) if named else BUNDLED

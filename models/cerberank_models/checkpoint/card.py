@@ -1,4 +1,4 @@
-"""The parts of a checkpoint's model card, `README.md`, that are written after the fact: title, languages and terms."""
+"""Reads and replaces parts of a checkpoint's model card, `README.md`: its title, languages, terms and sections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FILES = (".md", ".txt", ".rst")
 
 
 def read_terms(given: str) -> str:
-    """The terms that `--terms TEXT|FILE` gives. Raises ValueError for no text, and for a file that is not there."""
+    """The terms that `--terms TEXT|FILE` gives. Raises ValueError for an empty text and for a missing file."""
     path = Path(given)
     if "\n" not in given and path.is_file():
         given = path.read_text(encoding="utf-8")
@@ -30,17 +30,17 @@ def read_terms(given: str) -> str:
 
 
 def with_terms(card: str, terms: str | None) -> str:
-    """The card with these terms as its section of terms, in place of the one that it has; None: they are not stated."""
+    """The card with its section of terms replaced by these terms; None writes that the terms are not stated."""
     return with_section(card, TERMS, terms or UNSTATED)
 
 
 def with_section(card: str, title: str, body: str) -> str:
-    r"""The card with this section at its end, or in the place of an earlier one with the same title.
+    r"""The card with this section, in place of an earlier section with the same title or else at the end.
 
     >>> with_section("# a\n\n## b\n\nold\n\n## c\n\nd\n", "b", "new")
     '# a\n\n## b\n\nnew\n\n## c\n\nd\n'
     """
-    # A heading within the body must not look like the next section.
+    # Headings within the body are lowered, so that they do not begin a new section.
     body = re.sub(r"(?m)^#{1,2} ", "### ", body)
     section = f"## {title}\n\n{body}\n"
     found = _section(card, title)
@@ -51,7 +51,7 @@ def with_section(card: str, title: str, body: str) -> str:
 
 
 def without_section(card: str, title: str) -> str:
-    r"""The card without the section of this title.
+    r"""The card without the section that has this title.
 
     >>> without_section("# a\n\n## b\n\nold\n\n## c\n\nd\n", "b")
     '# a\n\n## c\n\nd\n'
@@ -61,7 +61,7 @@ def without_section(card: str, title: str) -> str:
 
 
 def terms_of(card: str) -> str | None:
-    """The terms that the card states; None where they are not stated."""
+    """The terms that the card states, or None if it states none."""
     found = _section(card, TERMS)
     stated = found[1].strip() if found else ""
     return stated if stated not in ("", UNSTATED) else None
@@ -72,13 +72,13 @@ def _section(card: str, title: str) -> re.Match[str] | None:
 
 
 def with_title(card: str, old: str, new: str) -> str:
-    """The card with another model's name as its title; a title that is not the old name is left as it is."""
+    """The card with the title `new`, if its title is the name `old`; other titles are kept."""
     first, separator, rest = card.partition("\n")
     return f"# {new}{separator}{rest}" if first.strip() == f"# {old}" else card
 
 
 def with_languages(card: str, languages: Sequence[str]) -> str:
-    """The card with the sentence that names these languages, below its title; as it is where none is stated."""
+    """The card with a sentence below its title that names these languages; unchanged if there are none."""
     if not languages:
         return card
     codes = ", ".join(f"`{code}`" for code in languages)

@@ -8,12 +8,12 @@ class CheckpointError(ValueError):
 
 
 class MissingFileError(CheckpointError):
-    """A required file is missing: the copy was not finished."""
+    """A required file is missing, so the copy was not finished."""
 
 
 class SurplusFileError(CheckpointError):
-    """The folder has a file that the manifest does not name."""
+    """The folder has a file that its manifest does not name."""
 
 
 class ChangedFileError(CheckpointError):
-    """A file does not have the hash that the manifest states."""
+    """The hash of a file differs from the hash in the manifest."""

@@ -1,9 +1,9 @@
-"""Finds the files beside an ONNX graph in which tensors of it lie.
+"""Finds the external files that an ONNX graph names for its tensors.
 
-ONNX Runtime opens such files by a path that the graph states; some versions of it read files outside of the graph's
-folder. A graph that `export` writes holds all of its tensors, or names one file beside it if they take 2 GB. Only the
-few fields of the format that lead to tensors are read (onnx.proto3, protobuf's wire format); the package `onnx` is not
-a dependency of serving.
+ONNX Runtime opens such files by the path that the graph states, and some versions read files outside of the graph's
+folder. A graph written by `export` holds all of its tensors, or names one file beside it if they take 2 GB. This parser
+of onnx.proto3 in protobuf's wire format reads only the fields that lead to tensors, because the package `onnx` is not a
+dependency of the service.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ WITHIN: Mapping[str, Fields] = MappingProxyType(
         "tensor": {},
     }
 )
-"""The fields of each kind of message that lead to tensors, with the kinds of their messages."""
+"""For each kind of message, the fields that lead to tensors, and the kinds of messages in them."""
 EXTERNAL_DATA, DATA_LOCATION = 13, 14
-"""Fields of a tensor: the file's place in entries of a key and a value, and whether the tensor lies in one."""
+"""Fields of a tensor: key-value entries that describe its external file, and a flag for tensors in such a file."""
 KEY, VALUE = 1, 2
-"""Fields of such an entry."""
+"""Fields of an entry of EXTERNAL_DATA."""
 PLACE, OTHERS = b"location", (b"offset", b"length", b"checksum")
-"""Keys of such entries: where the tensor is, and which part of the file."""
+"""Keys of these entries: the path of the file, and those that describe the part of the file."""
 VARINT, EIGHT_BYTES, BYTES, FOUR_BYTES = 0, 1, 2, 5
 """Protobuf's wire types."""
 DEEPEST = 100
-"""Messages within messages; protobuf's own parsers allow as many."""
+"""The deepest nesting of messages, which is also the limit of protobuf's own parsers."""
 
 
 class GraphError(ValueError):
@@ -43,9 +43,9 @@ class GraphError(ValueError):
 
 
 def external_files(content: bytes | mmap) -> frozenset[str]:
-    """The paths that an ONNX model states for tensors in other files; "" stands for a tensor that states none.
+    """The paths that an ONNX model states for tensors in other files; "" for such a tensor without a path.
 
-    Raises GraphError when the content is malformed.
+    Raises GraphError if the content is malformed.
     """
     return frozenset(_files(memoryview(content), "model", 0))
 
@@ -68,9 +68,9 @@ def _files(message: memoryview, kind: str, depth: int) -> Iterator[str]:
 
 
 def _places(entry: int | memoryview) -> Iterator[str]:
-    """The paths in one entry of a tensor's external data; "" for an entry that has another meaning than the format's.
+    """The paths in one entry of a tensor's external data; "" for an entry that is not in the format.
 
-    A parser takes the last of several keys or values; here each of them counts.
+    If an entry has several keys or values, all of them are returned, although parsers use only the last one.
     """
     if not isinstance(entry, memoryview):
         yield ""
@@ -85,11 +85,11 @@ def _places(entry: int | memoryview) -> Iterator[str]:
 
 
 def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
-    """Number and value of each field; of a fixed-size number, which leads to no tensor, its bytes."""
+    """The number and value of each field. Fixed-size numbers, which do not lead to tensors, are returned as bytes."""
     place = 0
     while place < len(message):
         tag, place = _varint(message, place)
-        if tag >> 32 or tag < 8:  # protobuf's C++ parser cuts a tag to 32 bits, and would read another field here
+        if tag >> 32 or tag < 8:  # protobuf's C++ parser truncates a tag to 32 bits, and would read another field
             raise GraphError("it has a field whose number is out of range")
         kind, size = tag & 7, 0
         if kind == VARINT:
@@ -109,7 +109,7 @@ def _fields(message: memoryview) -> Iterator[tuple[int, int | memoryview]]:
 
 
 def _varint(message: memoryview, place: int) -> tuple[int, int]:
-    """A number of seven bits a byte, and the place after it."""
+    """A varint (seven bits per byte), and the place after it."""
     value = 0
     for shift in range(0, 70, 7):
         if place >= len(message):

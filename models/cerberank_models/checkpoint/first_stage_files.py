@@ -1,9 +1,9 @@
-"""The files of a first stage within a checkpoint, which its manifest names beside those of the pairs' stages.
+"""The files of a first stage within a checkpoint. The manifest names them together with the files of the other stages.
 
     first-stage/tokenizer.json  golden.jsonl  [scorer.safetensors]  [model.safetensors]  onnx/<precision>/encoder.onnx
 
-The tokenizer and the two files of weights are those of a text ranker's own folder (`first_stage/folder.py`):
-`scorer.safetensors` holds the weights of rankers that score vectors; where there are none, there is no such file.
+The tokenizer and the two files of weights are the same as in a text ranker's own folder (`first_stage/folder.py`).
+`scorer.safetensors` holds the weights of the rankers that score vectors, and is missing if they have no weights.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SCORER, WEIGHTS = f"{FOLDER}scorer.safetensors", f"{FOLDER}model.safetensors"
 
 
 def encoder_graph(precision: str) -> str:
-    """The graph of the encoder in a precision.
+    """The path of the encoder's graph in a precision.
 
     >>> encoder_graph("int8")
     'first-stage/onnx/int8/encoder.onnx'
@@ -39,9 +39,9 @@ def encoder_precisions(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def verify_first_stage(path: Path, names: Iterable[str], config: TextRankerConfig | None) -> None:
-    """Raise CheckpointError unless the checkpoint `path` has the files that its `first_stage` needs, and no others.
+    """Raise CheckpointError unless the checkpoint `path` has exactly the files that its `first_stage` needs.
 
-    `names` are the files in its manifest.
+    `names` are the files in the checkpoint's manifest.
     """
     have = {name for name in names if name.startswith(FOLDER)}
     if config is None:
@@ -59,10 +59,11 @@ def verify_first_stage(path: Path, names: Iterable[str], config: TextRankerConfi
 
 
 def kept_files(path: Path, names: Iterable[str], *, precisions: Sequence[str], weights: bool) -> dict[str, Path]:
-    """The first stage's files of the checkpoint `path` that one with these ONNX precisions and weights keeps, by name.
+    """The files of the first stage of the checkpoint `path` to copy to a new checkpoint, by their names.
 
-    `names` are the files in its manifest; without a first stage among them there is nothing to keep. Raises
-    CheckpointError for a precision that the first stage lacks, and where nothing would be left to run.
+    The new checkpoint has the graphs in `precisions`, and the weights if `weights` is True. `names` are the files in
+    the manifest of `path`; without files of a first stage the result is empty. Raises CheckpointError for a precision
+    that the first stage lacks, and if the new first stage would have neither a graph nor weights.
     """
     have = [name for name in names if name.startswith(FOLDER)]
     if not have:

@@ -1,10 +1,10 @@
-"""The checkpoint folder: atomic write, verified strict read.
+"""Writes the checkpoint folder atomically, and verifies every file when it reads one.
 
     config.json  tokenizer.json  README.md  golden.jsonl  [model.safetensors]
     onnx/<precision>/stage-<i>.onnx[.data]  [first-stage/...]  [calibration.json]  [tune.json, ...]  manifest.json
 
-Further files, such as the curves of `train tune`, are hashed and verified like the rest; nothing here reads them.
-A folder without a valid manifest does not exist for the service. Nothing is ever unpickled.
+Files in brackets are optional. Further files, such as the curves of `train tune`, are hashed and verified like the
+others, but not read. The service ignores a folder without a valid manifest. Pickle is never used.
 """
 
 from __future__ import annotations
@@ -53,37 +53,37 @@ __all__ = [
 
 REQUIRED = ("config.json", "tokenizer.json", "README.md", "golden.jsonl")
 DATA = ".data"
-"""Behind a graph's name: the file beside it that holds its tensors where these take 2 GB."""
+"""The suffix, after a graph's name, of the file that holds the graph's tensors if they take 2 GB."""
 BLOCK = 1 << 20
-"""Bytes that are read at once."""
+"""The number of bytes that are read at once."""
 LARGEST = {"config.json": SMALL, calibration.FILE: SMALL, "golden.jsonl": 64 << 20, "tokenizer.json": 256 << 20}
-"""Bytes that files with these names may have, because they are read whole; a vocabulary of 250,000 takes 33 MB."""
+"""The largest sizes in bytes of files that are read as a whole. A vocabulary of 250,000 tokens takes 33 MB."""
 ModelT = TypeVar("ModelT", bound=Frozen)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Checkpoint:
-    """A verified checkpoint folder. Where its first stage ranks alone, it has neither weights nor graphs beside it."""
+    """A verified checkpoint folder. If its first stage is the only stage, it has no other weights or graphs."""
 
     path: Path
     config: RankerConfig
     manifest: Manifest
     golden: tuple[GoldenQuestion, ...]
     calibration: Calibration | None = None
-    """None for a checkpoint that was not calibrated."""
+    """The content of `calibration.json`; None for a checkpoint that was not calibrated."""
 
     @property
     def weights(self) -> Path | None:
-        """`model.safetensors`; None for a folder that only serves ONNX."""
+        """The path of `model.safetensors`; None for a folder that has only ONNX graphs."""
         return self.path / "model.safetensors" if "model.safetensors" in self.manifest.files else None
 
     @property
     def precisions(self) -> tuple[str, ...]:
-        """The precisions with ONNX graphs, in alphabetical order: of the stages, or of a first stage alone."""
+        """The precisions of the ONNX graphs of the stages, or of the first stage if it is the only one, sorted."""
         return _precisions(self.manifest) if self.config.reads_pairs else encoder_precisions(self.manifest.files)
 
     def stage_graphs(self, precision: str) -> tuple[Path, ...]:
-        """The graph of each stage, in order. Raises CheckpointError when the precision is not there."""
+        """The graph of each stage, in order. Raises CheckpointError if there are no graphs in this precision."""
         if precision not in self.precisions:
             have = ", ".join(self.precisions) or "none"
             command = f"cerberank export {self.path if self.weights else 'FOLDER'} OUT --precisions {precision}"
@@ -97,9 +97,9 @@ class Checkpoint:
         return tuple(self.path / _graph(precision, stage) for stage in range(len(self.config.stages)))
 
     def encoder(self, tokenizer: Tokenizer | None = None) -> PairEncoder:
-        """A new encoder. `tokenizer` may come from another encoder of the same `tokenizer.json`.
+        """A new encoder. `tokenizer` may be shared with another encoder of the same `tokenizer.json`.
 
-        Raises CheckpointError when `tokenizer.json` is not a tokenizer, or not this network's.
+        Raises CheckpointError if `tokenizer.json` is not a tokenizer, or does not fit this network.
         """
         path, transformer = self.path / "tokenizer.json", self.config.transformer
         try:
@@ -110,9 +110,9 @@ class Checkpoint:
                 type_vocab_size=transformer.type_vocab_size,
                 tokenizer_digest=self.manifest.files.get("tokenizer.json"),
             )
-        except Exception as error:  # tokenizers raises nothing narrower
+        except Exception as error:  # tokenizers raises plain `Exception`
             raise CheckpointError(f"{path} cannot be used: {error}") from error
-        # Otherwise some text would give an id without an embedding, and every pair in the same batch would fail.
+        # A text with an id that has no embedding would make every pair in its batch fail.
         if (largest := largest_token_id(encoder.tokenizer)) >= transformer.vocab_size:
             raise CheckpointError(
                 f"{path} gives token ids up to {largest}, config.json says that "
@@ -124,8 +124,8 @@ class Checkpoint:
 def read_checkpoint(path: Path, *, verified: bool = False) -> Checkpoint:
     """Verify every file of the folder `path` against its manifest, then read it.
 
-    `verified` is for a copy that another process has just verified: no file is hashed, and no graph is looked into.
-    Raises MissingFileError, SurplusFileError, ChangedFileError, or for a malformed file their base CheckpointError.
+    With `verified`, for a copy that another process has just verified, no file is hashed and no graph is parsed.
+    Raises MissingFileError, SurplusFileError or ChangedFileError, or their base CheckpointError for a malformed file.
     """
     manifest = _parse(Manifest, path / MANIFEST, _manifest_content(path))
     if not verified:
@@ -136,7 +136,7 @@ def read_checkpoint(path: Path, *, verified: bool = False) -> Checkpoint:
 
 
 def _read(path: Path, manifest: Manifest, *, looked_into: bool) -> Checkpoint:
-    """Read a folder whose files are those of the manifest; graphs are looked into unless they were."""
+    """Read a folder whose files were compared with the manifest. Graphs are checked unless `looked_into`."""
     config = _parse(RankerConfig, path / "config.json", (path / "config.json").read_bytes())
     _verify_graphs(path, manifest, config)
     verify_first_stage(path, manifest.files, config.first_stage)
@@ -152,7 +152,7 @@ def _read(path: Path, manifest: Manifest, *, looked_into: bool) -> Checkpoint:
 
 
 def _calibration(path: Path, manifest: Manifest, config: RankerConfig) -> Calibration | None:
-    """The content of `calibration.json`. Raises CheckpointError for a file that does not fit the stages."""
+    """The content of `calibration.json`. Raises CheckpointError if it does not fit the stages."""
     if calibration.FILE not in manifest.files:
         return None
     file = path / calibration.FILE
@@ -176,9 +176,10 @@ def write_checkpoint(
 ) -> Checkpoint:
     """Write a hidden folder beside `path`, verify it, then rename it to `path`.
 
-    `files` are the weights, graphs and further files by their path within the folder. The card names the languages that
-    `config` states, and loses its section on a calibration that is not among the files. Raises FileExistsError when
-    `path` exists, CheckpointError when the result would not be a valid checkpoint; either way nothing is left behind.
+    `files` are the weights, graphs and further files, by their paths within the folder. The languages that `config`
+    states are added to the card. The card's section on calibration is removed if `files` holds no calibration. Raises
+    FileExistsError if `path` exists, and CheckpointError if the result would not be a valid checkpoint; in both cases
+    nothing is left behind.
     """
     if wrong := [name for name in files if not is_path_within(name) or name in (*REQUIRED, MANIFEST)]:
         raise CheckpointError(f"{', '.join(wrong)}: not a name for a further file within the checkpoint")
@@ -203,11 +204,11 @@ def write_checkpoint(
 
 
 def copy_checkpoint(source: Path, path: Path) -> Checkpoint:
-    """Copy the checkpoint `source` to a hidden folder, manifest last, verify the copy, then rename it to `path`.
+    """Copy the checkpoint `source` to a hidden folder, the manifest last, verify it, then rename it to `path`.
 
-    Each file is read and hashed once, as it is written: the copy holds the bytes whose hash the manifest states.
-    Raises FileExistsError when `path` exists, CheckpointError when `source` or the copy is not a valid checkpoint;
-    either way nothing is left behind.
+    Each file is read once, and hashed while it is written, so that the hashes are those of the copied bytes. Raises
+    FileExistsError if `path` exists, and CheckpointError if `source` or the copy is not a valid checkpoint; in both
+    cases nothing is left behind.
     """
     content = _manifest_content(source)
     manifest = _parse(Manifest, source / MANIFEST, content)
@@ -220,7 +221,7 @@ def copy_checkpoint(source: Path, path: Path) -> Checkpoint:
 
 
 def _finished(partial: Path, manifest: Manifest, content: bytes) -> Checkpoint:
-    """Write `content`, the manifest of files that were hashed as they were written, and check all but these hashes."""
+    """Write the manifest `content`, and check everything but the hashes, which were computed while writing."""
     _write(partial / MANIFEST, content)
     _verify_names(partial, manifest)
     return _read(partial, manifest, looked_into=False)
@@ -238,7 +239,7 @@ def _manifest_content(path: Path) -> bytes:
 
 
 def _verify_names(path: Path, manifest: Manifest) -> None:
-    """Raise CheckpointError unless the folder holds the files that its manifest names, and nothing else."""
+    """Raise CheckpointError unless the folder holds exactly the files that its manifest names."""
     if missing := [name for name in REQUIRED if name not in manifest.files]:
         raise CheckpointError(f"{path / MANIFEST} lacks {', '.join(missing)}")
     found = {item.relative_to(path).as_posix(): item for item in path.rglob("*") if _is_entry(item)}
@@ -261,7 +262,7 @@ def _verify_digest(path: Path, name: str, manifest: Manifest, digest: str) -> No
 
 
 def _is_entry(item: Path) -> bool:
-    """True if `item` is a file or any link; a folder itself does not count."""
+    """True if `item` is a file or a link, also a link to a folder; False for a folder."""
     return item.is_symlink() or not item.is_dir()
 
 
@@ -281,7 +282,7 @@ def _verify_graphs(path: Path, manifest: Manifest, config: RankerConfig) -> None
 
 
 def _verify_external_data(path: Path, manifest: Manifest) -> None:
-    """Raise CheckpointError for a graph with tensors in files other than its own: some runtimes read any path."""
+    """Raise CheckpointError if a graph names another file than its own `.data` file, because runtimes may read it."""
     for name in (name for name in manifest.files if name.endswith(".onnx")):
         graph = path / name
         try:
@@ -316,7 +317,7 @@ def _parse(model: type[ModelT], path: Path, content: bytes) -> ModelT:
 
 
 def _write(target: Path, value: Path | bytes) -> str:
-    """Write one file through to the disk; returns the SHA-256 of what was written."""
+    """Write one file and flush it to the disk; returns the SHA-256 of the written bytes."""
     target.parent.mkdir(parents=True, exist_ok=True)
     digest = hashlib.sha256()
     with open_regular(value) if isinstance(value, Path) else BytesIO(value) as source, target.open("wb") as file:

@@ -1,4 +1,4 @@
-"""The parts of a checkpoint beside the network: the manifest and the golden questions."""
+"""The manifest of a checkpoint, and its golden questions, whose recorded scores every backend must reproduce."""
 
 from __future__ import annotations
 
@@ -11,38 +11,38 @@ from cerberank_models.transformer import Frozen
 
 MANIFEST = "manifest.json"
 LONGEST_NAME, LONGEST_PATH = 255, 1000
-"""Bytes of a name, and of a path within a checkpoint. File systems take no longer names, and paths of 4096 with all
-folders."""
+"""The most bytes of a file name, and of a path within a checkpoint. File systems limit names to 255 bytes, and whole
+paths to 4096."""
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class Manifest(Frozen):
-    """`manifest.json`, written last: without it the folder is not a checkpoint."""
+    """The content of `manifest.json`, which is written last. A folder without it is not a checkpoint."""
 
     format: Annotated[int, Field(ge=1, le=1)] = 1
     version: Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,95}$")]
     created: str
-    """UTC, ISO 8601."""
+    """The time in UTC, as ISO 8601."""
     source: str
-    """The origin of the weights: a recipe with its commit, or a Hugging Face id."""
+    """The origin of the weights, such as a recipe with its commit or a Hugging Face id."""
     metrics: dict[str, Finite] = Field(default_factory=dict)
     files: dict[str, Sha256]
-    """SHA-256 of every other file, by its path within the folder."""
+    """The SHA-256 of every other file, by its path within the folder."""
 
     @field_validator("files")
     @classmethod
     def _stay_within(cls, files: dict[str, str]) -> dict[str, str]:
         if outside := [name for name in files if not is_path_within(name)]:
             raise ValueError(f"{outside[0][:LONGEST_PATH]!r} is not a path within the checkpoint")
-        paths = sorted(name.split("/") for name in (*files, MANIFEST))  # the first one below a file follows the file
+        paths = sorted(name.split("/") for name in (*files, MANIFEST))  # a path below a file follows that file
         if clash := [below for file, below in pairwise(paths) if below[: len(file)] == file]:
             raise ValueError(f"{'/'.join(clash[0])!r} has the path of another file, or lies below one")
         return files
 
 
 def is_path_within(name: str) -> bool:
-    r"""True for a path that a file within a folder can have, written in the one way that has no `.` and no empty part.
+    r"""True for a relative path that stays within its folder and has no empty, `.` or `..` part.
 
     >>> [is_path_within(name) for name in ("onnx/int8/stage-0.onnx", "../x", "/etc/passwd", "a\0b", "a" * 300)]
     [True, False, False, False, False]
@@ -68,7 +68,7 @@ class GoldenCandidate(Frozen):
 class GoldenQuestion(Frozen):
     """One line of `golden.jsonl`: a question and the scores that each precision must give it.
 
-    Scores are computed without dropping; `tolerance` is the largest difference allowed, by precision.
+    Scores are computed without dropping. `tolerance` is the largest allowed difference of scores, by precision.
     """
 
     question: str

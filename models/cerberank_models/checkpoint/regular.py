@@ -1,4 +1,4 @@
-"""Reads regular files alone: opening a FIFO waits for a writer, and a device never ends."""
+"""Reads files only if they are regular, because opening a FIFO blocks, and reading a device may never end."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from io import BufferedReader
 from pathlib import Path
 
 SMALL = 1 << 20
-"""Bytes that a file of names, hashes and settings may have. The largest one is a manifest, with a hundred a file."""
+"""The most bytes of a file of names, hashes and settings. The largest one is the manifest, with 100 bytes per file."""
 
 
 class NotRegularError(OSError):
-    """Something else is where a file should be: a FIFO, a device, a link to itself, or more bytes than it may have."""
+    """The path is not a regular file (a FIFO, a device, a link to itself), or the file is larger than allowed."""
 
 
 def open_regular(path: Path) -> BufferedReader:
-    """The file, open for reading. Raises NotRegularError at once unless it is a regular file, else OSError."""
+    """The file, open for reading. Raises NotRegularError without blocking if it is not regular, and OSError."""
     try:
         mode = path.stat().st_mode
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise NotRegularError(f"{path} is a link to itself, not a regular file") from error
         raise
-    if not stat.S_ISREG(mode):  # opening some devices already has an effect
+    if not stat.S_ISREG(mode):  # checked before opening, because opening some devices has an effect
         raise NotRegularError(f"{path} is not a regular file")
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # it may have become a FIFO since
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))  # in case it became a FIFO meanwhile
     file = os.fdopen(descriptor, "rb")
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         file.close()
@@ -35,7 +35,7 @@ def open_regular(path: Path) -> BufferedReader:
 
 
 def read_regular(path: Path, most: int | None = None) -> bytes:
-    """The content of a file; raises as `open_regular` does, and NotRegularError for more than `most` bytes."""
+    """The content of a file. Raises as `open_regular` does, and NotRegularError for more than `most` bytes."""
     with open_regular(path) as file:
         content = file.read() if most is None else file.read(most + 1)
     if most is not None and len(content) > most:

@@ -1,7 +1,4 @@
-"""A checkpoint with changes: a new folder, every other file as it was.
-
-In: a verified checkpoint and what is to differ. Out: a verified checkpoint beside it; the old one is untouched.
-"""
+"""Writes a changed copy of a checkpoint to a new folder. The old checkpoint is not touched."""
 
 from __future__ import annotations
 
@@ -23,9 +20,9 @@ def revise_checkpoint(
 ) -> Checkpoint:
     """Write `checkpoint` to the new folder `path` with a new version and the given changes.
 
-    `files` are added, or replace the old files of the same names. Golden questions are kept: they are scored without
-    dropping, so `config` may change schedules and languages, never the network. Raises ValueError when it changes the
-    network, FileExistsError when `path` exists.
+    `files` are added, or replace the old files of the same names. Golden questions are kept, which fits changes of
+    schedules and languages in `config`, because they are scored without dropping. Raises ValueError if `config` changes
+    the network, and FileExistsError if `path` exists.
     """
     config = config or checkpoint.config
     fixed = {"drop_schedule", "drop_minimum", "tuned_schedules", "name", "languages"}

@@ -1,1 +1,1 @@
-"""The ranker as PyTorch modules: layouts of tokens, the transformer body, exits, heads, and the forms heads run in."""
+"""The ranker as PyTorch modules: layouts of tokens, the body, exits, and heads with faster equivalents of them."""

@@ -1,15 +1,15 @@
-"""Heads with the key and value projections moved to the queries: the same results for a tenth of the work.
+"""Computes heads with a tenth of the work, by moving the key and value projections to attention's queries and results.
 
-This needs keys and values that are linear in the hidden states (`Body.linear_keys`).
+The results are the same within rounding. The keys and values must be linear in the hidden states (`Body.linear_keys`).
 
-A head's last layer has one query per pair, from the first token. Legend as in `layout.py`; for attention head a
-with query q, keys W h + b and values V h + c of the tokens' hidden states h:
+A head's last layer has one query per pair, from the first token. Legend as in `layout.py`. For one attention head with
+the query q, and with keys W h + b and values V h + c from the tokens' hidden states h:
 
-    q . (W h + b) = (W^T q) . h + q . b        the last term is the same for every token: it cancels in the softmax
+    q . (W h + b) = (W^T q) . h + q . b        the last term is the same for every token, and cancels in the softmax
     sum_s p_s (V h_s + c) = V (sum_s p_s h_s) + c        because the p add up to 1
 
-So both projections are done once a pair instead of once a token, and all k heads read the same hidden states in one
-attention operation. At 48 tokens three heads then cost less than a tenth of a body layer.
+So both projections are computed once per pair instead of once per token, and all k heads read the same hidden states in
+one attention operation. At 48 tokens, three heads cost less than a tenth of a body layer.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from cerberank_models.network.ranker import Ranker
 
 
 def can_absorb(ranker: Ranker) -> bool:
-    """True if the heads have a layer, and their key and value projections can be absorbed.
+    """True if the heads have a layer whose key and value projections can be absorbed.
 
-    Those of a layer that runs at several depths of a head cannot: below the last depth every token needs them. So does
-    a classifier that reads the mean of all tokens.
+    This is not possible if the layer runs at several depths of a head, because all but the last depth compute every
+    token, or if the classifier reads the mean of all tokens.
     """
     architecture, body = ranker.config.architecture, ranker.encoder
     alone = architecture.head_layers == 1 or not body.shared_layers
@@ -38,15 +38,15 @@ def can_absorb(ranker: Ranker) -> bool:
 
 
 class AbsorbedHeads(nn.Module):
-    """Computes what the heads compute one by one, within rounding; for inference, without dropout."""
+    """Computes all heads together, with the same results within rounding. For inference only: it has no dropout."""
 
     def __init__(self, heads: nn.ModuleList) -> None:
-        """Share the modules of `heads`; each must have a layer, with linear keys."""
+        """Share the modules of `heads`. Each head must have a layer, with linear keys."""
         super().__init__()
         self.heads = heads
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Body output `[.., D]` to logits `[N, k]`. Raises TypeError for a layout that cannot be padded."""
+        """Compute logits `[N, k]` from the body's output `[.., D]`. Raises TypeError for a layout without `read`."""
         if not isinstance(layout, PaddedLayout | PackedLayout):
             raise TypeError(f"{type(layout).__name__} cannot be read by wide queries")
         heads = [head for head in self.heads if isinstance(head, Head)]
@@ -67,7 +67,7 @@ class AbsorbedHeads(nn.Module):
 
 
 def _asked(layer: LinearKeysLayer, first: Tensor) -> Tensor:
-    """`[N, D]` to `W^T q` of every attention head, `[N, H, D]`."""
+    """Compute `W^T q` of every attention head, `[N, H, D]`, from the first tokens `[N, D]`."""
     query = layer.query(first).reshape(first.shape[0], layer.attention_heads, -1)
     weight = layer.key.weight.reshape(layer.attention_heads, -1, first.shape[-1])  # [H, d, D]
     asked: Tensor = (query.transpose(0, 1) @ weight).transpose(0, 1)
@@ -75,7 +75,7 @@ def _asked(layer: LinearKeysLayer, first: Tensor) -> Tensor:
 
 
 def _answered(layer: LinearKeysLayer, mixed: Tensor) -> Tensor:
-    """Each attention head's weighted mean of hidden states, `[N, H, D]`, to its value `[N, H, d]`."""
+    """Compute each attention head's value `[N, H, d]` from its weighted mean of hidden states, `[N, H, D]`."""
     heads = layer.attention_heads
     weight = layer.value.weight.reshape(heads, -1, mixed.shape[-1])  # [H, d, D]
     value = (mixed.transpose(0, 1) @ weight.transpose(1, 2)).transpose(0, 1)

@@ -11,10 +11,10 @@ from cerberank_models.network.precision import LastLinear
 
 
 class Exit(nn.Module):
-    """Reads the mean of all token encodings (or the first or the last token); shares nothing with other exits."""
+    """An exit, which pools the tokens' hidden states (mean, first or last) and classifies. Exits share no weights."""
 
     def __init__(self, width: int, pooling: Pooling, dropout: float, norm: nn.Module) -> None:
-        """`width` D of the hidden states and of the classifier; `norm` is the body's output norm."""
+        """Allocate an exit; `width` is D for the hidden states and the classifier, `norm` the body's output norm."""
         super().__init__()
         self.pooling = pooling
         self.norm = norm
@@ -23,17 +23,17 @@ class Exit(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Hidden states `[.., D]` to float32 logits `[N]`."""
+        """Compute float32 logits `[N]` from hidden states `[.., D]`."""
         return self.classify(self.pool(hidden, layout))
 
     def pool(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Hidden states `[.., D]` to one vector a pair, `[N, D]`; it has no trained parts but the norm's."""
+        """Pool hidden states `[.., D]` to one vector per pair, `[N, D]`. Only the norm in it has weights."""
         hidden = self.norm(hidden)
         reads = {"mean": layout.mean, "first": layout.first, "last": layout.last}
         return reads[self.pooling](hidden)
 
     def classify(self, pooled: Tensor) -> Tensor:
-        """Pooled vectors `[N, D]` to float32 logits `[N]`."""
+        """Compute float32 logits `[N]` from pooled vectors `[N, D]`."""
         for dense in self.dense:
             pooled = torch.tanh(dense(self.dropout(pooled)))
         logits: Tensor = self.output(self.dropout(pooled)).float()

@@ -1,4 +1,4 @@
-"""The heads of CERBERUS: h layers and a classifier each, on top of a shared body (section 3)."""
+"""The heads of CERBERUS (section 3), each of which has h layers and a classifier on top of the shared body."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ ACTIVATIONS: Mapping[Activation, Callable[[Tensor], Tensor]] = MappingProxyType(
 
 
 class Classifier(nn.Module):
-    """First token, or the mean of all -> Linear -> activation -> norm, in ModernBERT -> Linear.
+    """Linear -> activation -> norm (ModernBERT only) -> Linear, on the first token or the mean of all tokens.
 
-    BERT's pooler and classifier, and the classification heads of all other families, are this shape.
+    BERT's pooler and classifier, and the classification heads of all other families, have this shape.
     """
 
     def __init__(
         self, width: int, architecture: ArchitectureConfig, dropout: float, norm: nn.Module, *, before: float
     ) -> None:
-        """`width` D; one logit or two by `architecture.classifier_logits`; `norm` is the body's output norm.
+        """Allocate a classifier of `architecture`; `width` is D, and `norm` the body's output norm.
 
-        `dropout` stands before the last layer, and `before` before the first one.
+        `dropout` is applied before the last layer, and the dropout `before` before the first layer.
         """
         super().__init__()
         self.dense = nn.Linear(width, width, bias=architecture.classifier_bias)
@@ -48,19 +48,17 @@ class Classifier(nn.Module):
         self.dropout, self.before = nn.Dropout(dropout), nn.Dropout(before)
 
     def forward(self, pooled: Tensor) -> Tensor:
-        """`[.., D]` to one float32 logit a pair `[..]`: `z1 - z0` of two classes."""
+        """Compute one float32 logit per pair, `[..]`, from `[.., D]`; for two classes it is `z1 - z0`."""
         inner = self.norm(self.activation(self.dense(self.before(pooled))))
         logits: Tensor = self.output(self.dropout(inner)).float()
         return one_logit(logits)
 
 
 class ModularClassifier(nn.Module):
-    """The modules of `ArchitectureConfig.classifier_modules`: linear maps and norms, the last of which gives the
-    logits.
-    """
+    """The modules of `ArchitectureConfig.classifier_modules`: linear maps and norms; the last one computes logits."""
 
     def __init__(self, width: int, architecture: ArchitectureConfig, dropout: float) -> None:
-        """`width` D of what it reads. Raises ValueError without modules."""
+        """Allocate the modules; `width` is that of the input. Raises ValueError if the last one is not dense."""
         super().__init__()
         *inner, last = architecture.classifier_modules
         if not isinstance(last, DenseModule):
@@ -74,11 +72,11 @@ class ModularClassifier(nn.Module):
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, pooled: Tensor) -> Tensor:
-        """`[.., D]` to one float32 logit a pair `[..]`: `z1 - z0` of two classes."""
+        """Compute one float32 logit per pair, `[..]`, from `[.., D]`; for two classes it is `z1 - z0`."""
         return one_logit(self.logits(pooled))
 
     def logits(self, pooled: Tensor) -> Tensor:
-        """`[.., D]` to float32 logits `[.., 1]` or `[.., 2]`."""
+        """Compute float32 logits `[.., 1]` or `[.., 2]` from `[.., D]`."""
         for step in self.steps:
             pooled = step(pooled)
         logits: Tensor = self.output(self.dropout(pooled)).float()
@@ -92,13 +90,13 @@ class _Dense(nn.Module):
         self.activation = ACTIVATIONS[module.activation]
 
     def forward(self, pooled: Tensor) -> Tensor:
-        """`[.., D]` to `[.., width]`."""
+        """Map `[.., D]` to `[.., width]`."""
         return self.activation(self.linear(pooled))
 
 
 class _UnitLength(nn.Module):
     def forward(self, pooled: Tensor) -> Tensor:
-        """Each vector divided by its length."""
+        """Divide each vector by its length."""
         return functional.normalize(pooled, dim=-1)
 
 
@@ -107,21 +105,21 @@ def _norm(width: int, module: NormModule) -> nn.Module:
 
 
 def one_logit(logits: Tensor) -> Tensor:
-    """The logit of a pair `[..]` of its logits `[.., 1]`, or the difference `z1 - z0` of `[.., 2]`."""
+    """The logit of each pair, `[..]`: the only one of `[.., 1]`, or the difference `z1 - z0` of `[.., 2]`."""
     return logits[..., 0] if logits.shape[-1] == 1 else logits[..., 1] - logits[..., 0]
 
 
 class Head(nn.Module):
-    """h layers and a classifier; if that reads the first token, the last layer computes nothing else."""
+    """h layers and a classifier. If it reads the first token, the last layer computes only that token."""
 
     def __init__(
         self, body: Body, width: int, architecture: ArchitectureConfig, dropout: float, *, before: float
     ) -> None:
-        """Allocate one head of layers like the `body`'s.
+        """Allocate one head with layers like those of `body`; `width` is D.
 
-        `width` D of the hidden states; h may be 0, then the classifier reads the body's first token. Where the body's
-        depths share one layer, the head has one layer of its own, which runs h times. `dropout` stands before the
-        classifier's last layer, and `before` before its first one.
+        If h is 0, the classifier reads the body's output. If all depths of the body share one layer, the head has one
+        layer of its own, which runs h times. `dropout` is applied before the classifier's last layer, and the dropout
+        `before` before its first layer.
         """
         super().__init__()
         self.depth = architecture.head_layers
@@ -136,7 +134,7 @@ class Head(nn.Module):
         )
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Body output `[.., D]` to logits `[N]`."""
+        """Compute logits `[N]` from the body's output `[.., D]`."""
         below = self.below_last(hidden, layout)
         if self.pooling != "first":
             last = self.last_layer(below, layout) if len(self.layers) else below
@@ -148,25 +146,25 @@ class Head(nn.Module):
         return self.classify(first)
 
     def classify(self, first: Tensor) -> Tensor:
-        """Logits `[..]` from the last layer's output for the first tokens, `[.., D]`."""
+        """Compute logits `[..]` from the last layer's output for the tokens that the classifier reads, `[.., D]`."""
         logits: Tensor = self.classifier(self.norm(first))
         return logits
 
     def below_last(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Body output `[.., D]` to the input of the last layer, the same tensor when there is no other."""
+        """Compute the last layer's input from the body's output `[.., D]`; the same tensor if there is one layer."""
         for depth in range(self.depth - 1):
             hidden = self.layers[depth % len(self.layers)](hidden, layout)
         return hidden
 
     @property
     def last_layer(self) -> Layer:
-        """The layer that may compute the first token alone; h must not be 0."""
+        """The layer that may compute only the first token; h must not be 0."""
         return cast(Layer, self.layers[-1])
 
 
 class Heads(nn.ModuleList):
-    """The k heads, one after the other."""
+    """The k heads, which are computed one after the other."""
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Body output `[.., D]` to logits `[N, k]`."""
+        """Compute logits `[N, k]` from the body's output `[.., D]`."""
         return torch.stack([head(hidden, layout) for head in self], dim=1)

@@ -1,8 +1,9 @@
-"""The layouts of the tokens of many pairs in a tensor: packed (no padding) or padded.
+"""The layouts of the tokens of many pairs in a tensor: packed (without padding) or padded.
 
-Legend: N pairs, S tokens of the longest pair, T tokens of all pairs, D width, H attention heads,
-d = D / H. Hidden states are `[T, D]` packed and `[N, S, D]` padded; only operations that mix the
-tokens of a pair depend on the layout, linear layers and norms do not.
+Legend: N is the number of pairs, S of tokens in the longest pair, T of tokens in all pairs, H of attention heads; D is
+the width of hidden states, and d = D / H that of an attention head. Hidden states are `[T, D]` if packed and
+`[N, S, D]` if padded; `[.., D]` means either. Only operations that mix the tokens of a pair depend on the layout;
+linear layers and norms do not.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from torch.nn import functional
 
 
 class Layout(Protocol):
-    """The operations of a body, an exit or a head that depend on where tokens lie."""
+    """The operations of a body, an exit or a head that depend on the layout of tokens."""
 
     @property
     def positions(self) -> Tensor:
-        """Each token's position within its pair, from 0: `[T]` packed, `[1, S]` padded; computed when asked for."""
+        """The position of each token within its pair, counted from 0: `[T]` packed, `[1, S]` padded. Not cached."""
 
     def attend(
         self,
@@ -32,28 +33,28 @@ class Layout(Protocol):
         window: int | None = None,
         causal: bool = False,
     ) -> Tensor:
-        """Attention within each pair; all `[.., H, d]` as the hidden states lie.
+        """Attention within each pair; all tensors are `[.., H, d]`, in the layout of the hidden states.
 
-        With a `window` a token attends to those that are at most so many positions away, and `causal` to itself and to
-        those before it. Several heads of the query may share one of key and value.
+        With a `window`, a token attends only to tokens at most `window` positions away. With `causal`, it attends only
+        to itself and earlier tokens. Several heads of `query` may share one head of `key` and `value`.
         """
 
     def attend_first(
         self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None
     ) -> Tensor:
-        """Attention of each pair's first token, query and result `[N, H, d]`."""
+        """Attention of each pair's first token; `query` and result are `[N, H, d]`."""
 
     def first(self, hidden: Tensor) -> Tensor:
         """The first token of each pair, `[N, D]`."""
 
     def inner(self) -> Tensor:
-        """True on the tokens between the first and the last one of each pair, which are special: `[T]` or `[N, S]`."""
+        """True on all tokens of a pair except the first and the last, which are special: `[T]` or `[N, S]`."""
 
     def last(self, hidden: Tensor) -> Tensor:
         """The last token of each pair, `[N, D]`."""
 
     def mean(self, hidden: Tensor) -> Tensor:
-        """The mean over each pair's tokens, special tokens included, `[N, D]`."""
+        """The mean over each pair's tokens, including special tokens, `[N, D]`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +65,7 @@ class PaddedLayout:
 
     @property
     def positions(self) -> Tensor:
-        """`[1, S]`: positions are the same in every pair."""
+        """The positions `[1, S]`, which are the same in every pair."""
         return torch.arange(self.mask.shape[1], device=self.mask.device)[None, :]
 
     def attend(
@@ -77,7 +78,7 @@ class PaddedLayout:
         window: int | None = None,
         causal: bool = False,
     ) -> Tensor:
-        """Softmax attention with padding, and what is outside the window, masked out."""
+        """Softmax attention; padding and tokens outside of the window are masked."""
         return _attention(query, key, value, self.mask[:, None, None, :], dropout, window, causal=causal)
 
     def attend_first(
@@ -87,7 +88,7 @@ class PaddedLayout:
         return self.attend(query[:, None], key, value, dropout, window=window)[:, 0]
 
     def read(self, queries: Tensor, hidden: Tensor, scale: float) -> Tensor:
-        """Attention of Q queries a pair, `[N, Q, D]`, to the hidden states themselves; `[N, Q, D]`."""
+        """Attention of Q queries per pair, `[N, Q, D]`, to the hidden states as keys and values; result `[N, Q, D]`."""
         return _read(queries, hidden, self.mask[:, None, None, :], scale)
 
     def first(self, hidden: Tensor) -> Tensor:
@@ -95,42 +96,41 @@ class PaddedLayout:
         return hidden[:, 0]
 
     def inner(self) -> Tensor:
-        """`[N, S]`: True on the tokens between the first and the last one of each pair."""
+        """True on all tokens of a pair except the first and the last, `[N, S]`."""
         following = torch.cat([self.mask[:, 1:], torch.zeros_like(self.mask[:, :1])], dim=1)
         return following & (self.positions > 0)
 
     def last(self, hidden: Tensor) -> Tensor:
-        """The last position of each pair that is not a padding."""
+        """The last token of each pair that is not padding."""
         return hidden[torch.arange(len(hidden), device=hidden.device), self.mask.sum(dim=1) - 1]
 
     def mean(self, hidden: Tensor) -> Tensor:
-        """Masked mean, summed in float32: float16 would overflow."""
+        """The masked mean, summed in float32, because sums in float16 would overflow."""
         weight = self.mask.float()[:, :, None]
         return ((hidden.float() * weight).sum(dim=1) / weight.sum(dim=1)).to(hidden.dtype)
 
 
 @dataclass(frozen=True, slots=True)
 class PackedLayout:
-    """Pairs one after another. Only attention pads, because only it is quadratic in a pair.
+    """Pairs one after another. Only attention is computed on a padded copy; linear layers never read padding.
 
-    At 128 tokens and a width of 384 attention is 5 % of a layer's work, so the padded copy costs
-    little; the linear layers never see a padding token.
+    The copy costs little: at 128 tokens and a width of 384, attention is 5 % of a layer's work.
     """
 
     offsets: Tensor
-    """`[N + 1]`: pair i owns tokens `offsets[i]:offsets[i + 1]`."""
+    """`[N + 1]`: the tokens of pair i are `offsets[i]:offsets[i + 1]`."""
     cells: Tensor
-    """`[T]`: the cell of each token in the padded `[N * S]` grid."""
+    """`[T]`: the index of each token in the padded grid of `N * S` cells."""
     mask: Tensor
     """`[N, S]`: True on real tokens."""
     uniform: bool
-    """All pairs are equally long: packed and padded are then the same memory."""
+    """True if all pairs have the same length, so that packed and padded tensors have the same memory."""
     keys: Tensor | None = field(default=None, kw_only=True)
-    """`[N, S]`: True on the tokens that others attend to; None for all real ones."""
+    """`[N, S]`: True on the tokens that other tokens attend to; None for all real tokens."""
 
     @classmethod
     def of(cls, offsets: Tensor) -> Self:
-        """Derive the grid from `offsets[N + 1]` (int64, on the device of the hidden states)."""
+        """The layout of pairs with `offsets[N + 1]` (int64, on the device of the hidden states)."""
         lengths = offsets.diff()
         longest = int(lengths.max())
         mask = torch.arange(longest, device=offsets.device)[None, :] < lengths[:, None]
@@ -139,7 +139,7 @@ class PackedLayout:
 
     @property
     def positions(self) -> Tensor:
-        """`[T]`: each token's position within its pair."""
+        """The position of each token within its pair, `[T]`."""
         return self.cells % self.mask.shape[1]
 
     def attend(
@@ -169,7 +169,7 @@ class PackedLayout:
 
     @property
     def _attended(self) -> Tensor | None:
-        """`[N, 1, 1, S]`; None where every cell is attended to."""
+        """The mask of attention, `[N, 1, 1, S]`; None if every cell is attended to."""
         if self.keys is None:
             return None if self.uniform else self.mask[:, None, None, :]
         return self.keys[:, None, None, :]
@@ -179,7 +179,7 @@ class PackedLayout:
         return hidden[self.offsets[:-1]]
 
     def inner(self) -> Tensor:
-        """`[T]`: True on the tokens between the first and the last one of each pair."""
+        """True on all tokens of a pair except the first and the last, `[T]`."""
         return between_ends(self.offsets, len(self.cells))
 
     def last(self, hidden: Tensor) -> Tensor:
@@ -187,12 +187,12 @@ class PackedLayout:
         return hidden[self.offsets[1:] - 1]
 
     def mean(self, hidden: Tensor) -> Tensor:
-        """Segment mean in float32, summed pair by pair so that neighbours cannot change the rounding."""
+        """The mean in float32, summed pair by pair, so that other pairs do not change the rounding."""
         padded = self.pad(hidden).float()
         return (padded.sum(dim=1) / self.mask.sum(dim=1, keepdim=True)).to(hidden.dtype)
 
     def pad(self, packed: Tensor) -> Tensor:
-        """`[T, ...]` to `[N, S, ...]`, zeros on padding."""
+        """Pad `[T, ...]` to `[N, S, ...]` with zeros."""
         pairs, longest = self.mask.shape
         if self.uniform:
             return packed.reshape(pairs, longest, *packed.shape[1:])
@@ -202,7 +202,7 @@ class PackedLayout:
 
 
 def between_ends(offsets: Tensor, tokens: int) -> Tensor:
-    """`[tokens]`: True on those between the first and the last one of each packed pair; an empty pair has none."""
+    """True on all tokens of a packed pair except the first and the last, `[tokens]`; pairs may be empty."""
     inner = torch.ones(tokens, dtype=torch.bool, device=offsets.device)
     inner[offsets[:-1].clamp(max=tokens - 1)] = False
     inner[offsets[1:] - 1] = False
@@ -210,15 +210,15 @@ def between_ends(offsets: Tensor, tokens: int) -> Tensor:
 
 
 def near(query: Tensor, key: Tensor, window: int) -> Tensor:
-    """`[Q, S]`: which of the tokens of key `[N, S, H, d]` lie within the window of those of query `[N, Q, H, d]`.
+    """True if a token of `key`, `[N, S, H, d]`, is within the window of a token of `query`, `[N, Q, H, d]`: `[Q, S]`.
 
-    Both begin with their pair's first token.
+    Both tensors begin with their pair's first token.
     """
     asking, asked = (torch.arange(each.shape[1], device=key.device) for each in (query, key))
     return (asking[:, None] - asked[None, :]).abs() <= window
 
 
-def _attention(  # noqa: PLR0917 - as PyTorch's
+def _attention(  # noqa: PLR0917 - like PyTorch's function
     query: Tensor,
     key: Tensor,
     value: Tensor,
@@ -229,9 +229,9 @@ def _attention(  # noqa: PLR0917 - as PyTorch's
     causal: bool = False,
 ) -> Tensor:
     """Scaled dot-product attention on `[N, S, H, d]`; result `[N, S, H, d]`."""
-    if causal:  # padding follows the tokens of its pair, and no token sees what follows it
+    if causal:  # padding comes after the tokens of a pair, so that no token attends to it
         mask = None
-    if window is not None and key.shape[1] > window + 1:  # shorter pairs lie within their windows
+    if window is not None and key.shape[1] > window + 1:  # shorter pairs fit into the window
         local = near(query, key, window)
         mask = local if mask is None else mask & local
     out = functional.scaled_dot_product_attention(
@@ -247,7 +247,7 @@ def _attention(  # noqa: PLR0917 - as PyTorch's
 
 
 def _read(queries: Tensor, hidden: Tensor, mask: Tensor | None, scale: float) -> Tensor:
-    """One attention head as wide as the hidden states: queries `[N, Q, D]` attend to `[N, S, D]`."""
+    """Attention with one head as wide as the hidden states: queries `[N, Q, D]` attend to `[N, S, D]`."""
     keys = hidden[:, None]
     out: Tensor = functional.scaled_dot_product_attention(queries[:, None], keys, keys, attn_mask=mask, scale=scale)
     return out[:, 0]

@@ -1,6 +1,6 @@
-"""Half precision for a ranker: everything but the last linear layer of its exits and heads.
+"""Casts a ranker to half precision, except for the last linear layer of each exit and head.
 
-bfloat16 has eight significant bits: logits of -5 that are computed in it lie 1/32 apart, so that confident candidates
+bfloat16 has eight significant bits, so that neighbouring logits near -5 are 1/32 apart and confident candidates would
 tie. The last layer is a thousandth of a head's work, and stays in float32.
 """
 
@@ -15,15 +15,13 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 class LastLinear(nn.Linear):
-    """The layer whose result is the logits of an exit or a head; computes in the precision of its own weights.
-
-    Training under autocast does not change that.
-    """
+    """The last layer of an exit or a head. It computes logits in the precision of its weights, even under autocast."""
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """`[.., D]` of any precision to logits `[.., out]`."""
+        """Compute logits `[.., out]` from `[.., D]` of any precision."""
         kind = hidden.device.type
-        # Asked first: autocast knows no meta device, and a graph for ONNX must not have such a block.
+        # Autocast is entered only if it is enabled, because it does not support the meta device, and graphs for ONNX
+        # must not contain such a block.
         if torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind):
             with torch.autocast(kind, enabled=False):
                 return super().forward(hidden.to(self.weight.dtype))
@@ -31,7 +29,7 @@ class LastLinear(nn.Linear):
 
 
 def in_precision(module: ModuleT, precision: torch.dtype) -> ModuleT:
-    """Cast the weights of `module` in place, all but those of its `LastLinear` layers; returns it."""
+    """Cast the weights of `module` in place, except those of its `LastLinear` layers; returns `module`."""
     for part in module.modules():
         if not isinstance(part, LastLinear):
             for tensor in (*part.parameters(recurse=False), *part.buffers(recurse=False)):

@@ -1,8 +1,9 @@
-"""The beginnings that pairs of a decoder share, computed once. Legend as in `layout.py`.
+"""Computes the prefixes that pairs of a decoder share only once. Legend as in `layout.py`.
 
-A decoder's hidden states depend on earlier tokens alone. So the tokens that several pairs begin with run through the
-layers once (`PrefixLayout`), and the keys and values of every layer are kept; then the rest of each pair runs, and
-attends to these as well (`ContinuedLayout`). G groups of pairs have a prefix each, of P tokens at most.
+A decoder's hidden states depend only on earlier tokens. So the tokens that several pairs begin with, their prefix, run
+through the layers once (`PrefixLayout`), and the keys and values of every layer are kept. Then the rest of each pair
+runs through the layers, and attends to these keys and values too (`ContinuedLayout`). There are G groups of pairs; each
+group has one prefix, of at most P tokens.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from cerberank_models.network.layout import PackedLayout
 
 @dataclass(frozen=True, slots=True)
 class PrefixLayout(PackedLayout):
-    """Packed prefixes, one a group, which may be empty; remembers what attention was given."""
+    """Packed prefixes, one per group, which may be empty. Keeps the keys and values that attention was called with."""
 
     seen: list[tuple[Tensor, Tensor]] = field(default_factory=list)
-    """Keys and values of each layer that has run, `[G, P, H, d]`."""
+    """The keys and values, `[G, P, H, d]`, of each layer that has run."""
 
     def attend(
         self,
@@ -34,27 +35,30 @@ class PrefixLayout(PackedLayout):
         window: int | None = None,
         causal: bool = False,
     ) -> Tensor:
-        """As `PackedLayout.attend`."""
+        """Attention as in `PackedLayout.attend`, after keeping key and value."""
         self.seen.append((self.pad(key), self.pad(value)))
         return PackedLayout.attend(self, query, key, value, dropout, window=window, causal=causal)
 
 
 @dataclass(frozen=True, slots=True)
 class ContinuedLayout(PackedLayout):
-    """The tokens after the prefixes, packed. Each layer attends once: to what it made of the prefixes, and causally."""
+    """The packed tokens after the prefixes. Attention reads the prefix's keys and values, and the pair's own causally.
+
+    `attend` must be called once per layer, in the order of layers.
+    """
 
     begins: Tensor
-    """`[N]`: the number of tokens before each pair's first one here."""
+    """`[N]`: the number of tokens in each pair's prefix."""
     group: Tensor
-    """`[N]`: the prefix of each pair."""
+    """`[N]`: the index of each pair's prefix."""
     visible: Tensor
-    """`[N, 1, S, P + S]`: which tokens of the prefix and of its own each token attends to."""
+    """`[N, 1, S, P + S]`: True on the tokens of the prefix and of the pair that each token attends to."""
     known: Iterator[tuple[Tensor, Tensor]]
-    """`PrefixLayout.seen` of the layers that are still to run."""
+    """`PrefixLayout.seen` of the layers that have not run yet."""
 
     @classmethod
     def after(cls, prefixes: PrefixLayout, offsets: Tensor, group: Tensor) -> ContinuedLayout:
-        """The layout of pairs whose rests are at `offsets[N + 1]`, behind the prefixes `group[N]`."""
+        """The layout of tokens at `offsets[N + 1]`, which follow the prefixes `group[N]`."""
         packed = PackedLayout.of(offsets)
         longest = packed.mask.shape[1]
         prefix = prefixes.mask[group][:, None, None].expand(-1, 1, longest, -1)
@@ -72,7 +76,7 @@ class ContinuedLayout(PackedLayout):
 
     @property
     def positions(self) -> Tensor:
-        """`[T]`: each token's position within its whole pair."""
+        """The position of each token within its whole pair, `[T]`."""
         longest = self.mask.shape[1]
         return self.cells % longest + self.begins[self.cells // longest]
 
@@ -86,7 +90,7 @@ class ContinuedLayout(PackedLayout):
         window: int | None = None,
         causal: bool = False,
     ) -> Tensor:
-        """Causal attention to the prefix and to the pair's own tokens. Raises ValueError for any other."""
+        """Causal attention to the prefix and to the pair's own tokens. Raises ValueError for other attention."""
         if window is not None or not causal:
             raise ValueError("what follows a prefix attends causally and without a window")
         keys, values = next(self.known)

@@ -1,6 +1,6 @@
-"""The network of a checkpoint: embeddings, a body cut into stages by exits, and k heads.
+"""The network of a checkpoint: embeddings, a body that exits divide into stages, and k heads.
 
-One module for a plain cross-encoder, a CERBERUS, a cascade, and a CERBERUS with exits in its body.
+The same module serves as a plain cross-encoder, a CERBERUS, a cascade, or a CERBERUS with exits in its body.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from cerberank_models.network.layout import Layout, PackedLayout
 
 
 class Ranker(nn.Module):
-    """Scores pairs stage by stage; every stage gives logits `[N, c]`, c = k after the heads, else 1."""
+    """Scores pairs stage by stage. Every stage computes logits `[N, c]`; c is k for the heads and 1 for an exit."""
 
     def __init__(self, config: RankerConfig, *, dropout: float = 0.0) -> None:
-        """Allocate the network with PyTorch's initial weights; `dropout` acts in training only."""
+        """Allocate the network with PyTorch's initial weights; `dropout` applies in training only."""
         super().__init__()
         transformer, architecture = config.body, config.architecture
         self.config = config
         width = transformer.hidden_size
         self.encoder = body = BODIES[transformer.family](transformer, architecture.body_layers, dropout)
-        # The checkpoint format names the body's modules by these attributes.
+        # The names of these attributes are the names of weights in the checkpoint format.
         self.embeddings, self.body = body.embeddings, body.layers
         self.exits = nn.ModuleList(Exit(width, exit_.pooling, dropout, body.output_norm()) for exit_ in config.exits)
         before = dropout if transformer.drops_pooled else 0.0
@@ -35,9 +35,9 @@ class Ranker(nn.Module):
     def run_stage(
         self, hidden: Tensor, layout: Layout, stage: int, *, heads: nn.Module | None = None
     ) -> tuple[Tensor, Tensor]:
-        """Hidden states `[.., D]` to (hidden states after the stage's body layers, logits `[N, c]`).
+        """Run a stage on hidden states `[.., D]`; returns those after its body layers, and its logits `[N, c]`.
 
-        `heads` replaces the ranker's own heads by another form of them.
+        `heads` are used instead of the ranker's own heads, such as a faster equivalent of them.
         """
         plan = self.config.stages[stage]
         hidden = self.encoder.run(hidden, layout, plan.start, plan.stop)
@@ -46,14 +46,14 @@ class Ranker(nn.Module):
         return hidden, (self.heads if heads is None else heads)(hidden, layout)
 
     def forward(self, token_ids: Tensor, type_ids: Tensor, offsets: Tensor, stage: int = -1) -> Tensor:
-        """Packed ids `[T]` with `offsets[N + 1]` straight to the logits `[N, c]` of one stage.
+        """Compute the logits `[N, c]` of one stage from packed ids `[T]` with `offsets[N + 1]`.
 
-        Exits on the way are not computed.
+        The exits of earlier stages are not computed.
         """
         return self.stage_logits(token_ids, type_ids, offsets, (stage % len(self.config.stages),))[0]
 
     def stage_logits(self, token_ids: Tensor, type_ids: Tensor, offsets: Tensor, stages: Sequence[int]) -> list[Tensor]:
-        """As `forward`, for several `stages` in ascending order, in one pass through the body."""
+        """Compute the same as `forward` for several `stages`, in ascending order, in one pass through the body."""
         layout = PackedLayout.of(offsets)
         hidden = self.encoder.embed(token_ids, type_ids, layout)
         logits = []

@@ -1,7 +1,7 @@
-"""The k heads of CERBERUS as batched operations: one product and one kernel launch instead of k.
+"""Computes the k heads of CERBERUS as batched operations, with one kernel launch instead of k.
 
-Legend as in `layout.py`, and k heads. Hidden states are `[k, T, D]`; attention sees k * H attention heads. The
-modules are those of one head (`heads.Head`), with linear layers and norms that hold all heads' weights.
+Legend as in `layout.py`; k is the number of heads. Hidden states are `[k, T, D]`, and attention has k * H attention
+heads. The modules are those of one head (`heads.Head`), with linear layers and norms that hold all heads' weights.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ModuleT = TypeVar("ModuleT", bound=nn.Module)
 
 
 def stackable(head: nn.Module) -> bool:
-    """True if every weight of `head` is of a linear layer with a bias or of a LayerNorm: nothing else is stacked."""
+    """True if all weights of `head` belong to linear layers with bias and to LayerNorms, which can be stacked."""
     return all(
         isinstance(part, nn.LayerNorm | nn.Linear) and part.bias is not None
         for part in head.modules()
@@ -31,22 +31,22 @@ def stackable(head: nn.Module) -> bool:
 
 
 class StackedHeads(nn.Module):
-    """Equal-shaped heads side by side; computes what they compute one by one, within rounding."""
+    """Computes heads of the same shape together, with the same results within rounding."""
 
     def __init__(self, heads: Sequence[Head]) -> None:
-        """Copy the weights of `heads`, at least one; each must be `stackable`."""
+        """Copy the weights of `heads`, one or more; each must be `stackable`."""
         super().__init__()
         self.heads = len(heads)
         self.head = _stacked(heads)
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Packed body output `[T, D]` to logits `[N, k]`."""
+        """Compute logits `[N, k]` from the body's packed output `[T, D]`."""
         logits: Tensor = self.head(hidden.expand(self.heads, *hidden.shape), _StackedLayout(layout))
         return logits.T
 
 
 def _stacked(modules: Sequence[ModuleT]) -> ModuleT:
-    """A copy of the first module whose linear layers and norms are those of all modules."""
+    """A copy of the first module, in which linear layers and norms hold the weights of all modules."""
     stack = copy.deepcopy(modules[0])
     for name, module in modules[0].named_modules():
         parts = [other.get_submodule(name) for other in modules]
@@ -64,7 +64,7 @@ class _StackedLinear(nn.Module):
         self.bias = nn.Buffer(torch.stack([linear.bias.detach() for linear in linears])[:, None])  # [k, 1, out]
 
     def forward(self, hidden: Tensor) -> Tensor:
-        """`[k, M, in]` to `[k, M, out]`, in the precision of the weights (`precision.LastLinear`)."""
+        """Map `[k, M, in]` to `[k, M, out]`, in the precision of the weights (`precision.LastLinear`)."""
         return torch.baddbmm(self.bias, hidden.to(self.weight.dtype), self.weight)
 
 
@@ -83,7 +83,7 @@ class _StackedNorm(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class _StackedLayout:
-    """Presents `[k, T, ...]` to a packed layout as `[T, k, ...]`, and k heads of H attention heads as k * H."""
+    """Adapts a packed layout: `[k, T, ...]` becomes `[T, k, ...]`, and k heads of H attention heads become k * H."""
 
     layout: Layout
 
@@ -127,10 +127,10 @@ class _StackedLayout:
 
 
 def _side_by_side(split: Tensor) -> Tensor:
-    """`[k, M, H, d]` to `[M, k * H, d]`."""
+    """Reshape `[k, M, H, d]` to `[M, k * H, d]`."""
     return split.transpose(0, 1).flatten(1, 2)
 
 
 def _apart(mixed: Tensor, heads: int) -> Tensor:
-    """`[M, k * H, d]` to `[k, M, H, d]`."""
+    """Reshape `[M, k * H, d]` to `[k, M, H, d]`."""
     return mixed.reshape(len(mixed), heads, -1, mixed.shape[-1]).transpose(0, 1)

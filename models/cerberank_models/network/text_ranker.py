@@ -1,6 +1,7 @@
-"""The network of a text ranker: one encoder, read alone or together, and one or two rankers (TRMD section 2.1).
+"""The network of a text ranker (TRMD section 2.1): one encoder, and one or two rankers on its output.
 
-Legend: N pairs of question and document, D width, P width of ColBERT's token vectors.
+A bi-encoder reads question and document apart, a joint encoder reads them together. Legend: N is the number of pairs of
+question and document, D the width of hidden states, P the width of ColBERT's token vectors.
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ from cerberank_models.transformer import PAIR_TEMPLATES
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """N texts, T tokens of all windows, special tokens included; width D, or P after ColBERT's projection.
+    """The encoder's output for N texts, which are all questions or all documents.
 
-    Each window begins and ends with a special token.
+    T is the number of tokens in all windows, including the special tokens at both ends of each window.
     """
 
     first: Tensor
-    """`[N, D]`: the vector of the first token, the mean over a text's windows."""
+    """`[N, D]`: the vector of the first token, as the mean over a text's windows."""
     tokens: Tensor
-    """`[T, D]` or `[T, P]`: what ranker 2 reads."""
+    """`[T, D]`, or `[T, P]` after ColBERT's projection: the input of ranker 2."""
     offsets: Tensor
-    """`[N + 1]`: text i owns the tokens `offsets[i]:offsets[i + 1]`."""
+    """`[N + 1]`: the tokens of text i are `offsets[i]:offsets[i + 1]`."""
     projected_from: Tensor | None = None
-    """`[T, D]`: the encoder's output, where `tokens` are ColBERT's; None where they are the encoder's."""
+    """`[T, D]`: the encoder's output, if `tokens` are ColBERT's projections of it; else None."""
     counted: Tensor | None = None
-    """`[T]`: True on the tokens of the mean; None where it is over all."""
+    """`[T]`: True on the tokens that the mean covers; None if it covers all tokens."""
 
     @property
     def hidden(self) -> Tensor:
-        """`[T, D]`: the encoder's output (TRMD eq. 5)."""
+        """The encoder's output (TRMD eq. 5), `[T, D]`."""
         return self.tokens if self.projected_from is None else self.projected_from
 
     def mean(self) -> Tensor:
@@ -47,14 +48,14 @@ class Side:
         return _mean(PackedLayout.of(self.offsets), self.tokens, self.counted)
 
     def without(self, skipped: Tensor) -> Side:
-        """The side without the tokens that `skipped[T]` marks; ranker 2 reads its projected ones alone."""
+        """This side without the tokens that `skipped[T]` marks."""
         kept = ~skipped
         offsets = torch.nn.functional.pad(kept.cumsum(0), (1, 0))[self.offsets]
         hidden = None if self.projected_from is None else self.projected_from[kept]
         return Side(self.first, self.tokens[kept], offsets, projected_from=hidden)
 
     def select(self, rows: Tensor) -> Side:
-        """The texts `rows`, in that order, repeated where a row is."""
+        """The texts `rows`, in that order; rows may be repeated."""
         lengths = self.offsets.diff()[rows]
         offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
         shift = torch.repeat_interleave(self.offsets[rows] - offsets[:-1], lengths)
@@ -64,44 +65,45 @@ class Side:
 
 
 class ResidualRanker(nn.Module):
-    """`x = max(q, d)` element by element, `v = W x + b + x`, score = Linear(dropout(v)) (TRMD section 2.1).
+    """The score Linear(dropout(v)) with `v = W x + b + x` and `x = max(q, d)` by element (TRMD section 2.1).
 
-    Ranker 1 reads first tokens, and `v` is the student's CLS; TwinBERT reads means of tokens, without dropout.
+    As ranker 1 it reads first tokens, and `v` is the student's CLS. TwinBERT's ranker reads means of tokens, without
+    dropout.
     """
 
     def __init__(self, width: int, dropout: float) -> None:
-        """`width` D; `dropout` acts in training only."""
+        """`width` D; `dropout` applies in training only."""
         super().__init__()
         self.dense = nn.Linear(width, width)
         self.dropout = nn.Dropout(dropout)
         self.output = LastLinear(width, 1)
 
     def forward(self, question: Tensor, document: Tensor) -> tuple[Tensor, Tensor]:
-        """`[N, D]` or `[1, D]` and `[N, D]` to float32 scores `[N]` and `v [N, D]`."""
+        """Compute float32 scores `[N]` and `v [N, D]` from questions `[N, D]` or `[1, D]`, and documents `[N, D]`."""
         larger = torch.maximum(question, document)
         vector: Tensor = self.dense(larger) + larger
         return self.output(self.dropout(vector)).float()[:, 0], vector
 
 
 class LinearRanker(nn.Module):
-    """monoBERT: a linear classifier of the first token of question and document together, the CLS that it teaches."""
+    """monoBERT's linear classifier, on the first token of question and document read together, its CLS."""
 
     def __init__(self, width: int, dropout: float) -> None:
-        """`width` D; `dropout` acts in training only."""
+        """`width` D; `dropout` applies in training only."""
         super().__init__()
         self.dropout = nn.Dropout(dropout)
         self.output = LastLinear(width, 1)
 
     def forward(self, question: Tensor, document: Tensor) -> tuple[Tensor, Tensor]:
-        """The same vectors `[N, D]` twice, to float32 scores `[N]` and the vectors."""
+        """Compute float32 scores `[N]`; returns the vectors too. Both arguments are the same vectors `[N, D]`."""
         return self.output(self.dropout(document)).float()[:, 0], document
 
 
 class TwinRanker(ResidualRanker):
-    """TwinBERT's ranker: the masked mean of each side's tokens, then as ranker 1."""
+    """TwinBERT's ranker: the masked means of both sides' tokens, scored as in ranker 1."""
 
     def score(self, question: Side, document: Side) -> tuple[Tensor, Tensor | None]:
-        """Scores `[N]`, and the vector after the residual `[N, D]`."""
+        """The scores `[N]`, and the vector after the residual, `[N, D]`."""
         return self.forward(question.mean(), document.mean())
 
 
@@ -109,12 +111,12 @@ class ColbertRanker(nn.Module):
     """ColBERT's ranker: token vectors of length 1, and late interaction."""
 
     def __init__(self, width: int, projection: int) -> None:
-        """`width` D, `projection` P."""
+        """Allocate the projection from `width`, D, to `projection`, P."""
         super().__init__()
         self.project = nn.Linear(width, projection, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """`[T, D]` to `[T, P]`."""
+        """Project `[T, D]` to vectors of length 1, `[T, P]`."""
         return functional.normalize(self.project(tokens).float(), dim=-1)
 
     def score(self, question: Side, document: Side) -> tuple[Tensor, Tensor | None]:
@@ -131,9 +133,9 @@ class DotRanker(nn.Module):
 
 
 def late_interaction(question: Side, document: Side) -> Tensor:
-    """The sum over a question's tokens of the largest similarity to a token of its document, float32 `[N]`.
+    """The sum over a question's tokens of the largest similarity to a token of its document, in float32, `[N]`.
 
-    Padding takes part on neither side.
+    Padding is ignored on both sides.
     """
     asked, said = PackedLayout.of(question.offsets), PackedLayout.of(document.offsets)
     with torch.autocast(question.tokens.device.type, enabled=False):
@@ -149,32 +151,32 @@ class Reading:
     scores: Tensor
     """`[N]`, float32: the sum of both rankers' scores."""
     cls: Tensor | None
-    """`[N, D]`: ranker 1's vector after the residual, or the first token that monoBERT classifies; None without."""
+    """`[N, D]`: ranker 1's vector after the residual, or monoBERT's first token; None without ranker 1."""
     residual: Tensor | None
-    """`[N, D]`: TwinBERT's vector after the residual; None without that ranker."""
+    """`[N, D]`: TwinBERT's vector after the residual; None for other rankers."""
     question: Side
-    """N rows: each document's question."""
+    """The question of each of the N documents."""
     document: Side
 
 
 class TextVectors(nn.Module):
-    """Texts, each alone, to what the rankers of a bi-encoder read: the network of a first stage."""
+    """The network of a first stage: it computes the vectors of texts, each alone, for the rankers of a bi-encoder."""
 
     token_ranker: TwinRanker | ColbertRanker | DotRanker | None
 
     def __init__(self, config: TextRankerConfig, *, dropout: float = 0.0) -> None:
-        """Allocate the network with PyTorch's initial weights; `dropout` acts in training only."""
+        """Allocate the network with PyTorch's initial weights; `dropout` applies in training only."""
         super().__init__()
         transformer = config.transformer
         self.config = config
         self.encoder = body = BODIES[transformer.family](transformer, transformer.layers, dropout)
-        # Named as in a Ranker, so that weights are imported in the same way.
+        # The same names as in `Ranker`, so that weights are imported in the same way.
         self.embeddings, self.body, self.norm = body.embeddings, body.layers, body.output_norm()
         colbert = config.token_ranker == "colbert"
         self.token_ranker = ColbertRanker(transformer.hidden_size, config.projection) if colbert else None
 
     def read(self, token_ids: Tensor, type_ids: Tensor, layout: Layout) -> tuple[Tensor, Tensor | None]:
-        """The part of each text's vector with a fixed width `[N, W]`, and ColBERT's token vectors `[.., P]` if any."""
+        """The fixed-width part of each text's vector, `[N, W]`, and ColBERT's token vectors `[.., P]` or None."""
         hidden = self.encode(token_ids, type_ids, layout)
         parts = [layout.first(hidden)] if self.config.first_ranker else []
         if self.config.token_ranker == "twin":
@@ -185,13 +187,13 @@ class TextVectors(nn.Module):
         return fixed, self.token_ranker(hidden) if isinstance(self.token_ranker, ColbertRanker) else None
 
     def encode(self, token_ids: Tensor, type_ids: Tensor, layout: Layout) -> Tensor:
-        """The last layer's hidden states, behind its norm."""
+        """The last layer's hidden states, after the output norm."""
         hidden = self.encoder.embed(token_ids, type_ids, layout)
         normal: Tensor = self.norm(self.encoder.run(hidden, layout, 0, self.config.transformer.layers))
         return normal
 
     def _counted(self, layout: Layout) -> Tensor | None:
-        """The tokens of TwinBERT's mean; None for all."""
+        """True on the tokens of TwinBERT's mean; None for all tokens."""
         return layout.inner() if self.config.mean == "text" else None
 
 
@@ -199,7 +201,7 @@ class TextRanker(TextVectors):
     """Scores documents against questions."""
 
     def __init__(self, config: TextRankerConfig, *, dropout: float = 0.0) -> None:
-        """Allocate the network with PyTorch's initial weights; `dropout` acts in training only."""
+        """Allocate the network with PyTorch's initial weights; `dropout` applies in training only."""
         super().__init__(config, dropout=dropout)
         width = config.transformer.hidden_size
         self.first_ranker: ResidualRanker | LinearRanker | None = None
@@ -212,7 +214,7 @@ class TextRanker(TextVectors):
             self.token_ranker = DotRanker()
 
     def forward(self, questions: Texts, documents: Texts, owners: Tensor) -> Reading:
-        """Score each document against the question `owners[N]`; a bi-encoder reads every question once."""
+        """Score each document for the question whose index is in `owners[N]`. A bi-encoder reads a question once."""
         question, document = (
             self._together(questions, documents, owners)
             if self.config.joint
@@ -221,9 +223,9 @@ class TextRanker(TextVectors):
         return self.score(question, document)
 
     def alone(self, texts: Texts, *, document: bool = False) -> Side:
-        """Each text without the other side; what a bi-encoder can compute before the question arrives.
+        """Encode each text alone. A bi-encoder can compute this for documents before the question arrives.
 
-        Of a `document` ColBERT leaves punctuation out; of a question no token attends to what fills it.
+        ColBERT skips the punctuation of a `document`, and the tokens of a question do not attend to those that fill it.
         """
         layout, colbert = PackedLayout.of(texts.offsets), self.config.encoding.colbert
         if colbert is not None and colbert.unattended is not None and not document:
@@ -246,7 +248,7 @@ class TextRanker(TextVectors):
         return Reading(torch.stack(scores).sum(dim=0), cls, residual, question, document)
 
     def _together(self, questions: Texts, documents: Texts, owners: Tensor) -> tuple[Side, Side]:
-        """Both sides of a joint encoding; a question that several windows are read with is their mean."""
+        """Encode both sides jointly. If a question is read with several windows, its vectors are means over them."""
         transformer = self.config.transformer
         between = PAIR_TEMPLATES[transformer.family].between
         both = joined(questions, documents, owners, between=between, types=transformer.type_vocab_size)
@@ -264,21 +266,21 @@ class TextRanker(TextVectors):
         )
 
     def _side(self, first: Tensor, hidden: Tensor, offsets: Tensor, windows: Layout) -> Side:
-        """Ranker 2's input from texts whose encoder's output is `hidden`; `windows` are those of all texts."""
+        """The side of texts with the encoder's output `hidden`; `windows` is the layout of all windows."""
         if isinstance(self.token_ranker, ColbertRanker):
             return Side(first, self.token_ranker(hidden), offsets, projected_from=hidden)
         return Side(first, hidden, offsets, counted=self._counted(windows))
 
 
 def _mean(layout: Layout, hidden: Tensor, counted: Tensor | None) -> Tensor:
-    """The mean over each text's tokens, or over the counted ones, `[N, D]`; zeros where a text has none of these."""
+    """The mean over each text's tokens, or its counted tokens, `[N, D]`; zeros for a text without counted tokens."""
     if counted is None:
         return layout.mean(hidden)
     weight = counted[..., None].float()
-    share = layout.mean(weight).clamp(min=2.0**-20)  # 0 for an empty text; no text is so long
+    share = layout.mean(weight).clamp(min=2.0**-20)  # the share is 0 for an empty text
     return (layout.mean(hidden.float() * weight) / share).to(hidden.dtype)
 
 
 def _first(hidden: Tensor, layout: PackedLayout, texts: Texts) -> Tensor:
-    """The first token's vector, `[N, D]`, the mean over each text's windows."""
+    """The first token's vector, as the mean over each text's windows, `[N, D]`."""
     return PackedLayout.of(texts.windows).mean(layout.first(hidden))

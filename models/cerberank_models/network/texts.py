@@ -1,6 +1,6 @@
-"""Packed token ids of texts on a device, and the sequences that a cross-encoder makes of them.
+"""Packed token ids of texts on a device, and the sequences that a cross-encoder makes from them.
 
-Legend: N documents (each with the question that it is read with), W windows of all documents, T tokens, D width.
+Legend: N is the number of documents, each of which has a question; W of windows of all documents; T of tokens.
 """
 
 from __future__ import annotations
@@ -21,43 +21,43 @@ class Texts:
 
     token_ids: Tensor
     offsets: Tensor
-    """`[w + 1]`: window i owns the tokens `offsets[i]:offsets[i + 1]`."""
+    """`[w + 1]`: the tokens of window i are `offsets[i]:offsets[i + 1]`."""
     windows: Tensor
-    """`[n + 1]`: text i owns the windows `windows[i]:windows[i + 1]`, at least one."""
+    """`[n + 1]`: the windows of text i are `windows[i]:windows[i + 1]`, at least one."""
 
     @classmethod
     def on(cls, device: torch.device, encoded: EncodedPairs, windows: NDArray[np.int64] | None = None) -> Texts:
-        """Copy the arrays to `device`; without `windows` each text is one."""
+        """Copy the arrays to `device`. Without `windows` each text has one window."""
         arrays = (encoded.token_ids, encoded.offsets, np.arange(len(encoded) + 1) if windows is None else windows)
         return cls(*(torch.from_numpy(array).to(device) for array in arrays))
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedTexts:
-    """A sequence `[CLS] question [SEP] window [SEP]` for each window of each document, and what belongs to which side.
+    """A sequence `[CLS] question [SEP] window [SEP]` for each window, and the places of both sides' tokens in it.
 
-    The first token belongs to both sides, so that each side's tokens lie as those of its text encoded alone.
+    The first token belongs to both sides, so that each side has the same tokens as its text encoded alone.
     """
 
     token_ids: Tensor
     type_ids: Tensor
-    """0 for the question and its separators, 1 for the window (0 where the encoder has one type)."""
+    """0 for the question and its separators, 1 for the window (also 0 if the encoder has one type)."""
     offsets: Tensor
-    """`[W + 1]`."""
+    """`[W + 1]`: the offsets of the sequences."""
     question_cells: Tensor
-    """The places of the question's tokens, in every window."""
+    """The places of the questions' tokens in all sequences."""
     question_targets: Tensor
-    """For each of `question_cells` its place in the question's packed tokens, one copy a document."""
+    """For each of `question_cells`, its place in the packed tokens of the questions, with one copy per document."""
     question_offsets: Tensor
-    """`[N + 1]`."""
+    """`[N + 1]`: the offsets of these copies."""
     document_cells: Tensor
-    """The places of the documents' tokens; they are packed as in `documents`."""
+    """The places of the documents' tokens in all sequences, in the order of `documents`."""
 
 
 def joined(questions: Texts, documents: Texts, owners: Tensor, *, between: int, types: int) -> JoinedTexts:
-    """Join each document's windows with the question `owners[N]`.
+    """Join each document's windows with the question whose index is in `owners[N]`.
 
-    `between` separators stand between question and window; `types` is the encoder's number of token types.
+    `between` is the number of separators between question and window, `types` the encoder's number of token types.
     """
     device = owners.device
     windows = documents.windows.diff()
@@ -69,7 +69,7 @@ def joined(questions: Texts, documents: Texts, owners: Tensor, *, between: int, 
     window = torch.repeat_interleave(torch.arange(len(document), device=device), lengths)  # [T]
     place = torch.arange(len(window), device=device) - offsets[window]
     behind = place - (asked + between - 1)[window]
-    # Further separators repeat the question's last token; the window's own first token is left out.
+    # Additional separators repeat the question's last token. The window's own first token is left out.
     from_question = questions.offsets[question][window] + place.minimum(asked[window] - 1)
     from_document = documents.offsets[window] + 1 + behind.clamp(min=0)
     in_document = behind >= 0

@@ -1,1 +1,1 @@
-"""Stores that checkpoints are pushed to and served from: versions and labels in a folder or behind an fsspec URL."""
+"""Stores of checkpoints: training pushes versions to a folder or an fsspec URL, and services load them by label."""

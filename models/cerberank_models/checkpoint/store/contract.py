@@ -1,10 +1,11 @@
-"""The store: where training pushes checkpoints, and from where services take them.
+"""The protocol of a store: training pushes checkpoints to it, and services pull them from it.
 
-    <store>/<model>/<version>/...   a checkpoint, never changed once it is there
+    <store>/<model>/<version>/...   a checkpoint, which is never changed
     <store>/<model>/labels.json     {"stable": "1.2.0", ...}: the version that each label points to
-    <store>/<model>/record.json     {"served": ["1.2.0", ...]}: what services found out
+    <store>/<model>/record.json     {"served": ["1.2.0", ...]}: the versions that have served as stable
 
-The modules `folder` and `url` say what each kind of store guarantees when pushers race or are killed; `open` opens one.
+The modules `folder` and `url` state what each kind of store guarantees if several processes push at once or are killed.
+`open` opens a store by its address.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ Label = Literal["stable", "canary", "shadow"]
 LABELS: tuple[Label, ...] = get_args(Label)
 LABELS_FILE, RECORD_FILE = "labels.json", "record.json"
 MOST_SERVED = 5
-"""Versions that are remembered as having served as stable."""
+"""The most versions in the record."""
 
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
-"""The valid names of models and versions; no hidden file and no path matches."""
+"""The valid names of models and versions. Names of hidden files and paths do not match."""
 Version = Annotated[str, StringConstraints(pattern=f"^{NAME.pattern}$")]
 ParsedT = TypeVar("ParsedT")
 
 
 class StoreError(ValueError):
-    """The store rejects an operation, or its content is invalid; the message says what is wrong."""
+    """The store rejects the operation, or its content is invalid; the message says what is wrong."""
 
 
 class NotInStoreError(StoreError):
@@ -39,26 +40,26 @@ class NotInStoreError(StoreError):
 
 
 class LabelMovedError(StoreError):
-    """A label was to move from one version, and points to another one."""
+    """The label does not point to the version from which it was to be moved."""
 
 
 class Reference(NamedTuple):
-    """A version of a model, both with valid names."""
+    """A model and a version of it, both with valid names."""
 
     model: str
     version: str
 
 
 class Record(BaseModel):
-    """`record.json`: what services have found out about a model's versions. Its writers hold the lock of the labels."""
+    """The content of `record.json`, which services write. Writers must hold the lock of the labels."""
 
     model_config = ConfigDict(frozen=True)
 
     served: tuple[Version, ...] = ()
-    """Versions that passed every check and served as stable, the last one first; at most MOST_SERVED."""
+    """The versions that passed every check and served as stable, the latest first; at most MOST_SERVED."""
 
     def with_served(self, version: str) -> Record:
-        """A record whose last version that served is `version`."""
+        """The record with `version` as the latest version that served."""
         kept = [known for known in self.served if known != version]
         return self.model_copy(update={"served": (version, *kept)[:MOST_SERVED]})
 
@@ -66,48 +67,48 @@ class Record(BaseModel):
 class Store(Protocol):
     """The operations on a store that training and the service need.
 
-    Every method may raise OSError when it cannot be reached.
+    Every method may raise OSError if the store cannot be reached.
     """
 
     def models(self) -> tuple[str, ...]:
-        """Models with a version, in alphabetical order; one whose folder cannot be read is among them."""
+        """The models that have versions, in alphabetical order, including models whose folder cannot be read."""
 
     def versions(self, model: str) -> tuple[str, ...]:
-        """Versions whose push was finished, in natural order; none for an unknown model."""
+        """The versions whose push was finished, in natural order; empty for an unknown model."""
 
     def manifest(self, reference: Reference) -> Manifest:
-        """A version's manifest. Raises NotInStoreError, CheckpointError when it is malformed or no small file."""
+        """A version's manifest. Raises NotInStoreError, or CheckpointError if it is malformed or not a small file."""
 
     def sizes(self, reference: Reference) -> dict[str, int]:
-        """Bytes of each file that a version's manifest names and that is there. Raises as `manifest` does."""
+        """The size in bytes of each file that the manifest names, without missing files. Raises as `manifest` does."""
 
     def labels(self, model: str) -> dict[Label, str]:
-        """The versions that the labels point to. Raises StoreError when `labels.json` is malformed or no small file."""
+        """The version of each label. Raises StoreError if `labels.json` is malformed, not a file or too large."""
 
     def push(self, checkpoint: Checkpoint) -> Reference:
-        """Add a verified checkpoint under its own name and version; pushing the same checkpoint again is not an error.
+        """Add a verified checkpoint under its own name and version. Pushing the same checkpoint again has no effect.
 
-        Raises StoreError when another checkpoint has this version.
+        Raises StoreError if another checkpoint has this version.
         """
 
     def pull(self, reference: Reference, target: Path) -> Checkpoint:
-        """Copy a version to the folder `target` and verify it; the folder appears complete or not at all.
+        """Copy a version to the folder `target` and verify it. The folder appears complete or not at all.
 
-        Raises NotInStoreError, FileExistsError when `target` exists, CheckpointError when the copy is not valid.
+        Raises NotInStoreError; FileExistsError if `target` exists; CheckpointError if the copy is not valid.
         """
 
     def move_label(self, model: str, label: Label, version: str | None, *, only_from: str | None = None) -> str | None:
-        """Point `label` to `version`, or remove it (None); returns the version before.
+        """Move `label` to `version`, or remove it (None); returns the version that it pointed to.
 
-        With `only_from` the label moves from that version alone: it is compared under the lock under which labels are
-        written, and LabelMovedError is raised when it differs. Raises NotInStoreError.
+        With `only_from`, LabelMovedError is raised if the label points to another version. The comparison and the move
+        hold the same lock. Raises NotInStoreError if the version does not exist.
         """
 
     def record(self, model: str) -> Record:
-        """The record of the services, or none yet. Raises StoreError when it is malformed or no small file."""
+        """The model's record, by default empty. Raises StoreError if it is malformed, not a file or too large."""
 
     def note_served(self, reference: Reference) -> None:
-        """Record that the version has passed every check and serves as stable."""
+        """Record that the version passed every check and serves as stable."""
 
 
 def is_name(name: str) -> bool:
@@ -116,14 +117,14 @@ def is_name(name: str) -> bool:
 
 
 def check_model(name: str) -> str:
-    """Return `name` if it is a valid model name, else raise StoreError; no valid name leaves the store's folder."""
+    """Return `name` if it is a valid model name, else raise StoreError. A path out of the store is not a valid name."""
     if not NAME.fullmatch(name):
         raise StoreError(f"{name!r} is not a model name: it takes letters, digits, '.', '_' and '-', at most 96")
     return name
 
 
 def check_version(name: str) -> str:
-    """Return `name` if it is a valid version, else raise StoreError. Labels and the store's files are reserved."""
+    """Return `name` if it is a valid version, else raise StoreError. Labels and the store's file names are reserved."""
     if not NAME.fullmatch(name) or name in (*LABELS, LABELS_FILE, RECORD_FILE):
         raise StoreError(
             f"{name!r} is not a version: it takes letters, digits, '.', '_' and '-', at most 96, and is not a label"
@@ -140,7 +141,7 @@ def check_label(name: str) -> Label:
 
 
 def resolve(store: Store, name: str) -> Reference:
-    """Find `model`, `model@label` or `model@version`; a model alone is its stable version. Raises NotInStoreError."""
+    """Find `model@label`, `model@version`, or `model` for its stable version. Raises NotInStoreError."""
     model, _, rest = name.partition("@")
     check_model(model)
     if rest and rest not in LABELS:
@@ -153,7 +154,7 @@ def resolve(store: Store, name: str) -> Reference:
 
 
 def has_versions(store: Store, model: str) -> bool:
-    """False for a model without versions. One whose folder cannot be read has some, so that reading it says why."""
+    """False for a model without versions. True if its folder cannot be read, so that reading a version says why."""
     try:
         return bool(store.versions(model))
     except OSError:
@@ -161,7 +162,7 @@ def has_versions(store: Store, model: str) -> bool:
 
 
 def missing(store: Store, reference: Reference) -> NotInStoreError:
-    """The error for a version that is not there."""
+    """The error for a version that does not exist."""
     have = _listed(store.versions(reference.model))
     return NotInStoreError(f"{reference.model} has no version {reference.version}; its versions: {have}")
 
@@ -218,7 +219,7 @@ def render_record(record: Record) -> bytes:
 def moved_labels(
     labels: dict[Label, str], label: Label, version: str | None, only_from: str | None
 ) -> tuple[dict[Label, str], str | None]:
-    """The labels once `label` has moved, and its version before. Raises LabelMovedError."""
+    """The labels after moving `label`, and the version that it pointed to before. Raises LabelMovedError."""
     before = labels.get(label)
     if only_from is not None and before != only_from:
         raise LabelMovedError(f"{label} stands for {before or 'no version'} and not for {only_from} any more")

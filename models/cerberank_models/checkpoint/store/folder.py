@@ -1,9 +1,9 @@
-"""A store in a folder, local or shared.
+"""A store in a folder, local or on a shared file system.
 
-A push ends with one rename of a verified copy: even if the pusher is killed, the version is there completely or not at
-all, and of two pushers of one version one succeeds and the other gets an error. Label moves are serialised by a file
-lock, which the kernel releases when its holder dies, so no move is lost; readers need no lock, because `labels.json`
-too is replaced by a rename.
+A push ends with one rename of a verified copy. So a version is complete or missing even if the push was killed, and if
+two processes push the same version, one succeeds and the other gets an error. Label moves hold a file lock, which the
+kernel releases if the process dies, so that no move is lost. Readers need no lock, because `labels.json` is replaced by
+a rename.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from cerberank_models.checkpoint.store.contract import (
 )
 
 LEFT_OVER_SECONDS = 24 * 3600.0
-"""A hidden folder older than this is the remains of a killed push; no push takes so long."""
+"""The age in seconds at which a hidden folder is taken for the remains of a killed push; no push takes as long."""
 LOCK_SECONDS = 30.0
 
 
@@ -48,11 +48,11 @@ class FolderStore:
     """A store in the folder `root`."""
 
     def __init__(self, root: Path) -> None:
-        """Remember the folder; nothing is read or created yet."""
+        """Keep the path; the folder is neither read nor created yet."""
         self._root = root
 
     def models(self) -> tuple[str, ...]:
-        """The models whose folder holds a version. Raises FileNotFoundError when the store does not exist."""
+        """The models whose folder holds a version. Raises FileNotFoundError if the store does not exist."""
         if not self._root.is_dir():
             raise FileNotFoundError(f"{self._root} is not a folder")
         return tuple(sorted(name for name in _names(self._root) if has_versions(self, name)))
@@ -81,7 +81,7 @@ class FolderStore:
         return {} if content is None else parse_labels(content, str(path))
 
     def push(self, checkpoint: Checkpoint) -> Reference:
-        """Copy, verify, rename; then remove the remains of pushes that were killed over a day ago."""
+        """Copy, verify and rename the folder, then remove the remains of pushes that were killed over a day ago."""
         reference = Reference(check_model(checkpoint.config.name), check_version(checkpoint.manifest.version))
         target = self._path(reference)
         try:
@@ -96,7 +96,7 @@ class FolderStore:
 
     def pull(self, reference: Reference, target: Path) -> Checkpoint:
         """Copy the version's folder and verify the copy."""
-        self.manifest(reference)  # which says whether the version is missing or broken
+        self.manifest(reference)  # raises if the version is missing or broken
         return copy_checkpoint(self._path(reference), target)
 
     def move_label(self, model: str, label: Label, version: str | None, *, only_from: str | None = None) -> str | None:
@@ -119,7 +119,7 @@ class FolderStore:
         return Record() if content is None else parse_record(content, str(path))
 
     def note_served(self, reference: Reference) -> None:
-        """Rewrite `record.json` under the model's lock, unless it says so already."""
+        """Rewrite `record.json` under the model's lock, unless the version is the latest one in it."""
         folder = self._path(reference).parent
         if self.record(reference.model).served[:1] == (reference.version,):
             return
@@ -140,7 +140,7 @@ class FolderStore:
 
 
 def _read(path: Path, refused: type[CheckpointError | StoreError]) -> bytes | None:
-    """The content of a small file; None when it is missing. Raises `refused` for what is not a file or too large."""
+    """The content of a small file; None if it is missing. Raises `refused` if it is not a file, or too large."""
     try:
         return read_regular(path, SMALL)
     except FileNotFoundError:
@@ -150,7 +150,7 @@ def _read(path: Path, refused: type[CheckpointError | StoreError]) -> bytes | No
 
 
 def _names(folder: Path) -> list[str]:
-    """Names of the folders that may be models or versions; hidden folders are unfinished pushes."""
+    """The names of folders that may be models or versions, without hidden folders, which are unfinished pushes."""
     try:
         return [item.name for item in folder.iterdir() if is_name(item.name) and item.is_dir()]
     except (FileNotFoundError, NotADirectoryError):

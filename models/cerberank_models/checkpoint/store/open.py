@@ -1,4 +1,4 @@
-"""Opens the store at an address: a folder (also `file://`) or, with fsspec installed, any of its URLs."""
+"""Opens the store at an address: a folder (also as `file://`) or, if fsspec is installed, any URL that fsspec knows."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from cerberank_models.checkpoint.store.url import UrlStore
 def open_store(address: str) -> Store:
     """The store at a folder or an fsspec URL, which need not exist yet.
 
-    Raises StoreError for a kind of URL that fsspec does not know or lacks the library for.
+    Raises StoreError for a URL that fsspec does not know, or whose library is not installed.
     """
     for scheme in ("file://", "local://"):
         address = address.removeprefix(scheme)
     if "://" not in address:
         return FolderStore(Path(address))
-    import fsspec  # noqa: PLC0415 - folders need none
+    import fsspec  # noqa: PLC0415 - stores in folders need no fsspec
 
     try:
         filesystem, root = fsspec.url_to_fs(address, use_listings_cache=False)

@@ -1,13 +1,16 @@
-"""A store behind an fsspec URL, such as `s3://`, where nothing can be renamed.
+"""A store behind an fsspec URL, such as `s3://`, on file systems without an atomic rename.
 
-A version's files are written once and never overwritten, the manifest last: without it the version does not exist.
-Repeating a push that was killed completes it. Of two pushers of one version one succeeds and the other gets an error,
-strictly so where the file system's mode "x" is exclusive (on S3 it is, by If-None-Match). Elsewhere two pushers that
-write one file at the same moment may go unnoticed; then the manifest's hashes reject the version when it is pulled.
+The files of a version are never overwritten, and the manifest is written last. Without it the version does not exist.
+If a push was killed, repeating it completes the version.
 
-`labels.json` is one object, replaced as a whole, so readers see the old or the new content. Label moves are serialised
-by a lease, an object created exclusively: none is lost, and a move from an expected version replaces no other one,
-unless the holder of the lease stalls for longer than LEASE_SECONDS before it writes. `record.json` likewise.
+If two processes push the same version, one succeeds and the other gets an error. This is certain if the file system's
+mode "x" is exclusive, as on S3 by If-None-Match. On other file systems, two processes that write the same file at the
+same moment may not notice; the manifest's hashes then reject the version when it is pulled.
+
+`labels.json` is one object that is replaced as a whole, so readers see the old or the new content. Moving a label needs
+a lease, an object that is created exclusively. So no move is lost, and a move with `only_from` never replaces another
+move, unless the holder of the lease stalls for longer than LEASE_SECONDS before it writes. The same holds for
+`record.json`.
 """
 
 from __future__ import annotations
@@ -52,16 +55,16 @@ BLOCK = 1 << 20
 
 
 class UrlStore:
-    """A store under the path `root` of an fsspec file system that does not cache listings."""
+    """A store below the path `root` of an fsspec file system, which must not cache listings."""
 
     def __init__(self, filesystem: Any, root: str, *, lease_seconds: float = LEASE_SECONDS) -> None:
-        """Remember the path; nothing is read or created yet."""
+        """Keep the path; it is neither read nor created yet."""
         self._lease_seconds = lease_seconds
         self._files = filesystem
         self._root = root.rstrip("/")
 
     def models(self) -> tuple[str, ...]:
-        """The models whose folder holds a version. Raises FileNotFoundError when there is nothing at the address."""
+        """The models whose folder holds a version. Raises FileNotFoundError if the address does not exist."""
         if not self._files.exists(self._root):
             raise FileNotFoundError(f"there is nothing at {self._root}")
         return tuple(sorted(name for name in self._names(self._root) if has_versions(self, name)))
@@ -95,7 +98,7 @@ class UrlStore:
         return {} if content is None else parse_labels(content, path)
 
     def push(self, checkpoint: Checkpoint) -> Reference:
-        """Write every file that is not there yet, the manifest last."""
+        """Write every file that does not exist yet, the manifest last."""
         manifest = checkpoint.manifest
         reference = Reference(check_model(checkpoint.config.name), check_version(manifest.version))
         target = self._path(reference)
@@ -132,7 +135,7 @@ class UrlStore:
         return Record() if content is None else parse_record(content, path)
 
     def note_served(self, reference: Reference) -> None:
-        """Rewrite `record.json` while holding the lease, unless it says so already."""
+        """Rewrite `record.json` while holding the lease, unless the version is the latest one in it."""
         model, version = reference
         if self.record(model).served[:1] == (version,):
             return
@@ -141,12 +144,13 @@ class UrlStore:
             self._files.pipe_file(f"{folder}/{RECORD_FILE}", render_record(self.record(model).with_served(version)))
 
     def _create(self, source: Path, path: str, digest: str) -> None:
-        """Write `source` to `path` unless it is there already. Raises StoreError when `path` has other content.
+        """Write `source` to `path` unless `path` exists already. Raises StoreError if `path` has other content.
 
-        Closing an fsspec file puts what was written so far. After an interruption, such as Ctrl-C, that part is removed
-        again, so that the same push can be repeated; it is another pusher's object if closing says that it exists.
+        Closing an fsspec file creates the object from the bytes written so far. After an interruption such as Ctrl-C,
+        this partial object is removed, so that the push can be repeated. If closing raises FileExistsError, the object
+        belongs to another process and is kept.
         """
-        # Mode "x" and not `put_file(mode="create")`: a file system without exclusive creation must fail, not overwrite.
+        # Mode "x", because with `put_file(mode="create")` a file system without exclusive creation would overwrite.
         with suppress(FileExistsError), source.open("rb") as content:
             file = self._files.open(path, "xb")
             try:
@@ -177,7 +181,8 @@ class UrlStore:
             holder = self._read(path)
             if holder != seen:
                 seen, since = holder, time.monotonic()
-            elif time.monotonic() - since > self._lease_seconds:  # by this process's clock: machines' clocks differ
+            # Measured on this process's clock, because the clocks of machines differ.
+            elif time.monotonic() - since > self._lease_seconds:
                 with suppress(FileNotFoundError):
                     self._files.rm_file(path)
             time.sleep(0.05)
@@ -188,14 +193,14 @@ class UrlStore:
                 self._files.rm_file(path)
 
     def _read(self, path: str, refused: type[CheckpointError | StoreError] = StoreError) -> bytes | None:
-        """The content of a small file; None when it is missing. Raises `refused` for a folder or a large file."""
+        """The content of a small file; None if it is missing. Raises `refused` if it is a folder, or too large."""
         try:
             info = self._files.info(path)
             if info["type"] != "file":
                 raise refused(f"{path} is not a regular file")
-            if info["size"] == 0:  # a server refuses a range of nothing
+            if info["size"] == 0:  # servers reject an empty range
                 return b""
-            content: bytes = self._files.cat_file(path, start=0, end=SMALL + 1)  # some servers state no size
+            content: bytes = self._files.cat_file(path, start=0, end=SMALL + 1)  # cut, as some servers state no size
         except FileNotFoundError:
             return None
         if len(content) > SMALL:

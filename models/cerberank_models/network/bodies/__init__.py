@@ -1,1 +1,1 @@
-"""Encoders, a file a family: the contract, a registry, the post-norm encoder of BERT and its kin, ModernBERT."""
+"""Encoders and decoders: the contract, a registry, and a module each for post-norm, pre-norm and causal bodies."""

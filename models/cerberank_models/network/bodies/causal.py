@@ -1,7 +1,7 @@
 """The decoder of Qwen2 and Qwen3: RMSNorm, rotary positions, grouped keys and values, SwiGLU, causal attention.
 
-Legend as in `layout.py`. A token's hidden states depend on the tokens before it alone, so that pairs which begin alike
-have the same hidden states there (`network/prefixes.py`).
+Legend as in `layout.py`. A token's hidden states depend only on the tokens before it, so that pairs with the same
+prefix have the same hidden states there (`network/prefixes.py`).
 """
 
 from __future__ import annotations
@@ -20,48 +20,48 @@ from cerberank_models.transformer import DecoderConfig, TransformerConfig
 
 
 class CausalBody:
-    """Token embeddings and layers whose keys depend on positions."""
+    """The decoder: token embeddings, and layers whose keys depend on positions."""
 
     linear_keys = False
     shared_layers = False
 
     def __init__(self, config: TransformerConfig, layers: int, dropout: float) -> None:
-        """Allocate the decoder; `dropout` acts in training only. Raises ValueError without `config.decoder`."""
+        """Allocate the decoder; `dropout` applies in training only. Raises ValueError without `config.decoder`."""
         self._config, self._dropout = config, dropout
         self.embeddings: nn.Module = CausalEmbeddings(config)
         self.layers = nn.ModuleList(self.head_layer(depth) for depth in range(layers))
 
     def embed(self, token_ids: Tensor, type_ids: Tensor, layout: Layout) -> Tensor:
-        """The token embeddings; there are no types, and positions turn queries and keys instead."""
+        """The token embeddings. There are no token types, and positions are applied to queries and keys."""
         hidden: Tensor = self.embeddings(token_ids)
         return hidden
 
     def run(self, hidden: Tensor, layout: Layout, start: int, stop: int) -> Tensor:
-        """One layer after the other."""
+        """Run layers `[start, stop)` one after the other."""
         for layer in self.layers[start:stop]:
             hidden = layer(hidden, layout)
         return hidden
 
     def merge_projections(self) -> None:
-        """Gate and up of every layer become one product, and so do query, key and value."""
+        """Merge `gate` and `up` of every layer into one product, and query, key and value into another."""
         for layer in self.layers:
             if isinstance(layer, CausalLayer):
                 layer.merge_projections()
 
     def fuse(self, fuse: Fuse) -> None:
-        """Nothing is fused yet."""
+        """Do nothing, because no function of this body is fused yet."""
 
     def head_layer(self, depth: int) -> CausalLayer:
-        """A layer like those of the body, which are alike at every depth."""
+        """A layer like those of the body, which are the same at every depth."""
         return CausalLayer(self._config, self._dropout)
 
     def output_norm(self) -> nn.Module:
-        """The norm behind the last layer."""
+        """A norm like the one after the last layer."""
         return nn.RMSNorm(self._config.hidden_size, eps=self._config.layer_norm_epsilon)
 
 
 class CausalEmbeddings(nn.Module):
-    """The token table alone."""
+    """The token embeddings."""
 
     def __init__(self, config: TransformerConfig) -> None:
         """Allocate the table."""
@@ -69,18 +69,18 @@ class CausalEmbeddings(nn.Module):
         self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
 
     def forward(self, token_ids: Tensor) -> Tensor:
-        """Ids as the layout has them to hidden states `[.., D]`."""
+        """Look up the hidden states `[.., D]` of token ids in any layout."""
         hidden: Tensor = self.tokens(token_ids)
         return hidden
 
 
 class CausalLayer(nn.Module):
-    """Self-attention to what stands before, and a gated feed-forward, each behind a norm."""
+    """Causal self-attention and a gated feed-forward, each after a norm."""
 
     inner_products: Mapping[str, tuple[str, ...]] = MappingProxyType({"down": ("gate", "up")})
 
     def __init__(self, config: TransformerConfig, dropout: float) -> None:
-        """Allocate the layer; `dropout` acts in training only. Raises ValueError without `config.decoder`."""
+        """Allocate the layer; `dropout` applies in training only. Raises ValueError without `config.decoder`."""
         super().__init__()
         options, width, inner = _options(config), config.hidden_size, config.intermediate_size
         self.dropout, self.theta, self.size = dropout, options.theta, options.head_size
@@ -88,7 +88,7 @@ class CausalLayer(nn.Module):
             heads * options.head_size
             for heads in (config.attention_heads, options.key_value_heads, options.key_value_heads)
         )
-        """The sizes of queries, keys and values of all heads together."""
+        """The widths of the queries, keys and values of all heads together."""
         self.attention_norm, self.feed_norm = (nn.RMSNorm(width, eps=config.layer_norm_epsilon) for _ in range(2))
         self.query, self.key, self.value = (nn.Linear(width, out, bias=options.attention_bias) for out in self.widths)
         self.query_norm, self.key_norm = (
@@ -99,9 +99,9 @@ class CausalLayer(nn.Module):
         self.gate, self.up = (nn.Linear(width, inner, bias=False) for _ in range(2))
         self.down = nn.Linear(inner, width, bias=False)
         self.merged: nn.Linear | None = None
-        """Query, key and value side by side, after `merge_projections`."""
+        """The projection to query, key and value in one product, after `merge_projections`."""
         self.merged_feed: nn.Linear | None = None
-        """Gate and up side by side."""
+        """`gate` and `up` in one product, after `merge_projections`."""
 
     def merge_projections(self) -> None:
         """Replace five linear layers by `merged` and `merged_feed`."""
@@ -110,7 +110,7 @@ class CausalLayer(nn.Module):
         del self.query, self.key, self.value, self.gate, self.up
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """All tokens: `[.., D]` to `[.., D]`."""
+        """Compute all tokens, from `[.., D]` to `[.., D]`."""
         read = self.attention_norm(hidden)
         if self.merged is None:
             parts = [part(read) for part in (self.query, self.key, self.value)]
@@ -123,7 +123,7 @@ class CausalLayer(nn.Module):
         return self._finish(hidden, mixed)
 
     def forward_first(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """Raises ValueError: a first token has seen nothing of its pair."""
+        """Raise ValueError, because a decoder's first token does not attend to the rest of its pair."""
         raise ValueError("the first token of a decoder has seen nothing of its pair: its last token is read")
 
     def _finish(self, residual: Tensor, mixed: Tensor) -> Tensor:

@@ -1,4 +1,4 @@
-"""The parts of an encoder that a ranker needs: embeddings, layers, and the layers of heads on top.
+"""The protocols of an encoder's parts that a ranker needs: embeddings, layers, and layers for heads.
 
 Legend as in `layout.py`.
 """
@@ -17,7 +17,7 @@ FunctionT = TypeVar("FunctionT", bound=Callable[..., Tensor])
 
 
 class Fuse(Protocol):
-    """Makes a function of tensors into one that computes the same in fewer passes over memory, as `torch.compile`."""
+    """Turns a function of tensors into an equivalent one with fewer passes over memory, as `torch.compile` does."""
 
     def __call__(self, function: FunctionT, /) -> FunctionT:
         """The function to call instead."""
@@ -25,22 +25,23 @@ class Fuse(Protocol):
 
 @runtime_checkable
 class Layer(Protocol):
-    """A module, one layer of a body or of a head."""
+    """A module that is one layer of a body or of a head."""
 
     inner_products: Mapping[str, tuple[str, ...]]
-    """Names of the linear layers that read a feed-forward's inner channels, each with the names of those whose outputs
-    are these channels: all of them may be reordered together, and int8 keeps a few channels of the reading ones in
-    fp32. A gated feed-forward has two that make one channel."""
+    """For each linear layer that reads a feed-forward's inner channels: the names of the layers that compute them.
+
+    A gated feed-forward has two layers that compute the channels. The channels of all these layers may be reordered
+    together, and int8 keeps a few channels of the reading layer in fp32."""
 
     def __call__(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """All tokens: `[.., D]` to `[.., D]`."""
+        """Compute all tokens, from `[.., D]` to `[.., D]`."""
 
     def forward_first(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """First tokens only: `[.., D]` to `[N, D]`, what the whole layer gives there."""
+        """Compute the first tokens only, from `[.., D]` to `[N, D]`, with the same result as `__call__` for them."""
 
 
 class LinearKeysLayer(Layer, Protocol):
-    """A layer of a body with `linear_keys`, whose attention `AbsorbedHeads` takes apart."""
+    """A layer of a body with `linear_keys`, whose attention `AbsorbedHeads` computes itself."""
 
     attention_heads: int
     query: nn.Linear
@@ -48,53 +49,51 @@ class LinearKeysLayer(Layer, Protocol):
     value: nn.Linear
 
     def finish(self, residual: Tensor, mixed: Tensor) -> Tensor:
-        """The part of a layer after attention: the layer's input `[.., D]` and the mix of its heads `[.., H, d]` to
-        `[.., D]`.
+        """Compute the part of a layer after attention, `[.., D]`.
+
+        `residual` is the layer's input `[.., D]`, and `mixed` the result of attention `[.., H, d]`.
         """
 
 
 class Body(Protocol):
-    """An encoder of some depth. It is not a module itself.
+    """An encoder or decoder of some depth. It is not a module itself.
 
-    The checkpoint format names its modules `embeddings` and `body.<i>`, beside `heads` and `exits`: the ranker
-    registers them under these names.
+    The ranker registers its modules under the names `embeddings` and `body.<i>`, which the checkpoint format uses.
     """
 
     embeddings: nn.Module
-    """Its `tokens` is an `nn.Embedding`, the token table: int8 stores it in bytes, training may keep it as it is."""
+    """A module whose `tokens` is an `nn.Embedding`, which int8 stores in bytes, and training may freeze."""
     layers: nn.ModuleList
-    """Each fulfils `Layer`."""
+    """The layers, which implement `Layer`."""
     shared_layers: bool
-    """True if one layer serves at every depth: `layers` then holds that one, or none for a body of depth 0."""
+    """True if one layer runs at every depth. `layers` then holds only that layer, or none for a body of depth 0."""
     linear_keys: bool
-    """True if keys and values are linear in the hidden states that a layer is given, at every position alike.
+    """True if keys and values are linear in a layer's input, with the same map at every position.
 
-    Rotary positions or a norm before attention make them depend on more, and heads then run in their plain form.
+    With rotary positions or a norm before attention they are not, and `AbsorbedHeads` cannot be used.
     """
 
     def embed(self, token_ids: Tensor, type_ids: Tensor, layout: Layout) -> Tensor:
-        """Ids as the layout has them to hidden states `[.., D]`."""
+        """Compute hidden states `[.., D]` from ids in any layout."""
 
     def run(self, hidden: Tensor, layout: Layout, start: int, stop: int) -> Tensor:
-        """Layers `[start, stop)`: `[.., D]` to `[.., D]`."""
+        """Run layers `[start, stop)`, from `[.., D]` to `[.., D]`."""
 
     def merge_projections(self) -> None:
-        """For inference alone: compute what several linear layers make of one input by one product, where there are
-        such; the names of weights may change.
-        """
+        """Merge linear layers with the same input into one product. For inference only: names of weights may change."""
 
     def fuse(self, fuse: Fuse) -> None:
-        """For inference alone: replace functions that only read and write memory, such as a sum and its norm."""
+        """Fuse functions that are bound by memory, such as a sum and the norm after it. For inference only."""
 
     def head_layer(self, depth: int) -> nn.Module:
-        """A fresh layer for a head; it fulfils `Layer`. `depth` counts from 0, the body's layers below it included."""
+        """A new `Layer` for a head. `depth` counts from 0 and includes the body's layers below it."""
 
     def output_norm(self) -> nn.Module:
-        """A fresh norm of what an exit or a head's classifier reads; `nn.Identity` where layers end in a norm."""
+        """A new norm for the input of an exit or a head's classifier; `nn.Identity` if layers end in a norm."""
 
 
 class BodyType(Protocol):
-    """Makes a family's bodies."""
+    """Makes bodies of one kind."""
 
     def __call__(self, config: TransformerConfig, layers: int, dropout: float) -> Body:
-        """Allocate embeddings and `layers` layers; `dropout` acts in training only."""
+        """Allocate embeddings and `layers` layers; `dropout` applies in training only."""

@@ -1,4 +1,4 @@
-"""Several linear layers that read the same input as one product."""
+"""Merges linear layers that read the same input into one product."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from torch import nn
 
 
 def side_by_side(*linears: nn.Linear) -> nn.Linear:
-    """One layer that gives the outputs of `linears` one after another; all read the same, all have a bias or none."""
+    """One layer that computes the outputs of `linears` one after another. Either all or none must have a bias."""
     weight = torch.cat([linear.weight.detach() for linear in linears])
     biases = [linear.bias.detach() for linear in linears if linear.bias is not None]
     out, width = weight.shape

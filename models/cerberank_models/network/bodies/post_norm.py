@@ -1,8 +1,7 @@
-"""The post-LN encoder of BERT and its kin: absolute positions, full attention, a norm after residuals.
+"""The post-norm encoder of BERT and related families: absolute positions, full attention, a norm after residuals, GELU.
 
-Legend as in `layout.py`. Only what ranking needs: no decoder, no relative positions, GELU, and a
-last layer that computes the first token alone, because that is all a head reads. ALBERT has one
-layer that runs at every depth, DistilBERT no token types; ELECTRA, RoBERTa and XLM-RoBERTa are as BERT.
+Legend as in `layout.py`. A layer can compute the first token only, because heads read only that. ALBERT has one layer
+that runs at every depth, and DistilBERT has no token types. ELECTRA, RoBERTa and XLM-RoBERTa have BERT's layers.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ from cerberank_models.network.layout import Layout
 from cerberank_models.transformer import TransformerConfig
 
 AddNorm = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
-"""LayerNorm of a sum: the residual and what is added to it, `[.., D]`; the norm's weight, bias and epsilon."""
+"""Computes the LayerNorm of a sum, from two summands `[.., D]` and the norm's weight, bias and epsilon."""
 
 
 class PostNormBody:
-    """Embeddings and layers whose keys are linear in the hidden states."""
+    """The encoder: embeddings, and layers whose keys are linear in the hidden states."""
 
     linear_keys = True
 
     def __init__(self, config: TransformerConfig, layers: int, dropout: float) -> None:
-        """Allocate the encoder; `dropout` acts in training only."""
+        """Allocate the encoder; `dropout` applies in training only."""
         self._config, self._dropout = config, dropout
         self.shared_layers = config.shared_layers
         self.embeddings: nn.Module = PostNormEmbeddings(config, dropout)
@@ -41,18 +40,18 @@ class PostNormBody:
         return hidden
 
     def run(self, hidden: Tensor, layout: Layout, start: int, stop: int) -> Tensor:
-        """One layer after the other; where all depths share a layer, that one again and again."""
+        """Run layers `[start, stop)` one after the other, or the shared layer as many times."""
         for depth in range(start, stop):
             hidden = self.layers[0 if self.shared_layers else depth](hidden, layout)
         return hidden
 
     def merge_projections(self) -> None:
-        """Query, key and value of every layer become one product."""
+        """Merge query, key and value of every layer into one product."""
         for layer in self._layers():
             layer.merge_projections()
 
     def fuse(self, fuse: Fuse) -> None:
-        """Fuse each residual with the norm behind it; all layers share the fused function."""
+        """Fuse each residual with the norm after it; all layers share the fused function."""
         fused = fuse(_add_norm)
         for layer in self._layers():
             layer.fused_norm = fused
@@ -61,19 +60,19 @@ class PostNormBody:
         return [layer for layer in self.layers if isinstance(layer, PostNormLayer)]
 
     def head_layer(self, depth: int) -> PostNormLayer:
-        """A layer like those of the body, which are alike at every depth."""
+        """A layer like those of the body, which are the same at every depth."""
         return PostNormLayer(self._config, self._dropout)
 
     def output_norm(self) -> nn.Module:
-        """None is needed: every layer ends in one."""
+        """Return the identity, because every layer ends in a norm."""
         return nn.Identity()
 
 
 class PostNormEmbeddings(nn.Module):
-    """Sum of token, position and segment embeddings, normalised; projected up for ELECTRA-small and ALBERT."""
+    """The normalised sum of token, position and segment embeddings, which ELECTRA-small and ALBERT project up."""
 
     def __init__(self, config: TransformerConfig, dropout: float) -> None:
-        """Allocate the tables; `dropout` acts in training only."""
+        """Allocate the tables; `dropout` applies in training only."""
         super().__init__()
         self.tokens = nn.Embedding(config.vocab_size, config.embedding_size)
         self.positions = nn.Embedding(config.max_positions, config.embedding_size)
@@ -88,7 +87,7 @@ class PostNormEmbeddings(nn.Module):
         )
 
     def forward(self, token_ids: Tensor, type_ids: Tensor, positions: Tensor) -> Tensor:
-        """Ids as the layout has them (positions broadcast) to hidden states `[.., D]`."""
+        """Compute hidden states `[.., D]` from ids in any layout; `positions` are broadcast."""
         summed = self.tokens(token_ids)
         if self.types is not None:
             summed = summed + self.types(type_ids)
@@ -103,13 +102,13 @@ class PostNormLayer(nn.Module):
     inner_products: Mapping[str, tuple[str, ...]] = MappingProxyType({"down": ("up",)})
 
     def __init__(self, config: TransformerConfig, dropout: float) -> None:
-        """Allocate the layer; `dropout` acts in training only."""
+        """Allocate the layer; `dropout` applies in training only."""
         super().__init__()
         width, inner = config.hidden_size, config.intermediate_size
         self.attention_heads = config.attention_heads
         self.dropout = dropout
         self.gelu = "tanh" if config.family == "albert" else "none"
-        """The approximation of GELU: ALBERT was trained with the tanh form, the others with the exact one."""
+        """The approximation of GELU: ALBERT was trained with the tanh form, other families with the exact function."""
         self.query = nn.Linear(width, width)
         self.key = nn.Linear(width, width)
         self.value = nn.Linear(width, width)
@@ -119,17 +118,17 @@ class PostNormLayer(nn.Module):
         self.down = nn.Linear(inner, width)
         self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_epsilon)
         self.merged: nn.Linear | None = None
-        """Query, key and value side by side, after `merge_projections`."""
+        """The projection to query, key and value in one product, after `merge_projections`."""
         self.fused_norm: AddNorm | None = None
-        """Computes a residual's sum and norm at once, after `PostNormBody.fuse`."""
+        """Computes a residual's sum and its norm in one pass, after `PostNormBody.fuse`."""
 
     def merge_projections(self) -> None:
-        """Replace the layers `query`, `key` and `value` by one, `merged`; `forward_first` is then gone."""
+        """Replace the layers `query`, `key` and `value` by `merged`. `forward_first` cannot be used afterwards."""
         self.merged = side_by_side(self.query, self.key, self.value)
         del self.query, self.key, self.value
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """All tokens: `[.., D]` to `[.., D]`."""
+        """Compute all tokens, from `[.., D]` to `[.., D]`."""
         if self.merged is None:
             query, key, value = (self._split(part(hidden)) for part in (self.query, self.key, self.value))
         else:
@@ -137,7 +136,7 @@ class PostNormLayer(nn.Module):
         return self.finish(hidden, layout.attend(query, key, value, self._attention_dropout))
 
     def forward_first(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """First tokens only: `[.., D]` to `[N, D]`; exact, keys and values still see every token."""
+        """Compute the first tokens only, from `[.., D]` to `[N, D]`; keys and values are of all tokens."""
         first = layout.first(hidden)
         mixed = layout.attend_first(
             self._split(self.query(first)),
@@ -155,8 +154,9 @@ class PostNormLayer(nn.Module):
         return projected.reshape(*projected.shape[:-1], self.attention_heads, -1)
 
     def finish(self, residual: Tensor, mixed: Tensor) -> Tensor:
-        """The part of a layer after attention: the layer's input `[.., D]` and the mix of its heads `[.., H, d]` to
-        `[.., D]`.
+        """Compute the part of a layer after attention, `[.., D]`.
+
+        `residual` is the layer's input `[.., D]`, and `mixed` the result of attention `[.., H, d]`.
         """
         attended = self._drop(self.attention_output(mixed.flatten(-2)))
         hidden = self._add_norm(residual, attended, self.attention_norm)

@@ -1,9 +1,9 @@
 """The pre-norm encoder of ModernBERT (Warner et al., 2024): rotary positions, gated feed-forwards, local attention.
 
-Legend as in `layout.py`. Layers add what they compute to hidden states that are normalised only where they are read:
-in a layer before attention and before the feed-forward, and once more behind the last layer. The first layer reads the
-embeddings, which are normalised already. Every `global_every`-th layer attends to the whole pair, the others to what
-is near, and both turn queries and keys by frequencies of their own.
+Legend as in `layout.py`. Layers add their results to hidden states without normalising these. A norm is applied to the
+input of attention and of the feed-forward, and once more after the last layer. The first layer has no norm before
+attention, because embeddings are normalised. Every `global_every`-th layer attends to the whole pair, and the others
+have local attention. The two kinds of layers have different rotary frequencies.
 """
 
 from __future__ import annotations
@@ -22,73 +22,73 @@ from cerberank_models.transformer import PreNormConfig, TransformerConfig
 
 
 class PreNormBody:
-    """Embeddings without positions or types, and layers whose keys depend on positions."""
+    """The encoder: embeddings without positions or token types, and layers whose keys depend on positions."""
 
     linear_keys = False
     shared_layers = False
 
     def __init__(self, config: TransformerConfig, layers: int, dropout: float) -> None:
-        """Allocate the encoder; `dropout` acts in training only. Raises ValueError without `config.pre_norm`."""
+        """Allocate the encoder; `dropout` applies in training only. Raises ValueError without `config.pre_norm`."""
         self._config, self._dropout, self._options = config, dropout, _options(config)
         self.embeddings: nn.Module = PreNormEmbeddings(config, self.output_norm(), dropout)
         self.layers = nn.ModuleList(self.head_layer(depth) for depth in range(layers))
 
     def embed(self, token_ids: Tensor, type_ids: Tensor, layout: Layout) -> Tensor:
-        """The normalised token embeddings; there are no types, and positions turn queries and keys instead."""
+        """The normalised token embeddings. There are no token types, and positions are applied to queries and keys."""
         hidden: Tensor = self.embeddings(token_ids)
         return hidden
 
     def run(self, hidden: Tensor, layout: Layout, start: int, stop: int) -> Tensor:
-        """One layer after the other."""
+        """Run layers `[start, stop)` one after the other."""
         for layer in self.layers[start:stop]:
             hidden = layer(hidden, layout)
         return hidden
 
     def merge_projections(self) -> None:
-        """Query, key and value of every layer become one product, and so do both maps into the feed-forward."""
+        """Merge query, key and value of every layer into one product, and `gate` and `up` into another."""
         for layer in self.layers:
             if isinstance(layer, PreNormLayer):
                 layer.merge_projections()
 
     def fuse(self, fuse: Fuse) -> None:
-        """Nothing is fused yet."""
+        """Do nothing, because no function of this body is fused yet."""
 
     def head_layer(self, depth: int) -> PreNormLayer:
-        """A layer for this depth, which decides its window, its frequencies, and whether it has a first norm."""
+        """A layer for this depth, which determines its window, its frequencies, and if it has an attention norm."""
         norm = self.output_norm() if depth else nn.Identity()
         return PreNormLayer(self._config, norm, self.output_norm(), depth=depth, dropout=self._dropout)
 
     def output_norm(self) -> nn.Module:
-        """The norm behind the last layer."""
+        """A norm like the one after the last layer."""
         epsilon, bias = self._config.layer_norm_epsilon, self._options.norm_bias
         return nn.LayerNorm(self._config.hidden_size, eps=epsilon, bias=bias)
 
 
 class PreNormEmbeddings(nn.Module):
-    """Token embeddings and their norm."""
+    """The token embeddings and their norm."""
 
     def __init__(self, config: TransformerConfig, norm: nn.Module, dropout: float) -> None:
-        """Allocate the table; `dropout` acts in training only."""
+        """Allocate the table; `dropout` applies in training only."""
         super().__init__()
         self.tokens = nn.Embedding(config.vocab_size, config.hidden_size)
         self.norm = norm
         self.dropout = nn.Dropout(dropout)
 
     def forward(self, token_ids: Tensor) -> Tensor:
-        """Ids as the layout has them to hidden states `[.., D]`."""
+        """Compute hidden states `[.., D]` from token ids in any layout."""
         hidden: Tensor = self.dropout(self.norm(self.tokens(token_ids)))
         return hidden
 
 
 class PreNormLayer(nn.Module):
-    """Self-attention and a gated feed-forward, each behind a norm."""
+    """Self-attention and a gated feed-forward, each after a norm."""
 
     inner_products: Mapping[str, tuple[str, ...]] = MappingProxyType({"down": ("gate", "up")})
 
     def __init__(
         self, config: TransformerConfig, attention_norm: nn.Module, feed_norm: nn.Module, *, depth: int, dropout: float
     ) -> None:
-        """Allocate the layer at `depth`; `dropout` acts in training only."""
+        """Allocate the layer at `depth`; `dropout` applies in training only."""
         super().__init__()
         options, width, inner = _options(config), config.hidden_size, config.intermediate_size
         self.attention_heads, self.dropout = config.attention_heads, dropout
@@ -100,18 +100,18 @@ class PreNormLayer(nn.Module):
         self.gate, self.up = (nn.Linear(width, inner, bias=options.feed_forward_bias) for _ in range(2))
         self.down = nn.Linear(inner, width, bias=options.feed_forward_bias)
         self.merged: nn.Linear | None = None
-        """Query, key and value side by side, after `merge_projections`."""
+        """The projection to query, key and value in one product, after `merge_projections`."""
         self.merged_feed: nn.Linear | None = None
-        """Gate and up side by side."""
+        """`gate` and `up` in one product, after `merge_projections`."""
 
     def merge_projections(self) -> None:
-        """Replace five linear layers by `merged` and `merged_feed`; `forward_first` is then gone."""
+        """Replace five linear layers by `merged` and `merged_feed`. `forward_first` cannot be used afterwards."""
         self.merged = side_by_side(self.query, self.key, self.value)
         self.merged_feed = side_by_side(self.gate, self.up)
         del self.query, self.key, self.value, self.gate, self.up
 
     def forward(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """All tokens: `[.., D]` to `[.., D]`."""
+        """Compute all tokens, from `[.., D]` to `[.., D]`."""
         read = self.attention_norm(hidden)
         if self.merged is None:
             query, key, value = (self._split(part(read)) for part in (self.query, self.key, self.value))
@@ -123,9 +123,9 @@ class PreNormLayer(nn.Module):
         return self._finish(hidden, mixed)
 
     def forward_first(self, hidden: Tensor, layout: Layout) -> Tensor:
-        """First tokens only: `[.., D]` to `[N, D]`; exact, keys and values still see every token."""
+        """Compute the first tokens only, from `[.., D]` to `[N, D]`; keys and values are of all tokens."""
         read = self.attention_norm(hidden)
-        query = self._split(self.query(layout.first(read)))  # position 0 is not turned
+        query = self._split(self.query(layout.first(read)))  # the rotation at position 0 is the identity
         key = self._split(self.key(read))
         key = turned(key, *turns_of(layout.positions, key.shape[-1], self.theta))
         value = self._split(self.value(read))

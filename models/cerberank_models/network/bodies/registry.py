@@ -1,4 +1,4 @@
-"""The body of each family."""
+"""The table of the body type of each family."""
 
 from __future__ import annotations
 
