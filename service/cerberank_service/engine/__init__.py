@@ -1,1 +1,2 @@
-"""The engine: one thread owns a model; admission control, fair scheduling, batches by stage, waiting hidden states."""
+"""The engine: the thread that owns a model, with admission control, fair scheduling, batches by stage, and the hidden
+states that wait between stages."""
