@@ -1,8 +1,8 @@
 """Answer ranking: a ranker in this process, clients of a service, stores of checkpoints, evaluation and training.
 
-`from cerberank import Ranker` imports numpy and the tokenizers, and neither torch nor onnxruntime: these are imported
-when a checkpoint is opened. The packages `cerberank_models`, `cerberank_service` and `cerberank_training` are private:
-their names change without notice.
+`from cerberank import Ranker` imports numpy and tokenizers, but neither torch nor onnxruntime, which are imported when
+a checkpoint is opened. The packages `cerberank_models`, `cerberank_service` and `cerberank_training` are private: their
+names may change without notice.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ _MODULES = {
     "evaluate": "cerberank_training.evaluation.evaluate_ranker",
     "train": "cerberank_training.commands.train",
 }
-"""The module of each name, which is imported when the name is first used."""
+"""The module of each public name; it is imported when the name is first used."""
 
 
 def __getattr__(name: str) -> Any:
-    """The public name, imported now. Raises AttributeError for another name, ModuleNotFoundError without its extra."""
+    """Import a public name. Raises AttributeError for other names, ModuleNotFoundError if an extra is missing."""
     if name not in _MODULES:
         raise AttributeError(f"module 'cerberank' has no attribute {name!r}")
     try:

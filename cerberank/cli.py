@@ -1,4 +1,4 @@
-"""The `cerberank` program: one table of its commands. The code of a command is imported when it is called."""
+"""The `cerberank` program: the table of its commands. The code of a command is imported when the command is called."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ GROUPS = {
     "eval": "Calibration and comparisons: calibrate, compare, table, ensemble.",
     "server": "Running services: probe, keys, models, label, load, unload, rollback, schedule, drain, resume.",
 }
-"""The subject of each group, and its commands in the order of its help; the first one is the top level."""
+"""The help of each group: its subject, then its commands in their order. The name "" is the top level."""
 COMPLETION = "--install-completion"
 OPTIONS = (COMPLETION, "--help", "-h", "--version")
-"""The options that stand in the place of a command."""
+"""Options that can be given instead of a command."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -38,23 +38,23 @@ class Command:
     """A command of the program."""
 
     name: str
-    """The words behind `cerberank`, such as `store push`."""
+    """The words after `cerberank`, such as `store push`."""
     target: str
-    """`module:function`, or `module:app` for a group of its own."""
+    """The code: `module:function`, or `module:app` for a command with subcommands."""
     help: str
     extra: str = ""
-    """The extra of the distribution that brings the libraries which the command imports."""
+    """The extra of the distribution that installs the libraries of the command."""
     on_demand: Mapping[str, str] = field(default_factory=dict)
-    """Libraries that only some options import, each with the extra that brings it."""
+    """Libraries that only some options import, each with the extra that installs it."""
 
     @property
     def group(self) -> str:
-        """The first of two words; "" at the top level."""
+        """The command's group, which is the first of two words; "" at the top level."""
         return self.name.rpartition(" ")[0]
 
     @property
     def is_installed(self) -> bool:
-        """True if the libraries that it imports are there."""
+        """True if the libraries that the command imports are installed."""
         try:
             import_module(self.target.partition(":")[0])
         except ModuleNotFoundError:
@@ -62,7 +62,7 @@ class Command:
         return True
 
     def extra_for(self, library: str) -> str:
-        """The extra that brings a library which could not be imported."""
+        """The extra that installs a library which could not be imported."""
         return self.on_demand.get(library, self.extra)
 
 
@@ -183,7 +183,7 @@ COMMANDS = (
 
 
 def program(called: Command | None = None, commands: Sequence[Command] = COMMANDS) -> App:
-    """The program. It imports the command that is `called` alone, when that runs or shows its help."""
+    """The program. Only the command that is `called` is imported, when it runs or shows its help."""
     options: dict[str, Any] = {
         "default_parameter": DEFAULTS,
         "help_format": "markdown",
@@ -199,14 +199,14 @@ def program(called: Command | None = None, commands: Sequence[Command] = COMMAND
     for place, command in enumerate(commands):
         target, word = apps[command.group], command.name.rpartition(" ")[2]
         order = GROUPS[command.group].rstrip(".").partition(": ")[2].split(", ").index(word) if command.group else place
-        # A line that is given here replaces the whole docstring, which is the help of the command itself.
+        # For the called command, no line is given here, because it would replace the docstring, which is its full help.
         line = None if command is called else command.help
         target.command(command.target, name=word, help=line, sort_key=order)
     return root
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; returns its exit code: 1 for an error, 2 for a wrong call, 130 after Ctrl-C."""
+    """Run a command; returns its exit code: 1 after an error, 2 for a wrong command line, 130 after Ctrl-C."""
     tokens = list(sys.argv[1:] if argv is None else argv)
     command = _named(tokens)
     name = "cerberank" if command is None else f"cerberank {command.name}"
@@ -243,9 +243,9 @@ def _named(tokens: Sequence[str]) -> Command | None:
 
 
 def _check_words(tokens: Sequence[str]) -> None:
-    """Raise UsageError for a first word, or a second one in a group, that names no command.
+    """Raise UsageError if the first word, or the second one in a group, is not a command.
 
-    The library would import every command to say so, also those whose libraries are not installed.
+    cyclopts is not left to report this, because it would import every command, even those whose libraries are missing.
     """
     group = next((token for token in tokens[:1] if token in GROUPS), "")
     word = next(iter(tokens[1:] if group else tokens), "")
@@ -260,7 +260,7 @@ def _check_words(tokens: Sequence[str]) -> None:
 
 
 def _is_expected(error: Exception) -> bool:
-    """True for errors whose message is for the user: wrong values, files, addresses and answers, and our own."""
+    """True for errors with a message for the user: wrong values, files, addresses and answers, and our own types."""
     ours = type(error).__module__.startswith(("cerberank", "httpx"))
     return ours or isinstance(error, ValueError | OSError | ArithmeticError)
 

@@ -19,13 +19,13 @@ from cerberank_models.encoding import Candidate
 from cerberank_models.windows import Reading
 
 FIRST_WAIT_SECONDS = 0.1
-"""The wait before the first retry where the service names none; it doubles with each further one."""
+"""The wait before the first retry if the service states none; it doubles with each retry."""
 TRANSIENT = frozenset({429, 502, 503, 504})
-"""Statuses after which the same request may succeed; 502 and 504 are of a proxy in front."""
+"""Statuses after which a retry may succeed; 502 and 504 come from a proxy in front of the service."""
 
 
 class RequestError(RuntimeError):
-    """The service refused or failed: an internal error, or a base class of what is more precise."""
+    """The service answered with an error. The base class of more specific errors; itself used for internal errors."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class RequestError(RuntimeError):
         request_id: str = "",
         retry_after: float | None = None,
     ) -> None:
-        """The message is the service's, and says what to change."""
+        """The message comes from the service and says what to change."""
         super().__init__(message)
         self.status = status
         """The HTTP status; None if there was no answer."""
@@ -45,11 +45,11 @@ class RequestError(RuntimeError):
         self.request_id = request_id
         """The id under which the service has logged the request."""
         self.retry_after = retry_after
-        """Seconds after which the service expects to have room; None where waiting does not help."""
+        """Seconds after which the service expects to have room; None if waiting does not help."""
 
 
 class InvalidRequestError(RequestError):
-    """The request is wrong (400, 413, 422): sending it again will not help."""
+    """The request is invalid (400, 413, 422): a retry will not help."""
 
 
 class UnauthorizedError(RequestError):
@@ -61,11 +61,11 @@ class NotFoundError(RequestError):
 
 
 class UnavailableError(RequestError):
-    """The service had no room, or the key's quota is used up, also after all retries (429, 502, 503, 504)."""
+    """After all retries the service was still overloaded, or the key's quota exhausted (429, 502, 503, 504)."""
 
 
 class ConnectionFailedError(RequestError):
-    """There was no answer: the service cannot be reached, or the time was over."""
+    """There was no answer: the service cannot be reached, or the time-out has passed."""
 
 
 KINDS: Mapping[int, type[RequestError]] = {
@@ -81,22 +81,22 @@ KINDS: Mapping[int, type[RequestError]] = {
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Call:
-    """One call with the rules for its repetition, for both clients."""
+    """One call with the rules for its retries, used by both clients."""
 
     end: float
-    """The time of `time.monotonic` at which the call has failed."""
+    """The end of the call's time-out, by `time.monotonic`."""
     retries: int
 
     @property
     def seconds(self) -> float:
-        """The time that is left. Raises ConnectionFailedError if there is none."""
+        """The remaining time. Raises ConnectionFailedError if there is none."""
         left = self.end - time.monotonic()
         if left <= 0:
             raise ConnectionFailedError("the time-out was over before the service had answered")
         return left
 
     def wait(self, attempt: int, failure: RequestError) -> float:
-        """The seconds to wait after the failed attempt, counted from 0. Raises the failure if it is final."""
+        """The seconds to wait after a failed attempt (numbered from 0). Raises the failure if it is final."""
         wait = failure.retry_after or FIRST_WAIT_SECONDS * 2**attempt * random.uniform(1.0, 1.5)
         transient = isinstance(failure, UnavailableError | ConnectionFailedError)
         if not transient or attempt >= self.retries or time.monotonic() + wait >= self.end:
@@ -105,11 +105,11 @@ class _Call:
 
 
 def _failure(response: httpx.Response) -> RequestError:
-    """The error of an answer that is not 200."""
+    """The error for an answer whose status is not 200."""
     try:
         error = response.json()["error"]
         message, kind, request_id = error["message"], error["kind"], error.get("request_id", "")
-    except (ValueError, KeyError, TypeError):  # a proxy's page
+    except (ValueError, KeyError, TypeError):  # the answer may be an error page of a proxy
         message, kind, request_id = f"{response.status_code} {response.reason_phrase}", "", ""
     after = response.headers.get("retry-after", "")
     return KINDS.get(response.status_code, RequestError)(
@@ -147,7 +147,7 @@ def _body(question: str, candidates: Texts, options: Mapping[str, Any]) -> dict[
 
 
 def _answer(values: Mapping[str, Any], candidates: Texts) -> Answer:
-    """The answer with the texts of the request, which therefore need not travel back."""
+    """The answer with the texts of the request, so that the service does not need to return them."""
     answer = Answer.from_json(values)
     return replace(answer, results=tuple(_with_text(result, candidates[result.index]) for result in answer))
 
@@ -158,7 +158,7 @@ def _with_text(result: Result, item: str | Candidate | Mapping[str, Any]) -> Res
 
 
 class Client:
-    """Asks a service, from any number of threads. Close it, or use it in a `with` block."""
+    """A client of a service, for any number of threads. Close it, or use it in a `with` block."""
 
     def __init__(
         self,
@@ -170,10 +170,10 @@ class Client:
         verify: ssl.SSLContext | bool = True,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """`timeout` bounds a call in seconds, its retries included; `verify` and `transport` are httpx's.
+        """`timeout` limits a call including its retries, in seconds; `verify` and `transport` are passed to httpx.
 
-        After 429, 502, 503, 504 or a lost connection a call is repeated up to `retries` times, after the seconds that
-        the service names in `Retry-After`.
+        After 429, 502, 503, 504 or a lost connection, a call is retried up to `retries` times, each time after the
+        seconds that the service states in `Retry-After`.
         """
         self._timeout, self._retries = timeout, retries
         self._http = httpx.Client(base_url=url, headers=_headers(api_key), verify=verify, transport=transport)
@@ -194,7 +194,7 @@ class Client:
         priority: int | None = None,
         return_heads: bool | None = None,
     ) -> Answer:
-        """The candidates of one question, best first; the options are those of `POST /v1/rank` (docs/api.md).
+        """Rank the candidates of one question, best first; the options are those of `POST /v1/rank` (docs/api.md).
 
         Raises InvalidRequestError, UnauthorizedError, NotFoundError, UnavailableError or ConnectionFailedError, or
         their base class RequestError for an internal error of the service.
@@ -214,7 +214,7 @@ class Client:
         return _answer(self._ask("POST", "/v1/rank", _body(question, candidates, options)), candidates)
 
     def models(self) -> list[dict[str, Any]]:
-        """The models that the service has, as `GET /v1/models` describes them. Raises what `rank` raises."""
+        """The service's models, as `GET /v1/models` describes them. Raises the same errors as `rank`."""
         models: list[dict[str, Any]] = self._ask("GET", "/v1/models", None)["models"]
         return models
 
@@ -250,7 +250,7 @@ class Client:
 
 
 class AsyncClient:
-    """The same for asyncio. Close it with `aclose`, or use it in an `async with` block."""
+    """A client of a service for asyncio. Close it with `aclose`, or use it in an `async with` block."""
 
     def __init__(
         self,
@@ -262,7 +262,7 @@ class AsyncClient:
         verify: ssl.SSLContext | bool = True,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
-        """The arguments are `Client`'s."""
+        """The arguments are those of `Client`."""
         self._timeout, self._retries = timeout, retries
         self._http = httpx.AsyncClient(base_url=url, headers=_headers(api_key), verify=verify, transport=transport)
 
@@ -282,7 +282,7 @@ class AsyncClient:
         priority: int | None = None,
         return_heads: bool | None = None,
     ) -> Answer:
-        """As `Client.rank`."""
+        """See `Client.rank`."""
         options = {
             "model": model,
             "top_k": top_k,
@@ -298,7 +298,7 @@ class AsyncClient:
         return _answer(await self._ask("POST", "/v1/rank", _body(question, candidates, options)), candidates)
 
     async def models(self) -> list[dict[str, Any]]:
-        """As `Client.models`."""
+        """See `Client.models`."""
         models: list[dict[str, Any]] = (await self._ask("GET", "/v1/models", None))["models"]
         return models
 

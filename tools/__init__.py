@@ -1,1 +1,1 @@
-"""Programs that attack, load, compare and picture a real service; each is run as `python -m tools.NAME`."""
+"""Programs for development, most of which test, load or measure a real service; run them as `python -m tools.NAME`."""

@@ -1,6 +1,6 @@
-"""The examples of the pages on the API. `python -m tools.api_examples` writes their answers anew.
+"""Rewrites the answers of the examples on the API's pages: `python -m tools.api_examples`.
 
-That is needed after another checkpoint was bundled.
+Run it after the bundled checkpoint has changed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ COMMAND_AND_ANSWER = re.compile(r"```sh\n(.*?)```\n\n```json\n(.*?)```", re.DOTA
 
 @contextmanager
 def serve_bundled(folder: Path) -> Iterator[Process]:
-    """As `make serve`, on a free port."""
+    """A service with the bundled checkpoint on a free port."""
     running = start(default_checkpoint(), folder / "log")
     try:
         wait_until_ready(running)
@@ -35,14 +35,14 @@ def serve_bundled(folder: Path) -> Iterator[Process]:
 
 
 def run(command: str, service: Process) -> Any:
-    """The JSON that a command of the pages prints."""
+    """Run a command of the pages against `service`, and return the JSON that it prints."""
     assert DOCUMENTED in command
     command = command.replace(DOCUMENTED, service.url)
     return json.loads(subprocess.run(["sh", "-c", command], capture_output=True, check=True).stdout)
 
 
 def rounded(value: Any) -> Any:
-    """With three digits."""
+    """The value with its numbers rounded to three digits."""
     if isinstance(value, dict):
         return {name: rounded(each) for name, each in value.items()}
     if isinstance(value, list):
@@ -51,7 +51,7 @@ def rounded(value: Any) -> Any:
 
 
 def shown(value: Any, indent: str = "") -> str:
-    """A line for each field, and for each item of a list of objects."""
+    """The value as JSON with a line for each field, and for each item of a list of objects."""
     inner = indent + "  "
     if isinstance(value, dict) and not indent:
         lines = [f"{inner}{json.dumps(name)}: {shown(each, inner)}" for name, each in value.items()]
@@ -62,7 +62,7 @@ def shown(value: Any, indent: str = "") -> str:
 
 
 def main() -> None:
-    """Write the pages."""
+    """Rewrite the pages."""
     with tempfile.TemporaryDirectory() as folder, serve_bundled(Path(folder)) as service:
         for page in PAGES:
             text = COMMAND_AND_ANSWER.sub(

@@ -1,4 +1,4 @@
-"""Headless Chromium as people have it: a theme, a width, a console."""
+"""Headless Chromium, with a theme, a window size and access to its console and requests."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ARGUMENTS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-s
 
 
 class Browser:
-    """A page at a time."""
+    """A browser that shows one page at a time."""
 
     def __init__(self, driver: webdriver.Chrome) -> None:
         self.driver: Any = driver  # some of selenium's methods have no types
 
     def look(self, theme: str, size: tuple[int, int]) -> None:
-        """Set the theme that the reader prefers, and the window."""
+        """Set the preferred theme and the window's size."""
         features = [{"name": "prefers-color-scheme", "value": theme}]
         self.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": features})
         metrics = {"width": size[0], "height": size[1], "deviceScaleFactor": 1, "mobile": size[0] == PHONE[0]}
@@ -44,21 +44,21 @@ class Browser:
         return found
 
     def wait_for(self, selector: str, text: str) -> None:
-        """Until the first element that fits holds `text`."""
+        """Wait until an element that the selector matches contains `text`."""
         WebDriverWait(self.driver, WAIT_SECONDS).until(lambda _: any(text in each for each in self.texts(selector)))
 
     def slide(self, selector: str, value: float) -> None:
-        """As dragging does, step for step."""
+        """Set a slider's value, with the events that dragging it would cause."""
         script = "const [slider, value] = arguments; slider.value = value;"
         script += "for (const name of ['input', 'change']) slider.dispatchEvent(new Event(name, {bubbles: true}));"
         self.driver.execute_script(script, self.find(selector), value)
 
     def console(self) -> list[str]:
-        """The lines of the console since the last call."""
+        """The console's lines since the last call."""
         return [entry["message"] for entry in self.driver.get_log("browser")]
 
     def requested(self) -> list[str]:
-        """The URLs asked for since the last call."""
+        """The URLs that the browser has requested since the last call."""
         messages = [json.loads(entry["message"])["message"] for entry in self.driver.get_log("performance")]
         sent = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
         return [params["request"]["url"] for params in sent]
@@ -66,7 +66,7 @@ class Browser:
 
 @contextmanager
 def open_browser() -> Iterator[Browser]:
-    """A fresh one. Raises MissingProgramError where Chromium or its driver is absent."""
+    """A new browser. Raises MissingProgramError if Chromium or its driver is not installed."""
     chromium, driver_path = installed("chromium", "chromium"), installed("chromedriver", "chromium-driver")
     options = Options()
     options.binary_location = chromium

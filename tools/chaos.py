@@ -1,7 +1,7 @@
-"""Ten minutes of faults in random order under half of the load that two replicas bear: `python -m tools.chaos`.
+"""Ten minutes of faults in random order, at half of the capacity of two replicas: `python -m tools.chaos`.
 
-Two replicas follow one store behind the proxy of `deploy/nginx`. Prints the faults as a table and the verdicts;
-`--report FILE` writes all of it as JSON. Returns 1 when a promise is not kept.
+Two replicas follow one store behind the proxy of `deploy/nginx`. The program prints a table of the faults and the
+verdicts; `--report FILE` writes the whole report as JSON. The exit code is 1 if a verdict is negative.
 """
 
 from __future__ import annotations
@@ -35,30 +35,30 @@ from tools.process import until
 REPLICAS = 2
 BODIES = 8
 REST_SECONDS = 3.0
-"""Between two faults."""
+"""Seconds between two faults."""
 CLIENTS = 4
-"""Clients that measure the capacity."""
+"""Number of clients that measure the capacity."""
 MOST_GROWTH = 1.1
-"""The largest growth of a process's memory in its lifetime, see `growths`."""
+"""The largest allowed growth of a process's memory, see `growths`."""
 
 WARM_PUSHES = 2
-"""Versions that a process loads until its memory is that of a process that follows a store."""
+"""Number of pushed versions after which the memory of a process is stable."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Weight:
-    """A process at one time."""
+    """The memory of a process at one time."""
 
     replica: int
     pid: int
     pushes: int
-    """Good versions that had been pushed, to all replicas."""
+    """Number of good versions pushed to all replicas until then."""
     megabytes: float
 
 
 @dataclass(kw_only=True)
 class Row:
-    """One fault. `at` is in seconds from the run's beginning; `recovery` None: the fleet did not recover."""
+    """One fault; `at` is in seconds from the run's beginning, `recovery` is None if the fleet did not recover."""
 
     fault: str
     at: float
@@ -77,10 +77,10 @@ class Chaos:
     checkpoint: Path
     folder: Path
     seconds: float | None
-    """Seconds in which faults happen; None: each happens once."""
+    """Seconds during which faults happen; None for each fault once."""
     seed: int
     rate: float = 0.0
-    """Questions a second; 0: half of the measured capacity."""
+    """Questions per second; 0 for half of the measured capacity."""
     candidates: int = 20
     hold: float = 6.0
     settle: float = 20.0
@@ -89,7 +89,7 @@ class Chaos:
     weights: list[Weight] = field(default_factory=list)
 
     def run(self) -> dict[str, object]:
-        """Run it; returns the report."""
+        """Run all faults; returns the report."""
         scene = Scene(self.checkpoint, self.folder, random.Random(self.seed), self.hold)
         disks = small_disks(self.folder, self.checkpoint, REPLICAS)
         with disks, running(self.folder, self.folder / "store", count=REPLICAS, CERBERANK_THREADS="1") as fleet:
@@ -103,7 +103,7 @@ class Chaos:
                 self._settle(scene, fleet)
                 self._inflict(scene, fleet)
                 self._settle(scene, fleet)
-            time.sleep(1.0)  # the proxy's last log lines
+            time.sleep(1.0)  # until the proxy has written its last log lines
             wrong = faults_of(load.answers, fleet.proxy.log, scene.good, scores)
         self._count(load)
         statuses = Counter(answer.status for answer in load.answers)
@@ -131,7 +131,7 @@ class Chaos:
         }
 
     def _settle(self, scene: Scene, fleet: Fleet) -> None:
-        """Weigh replicas under load, with two versions loaded as after every push."""
+        """Push two good versions, and measure the replicas' memory afterwards, under load."""
         for _ in range(2):
             version = scene.push()
             try:
@@ -143,7 +143,7 @@ class Chaos:
         self._weigh(scene, fleet)
 
     def _weigh(self, scene: Scene, fleet: Fleet) -> None:
-        """Note the memory of every replica that is ready."""
+        """Record the memory of every replica that is ready."""
         for number, replica in enumerate(fleet.replicas):
             if replica.ready():
                 weight = round(replica.megabytes(), 1)
@@ -151,7 +151,7 @@ class Chaos:
                 self.weights.append(Weight(replica=number, pid=replica.pid, pushes=pushes, megabytes=weight))
 
     def _plan(self, rng: random.Random) -> Iterator[str]:
-        """All kinds of faults in random order, once, or again and again until the time is over."""
+        """All kinds of faults in random order, once, or repeatedly until the time is over."""
         names = [name for name in self.names if not possible()[name]]
         if self.seconds is None:
             yield from rng.sample(names, len(names))
@@ -163,7 +163,7 @@ class Chaos:
                 yield name
 
     def _inflict(self, scene: Scene, fleet: Fleet) -> None:
-        """One fault after the other."""
+        """Cause one fault after the other, and wait after each until the fleet has recovered."""
         self.begin = time.monotonic()
         for name in self._plan(scene.rng):
             row = Row(fault=name, at=time.monotonic() - self.begin)
@@ -179,7 +179,7 @@ class Chaos:
             self._weigh(scene, fleet)
 
     def _count(self, load: Load) -> None:
-        """Requests from each fault's beginning to the next one's."""
+        """Count the requests from each fault's beginning to the beginning of the next fault."""
         ends = [*(row.at for row in self.rows[1:]), float("inf")]
         for row, end in zip(self.rows, ends, strict=True):
             meanwhile = [each for each in load.answers if row.at <= each.due + load.begin - self.begin < end]
@@ -190,20 +190,20 @@ class Chaos:
 
 
 def measure_capacity(url: str, bodies: list[dict[str, Any]], seconds: float = 8.0) -> float:
-    """Questions a second that a few clients get answered who ask again at once."""
+    """Answered questions per second of a few clients, each of which sends its next question without a pause."""
     load = Load(url, seconds=seconds)
     asyncio.run(load.in_loops([in_turns(bodies, seed=client) for client in range(CLIENTS)]))
     return sum(answer.status == 200 for answer in load.answers) / seconds
 
 
 def nginx_version() -> str:
-    """As nginx says it."""
+    """The version of nginx."""
     said = subprocess.run([program(), "-v"], capture_output=True, text=True, check=True).stderr
     return said.rpartition("/")[2].strip()
 
 
 def table(rows: list[Row]) -> str:
-    """The faults as markdown."""
+    """The faults as a Markdown table."""
     lines = ["| at s | fault | held s | recovery s | requests | refused | p99 ms | slowest ms |", "|---" * 8 + "|"]
     for row in rows:
         recovery = "**never**" if row.recovery is None else f"{row.recovery:.1f}"
@@ -215,15 +215,16 @@ def table(rows: list[Row]) -> str:
 
 
 def say(text: str) -> None:
-    """Print a line now."""
+    """Print a line without buffering."""
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
 
 
 def growths(weights: Sequence[Weight]) -> dict[str, float]:
-    """Last over first memory of each process, `replica/pid`, from the second push in its lifetime on.
+    """Growth of each process's memory, by `replica/pid`: the last measurement divided by the first.
 
-    Weights are in the order of their times. Processes that were not weighed twice since then are left out.
+    Measurements count from the second push in the process's lifetime on; processes with fewer than two are left out.
+    `weights` are in the order of their times.
     """
     found = {}
     by_process = sorted(weights, key=lambda each: (each.replica, each.pid))  # stable: times stay in order
@@ -236,7 +237,7 @@ def growths(weights: Sequence[Weight]) -> dict[str, float]:
 
 
 def main(argv: list[str]) -> int:
-    """Run it; returns 1 when a promise is not kept."""
+    """Run the faults; returns 1 if a verdict is negative."""
     parser = argparse.ArgumentParser(prog="python -m tools.chaos", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600.0)
     parser.add_argument("--once", action="store_true", help="each fault once, however long that takes")

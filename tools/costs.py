@@ -1,7 +1,7 @@
-"""Counts what the papers' commands cost on one GPU: `python -m tools.costs` writes the table of docs/papers.md.
+"""Estimates the cost of the papers' commands on one GPU: `python -m tools.costs` writes the table of docs/papers.md.
 
-Steps, batches, lengths and evaluations are the presets'; operations are counted, the rate of the GPU is assumed. A run
-that stops for want of gain costs less.
+Steps, batches, lengths and evaluations are taken from the presets. Operations are counted from these, and the GPU's
+rate is assumed. A run with early stopping costs less.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ from tools.process import ROOT
 
 PAGE, HEADING = ROOT / "docs" / "papers.md", "## Hours and memory on one H200, counted"
 RATE = {"fp32": 100e12, "fp16": 200e12, "bf16": 200e12}
-"""Operations a second that are assumed: a fifth of the H200's peak for dense products in TF32 and in 16 bits."""
+"""Assumed operations per second: a fifth of the H200's peak for dense products in TF32 and in 16 bits."""
 ROOM = 120e9
-"""Bytes of the H200's 141 GB that a training step may take."""
+"""Bytes of the H200's 141 GB that a training step may use."""
 WEIGHT = {"fp32": 16, "fp16": 18, "bf16": 18}
-"""Bytes for each weight: itself, its gradient and Adam's two moments, and a copy in 16 bits."""
+"""Bytes for each weight: the weight, its gradient, Adam's two moments and, in 16 bits, a copy of the weight."""
 LAYER = {"fp32": 68.5, "fp16": 39.0, "bf16": 39.0}
-"""Bytes that a layer keeps of a token for each number of the width: measured (`tests/test_papers.py`), and the masks of
+"""Bytes that a layer keeps for each token and unit of its width: measured (`tests/test_papers.py`), plus the masks of
 dropout."""
 MASKED = 0.15
-"""The share of tokens that language modelling reads, each with 8 bytes for each word of the vocabulary."""
+"""Share of tokens that masked language modelling predicts; each needs 8 bytes for each word of the vocabulary."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Network:
-    """An encoder, with three heads on a body or as it is."""
+    """An encoder, either as a plain model or as a body with three heads."""
 
     name: str
     layers: int
@@ -70,18 +70,18 @@ class Network:
 
     @property
     def weights(self) -> float:
-        """Weights in matrices: of embeddings, layers and heads' layers."""
+        """Number of weights in matrices: those of the embeddings, the layers and the heads' layers."""
         own = 1 if self.family == "albert" else self.run
         embedding = self.embedding or self.width
         return (self.vocabulary + 512) * embedding + own * 12 * self.width**2
 
     @property
     def run(self) -> int:
-        """Layers that a token goes through, those of all heads included."""
+        """Number of layers that a token goes through, including the layers of all heads."""
         return self.layers if self.body is None else self.body + 3 * (self.layers - self.body)
 
     def forward(self, tokens: float) -> float:
-        """Operations of a pair of so many tokens."""
+        """Operations for a pair of this many tokens."""
         return operations(self.config, 1, tokens)
 
 
@@ -96,7 +96,7 @@ EXITS = [Network(name="", layers=layers, width=768) for layers in (4, 6, 8, 10, 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Data:
-    """A training set and its dev set, in pairs; `tokens` of a pair on average."""
+    """A training set and its dev set: numbers of pairs, and the mean `tokens` of a pair."""
 
     train: int
     dev: int
@@ -104,17 +104,17 @@ class Data:
 
 
 ASNQ = Data(train=23_662_238, dev=539_210, tokens=67.5)
-"""CERBERUS table 1; CT footnote 9."""
+"""Sizes from table 1 of CERBERUS and footnote 9 of CT."""
 WIKIQA = Data(train=8_672, dev=2_733, tokens=38.9)
-"""Questions with an answer in training, all in dev; measured with BERT's tokenizer."""
+"""Training questions with an answer, and all dev questions; tokens were counted with BERT's tokenizer."""
 WHOLE_WIKIQA = Data(train=20_360, dev=2_733, tokens=38.9)
 ROBUST04 = Data(train=0, dev=50 * 100, tokens=0)
-"""A fold of 50 questions; 100 documents of each are assumed."""
+"""A fold of 50 questions; 100 documents for each question are assumed."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cost:
-    """One command's row."""
+    """The cost of one command, a row of the table."""
 
     command: str
     network: str
@@ -123,13 +123,13 @@ class Cost:
     precision: str
     runs: int = 1
     fixed: float = 0.0
-    """Bytes whatever the batch."""
+    """Bytes that do not depend on the batch."""
     step: float = 0.0
-    """Bytes of a step's tokens together."""
+    """Bytes for all tokens of a step."""
 
     @property
     def cells(self) -> list[str]:
-        """The row of the table."""
+        """The cells of the row."""
         rate = 3600 * RATE[self.precision] / self.runs
         batches = ceil(self.step / (ROOM - self.fixed)) if self.step else 1
         hours = [f"{_short(each / rate)}" for each in (self.training, self.dev)]
@@ -147,7 +147,7 @@ def _short(value: float) -> str:
 def _cost(
     name: str, network: Network, data: Data, *, verb: str = "teach", runs: int = 1, command: str = "", **changes: Any
 ) -> Cost:
-    """The row of a `teach` or `distil` preset. A teacher's pairs are padded to the longest, a student's are packed."""
+    """The row of a `teach` or `distil` preset. A teacher's pairs are padded to the maximum length, a student's not."""
     preset = read_preset(name)
     recipe = RECIPES[preset.recipe]().train if preset.recipe else None
     values = preset.values | changes
@@ -184,7 +184,11 @@ def _scores() -> Iterator[Cost]:
 
 
 def _pairwise() -> Iterator[Cost]:
-    """A question alone, or joined with each window of both documents; a student's teachers run forward."""
+    """The rows of pairwise training on Robust04.
+
+    A network reads questions and documents separately, or the question joined with each window of both documents. For
+    a student, the forward passes of its teachers are added.
+    """
     values = read_preset("trmd/robust04").values
     length, window, question = (values[f"{name}"] for name in ("document_length", "window", "question_length"))
     windows = [min(window, length - start) for start in range(0, length, window)]
@@ -212,7 +216,7 @@ def _pairwise() -> Iterator[Cost]:
 
 
 def _pretraining() -> Iterator[Cost]:
-    """Dev data are the user's and left out. ELECTRA's generator runs beside its discriminator."""
+    """The rows of pre-training. Dev data are left out, because they are the user's; ELECTRA has an added generator."""
     values = read_preset("ssp/pretrain-sdc").values
     length, examples, precision = values["max_length"], values["examples_per_step"], values["precision"]
     for name, networks, vocabulary in (("RoBERTa-base", (BASE,), 50_265), ("ELECTRA-base", (BASE, GENERATOR), 30_522)):
@@ -231,7 +235,7 @@ def _pretraining() -> Iterator[Cost]:
 
 
 def costs() -> Iterator[Cost]:
-    """A row for each command that the papers' size needs."""
+    """The rows of all commands of the papers' experiments."""
     for network in (ALBERT_XXLARGE, LARGE, BASE):
         yield _cost("cerberus/teacher-asnq", network, ASNQ)
         yield _cost("cerberus/teacher-wikiqa", network, WIKIQA)
@@ -288,7 +292,7 @@ the eight have one (7 % too many operations). IAS2 and GPD are private and not c
 
 
 def main() -> None:
-    """Write the section."""
+    """Write the section to docs/papers.md."""
     text = PAGE.read_text(encoding="utf-8").partition(f"\n{HEADING}")[0]
     PAGE.write_text(f"{text.rstrip()}\n\n{section()}", encoding="utf-8")
 

@@ -1,7 +1,7 @@
-"""Line coverage by package, against the recorded figures: `python -m tools.coverage`, after tests with `COVERAGE=yes`.
+"""Compares line coverage by package with recorded figures: `python -m tools.coverage`, after tests with `COVERAGE=yes`.
 
-Ends with 1 when a package has fallen by more than a point. `--record` writes the figures of this run, to be committed.
-Lines that only other processes run, such as those of a service that an end-to-end test starts, do not count.
+The exit code is 1 if the coverage of a package has fallen by more than a point. `--record` writes the new figures, to
+be committed. Lines that run only in other processes, such as a service that an end-to-end test starts, do not count.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tools.process import ROOT
 
 RECORDED = ROOT / "tests" / "coverage.json"
 MOST_FALL = 1.0
-"""Points. A machine without some programs skips tests, and a race may take another branch."""
+"""Allowed fall in points. Tests are skipped on machines without some programs, and races may take other branches."""
 
 
 def by_package(files: Mapping[str, tuple[int, int]]) -> dict[str, float]:
-    """Percent of the statements that ran, of the files (paths with the numbers of those that ran and of all)."""
+    """Percentage of statements that ran, by package; `files` has the number of run and of all statements by path."""
     ran, all_ = Counter[str](), Counter[str]()
     for path, (covered, statements) in files.items():
         package = next(part for part in Path(path).parts if part.startswith("cerberank"))
@@ -34,12 +34,12 @@ def by_package(files: Mapping[str, tuple[int, int]]) -> dict[str, float]:
 
 
 def fallen(measured: Mapping[str, float], recorded: Mapping[str, float]) -> list[str]:
-    """The packages that are missing or have fallen by more than a point."""
+    """The packages that are missing or whose coverage has fallen by more than a point."""
     return [name for name, percent in recorded.items() if measured.get(name, 0.0) < percent - MOST_FALL]
 
 
 def measure() -> dict[str, float]:
-    """The figures of the last run of the tests. Raises CoverageException where there was none."""
+    """The figures of the last run of the tests. Raises CoverageException if there was none."""
     coverage = Coverage()
     coverage.load()
     with tempfile.TemporaryDirectory() as folder:
@@ -51,7 +51,7 @@ def measure() -> dict[str, float]:
 
 
 def main(argv: list[str]) -> int:
-    """Print the figures; 1 when one has fallen."""
+    """Print the figures; returns 1 if one has fallen."""
     parser = argparse.ArgumentParser(prog="python -m tools.coverage", description=__doc__)
     parser.add_argument("--record", action="store_true", help="write the figures instead of comparing them")
     record, measured = parser.parse_args(argv).record, measure()

@@ -20,12 +20,12 @@ class Instruction:
 
     @property
     def options(self) -> dict[str, str]:
-        """Its leading `--name=value`."""
+        """The leading options `--name=value`."""
         return dict(re.findall(r"--([a-z-]+)=(\S+)", self.value.split(" CMD ")[0]))
 
     @property
     def words(self) -> list[str]:
-        """The words after its options; of a list in JSON, as `CMD` takes it, the list."""
+        """The words after the options, or the items if they are a list in JSON, as in `CMD`."""
         rest = re.sub(r"^(--[a-z-]+=\S+\s+)*(CMD\s+)?", "", self.value)
         return json.loads(rest) if rest.startswith("[") else shlex.split(rest)
 
@@ -45,7 +45,7 @@ class Stage:
 
 
 def read_dockerfile(path: Path) -> dict[str, Stage]:
-    """The stages by name, in order. Raises ValueError for a line that is none, AssertionError for a nameless stage."""
+    """The stages by name, in order. Raises ValueError for an invalid line, AssertionError for an unnamed stage."""
     lines = [line for line in path.read_text().splitlines() if not line.lstrip().startswith("#")]
     joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
     stages: dict[str, Stage] = {}
@@ -65,5 +65,5 @@ def read_dockerfile(path: Path) -> dict[str, Stage]:
 
 
 def inherited(name: str, keyword: str, stages: dict[str, Stage]) -> Instruction:
-    """The instruction of the stage or of the nearest one below it."""
+    """The instruction of the stage, or else of the nearest stage that it is based on."""
     return stages[name].last(keyword) or inherited(stages[name].base, keyword, stages)

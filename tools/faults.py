@@ -1,4 +1,4 @@
-"""The faults of a chaos run. Each fault begins, is held and ends, and says when the fleet has recovered."""
+"""The faults of a chaos run. Each function causes a fault, holds and ends it, and returns a test for the recovery."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from tools.pushes import damage
 from tools.versions import versions_of
 
 KEPT_VERSIONS = 3
-"""In the store, as an operator who tidies up would."""
+"""Versions to keep in the store; older ones are deleted, as an operator would do."""
 COPIES = 5
-"""Versions that fit onto the small disk of a replica's copies."""
+"""Number of versions that fit on the small disk for a replica's copies."""
 CLOCK_STEP = 3600
 FLOOD = ("--clients=16", "--candidates=2", "--pause=0", "--address=127.0.0.2")
 Recovered = Callable[[], bool]
@@ -34,7 +34,7 @@ Recovered = Callable[[], bool]
 
 @dataclass
 class Scene:
-    """The fleet and the versions that faults happen to."""
+    """The store, the versions in it, and the state that the fleet should reach after each fault."""
 
     checkpoint: Path
     folder: Path
@@ -42,9 +42,9 @@ class Scene:
     hold: float
     """Seconds for which a fault lasts."""
     good: set[str] = field(default_factory=set)
-    """Versions that may answer."""
+    """The versions that are allowed to answer."""
     wanted: str = ""
-    """The version that `stable` should be."""
+    """The version that `stable` should name."""
     number: int = 0
 
     def __post_init__(self) -> None:
@@ -54,7 +54,7 @@ class Scene:
         self.push()
 
     def make(self) -> tuple[str, Path]:
-        """A new version, not yet in the store."""
+        """Create a new version, which is not in the store yet."""
         self.number += 1
         version = str(self.number)
         return version, versions_of(self.checkpoint, self.folder, [version])[version]
@@ -75,7 +75,7 @@ class Scene:
 
     @contextmanager
     def bad_push(self, spoil: Callable[[Path], None]) -> Iterator[str]:
-        """A spoilt version is `stable` while the block lasts; then the label is moved back and the version removed."""
+        """Make a spoilt version `stable` during the block; then move the label back and remove the version."""
         version, source = self.make()
         target = self.folder / "store" / self.model / version
         shutil.copytree(source, target)
@@ -90,32 +90,32 @@ class Scene:
 
 
 def kill(scene: Scene, fleet: Fleet) -> Recovered:
-    """A replica gets SIGKILL."""
+    """Send SIGKILL to a replica."""
     return _end(_any(scene, fleet), scene, fleet, signal.SIGKILL)
 
 
 def terminate(scene: Scene, fleet: Fleet) -> Recovered:
-    """A replica gets SIGTERM."""
+    """Send SIGTERM to a replica."""
     return _end(_any(scene, fleet), scene, fleet, signal.SIGTERM)
 
 
 def good_push(scene: Scene, fleet: Fleet) -> Recovered:
-    """A good version becomes `stable`."""
+    """Push a good version and make it `stable`."""
     return partial(fleet.serves, scene.push())
 
 
 def torn_push(scene: Scene, fleet: Fleet) -> Recovered:
-    """A version without one of its files becomes `stable`, and is moved back when all replicas have rejected it."""
+    """Make a version with a missing file `stable`, and move the label back when all replicas have rejected it."""
     return _rejected(scene, fleet, partial(damage, "torn"))
 
 
 def hanging_push(scene: Scene, fleet: Fleet) -> Recovered:
-    """A version whose graph is a FIFO becomes `stable`. It is refused unopened, and moved back."""
+    """Make a version with a FIFO in place of a graph `stable`. It must be rejected without opening the FIFO."""
     return _rejected(scene, fleet, _put_fifo)
 
 
 def hung_copy(scene: Scene, fleet: Fleet) -> Recovered:
-    """The process that copies a good version for a replica stands still until the replica ends it and tries again."""
+    """Stop the process that copies a good version for a replica; the replica must kill it and retry."""
     replica = _any(scene, fleet)
     version = scene.push()
     end = time.monotonic() + LONGEST_SECONDS
@@ -128,7 +128,7 @@ def hung_copy(scene: Scene, fleet: Fleet) -> Recovered:
 
 
 def store_away(scene: Scene, fleet: Fleet) -> Recovered:
-    """The store's folder is gone for a while."""
+    """Rename the store's folder for a while, so that the store is missing."""
     store, away = scene.folder / "store", scene.folder / "away"
     store.rename(away)
     time.sleep(scene.hold)
@@ -137,7 +137,7 @@ def store_away(scene: Scene, fleet: Fleet) -> Recovered:
 
 
 def full_disk(scene: Scene, fleet: Fleet) -> Recovered:
-    """No byte is left for a replica's copies while a good version is pushed."""
+    """Fill the disk for a replica's copies while a good version is pushed."""
     full = _any(scene, fleet).temporary / "full"
     with full.open("wb") as file:
         _fill(file.fileno())
@@ -148,7 +148,7 @@ def full_disk(scene: Scene, fleet: Fleet) -> Recovered:
 
 
 def no_descriptors(scene: Scene, fleet: Fleet) -> Recovered:
-    """A running replica may open no further file and accept no connection."""
+    """Limit a running replica's descriptors, so that it can neither open files nor accept connections."""
     pid = _any(scene, fleet).pid
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")), before[1]))
@@ -158,7 +158,7 @@ def no_descriptors(scene: Scene, fleet: Fleet) -> Recovered:
 
 
 def clock_step(scene: Scene, fleet: Fleet) -> Recovered:
-    """A replica's wall clock goes an hour forward, then an hour back."""
+    """Set a replica's wall clock an hour forward, then an hour back."""
     replica = _any(scene, fleet)
     for step in (CLOCK_STEP, -CLOCK_STEP, 0):
         replica.set_clock(step)
@@ -167,7 +167,7 @@ def clock_step(scene: Scene, fleet: Fleet) -> Recovered:
 
 
 def hung_process(scene: Scene, fleet: Fleet) -> Recovered:
-    """A replica's whole process, its probes and watchdog too, stands still between SIGSTOP and SIGCONT."""
+    """Stop a replica's whole process, including probes and watchdog, by SIGSTOP until SIGCONT."""
     pid = _any(scene, fleet).pid
     os.kill(pid, signal.SIGSTOP)
     time.sleep(scene.hold)
@@ -176,7 +176,7 @@ def hung_process(scene: Scene, fleet: Fleet) -> Recovered:
 
 
 def hung_step(scene: Scene, fleet: Fleet) -> Recovered:
-    """A replica's model call never returns; when its liveness probe fails, it is killed, as by an orchestrator."""
+    """Let a replica's model call hang; when its liveness probe fails, kill it, as an orchestrator would."""
     replica = _any(scene, fleet)
     replica.hang.touch()
     try:
@@ -187,7 +187,7 @@ def hung_step(scene: Scene, fleet: Fleet) -> Recovered:
 
 
 def client_flood(scene: Scene, fleet: Fleet) -> Recovered:
-    """Another address asks as fast as it can, with processor time that the others leave."""
+    """Send requests from another address as fast as possible, using only otherwise idle processor time."""
     command = [sys.executable, "-m", "cerberank_benchmarks.clients.load", fleet.proxy.url, f"--seconds={scene.hold}"]
     command += [*FLOOD]
     with another_machine(yielding=True) as elsewhere:
@@ -213,7 +213,7 @@ FAULTS: dict[str, Callable[[Scene, Fleet], Recovered]] = {
 
 
 def possible() -> dict[str, str]:
-    """Each fault with the reason why it cannot be had here; empty where it can."""
+    """The reason why each fault cannot be caused on this machine; empty if it can."""
     root, clocks = os.geteuid() == 0, shutil.which("cc") is not None
     reasons = {"full disk": "" if root else "mounting needs root", "clock step": "" if clocks else "needs a C compiler"}
     return {name: reasons.get(name, "") for name in FAULTS}
@@ -221,7 +221,7 @@ def possible() -> dict[str, str]:
 
 @contextmanager
 def small_disks(folder: Path, checkpoint: Path, count: int) -> Iterator[None]:
-    """Tmpfs of a few versions' size for the replicas' copies, while the block lasts; as root alone."""
+    """Mount a small tmpfs for each replica's copies during the block; does nothing without root."""
     size = COPIES * sum(path.stat().st_size for path in checkpoint.rglob("*") if path.is_file())
     mounted: list[Path] = []
     try:
@@ -259,7 +259,7 @@ def _put_fifo(version: Path) -> None:
 
 
 def _fill(file: int) -> None:
-    """Write until the disk is full."""
+    """Write to the file until the disk is full."""
     piece = b"\0" * 65536
     while piece:
         try:

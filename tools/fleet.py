@@ -1,4 +1,4 @@
-"""Replicas of one store behind the proxy of `deploy/nginx`; each is restarted when it ends, as by an orchestrator."""
+"""Replicas that follow one store, behind the proxy of `deploy/nginx`. A replica is restarted whenever it ends."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from tools.process import LOOK_SECONDS, Process, free_port, launch, until
 CLOCK = Path(__file__).with_name("clock.c")
 PROGRAM = ("-m", "tools.hanging")
 COPY_SECONDS = 15
-"""Seconds that a copy may take here: some hang."""
+"""Time limit of a copy in seconds; it is short because some faults make copies hang."""
 
 
 @dataclass
 class Replica:
-    """A service on a port that it keeps over restarts; its files lie in `folder`."""
+    """A service whose port stays the same over restarts; its files are in `folder`."""
 
     folder: Path
     store: Path
@@ -35,70 +35,70 @@ class Replica:
     starts: int = 0
 
     def __post_init__(self) -> None:
-        """Prepare the folder of its copies, and its clock."""
+        """Create the folder for copies and the clock's file."""
         self.temporary.mkdir(parents=True, exist_ok=True)
         self.set_clock(0)
         self._stopping = threading.Event()
 
     @property
     def temporary(self) -> Path:
-        """The folder that it copies versions to."""
+        """The folder for copies of versions."""
         return self.folder / "tmp"
 
     @property
     def clock(self) -> Path:
-        """The file with the shift of its wall clock."""
+        """The file with the offset of the replica's wall clock."""
         return self.folder / "clock"
 
     @property
     def hang(self) -> Path:
-        """While this file is there, no model call of this replica returns."""
+        """The file that makes all model calls of this replica hang while it exists."""
         return self.folder / "hang"
 
     @property
     def url(self) -> str:
-        """Its address, without the proxy."""
+        """The replica's own address, without the proxy."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def pid(self) -> int:
-        """The number of the present process."""
+        """The process id of the current process."""
         return self.process.pid
 
     def start(self) -> None:
-        """Start a process now, and another one whenever it ends."""
+        """Start a process, and restart it whenever it ends."""
         self._launch()
         self._watcher = threading.Thread(target=self._restart)
         self._watcher.start()
 
     def stop(self) -> None:
-        """End the process for good."""
+        """End the process without a restart."""
         self._stopping.set()
         self._watcher.join()
         self.process.kill()
         self.process.wait()
 
     def set_clock(self, seconds: int) -> None:
-        """Step its wall clock to so many seconds from the machine's, at once."""
-        with self.clock.open("r+b" if self.clock.exists() else "wb") as file:  # mapped: not to be replaced
+        """Set the offset of the replica's wall clock from the machine's, with immediate effect."""
+        with self.clock.open("r+b" if self.clock.exists() else "wb") as file:  # kept, because the process has mapped it
             file.write(seconds.to_bytes(8, sys.byteorder, signed=True))
 
     def ready(self) -> bool:
-        """True if its readiness probe says so."""
+        """True if the readiness probe succeeds."""
         try:
             return httpx.get(f"{self.url}/health/ready", timeout=2.0).status_code == 200
         except httpx.HTTPError:
             return False
 
     def live(self) -> bool:
-        """True unless its liveness probe fails; a late answer is not a failure here."""
+        """True unless the liveness probe fails; a time-out does not count as a failure here."""
         try:
             return httpx.get(f"{self.url}/health/live", timeout=2.0).status_code == 200
         except httpx.TimeoutException:
             return True
 
     def copying(self) -> int | None:
-        """The number of the process that copies a version for it now."""
+        """The id of the process that is copying a version for the replica; None without one."""
         for child in Path(f"/proc/{self.pid}/task").glob("*/children"):
             for number in child.read_text().split():
                 with suppress(OSError):
@@ -107,7 +107,7 @@ class Replica:
         return None
 
     def entries(self) -> dict[str, dict[str, Any]]:
-        """The entries of its versions; nothing while it does not answer."""
+        """The replica's entries of `/v1/models`, by version; empty if the replica does not answer."""
         try:
             found = httpx.get(f"{self.url}/v1/models", timeout=2.0).json()["models"]
         except (httpx.HTTPError, ValueError, KeyError):
@@ -115,16 +115,16 @@ class Replica:
         return {entry["version"]: entry for entry in found if "version" in entry}
 
     def serves(self, version: str) -> bool:
-        """True if it answers as `stable` with this version."""
+        """True if this version serves as `stable`."""
         return "stable" in self.entries().get(version, {}).get("labels", ())
 
     def megabytes(self) -> float:
-        """Its resident memory."""
+        """The resident memory of the process and its children."""
         return Process(self.process, self.url, self.log).megabytes
 
     @property
     def log(self) -> Path:
-        """The present process's log."""
+        """The log of the current process."""
         return self.folder / f"log-{self.starts}"
 
     def _launch(self) -> None:
@@ -147,7 +147,7 @@ class Replica:
 
 
 def compile_clock(folder: Path) -> Path:
-    """The library of `clock.c`; raises CalledProcessError, or FileNotFoundError where there is no compiler."""
+    """Compile `clock.c` to a library. Raises CalledProcessError, or FileNotFoundError without a compiler."""
     library = folder / "clock.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-O2", "-o", str(library), str(CLOCK), "-ldl"], check=True)
     return library
@@ -161,11 +161,11 @@ class Fleet:
     proxy: Proxy
 
     def ready(self) -> bool:
-        """True if all replicas are."""
+        """True if all replicas are ready."""
         return all(replica.ready() for replica in self.replicas)
 
     def complaints(self) -> list[str]:
-        """The last warning or error of each replica's present process."""
+        """The last warning or error of each replica's current process."""
         lines = [
             [line for line in r.log.read_text().splitlines() if " WARNING " in line or " ERROR " in line]
             for r in self.replicas
@@ -173,13 +173,13 @@ class Fleet:
         return [each[-1][:300] if each else "" for each in lines]
 
     def serves(self, version: str) -> bool:
-        """True if all replicas answer as `stable` with this version."""
+        """True if this version serves as `stable` in all replicas."""
         return all(replica.serves(version) for replica in self.replicas)
 
 
 @contextmanager
 def running(folder: Path, store: Path, *, count: int = 2, **settings: str) -> Iterator[Fleet]:
-    """A ready fleet; `folder/replica-N/tmp` may be mounts already. Its clocks can be stepped where `cc` is."""
+    """A ready fleet. `folder/replica-N/tmp` may already be mount points. Setting clocks needs `cc`."""
     if shutil.which("cc"):
         settings |= {"LD_PRELOAD": str(compile_clock(folder))}
     with ExitStack() as stack:

@@ -1,8 +1,11 @@
-"""Asks a running service what its OpenAPI document allows and what it forbids: `python -m tools.fuzz --cases 5000`.
+"""Sends a running service requests that its OpenAPI document allows or forbids: `python -m tools.fuzz --cases 5000`.
 
-Schemathesis makes the cases, and `oversized.py` bodies with far too much of something. A violation raises: a status
-from 500 on, a status, a content type or a body that the document does not describe, a body that it forbids and that was
-taken, an oversized body that costs too much.
+Schemathesis generates the cases; `oversized.py` generates bodies with far too much of something. The program fails at
+
+- a status of 500 or more;
+- a status, a content type or a body that the document does not describe;
+- a body that the document forbids but the service accepts;
+- an oversized body that costs too much processor time.
 """
 
 from __future__ import annotations
@@ -44,9 +47,10 @@ BATCH = "/v1/rank/batch"
 
 
 def fuzz(url: str, *, cases: int, names: Mapping[str, str], token: str | None = None, seed: int = 0) -> Counter[int]:
-    """At least `cases` cases over all operations; returns how many got each status. Raises at the first violation.
+    """Send at least `cases` cases over all operations; returns the number of answers by status.
 
-    `names` are what the service knows: places in paths hold them in half of the cases, and anything in the others.
+    `names` are values that the service knows for parameters of paths. Half of the cases use them, the other half use
+    arbitrary texts. Raises at the first violation.
     """
     headers = {} if token is None else {"Authorization": f"Bearer {token}"}
     document = requests.get(f"{url}/openapi.json", headers=headers, timeout=30).json()
@@ -58,7 +62,7 @@ def fuzz(url: str, *, cases: int, names: Mapping[str, str], token: str | None = 
         for operation in operations
         for mode in GenerationMode
         for given in (None, names)
-        if operation.body or (mode is GenerationMode.POSITIVE and given is None)  # any text is a path's
+        if operation.body or (mode is GenerationMode.POSITIVE and given is None)  # any text is valid in a path
     ]
     varied = [operation for operation, _, _ in runs if operation.body or operation.path_parameters]
     each = math.ceil(cases / len(varied))
@@ -79,7 +83,7 @@ def fuzz(url: str, *, cases: int, names: Mapping[str, str], token: str | None = 
             def ask(case: Case[Any]) -> None:
                 response = case.call(session=session, headers=headers)
                 found[response.status_code] += 1
-                # 200, with errors inside
+                # The batch route answers 200 with the errors in the body.
                 in_place: list[Any] = [checks.negative_data_rejection] if case.path == BATCH else []
                 case.validate_response(response, checks=CHECKS, excluded_checks=in_place)
 
@@ -89,7 +93,7 @@ def fuzz(url: str, *, cases: int, names: Mapping[str, str], token: str | None = 
 
 @contextmanager
 def serving(checkpoint: Path, folder: Path) -> Iterator[tuple[Process, dict[str, str]]]:
-    """A process with both ports that serves `checkpoint` from a store in `folder`, and the names that it knows."""
+    """A service with both ports that serves `checkpoint` from a store in `folder`, and the names that it knows."""
     store = FolderStore(folder / "store")
     model, version = store.push(read_checkpoint(checkpoint))
     store.move_label(model, "stable", version)
@@ -109,7 +113,7 @@ def serving(checkpoint: Path, folder: Path) -> Iterator[tuple[Process, dict[str,
 
 
 def main(argv: list[str]) -> None:
-    """Fuzz both ports of a service of the bundled checkpoint and print how often each status came."""
+    """Fuzz both ports of a service with the bundled checkpoint, and print the numbers of answers by status."""
     parser = argparse.ArgumentParser(prog="python -m tools.fuzz")
     parser.add_argument("--cases", type=int, default=5000)
     parser.add_argument("--seed", type=int, default=0)

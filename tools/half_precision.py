@@ -1,9 +1,9 @@
-"""A comparison of fp16's and bf16's rankings with fp32's, through the real service with PyTorch.
+"""Compares the rankings in fp16 and bf16 with those in fp32, from the real service with PyTorch.
 
     python -m tools.half_precision CHECKPOINT --data squad-as2:../shared/data/squad-as2/dev.jsonl.gz --questions 200
 
-Prints a table: questions with the same first candidate, the largest difference of a score, distinct scores. On the CPU,
-unless `--device` names another.
+Prints a table with the questions that have the same first candidate, the largest difference of a score, and the share
+of distinct scores. It runs on the CPU unless `--device` names another device.
 """
 
 from __future__ import annotations
@@ -26,27 +26,27 @@ EXACT, HALVES = "fp32", ("fp16", "bf16")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A precision against fp32 on the same questions, nothing dropped."""
+    """The comparison of a precision with fp32 on the same questions, without drops."""
 
     precision: str
     questions: int
     same_first: int
-    """Questions with the same best candidate."""
+    """Number of questions with the same best candidate."""
     difference: float
-    """The largest of a score."""
+    """The largest difference of a score."""
     distinct: float
-    """Different scores as a share of those that fp32 gives."""
+    """Number of distinct scores, as a share of the distinct scores in fp32."""
 
     @property
     def agreement(self) -> float:
-        """Same first candidate, percent."""
+        """Percentage of questions with the same first candidate."""
         return 100.0 * self.same_first / self.questions
 
 
 def scores_in(
     precision: str, checkpoint: Path, questions: Sequence[Question], folder: Path, **settings: str
 ) -> list[np.ndarray]:
-    """The scores of every question's candidates, in their order, from a service in this precision."""
+    """The scores of every question's candidates, in the order of the candidates, from a service in this precision."""
     chosen = {"BACKEND": "torch", "PRECISION": precision, **settings}
     named = {f"CERBERANK_{name}": value for name, value in chosen.items()}
     with (
@@ -60,7 +60,7 @@ def scores_in(
 
 
 def compare(checkpoint: Path, questions: Sequence[Question], folder: Path, **settings: str) -> list[Comparison]:
-    """Serve `checkpoint` in fp32, fp16 and bf16, one after the other; `settings` of the services, such as DEVICE."""
+    """Serve `checkpoint` in fp32, fp16 and bf16 in turn; `settings` are further settings, such as DEVICE."""
     exact = scores_in(EXACT, checkpoint, questions, folder, **settings)
     found = []
     for precision in HALVES:

@@ -1,6 +1,6 @@
-"""The real server with a model call that can be made to hang: `python -m tools.hanging`.
+"""The real server, with model calls that can be made to hang: `python -m tools.hanging`.
 
-While the file that HANG_FILE names exists, no call of a model returns. It stands for a driver or kernel that hangs.
+While the file that HANG_FILE names exists, model calls do not return, as if a driver or a kernel were hanging.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ LOOK_SECONDS = 0.05
 
 
 class HangingBackend:
-    """A backend that does as another one, but for model calls that do not return while a file exists."""
+    """A wrapper of a backend whose model calls do not return while a file exists."""
 
     def __init__(self, backend: Backend[Any], hang: Path) -> None:
-        """The one, and the file."""
+        """Wrap `backend`; model calls hang while the file `hang` exists."""
         self._backend, self._hang = backend, hang
 
     def __getattr__(self, name: str) -> Any:
-        """As the other one."""
+        """The attribute of the wrapped backend."""
         return getattr(self._backend, name)
 
     def run(self, state: Any, stage: int) -> StageOutput[Any]:
-        """As the other one, perhaps never."""
+        """Run the stage once the file does not exist."""
         while self._hang.exists():
             time.sleep(LOOK_SECONDS)
         return self._backend.run(state, stage)
 
 
 def load_hanging(settings: Settings) -> Loaded:
-    """The version as `load` opens it, in such a backend."""
+    """Load a version, and wrap its backend in a HangingBackend."""
     loaded = load(settings)
     backend = HangingBackend(loaded.backend, Path(os.environ["HANG_FILE"]))
     return replace(loaded, backend=cast("Backend[Any]", backend))
 
 
 def main() -> int:
-    """Serve as `cerberank serve` does."""
+    """Serve like `cerberank serve`."""
     settings = read_settings()
     configure_logs(settings)
     sys.setswitchinterval(SWITCH_SECONDS)

@@ -1,7 +1,7 @@
-"""Requests that nobody sends by mistake, as data: what goes over the wire, and what may come of it.
+"""Hostile requests, as data: the bytes to send and the allowed outcomes.
 
-`alone` is `cerberank serve` with h11, `behind` the same through the proxy of `deploy/nginx`. Requests
-that are well framed and have hostile content (BODIES) get the same answer in both places.
+`alone` is the outcome of `cerberank serve` with h11, `behind` the outcome through the proxy of `deploy/nginx`. Requests
+that are framed correctly but have hostile content (BODIES) have the same outcome in both places.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ MEGABYTE = 1024 * 1024
 HEAD = b"POST /v1/rank HTTP/1.1\r\nHost: test\r\n"
 REFUSED = "400 closed"
 CUT = "closed | 400 closed | 431 closed | 414 closed"
-"""Heads that are too large: the rest is not read, and so a reset may overtake the answer."""
+"""Outcomes of heads that are too large. The rest of the head is not read, so a reset may arrive before the answer."""
 
 
 def post(body: bytes, *lines: bytes, length: object = None) -> bytes:
-    """A question with further lines in its head; with its own `Content-Length` or the given one."""
+    """A question with further `lines` in its head, and with the right `Content-Length` or the given one."""
     size = b"Content-Length: %s" % str(len(body) if length is None else length).encode()
     return HEAD + b"\r\n".join([size, *lines, b"", b""]) + body
 
 
 def framed(lines: bytes, body: bytes = GOOD) -> bytes:
-    """A question whose head has these lines, as they are, instead of a length."""
+    """A question whose head has these lines, unchanged, in place of `Content-Length`."""
     return HEAD + lines + b"\r\n\r\n" + body
 
 
 def chunked(body: bytes, lines: bytes = b"Transfer-Encoding: chunked") -> bytes:
-    """A question with a body that is already in chunks."""
+    """A question whose `body` is already divided into chunks."""
     return framed(lines, body)
 
 
 def chunks(content: bytes = GOOD, *, size: bytes = b"", after: bytes = b"", end: bytes = b"0\r\n\r\n") -> bytes:
-    """One chunk, its size as given, something after the size, and the end."""
+    """One chunk with the given or the right size, `after` behind the size, and the end of the body."""
     return (size or b"%x" % len(content)) + after + b"\r\n" + content + b"\r\n" + end
 
 
@@ -47,7 +47,7 @@ def get(*lines: bytes, path: bytes = b"/health/live") -> bytes:
 
 
 def same(name: str, sent: bytes, outcome: str) -> Case:
-    """A case with one outcome in both places."""
+    """A case with the same outcome in both places."""
     return Case(name=name, sent=sent, alone=outcome, behind=outcome)
 
 
@@ -223,7 +223,7 @@ UPGRADES = [
 ORDER = [
     same("three requests at once", post(GOOD) + get() + post(GOOD), "200x3 open"),
     same("a hundred requests at once", get() * 100, "200x100 open"),
-    # A due answer is not lost for what comes after its request.
+    # A question is still answered if invalid bytes follow it.
     same("a stray byte after a question", post(GOOD) + b"\x00", "200 400 closed | 200 closed | 200 waits"),
     same("a stray line after a question", post(GOOD) + b"nonsense\r\n\r\n", "200 400 closed"),
     same("a good question, then a bad one", post(GOOD) + post(GOOD, b"X A: b"), "200 400 closed"),
@@ -257,7 +257,7 @@ LARGE = [
     ),
 ]
 SLOW = [
-    # Alone the process waits for ever, at the price of a connection; the proxy ends it.
+    # Without the proxy the service waits forever, which costs one connection; the proxy ends such a connection.
     Case(name="silence", sent=b"", alone="waits", behind="closed"),
     Case(name="half a head", sent=HEAD, alone="waits", behind="closed | 408 closed"),
     Case(name="half a body", sent=post(GOOD[:10], length=1000), alone="waits", behind="closed | 408 closed"),
@@ -311,13 +311,13 @@ def question(**fields: object) -> bytes:
 
 
 def bomb(megabytes: int) -> bytes:
-    """So many megabytes of blanks, compressed."""
+    """Compressed blanks, `megabytes` after decompression."""
     compressor = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
     return b"".join(compressor.compress(b" " * MEGABYTE) for _ in range(megabytes)) + compressor.flush()
 
 
 def tensor() -> bytes:
-    """A question whose candidates are a binary tensor of a million empty texts, of any model."""
+    """A question, to any model, whose candidates are a binary tensor of a million empty texts."""
     (made,) = binary_tensors({"paths": ["/v2/models/any/infer"]}, 4_160_000)
     lines = [f"{name}: {value}".encode() for name, value in made.headers.items()]
     return post(made.body, *lines).replace(b"/v1/rank", made.path.encode(), 1)

@@ -1,11 +1,12 @@
 """Builds an image and serves from it, without Docker: `python -m tools.image_check cpu|gpu [EXTRAS]`, as root.
 
-Every instruction of the Dockerfile is carried out as written, `RUN` and `CMD` in a root of their own with a clean
-Python environment in the place of the base image's. At last the container's own command runs: as the image's user, on a
-read-only root, without capabilities, its health check as written, until a question is answered and SIGTERM ends it.
-The gpu image has no GPU here: its device is the CPU, with the backend and the precision that a GPU has unless they are
-set. All its other settings are its own, and it serves what `cerberank import` and `train distil` write, made on the
-spot from tiny random networks.
+Every instruction of the Dockerfile is carried out as written; `RUN` and `CMD` run in a separate root, where a clean
+Python environment replaces the base image. Then the container's command runs as the image's user, on a read-only root
+and without capabilities. The health check of the image must succeed, a question must be answered, and SIGTERM must end
+the process.
+
+The gpu image runs on the CPU here, with the default backend and precision of a GPU; its other settings are unchanged.
+It serves checkpoints that `cerberank import` and `train distil` write from tiny random networks.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ OVERRIDES = {
     "cpu": {},
 }
 MOUNTED = Path("checkpoints", "current")
-"""The folder where the gpu image looks for its checkpoint."""
+"""The folder from which the gpu image reads its checkpoint."""
 ASK = """
 import json, urllib.request as u
 body = json.dumps({"question": "How tall is it?", "candidates": ["It is 330 metres tall.", "It was built in 1889."]})
@@ -75,10 +76,10 @@ echo "ended with $code"; exit $code
 
 
 class Image:
-    """A stage that is being built."""
+    """An image while it is built."""
 
     def __init__(self, root: Path, arguments: Mapping[str, str] = MappingProxyType({})) -> None:
-        """Everything lies under `root`; `arguments` are what `--build-arg` gives."""
+        """`root` is the folder of the image's files; `arguments` are the values of `--build-arg`."""
         self.root, self.folder, self.user, self.arguments = root, "/", "0:0", arguments
         self.environment = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"}
 
@@ -90,7 +91,7 @@ class Image:
         subprocess.run([*outside, str(self.root), str(PREFIX), access, self.user, *inside], check=True)
 
     def carry_out(self, instruction: Instruction, built: dict[str, Image]) -> None:
-        """Do what one instruction says."""
+        """Carry out one instruction."""
         match instruction.keyword:
             case "RUN":
                 sys.stderr.write(f"RUN {instruction.value}\n")
@@ -125,7 +126,7 @@ class Image:
 
 
 def _pip_settings() -> dict[str, str]:
-    """Pip's settings for its index, which belong to this machine, in an image as elsewhere."""
+    """This machine's settings of pip as environment variables, so that pip uses the same index in the image."""
     listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
     found = {}
     for line in listed.stdout.splitlines():
@@ -135,7 +136,7 @@ def _pip_settings() -> dict[str, str]:
 
 
 def base_image(root: Path) -> Image:
-    """In the place of python:3.11-slim: this machine's system, and a Python without packages."""
+    """An image that replaces python:3.11-slim: this machine's system and a Python without packages."""
     (root / "etc").mkdir(parents=True)
     for name in ETC:
         source, place = Path("/etc") / name, root / "etc" / name
@@ -151,7 +152,7 @@ def base_image(root: Path) -> Image:
 
 
 def build(target: str, stages: dict[str, Stage], scratch: Path, arguments: Mapping[str, str]) -> Image:
-    """The target's image, after all the stages that it needs; `arguments` are the build's."""
+    """Build the target's image and all stages that it needs; `arguments` are the values of `--build-arg`."""
     built: dict[str, Image] = {}
 
     def make(name: str) -> Image:
@@ -176,7 +177,7 @@ def build(target: str, stages: dict[str, Stage], scratch: Path, arguments: Mappi
 
 
 def main(target: str, extras: str = "") -> None:
-    """Build and try one image; raises CalledProcessError where a command fails."""
+    """Build and test one image. Raises CalledProcessError if a command fails."""
     stages = read_dockerfile(ROOT / "Dockerfile")
     with tempfile.TemporaryDirectory(prefix="image-") as folder:
         image = build(target, stages, Path(folder), {"EXTRAS": extras})
@@ -195,7 +196,7 @@ def main(target: str, extras: str = "") -> None:
 
 
 def made_by_verbs(scratch: Path) -> tuple[Path, Path]:
-    """An imported and a distilled checkpoint, each written by the program with its defaults."""
+    """The folders of an imported and a distilled checkpoint, both written by `cerberank` with its defaults."""
     source, imported, distilled = (scratch / name for name in ("source", "import", "distil"))
     save_cross_encoder(source)
     imported.mkdir()
@@ -209,7 +210,7 @@ def made_by_verbs(scratch: Path) -> tuple[Path, Path]:
 
 
 def save_cross_encoder(folder: Path) -> None:
-    """Four narrow layers of ELECTRA with random weights, and the bundled model's tokenizer, for `from_pretrained`."""
+    """Save four narrow ELECTRA layers with random weights and the bundled tokenizer, for `from_pretrained`."""
     tokenizer = transformers.PreTrainedTokenizerFast(
         tokenizer_file=str(BUNDLED / "tokenizer.json"),
         model_input_names=["input_ids", "attention_mask", "token_type_ids"],

@@ -1,4 +1,4 @@
-"""A steady load whose every request is accounted for: what was asked, what came, and what the proxy says of it."""
+"""A steady load that records every request and its answer, and compares them with the proxy's log."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from cerberank_benchmarks.clients.load import Answer, Load, Request, request_of
 
 CONNECTIONS = 64
 PATIENCE_SECONDS = 150.0
-"""Seconds that a client waits: longer than the proxy's two attempts."""
+"""Seconds that a client waits; longer than the proxy's two attempts."""
 TOLERANCE = 0.01
-"""Scores of one pair may differ by so much from batch to batch; nearer candidates may change places."""
+"""Difference by which a pair's scores may vary between batches; candidates with closer scores may change places."""
 WORDS = ("the", "tower", "old", "built", "paris", "iron", "metres", "high", "river", "stone", "who", "bees", "honey")
 
 
 def ledger(url: str) -> Load:
-    """A load whose every answer is kept."""
+    """A load that keeps every answer."""
     return Load(url, connections=CONNECTIONS, patience=PATIENCE_SECONDS)
 
 
 def in_turns(bodies: Sequence[dict[str, Any]], seed: int) -> Iterator[Request]:
-    """Requests with the bodies in turns, each with an id of its own."""
+    """Requests that use the bodies in turn, each with its own id."""
     for number in itertools.count():
         place = number % len(bodies)
         yield request_of(bodies[place], number=place, id=f"chaos-{seed}-{number}")
@@ -42,14 +42,14 @@ def some_bodies(count: int, candidates: int, seed: int) -> list[dict[str, Any]]:
 
 
 def reference(url: str, bodies: Sequence[Mapping[str, Any]]) -> list[dict[int, float]]:
-    """Each candidate's score in each body, from a service that nothing has happened to."""
+    """The score of each candidate of each body, from a service before any fault."""
     with httpx.Client(base_url=url, timeout=60.0) as client:
         answers = [client.post("/v1/rank", json=body).raise_for_status().json() for body in bodies]
     return [{result["index"]: result["score"] for result in answer["results"]} for answer in answers]
 
 
 def in_order(order: Sequence[int], scores: Mapping[int, float]) -> bool:
-    """True if all candidates are there, once, by falling score up to the tolerance.
+    """True if `order` has every candidate exactly once, by falling score within the tolerance.
 
     >>> in_order([1, 0], {0: 0.2, 1: 0.9}), in_order([0, 1], {0: 0.2, 1: 0.9}), in_order([1], {0: 0.2, 1: 0.9})
     (True, False, False)
@@ -61,8 +61,9 @@ def in_order(order: Sequence[int], scores: Mapping[int, float]) -> bool:
 def faults_of(
     answers: Sequence[Answer], log: str, good: set[str], scores: Sequence[Mapping[int, float]]
 ) -> dict[str, list[str]]:
-    """The faults that no request may suffer, with the ids of those that did; `log` is the proxy's, `good` the versions
-    that were ready.
+    """The ids of requests with a wrong outcome, by the kind of fault.
+
+    `log` is the proxy's log, `good` are the versions that were ready, `scores` the reference scores by body.
     """
     lines = [json.loads(line) for line in log.splitlines() if line.startswith('{"time"')]
     logged = Counter(line["request_id"] for line in lines)

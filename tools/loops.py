@@ -1,7 +1,7 @@
-"""Sixteen clients of a real service in a closed loop, beside a busy core: `python -m tools.loops`.
+"""Loads a real service with sixteen clients in a closed loop, beside a busy core: `python -m tools.loops`.
 
 Prints, for each size of question, the answers, the refusals, and the time from the request to the answer. With
-`--queue-seconds 3600` nothing is refused: the time that a question took then, less its time alone, is its wait.
+`--queue-seconds 3600` nothing is refused; a question's wait is then its time minus its time alone.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def _row(name: str, answers: Sequence[Answer]) -> str:
 
 
 def main() -> None:
-    """Measure each size alone, and then all of them together."""
+    """Measure each size alone, and then all sizes together."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--checkpoint", type=Path, help="default: the bundled one")
     parser.add_argument("--precision", default="int8")

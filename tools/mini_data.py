@@ -1,18 +1,20 @@
-"""Writes the data for training, calibrating and measuring cerberank-mini: `python -m tools.mini_data DATA OUT`.
+"""Writes the data for training, calibrating and measuring cerberank-mini 3: `python -m tools.mini_data DATA OUT`.
 
-DATA holds `squad-as2/` and `domains/SET/`. A set's documents are divided by their titles:
+DATA contains `squad-as2/` and `domains/SET/`. The documents of each set's train file are divided by their titles.
 
-- `OUT/train/SET.jsonl.gz` is trained on, and `OUT/carved/SET.jsonl.gz` is for calibration and choices: 6 % of the
-  documents of DATA's train files, at most 400 questions of a set.
-- `OUT/dev.jsonl.gz` holds at most 25 questions of every carved set that has answers, squad-as2's with whole articles.
-- `OUT/hard-distractors.jsonl.gz` is measured on, and made of DATA's dev and test files: a positive, four hard sentences
-  of its document, and the statements that these rules make of it (each at most once, each only where it applies).
-  Training changes numbers and names that the question names, and adds `not`; none of the rules here does that.
+- `OUT/train/SET.jsonl.gz` is for training.
+- `OUT/carved/SET.jsonl.gz` is for calibration and choices: 6 % of the documents, at most 400 questions of a set.
+- `OUT/dev.jsonl.gz` has at most 25 questions from every carved set with answers; those of squad-as2 have all sentences
+  of their articles as candidates.
+- `OUT/hard-distractors.jsonl.gz` is for measurements and is made of DATA's dev and test files. A question has a
+  positive, four hard sentences of the same document, and statements that the following rules make from the positive.
+  A rule is used at most once for a question, and only if it applies. Training uses other changes: of numbers and names
+  in the question, and an added `not`.
   - vague: the short answer is replaced by `something`, `someone`, `somewhere`, `some time` or `a number of`
-  - antonym: a word of ANTONYMS that the question has too is replaced by its opposite
-  - counted: a number word (two, third) that the question has too becomes another
-  - swapped: two names with at least two words between them change their places, and the question has one of them
-  - echo: the question itself, as lists of questions have it
+  - antonym: a word of ANTONYMS that is also in the question is replaced by its opposite
+  - counted: a number word (two, third) that is also in the question is replaced by another number word
+  - swapped: two names with at least two words between them, one of which is in the question, change places
+  - echo: the question itself, as it would occur in a list of questions
 """
 
 from __future__ import annotations
@@ -66,7 +68,7 @@ Rule = Callable[[str, str, tuple[str, ...], random.Random], str | None]
 
 
 def vague(question: str, text: str, answers: tuple[str, ...], rng: random.Random) -> str | None:
-    """The statement with its short answer replaced by an indefinite word; whole questions are not short answers."""
+    """The statement with its short answer, of at most five words, replaced by an indefinite word."""
     held = [answer for answer in answers if 1 <= len(answer.split()) <= 5 and answer in text and len(answer) > 2]
     if not held:
         return None
@@ -75,12 +77,12 @@ def vague(question: str, text: str, answers: tuple[str, ...], rng: random.Random
 
 
 def antonym(question: str, text: str, answers: tuple[str, ...], rng: random.Random) -> str | None:
-    """The statement with the opposite of a word that the question has too."""
+    """The statement with a word that is also in the question replaced by its opposite."""
     return _replaced(question, text, ANTONYMS)
 
 
 def counted(question: str, text: str, answers: tuple[str, ...], rng: random.Random) -> str | None:
-    """The statement with another number word than the question's."""
+    """The statement with a number word that is also in the question replaced by another one."""
     others = {
         word: rng.choice([other for other in words if other != word])
         for words in (NUMBER_WORDS, ORDINALS)
@@ -90,14 +92,14 @@ def counted(question: str, text: str, answers: tuple[str, ...], rng: random.Rand
 
 
 def swapped(question: str, text: str, answers: tuple[str, ...], rng: random.Random) -> str | None:
-    """The statement with two of its names in each other's place."""
+    """The statement with two of its names exchanged."""
     pairs = [
         (one, two)
         for one, two in pairwise(NAME.finditer(text))
         if (one.group() in question) != (two.group() in question)
         and re.fullmatch(
             r"(?: [a-z]+){2,} ", text[one.end() : two.start()]
-        )  # no list, which says the same in any order
+        )  # excludes lists, whose meaning does not depend on the order
     ]
     if not pairs:
         return None
@@ -115,15 +117,15 @@ RULES: tuple[Rule, ...] = (vague, antonym, counted, swapped, echo)
 
 
 def _replaced(question: str, text: str, others: Mapping[str, str]) -> str | None:
-    # Small letters alone: South Africa is a name.
+    # The match is case-sensitive, because a capitalised word may be part of a name, such as South Africa.
     shared = [word for word in others if all(re.search(rf"\b{word}\b", each) for each in (question, text))]
     return re.sub(rf"\b{shared[0]}\b", others[shared[0]], text) if shared else None
 
 
 def with_distractors(question: Question, rng: random.Random) -> dict[str, Any] | None:
-    """The question with its first positive, hard sentences of its document and changed statements.
+    """The question with its first positive, hard sentences of its document, and changed statements.
 
-    None where no rule but `echo` applies or the document has too few sentences.
+    None if no rule but `echo` applies or the document has too few sentences.
     """
     positive = next(row.candidate.text for row in question.candidates if row.relevant)
     relevant = {folded(row.candidate.text) for row in question.candidates if row.relevant}
@@ -146,7 +148,7 @@ def with_distractors(question: Question, rng: random.Random) -> dict[str, Any] |
 
 
 def hard_distractors(data: Path) -> Iterator[dict[str, Any]]:
-    """The lines of the hard-distractor set, in an order that follows from the data alone."""
+    """The lines of the hard-distractor set, in an order that only depends on the data."""
     sources = {"squad-as2": (f"squad-as2-article:{data / 'squad-as2' / 'test.jsonl.gz'}", FROM_SQUAD)}
     sources |= {
         name: (f"jsonl:{data / 'domains' / name / 'dev.jsonl.gz'}", FROM_DOMAIN)
@@ -175,12 +177,12 @@ def dev_lines(carved: Path) -> Iterator[dict[str, Any]]:
 
 
 def is_carved(title: str) -> bool:
-    """True if the document of this title is held back from training."""
+    """True if the document with this title is held out of the training set."""
     return int(sha256(title.encode()).hexdigest(), 16) % 10_000 < 10_000 * CARVED
 
 
 def divide(source: Path, train: Path, carved: Path) -> None:
-    """Divide the lines of a file of questions by the title of their document."""
+    """Divide the lines of a file of questions into `train` and `carved` by the title of their document."""
     rows = [(line, json.loads(line)["title"]) for _, line in read_lines(source)]
     held = [line + "\n" for line, title in rows if is_carved(title)]
     write(train, (line + "\n" for line, title in rows if not is_carved(title)))

@@ -1,4 +1,4 @@
-"""Debian's nginx with the configuration of `deploy/nginx`, its port, paths and replicas replaced."""
+"""Runs nginx with the configuration of `deploy/nginx`, in which port, paths and replicas are replaced."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Proxy:
 
     @property
     def log(self) -> str:
-        """The lines of its log: errors, and a JSON object for each request."""
+        """The text of the log: errors, and a JSON object for each request."""
         return (self.folder / "log").read_text()
 
 
@@ -40,7 +40,7 @@ def program() -> str:
 
 
 def configure(folder: Path, port: int, replicas: Sequence[str], changes: Mapping[str, str] | None = None) -> None:
-    """Write the configuration to the new folder: `port`, the `replicas` (URLs), and texts of it that are changed."""
+    """Write the configuration to the new `folder`, with `port` and `replicas` (URLs); `changes` replace other texts."""
     shutil.copytree(CONFIGURATION, folder)
     servers = "\n".join(f"server {urlsplit(url).netloc} max_fails=0;" for url in replicas)
     known = {
@@ -57,14 +57,14 @@ def configure(folder: Path, port: int, replicas: Sequence[str], changes: Mapping
 
 
 def command(folder: Path, *arguments: str) -> list[str]:
-    """The command line; as root the workers stay root, or they could not enter pytest's folders."""
+    """The command line. Under root the workers run as root too, because they must enter pytest's folders."""
     options = "daemon off;" + (" user root;" if os.geteuid() == 0 else "")
     return [program(), "-p", str(folder), "-c", "nginx.conf", "-g", options, *arguments]
 
 
 @contextmanager
 def proxying(folder: Path, replicas: Sequence[str], changes: Mapping[str, str] | None = None) -> Iterator[Proxy]:
-    """An nginx on a free port in front of `replicas`; its files lie in the new `folder`."""
+    """An nginx on a free port in front of `replicas`; its files are in the new `folder`."""
     port = free_port()
     configure(folder, port, replicas, changes)
     with (folder / "log").open("ab") as log:
@@ -79,7 +79,7 @@ def proxying(folder: Path, replicas: Sequence[str], changes: Mapping[str, str] |
 
 
 def directive(name: str) -> list[str]:
-    """The values that the committed files give to a directive, in their order."""
+    """The values of a directive in the committed files, in order."""
     text = "\n".join(file.read_text() for file in sorted(CONFIGURATION.glob("*.conf")))
     return re.findall(rf"^\s*{name}\s+(.+);", text, re.MULTILINE)
 

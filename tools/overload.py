@@ -1,8 +1,12 @@
-"""Admission and scheduling together, simulated on a clock of their own: `python -m tools.overload`.
+"""Simulates admission control and scheduling under load: `python -m tools.overload`.
 
-Prints the tables of docs/load.md: which share of the questions is refused, and which share would wait longer
-than the bound with admission off, for three models and several sizes of questions; closed loops; three times the
-capacity; and the load that several replicas can take.
+Prints the tables of docs/load.md, for three models:
+
+- the share of questions that is refused, and the share that would wait longer than the bound without admission
+  control, for several sizes of questions;
+- clients in closed loops;
+- three times the capacity;
+- the load that several replicas can serve.
 """
 
 from __future__ import annotations
@@ -25,15 +29,15 @@ from cerberank_service.settings import Settings
 from cerberank_service.versions.warm_up import LONGEST_STEP_SECONDS, PROCESSOR_TOKENS
 
 TOKENS = 36
-"""The tokens of every candidate."""
+"""Tokens of every candidate."""
 BOUND: float = Settings.model_fields["queue_seconds"].default
 THINK = 0.005
-"""Seconds between the answer of a client in a closed loop and its next question."""
+"""Seconds between an answer and the next question of a client in a closed loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """A model on two cores: its stages' work, and the candidates that it scores in a second without drops."""
+    """A model on two cores: the work of its stages, and the candidates that it scores per second without drops."""
 
     work: tuple[float, ...]
     rate: float
@@ -44,11 +48,12 @@ SHAPES = {
     "MiniLM-L6, fp32": Shape((1.0,), 274.0),
     "B11 3H1, int8": Shape((4.0, 2.0, 2.0, 3.0), 75.0),
 }
-"""Rates of two quiet cores: measured for the first two, the third one's is assumed (eight times the first one's)."""
+"""Models with their rates on two otherwise idle cores. The first two rates were measured; the third is assumed, with an
+eighth of the first model's rate."""
 MIX = {4: 0.3, 20: 0.3, 50: 0.2, 200: 0.2}
 """Sizes of questions, with their shares."""
 LOOPS = [200] * 5 + [50] * 5 + [4] * 6
-"""Sixteen clients in a closed loop, by the candidates of their questions."""
+"""Sixteen clients in a closed loop, given by the number of candidates in their questions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,19 +63,19 @@ class Answered:
     candidates: int
     arrival: float
     queued: float
-    """Seconds that it took, less its own compute alone."""
+    """Seconds in the queue: the time until the answer minus the question's compute time alone."""
 
 
 @dataclass
 class Replica:
-    """One service. A step takes the time that was predicted, `slowness` times (at random between the two)."""
+    """One service. A step takes its predicted time, times a random factor between the two values of `slowness`."""
 
     shape: Shape
     bound: float = BOUND
     slowness: tuple[float, float] = (1.0, 1.0)
     answers: list[Answered] = field(default_factory=list)
     refusals: list[tuple[int, float]] = field(default_factory=list)
-    """Candidates and Retry-After."""
+    """Candidates and `Retry-After` of each refused question."""
 
     def __post_init__(self) -> None:
         total, work = sum(self.shape.work), self.shape.work
@@ -83,7 +88,7 @@ class Replica:
         self.admission = Admission(self.speeds, self.bound)
         self.scheduler = Scheduler(self.step_tokens, work)
         self.open: dict[int, tuple[float, int, object]] = {}
-        """Arrival, candidates and client of each question."""
+        """Arrival, candidates and client of each question in progress."""
         self.ends = inf
         """The time at which the running step ends."""
         self._left: dict[int, int] = {}
@@ -92,7 +97,7 @@ class Replica:
         self._random = random.Random(0)
 
     def offer(self, now: float, candidates: int, client: object = None) -> int:
-        """`Retry-After`, or 0 when the question is accepted."""
+        """Offer a question; returns `Retry-After`, or 0 if it is accepted."""
         tokens = (float(candidates * TOKENS),) * len(self.shape.work)
         offer = Offer(tokens=candidates * TOKENS, stage_tokens=tokens, received=now)
         try:
@@ -117,7 +122,7 @@ class Replica:
             self.ends = now + self._random.uniform(*self.slowness) * seconds
 
     def end_step(self) -> list[tuple[int, object]]:
-        """End the step that runs and begin the next one; returns candidates and client of what was answered."""
+        """End the running step and begin the next; returns candidates and client of each answered question."""
         assert self._step is not None
         step, now, done = self._step, self.ends, []
         for key, rows in step.parts:
@@ -137,7 +142,7 @@ class Replica:
 
 
 def arrivals(rate: float, seconds: float, seed: int, mix: Mapping[int, float] = MIX) -> list[tuple[float, int, int]]:
-    """Poisson arrivals of `rate` candidates a second: (moment, number, candidates), in order."""
+    """Poisson arrivals of `rate` candidates per second: (time, number, candidates), in order."""
     rng = random.Random(seed)
     questions = rate / sum(size * share for size, share in mix.items())
     coming: list[tuple[float, int, int]] = []
@@ -151,10 +156,10 @@ def arrivals(rate: float, seconds: float, seed: int, mix: Mapping[int, float] = 
 def serve(
     replicas: Sequence[Replica], coming: list[tuple[float, int, int]], seconds: float = 0.0, retries: int = 0
 ) -> int:
-    """Play until all are answered; returns how many questions were refused for good.
+    """Simulate until all questions are answered; returns how many were refused finally.
 
-    A question goes to the replica with the fewest open ones, and to the next `retries` of them where it is refused, as
-    a proxy sends it. Until `seconds` clients come again after `Retry-After`.
+    As with a proxy, a question goes to the replica with the fewest open questions and, if refused, to up to `retries`
+    further replicas. Until `seconds`, clients retry after `Retry-After`.
     """
     refused = 0
     while coming or any(replica.ends < inf for replica in replicas):
@@ -174,7 +179,7 @@ def serve(
 
 
 def loop(replica: Replica, clients: Sequence[int], seconds: float) -> None:
-    """Clients that ask their next question soon after the answer, and come again after `Retry-After`."""
+    """Simulate clients that send their next question `THINK` seconds after an answer, and retry after `Retry-After`."""
     coming = [(0.001 * number, number, candidates) for number, candidates in enumerate(clients)]
     while min(replica.ends, coming[0][0] if coming else inf) < seconds:
         if not coming or replica.ends < coming[0][0]:
@@ -196,7 +201,7 @@ def share_beyond(replica: Replica, questions: int) -> float:
 def refused_and_beyond(
     shape: Shape, load: float, mix: Mapping[int, float], seconds: float = 1500.0
 ) -> tuple[float, float]:
-    """The share that is refused, and the share that waits beyond the bound with admission off, without retries."""
+    """The share that is refused, and the share that waits longer than the bound without admission; no retries."""
     coming = arrivals(load * shape.rate, seconds, 3, mix)
     questions, on, off = len(coming), Replica(shape), Replica(shape, bound=inf)
     refused = serve([on], list(coming))
@@ -205,7 +210,7 @@ def refused_and_beyond(
 
 
 def replicas_refuse(shape: Shape, count: int, load: float, mix: Mapping[int, float]) -> float:
-    """The share that `count` replicas behind a proxy refuse at a load of each, in about 30,000 questions."""
+    """The share of about 30,000 questions that `count` replicas behind a proxy refuse, each at the load `load`."""
     mean = sum(size * share for size, share in mix.items())
     rate = load * shape.rate * count
     coming = arrivals(rate, 30_000 * mean / rate, 1, mix)

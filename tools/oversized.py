@@ -1,9 +1,13 @@
-"""Bodies with far too much of something, at every place that the OpenAPI document describes.
+"""Bodies with far too much of something, at every place that the OpenAPI document describes:
 
-For every array too many wrong elements, for every string a too long one, for every object too many unknown keys, for
-every place too deep nesting, and for every path of binary tensors too many texts. The cost of each is compared with
-that of a valid body of the same size, in processor time of the service: wall time would measure the machine's other
-work.
+- too many wrong elements in every array;
+- too long a text for every string;
+- too many unknown keys in every object;
+- too deep nesting at every place;
+- too many texts in binary tensors, for every path that accepts them.
+
+The cost of each body is compared with that of a valid body of the same size. It is the processor time of the service,
+because wall time would include the machine's other work.
 """
 
 from __future__ import annotations
@@ -21,9 +25,9 @@ import httpx
 import jsonschema_rs
 
 MOST_RATIO = 10.0
-"""The limit of processor time: that of an oversized body by that of a valid one of the same size."""
+"""Limit of an oversized body's processor time divided by that of a valid body of the same size."""
 SPARE_SECONDS = 0.1
-"""Allowed beyond the ratio: clock ticks, and what else the service does meanwhile."""
+"""Processor seconds allowed in addition, for the clock's resolution and other work of the service."""
 MOST_ANSWER_BYTES = 16 * 1024
 Schema = dict[str, Any]
 Place = tuple[str | int, ...]
@@ -38,7 +42,7 @@ class Oversized:
     kind: str
     body: bytes
     must_refuse: bool
-    """True if the document forbids it; otherwise the service may also take it."""
+    """True if the document forbids the body; otherwise the service may accept or refuse it."""
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -48,7 +52,7 @@ class Oversized:
 
 
 def oversized(document: Schema, values: Mapping[str, Any], size: int) -> Iterator[Oversized]:
-    """All bodies of about `size` bytes; `values` are valid ones of fields by name, for the places around."""
+    """All oversized bodies of about `size` bytes; `values` are valid values for the other fields, by name."""
     deep = b"[" * (size // 2) + b"]" * (size // 2)
     for path, operations in document["paths"].items():
         content = operations.get("post", {}).get("requestBody", {}).get("content", {}).get("application/json")
@@ -73,7 +77,7 @@ def oversized(document: Schema, values: Mapping[str, Any], size: int) -> Iterato
 
 
 def binary_tensors(document: Schema, size: int) -> Iterator[Oversized]:
-    """For every `infer`, about `size` bytes of empty texts in Triton's binary form: a text is four bytes there."""
+    """For every path of `infer`, about `size` bytes of empty texts in Triton's binary form, in four bytes each."""
     texts = size // 4
     packed = struct.pack("<I1s", 1, b"q") + bytes(4 * texts)
     inputs = [
@@ -90,7 +94,7 @@ def binary_tensors(document: Schema, size: int) -> Iterator[Oversized]:
 def places(
     document: Schema, schema: Schema, place: Place = (), seen: tuple[str, ...] = ()
 ) -> Iterator[tuple[Place, Schema]]:
-    """Every place of a body, itself included, with its schema; a type within itself once."""
+    """Every place of a body, including the body itself, with its schema. Recursive types are followed once."""
     yield place, schema
     for each in alternatives(document, schema):
         title = str(each.get("title", ""))
@@ -104,7 +108,7 @@ def places(
 
 
 def alternatives(document: Schema, schema: Schema) -> list[Schema]:
-    """The alternatives that a schema allows, references resolved."""
+    """The alternatives that a schema allows, with references resolved."""
     if "$ref" in schema:
         target: Any = document
         for part in schema["$ref"].removeprefix("#/").split("/"):
@@ -115,7 +119,7 @@ def alternatives(document: Schema, schema: Schema) -> list[Schema]:
 
 
 def around(document: Schema, schema: Schema, place: Place, content: bytes, values: Mapping[str, Any]) -> bytes:
-    """A body with `content` at `place` and required fields beside the way to it."""
+    """A body with `content` at `place`, and with the required fields of the objects around it."""
     if not place:
         return content
     step, rest = place[0], place[1:]
@@ -125,7 +129,7 @@ def around(document: Schema, schema: Schema, place: Place, content: bytes, value
             continue
         try:
             inner = around(document, children[step], rest, content, values)
-        except KeyError:  # another dialect of the same path has this field, and what the place names in it
+        except KeyError:  # the place belongs to another dialect of the path, which also has this field
             continue
         if step == 0:
             return b"[" + inner + b"]"
@@ -145,14 +149,14 @@ class Cost:
 
 
 def cost(client: httpx.Client, pid: int, path: str, body: bytes, headers: Mapping[str, str]) -> Cost:
-    """Send a body; the processor time is that of the process and of its children that have ended."""
+    """Send a body and measure its cost; processor time includes children of the process that have ended."""
     before = cpu_seconds(pid)
     answer = client.post(path, content=body, headers={"Content-Type": "application/json", **headers})
     return Cost(answer.status_code, len(answer.content), cpu_seconds(pid) - before)
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far."""
+    """User and system time of a process and its ended children so far."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(int(each) for each in fields[11:15]) / float(os.sysconf("SC_CLK_TCK"))
 
@@ -166,7 +170,7 @@ def violations(
         oversized(document, values, size), binary_tensors(document, size)
     ),
 ) -> list[str]:
-    """The faults of oversized bodies at the service with this address and process."""
+    """Send oversized bodies to the service with this address and process; returns the violations."""
     texts = {"question": "how tall ?", "query": "how tall ?", "text": "a", "text_1": "a", "text_2": "a"}
     lists = {name: ["a"] for name in ("candidates", "documents", "texts", "items")}
     found = []

@@ -1,4 +1,4 @@
-"""The real program, `cerberank serve`, in a process of its own, and what tools and tests need around it."""
+"""Runs `cerberank serve` in a process, with helpers for tools and tests."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from pathlib import Path
 import httpx
 
 START_SECONDS = 120.0
-"""Enough to import a small model first."""
+"""Seconds to wait for the service; long enough to import a small model first."""
 LONGEST_SECONDS, LOOK_SECONDS = 90.0, 0.1
 SERVE = ("-m", "cerberank", "serve")
 ROOT = Path(__file__).resolve().parents[1]
 
 
 class MissingProgramError(Exception):
-    """A program that pip does not bring is not installed; the message names the package that has it."""
+    """A program that pip cannot install is missing; the message names its Debian package."""
 
 
 def installed(program: str, package: str) -> str:
-    """The path of a program, /usr/sbin included. Raises MissingProgramError, which skips a test."""
+    """The path of a program; /usr/sbin is searched too. Raises MissingProgramError, for which tests are skipped."""
     found = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
     if found is None:
         raise MissingProgramError(f"needs {program} (Debian's {package})")
@@ -53,7 +53,7 @@ class Process:
 
     @property
     def megabytes(self) -> float:
-        """The memory that the process and its children hold."""
+        """The resident memory of the process and its children."""
         pids = [str(self.process.pid)]
         for task in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
             pids += task.read_text().split()
@@ -66,7 +66,7 @@ class Process:
 
 
 def launch(checkpoint: Path, log: Path, *, program: Sequence[str] = SERVE, **settings: str) -> subprocess.Popen[bytes]:
-    """Start the program on a free port, without waiting for anything; its output goes to `log`."""
+    """Start the program on a free port without waiting for it; its output goes to `log`."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CERBERANK_")}
     environment |= {"CERBERANK_CHECKPOINT": str(checkpoint), "CERBERANK_PORT": "0", **settings}
     with log.open("wb") as output:
@@ -74,7 +74,7 @@ def launch(checkpoint: Path, log: Path, *, program: Sequence[str] = SERVE, **set
 
 
 def start(checkpoint: Path, log: Path, *, program: Sequence[str] = SERVE, **settings: str) -> Process:
-    """Start the service on a free port and wait until it listens; it may still be loading."""
+    """Start the service on a free port and wait until it listens; the model may still be loading."""
     process = launch(checkpoint, log, program=program, **settings)
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
@@ -86,9 +86,9 @@ def start(checkpoint: Path, log: Path, *, program: Sequence[str] = SERVE, **sett
 
 
 def wait_until_ready(service: Process) -> None:
-    """Poll the readiness probe."""
+    """Wait until the readiness probe succeeds."""
     end = time.monotonic() + START_SECONDS
-    with httpx.Client() as client:  # which takes 20 ms of a processor to make
+    with httpx.Client() as client:  # created once, because that takes 20 ms of a processor
         while client.get(f"{service.url}/health/ready").status_code != 200:
             assert time.monotonic() < end, service.log.read_text()
             time.sleep(0.05)
@@ -96,7 +96,7 @@ def wait_until_ready(service: Process) -> None:
 
 @contextmanager
 def serving(checkpoint: Path, log: Path, **settings: str) -> Iterator[Process]:
-    """A ready service; killed at the end if it still runs."""
+    """A ready service, which is killed at the end of the block."""
     running = start(checkpoint, log, **settings)
     try:
         wait_until_ready(running)
@@ -107,7 +107,7 @@ def serving(checkpoint: Path, log: Path, **settings: str) -> Iterator[Process]:
 
 
 def until(condition: Callable[[], object], *, seconds: float = LONGEST_SECONDS, every: float = LOOK_SECONDS) -> float:
-    """Seconds until the condition holds, looked at `every` so often; raises TimeoutError when it does not."""
+    """Wait until the condition holds, checked `every` so many seconds, and return the seconds. Raises TimeoutError."""
     begin = time.monotonic()
     while not condition():
         if time.monotonic() > begin + seconds:
@@ -124,10 +124,10 @@ def free_port() -> int:
 
 
 def another_machine(*, yielding: bool) -> ThreadPoolExecutor:
-    """One thread for what happens on other machines in life: pushers and attackers must not take the service's time.
+    """A pool with one thread for work that happens on other machines in production, such as pushes and attacks.
 
-    `yielding` puts it, and every process that it starts, into Linux' idle class: what it does then takes the time that
-    the service and its clients leave. Under another full load it would hardly get any, which is why tests do without.
+    With `yielding` the thread, and every process that it starts, has Linux' idle class, so that it only takes processor
+    time that the service and its clients leave. Tests do not use this, because on a busy machine it would hardly run.
     """
     return ThreadPoolExecutor(1, thread_name_prefix="elsewhere", initializer=_yield if yielding else None)
 

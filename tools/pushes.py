@@ -1,7 +1,7 @@
-"""Pushes good and bad versions into a store while clients ask a real service: `python -m tools.pushes`.
+"""Pushes good and bad versions into a store while clients use a real service: `python -m tools.pushes`.
 
-Prints what the clients saw: failed requests, answers of versions that must not serve, latency while a version is being
-loaded and otherwise, memory after each swap, the time from a push to its first answer, and that of a rollback.
+Prints failed requests, answers of versions that must not serve, the latency while a version is loaded and otherwise,
+the memory after each new version, and the times of a push and of a rollback until the first answer.
 """
 
 from __future__ import annotations
@@ -39,34 +39,34 @@ TOKEN = "a-token-of-the-soak"
 SENTENCE = "the tower is tall and old it was built in paris of iron metres high river stone"
 WORDS = SENTENCE.split()
 KEPT_VERSIONS = 3
-"""In the store, as an operator who tidies up would."""
+"""Versions to keep in the store; older ones are deleted, as an operator would do."""
 CONNECTIONS, PATIENCE_SECONDS = 16, 60.0
 BAD = ("torn", "changed", "surplus", "golden", "killed")
 POLL_SECONDS = 0.25
-"""Between two looks at the service: they, too, are requests."""
+"""Seconds between two polls of the service. Polls are not more frequent because they are requests too."""
 ROLLBACK_POLL_SECONDS = 0.05
-"""While a rollback is timed."""
+"""Seconds between two polls while a rollback is timed."""
 T = TypeVar("T")
 
 
 @dataclass(kw_only=True, slots=True)
 class Report:
-    """The observations, in seconds unless the name says otherwise."""
+    """The measurements; times are in seconds unless the name says otherwise."""
 
     requests: int = 0
     failed: int = 0
     foreign: int = 0
-    """Answers of a version that was not ready, or in another order than the checkpoint gives."""
+    """Number of answers from a version that was not ready, or with a wrong order."""
     swaps: int = 0
     rejected: dict[str, int] = field(default_factory=dict)
     unexplained: list[str] = field(default_factory=list)
-    """Bad pushes that were not rejected for their own reason."""
+    """Bad pushes that were rejected for another reason than the expected one."""
     p99_ms: float = 0.0
     p99_ms_while_pushed: float = 0.0
     push_to_answer: list[float] = field(default_factory=list)
     rollback: list[float] = field(default_factory=list)
     megabytes: list[float] = field(default_factory=list)
-    """After each swap, when the version before last is gone."""
+    """Memory after each new version, when the version before the previous one is unloaded."""
 
 
 @dataclass(kw_only=True)
@@ -80,15 +80,15 @@ class Soak:
     rate: float
     candidates: int = 20
     outage: float = 0.0
-    """Seconds that the store is away, in the middle."""
+    """Seconds for which the store is missing, in the middle of the run."""
     yielding: bool = False
-    """True if pushers take only the time that service and clients leave, as on machines of their own."""
+    """True if pushers only take processor time that the service and its clients leave, like pushers elsewhere."""
     report: Report = field(default_factory=Report)
     pushes: list[tuple[float, float]] = field(default_factory=list)
     good: set[str] = field(default_factory=set)
 
     def run(self) -> Report:
-        """Start a service, load it, push, and count."""
+        """Start a service, send questions and push versions meanwhile; returns the report."""
         self.store = FolderStore(self.folder / "store")
         self.model = read_checkpoint(self.checkpoint).config.name
         self.rng = random.Random(0)
@@ -137,7 +137,7 @@ class Soak:
             self.pushes.append((started, self.load.now))
 
     def _good(self, version: str) -> None:
-        """Push by the program, as training does; wait for its first answer and for the version before last to go."""
+        """Push with the program, as users do; wait for the version's first answer and for an older one's unloading."""
         source = self._made(version)
         started = time.monotonic()
         pusher = self._pusher(source)
@@ -155,7 +155,7 @@ class Soak:
                 shutil.rmtree(self.folder / "store" / self.model / old)
 
     def _bad(self, kind: str, version: str) -> None:
-        """Push a version that must not serve; move the label back when the service has rejected it."""
+        """Push a version that must not serve; move the label back after the service has rejected it."""
         source = self._made(version)
         stable = self.store.labels(self.model)["stable"]
         if kind == "killed":
@@ -166,7 +166,7 @@ class Soak:
             pusher.wait()
             for whole in self.store.versions(self.model):
                 self._there(partial(read_checkpoint, self.folder / "store" / self.model / whole))
-            if self.store.labels(self.model)["stable"] == version:  # it had finished
+            if self.store.labels(self.model)["stable"] == version:  # the pusher had finished before it was killed
                 self.good.add(version)
         else:
             target = self.folder / "store" / self.model / version
@@ -183,7 +183,7 @@ class Soak:
         shutil.rmtree(source)
 
     def _roll_back(self) -> None:
-        """Roll back and forward three times, each until an answer shows the version."""
+        """Roll back three times, each time until an answer has the new version."""
         if self.service.admin_url is None or self.report.swaps < 1:
             return
         admin = Admin(self.service.admin_url, TOKEN)
@@ -198,7 +198,10 @@ class Soak:
         return bool(self.client.post("/v1/rank", json=self.body).json()["version"] == version)
 
     def _can_be_rolled_back(self) -> bool:
-        """A pusher that was killed late may have moved the label to a version that is being loaded."""
+        """True if the stable version serves and a rollback version is loaded.
+
+        After a pusher was killed late, the label may name a version that is still being loaded.
+        """
         entries, stable = self._entries(), self.store.labels(self.model)["stable"]
         serves = "stable" in entries.get(stable, {}).get("labels", [])
         return serves and any(entry.get("rollback") for entry in entries.values())
@@ -258,7 +261,7 @@ class Soak:
 
 
 def damage(kind: str, version: Path) -> None:
-    """The damage that a bad push of this kind does to a sound version."""
+    """Damage a sound version as a bad push of this kind would."""
     graph = sorted((version / "onnx" / "int8").glob("*.onnx"))[0]
     if kind == "torn":
         graph.unlink()
@@ -283,7 +286,7 @@ def damage(kind: str, version: Path) -> None:
 
 
 def verdicts(report: Report) -> dict[str, bool]:
-    """The promises, and whether the report keeps them."""
+    """The promises, each with True if the report keeps it."""
     memory = report.megabytes
     return {
         "no failed request": report.failed == 0,
@@ -298,7 +301,7 @@ def verdicts(report: Report) -> dict[str, bool]:
 
 
 def main(argv: list[str]) -> int:
-    """Run the soak; returns 1 when a promise is not kept."""
+    """Run the soak; returns 1 if a promise is not kept."""
     parser = argparse.ArgumentParser(prog="python -m tools.pushes", description=__doc__)
     parser.add_argument("--seconds", type=float, default=300.0)
     parser.add_argument("--every", type=float, default=10.0, help="seconds from push to push")

@@ -1,7 +1,8 @@
-"""A neighbour's latency while others send hostile requests at a given rate: `python -m tools.rates`.
+"""Measures a client's latency while others send hostile requests at a given rate: `python -m tools.rates`.
 
-Phases without and with an attack alternate, because the machine's speed varies. Attackers make their bodies before
-they begin, and run in Linux' idle class, because in production they have machines of their own.
+The measured client is called the neighbour. Phases without and with an attack alternate, because the machine's speed
+varies. Attackers create their bodies before a phase begins and run in Linux' idle class, because in production they run
+on other machines.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ TEXTS = [f"the tower of number {number} is {number} metres tall" for number in r
 
 
 def wrong_lists() -> list[bytes]:
-    """390 KB each: lists of hundreds of thousands of wrong values (finding H1)."""
+    """Bodies of 390 KB with lists of 97,000 wrong values (finding H1)."""
     wrong = ["x"] * 97_000
     native = {"question": "q", "candidates": TEXTS, "drop_ratio": wrong}
     cohere = {"query": "q", "documents": TEXTS, "rank_fields": wrong}
@@ -41,7 +42,7 @@ def wrong_lists() -> list[bytes]:
 
 
 def largest() -> list[bytes]:
-    """Bodies of the allowed size, which take longest to parse or to refuse (finding M4)."""
+    """Bodies of the largest allowed size that take long to parse or to refuse (finding M4)."""
     fields = b"{%s}" % b",".join(b'"%090x":0' % number for number in range(40_000))
     objects = b'{"question":"q","candidates":[%s]}' % b",".join([b"{}"] * 20_000)
     numbers = b"[%s]" % b",".join([b"1"] * (MOST_BYTES // 2 - 1))
@@ -52,14 +53,14 @@ def largest() -> list[bytes]:
 
 
 def long_texts() -> bytes:
-    """4 MB of long texts, each different, whose question is due at once: whatever it costs is spent in vain."""
+    """A body of 4 MB of different long texts with a deadline of 1 ms, so that the work for it is wasted."""
     texts = [f"{number} " + "the tower is 330 metres tall and stands in paris " * 800 for number in range(105)]
     body = {"question": "how tall ?", "candidates": texts, "windows": "best", "deadline_ms": 1}
     return json.dumps(body).encode()
 
 
 def binary_tensor() -> tuple[bytes, Mapping[str, str]]:
-    """4.16 MB of a binary tensor with 1,040,000 empty texts, and its header (finding 2)."""
+    """A body of 4.16 MB with a binary tensor of 1,040,000 empty texts, and its headers (finding 2)."""
     (made,) = binary_tensors({"paths": ["/infer"]}, 4_160_000)
     return made.body, made.headers
 
@@ -67,7 +68,7 @@ def binary_tensor() -> tuple[bytes, Mapping[str, str]]:
 def _repeat(
     url: str, path: str, bodies: Sequence[bytes], every: float, headers: Mapping[str, str] = NO_HEADERS
 ) -> list[Callable[[], object]]:
-    """A client for each body, which sends it again and again, at most once in `every` seconds."""
+    """A client for each body, which sends it repeatedly, at most once in `every` seconds."""
 
     def client(body: bytes) -> Callable[[], object]:
         def send() -> None:
@@ -104,7 +105,11 @@ ATTACKS: Mapping[str, Callable[[str], list[Callable[[], object]]]] = {
 
 
 def attack(url: str, name: str) -> None:
-    """Attack until the process is killed; a line on standard output says that the bodies are made."""
+    """Attack until the process is killed.
+
+    The bodies are created first; then a line is written to standard output, and the attack begins after a line on
+    standard input.
+    """
     clients = ATTACKS[name](url)
     sys.stdout.write("ready\n")
     sys.stdout.flush()
@@ -115,13 +120,13 @@ def attack(url: str, name: str) -> None:
 
 
 def question(candidates: int, size: int) -> dict[str, Any]:
-    """The neighbour's question, one of whose candidates is of `size` bytes."""
+    """The neighbour's question, with an additional candidate of `size` bytes unless that is 0."""
     asked = ask(candidates)
     return asked | {"candidates": [*asked["candidates"], "x " * (size // 2)]} if size else asked
 
 
 def measure(candidates: int, attacks: Sequence[str], rounds: int, seconds: float, size: int) -> None:
-    """Print, for each attack, the neighbour's p99 without and with it, and the service's memory."""
+    """Print, for each attack, the neighbour's p99 without and with the attack, and the service's memory."""
     with tempfile.TemporaryDirectory() as folder:
         service = start(default_checkpoint(), Path(folder) / "log")
         try:
@@ -167,7 +172,7 @@ def _under_attack(url: str, name: str, neighbour: Neighbour, seconds: float) -> 
 
 
 def main() -> None:
-    """Measure, or attack for another process that measures."""
+    """Measure, or attack on behalf of a measuring process."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--candidates", type=int, nargs="+", default=[4, 200])
     parser.add_argument("--bytes", type=int, default=0, help="one of its candidates is so long")

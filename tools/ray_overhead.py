@@ -1,7 +1,7 @@
-"""The time that Ray Serve adds to a request: `python -m tools.ray_overhead` asks both in turns and prints milliseconds.
+"""Measures the time that Ray Serve adds to a request, in milliseconds: `python -m tools.ray_overhead`.
 
-Both serve the bundled checkpoint with one thread, one replica, one client; the question is small, so that the way to
-the model and back is what is measured.
+One client sends requests in turn to uvicorn and to Ray Serve, both with the bundled checkpoint, one thread and one
+replica. The question is small, so that mainly the time outside of the model is measured.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ BODY = {"question": "Who drew the map of the London Underground?", "candidates":
 
 
 def main(folder: Path) -> None:
-    """Print a table: client's time by server, and what the service itself says it took."""
+    """Print a table with the client's time and the service's own time, by server."""
     plain = start(default_checkpoint(), folder / "plain.log", CERBERANK_THREADS="1")
     try:
         wait_until_ready(plain)
@@ -42,14 +42,14 @@ def main(folder: Path) -> None:
 
 
 def _ask(client: httpx.Client, url: str) -> tuple[float, float]:
-    """Milliseconds outside and inside."""
+    """Milliseconds measured by the client, and by the service."""
     began = time.perf_counter()
     answer = client.post(f"{url}/v1/rank", json=BODY).raise_for_status()
     return 1000.0 * (time.perf_counter() - began), answer.json()["timing_ms"]["total"]
 
 
 def print_table(times: dict[str, np.ndarray]) -> None:
-    """Medians and 95th percentiles; the way is the time outside less the time inside."""
+    """Print medians and 95th percentiles; "the way" is the client's time minus the service's time."""
     write = sys.stdout.write
     write("| server | client p50 | client p95 | service p50 | the way p50 |\n|---|---|---|---|---|\n")
     for name, found in times.items():

@@ -1,6 +1,6 @@
-"""Writes the pages that are made from code: `python -m tools.reference` after a command or a page was added or changed.
+"""Generates pages from code: run `python -m tools.reference` after a command or a page was added or changed.
 
-These are docs/commands/, from the definition of the command line, and docs/llms.txt, the list of all pages for language
+docs/commands/ is generated from the definition of the command line; docs/llms.txt, the list of all pages for language
 models, from the navigation in mkdocs.yml.
 """
 
@@ -20,7 +20,7 @@ from tools.process import ROOT
 DOCS = ROOT / "docs"
 COMMANDS = DOCS / "commands"
 LONG = MappingProxyType({"train distil": "distil", "train sweep": "sweep"})
-"""Commands of groups that have pages of their own."""
+"""Commands with pages of their own, and the names of these pages."""
 HEADING = re.compile(r"^##+ cerberank (.+)$", re.MULTILINE)
 INTRODUCTION = """\
 # Commands
@@ -34,7 +34,7 @@ The commands of the program, as `cerberank COMMAND --help` shows them. `python -
 
 
 def command_pages() -> Mapping[Path, str]:
-    """A page for each group and long command, and docs/commands/index.md for the commands of the top level."""
+    """The text of each page: one for each group and each long command, and index.md for top-level commands."""
     groups = [name for name in GROUPS if name]
     pages = {"index": INTRODUCTION + "".join(f"| [{name}]({name}.md) | {GROUPS[name]} |\n" for name in groups)}
     parts = HEADING.split(program().generate_docs(recursive=True, include_hidden=False))
@@ -42,14 +42,14 @@ def command_pages() -> Mapping[Path, str]:
         words = name.split()
         page = LONG.get(" ".join(words[:2]), words[0] if words[0] in groups else "index")
         level = len(words) - (page in LONG.values()) + (page == "index")
-        # cyclopts 5.4 writes how Python was started into the usage of commands two groups deep.
+        # In the usage of commands two groups deep, cyclopts 5.4 includes the command line that started Python.
         usage = re.sub(r"^(cerberank [a-z -]+?) -m \S+", r"\1", body.strip(), flags=re.MULTILINE)
         pages[page] = f"{pages.get(page, '')}\n{'#' * level} cerberank {name}\n\n{usage}\n"
     return {COMMANDS / f"{page}.md": text.lstrip() for page, text in pages.items()}
 
 
 def pages_of_the_site() -> Iterator[tuple[str, str]]:
-    """The title of the top section and the file of each page in the navigation."""
+    """The title of the top-level section and the file of each page in the navigation."""
 
     def walk(entries: list[Any], section: str) -> Iterator[tuple[str, str]]:
         for entry in entries:

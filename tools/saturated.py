@@ -1,6 +1,6 @@
-"""Pushes versions into a saturated service: `python -m tools.saturated`.
+"""Measures pushes of versions to a saturated service: `python -m tools.saturated`.
 
-As in a container, where a thread that has stepped back may not step forward again:
+In a container a thread cannot raise its priority again after lowering it. To measure this case, run
 `setpriv --bounding-set -sys_nice python -m tools.saturated`.
 """
 
@@ -27,7 +27,7 @@ LONGEST_SECONDS = 300.0
 
 
 def main() -> None:
-    """Print how long every push took, and the clients' latencies meanwhile."""
+    """Print the time of every push, and the clients' latencies before and during it."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, default=8)
     parser.add_argument("--candidates", type=int, default=1000)

@@ -1,4 +1,4 @@
-"""Takes the pictures in docs/images: `python -m tools.screenshots` from the root of the repository."""
+"""Takes the screenshots in docs/images: `python -m tools.screenshots`."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ TALL_PHONE = (PHONE[0], 1500)
 
 
 def main() -> None:
-    """Start the service on the bundled checkpoint and look at both pages."""
+    """Start the service with the bundled checkpoint and take screenshots of both pages."""
     with tempfile.TemporaryDirectory() as scratch, open_browser() as browser:
         service = start(BUNDLED, Path(scratch) / "log")
         try:
             wait_until_ready(service)
-            for _ in range(8):  # the processors wake up
+            for _ in range(8):  # warm-up, so that the shown times are typical
                 httpx.post(f"{service.url}/v1/rank", json={"question": "a", "candidates": ["b"]}).raise_for_status()
             _take_all(browser, service)
         finally:
@@ -49,7 +49,7 @@ def _take_all(browser: Browser, service: Process) -> None:
 
 
 def _save(browser: Browser, name: str) -> None:
-    """With a palette that keeps rare colours: half the size."""
+    """Save a screenshot with a palette that keeps rare colours, which halves the file's size."""
     picture = Image.open(io.BytesIO(browser.driver.get_screenshot_as_png())).convert("RGB")
     FOLDER.mkdir(exist_ok=True)
     picture.quantize(128, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(

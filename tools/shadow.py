@@ -1,7 +1,8 @@
-"""The cost of a shadow for the clients, and a check of its figures: `python -m tools.shadow`.
+"""Measures the cost of a shadow version for clients, and checks its figures: `python -m tools.shadow`.
 
-A real service is asked steadily at half of its capacity, in turns with and without a shadow; another one some questions
-alone, all of them mirrored, whose figures are compared with an offline comparison of both checkpoints.
+1. A real service gets a steady load of half of its capacity, in turn with and without a shadow version.
+2. Another service gets single questions, all of which are mirrored. Its figures are compared with an offline comparison
+   of both checkpoints.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ from tools.pushes import CONNECTIONS, TOKEN, WORDS
 
 Question = tuple[str, list[str]]
 ALONE = 40
-"""Questions whose figures are compared."""
+"""Number of single questions whose figures are compared."""
 NOISE = 3.0
 SETTLE_SECONDS = 0.5
 PRECISION = "int8"
@@ -47,14 +48,14 @@ PRECISION = "int8"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Figures:
-    """The figures of a shadow's comparison with the stable version, as means over questions."""
+    """The comparison of a shadow with the stable version: the number of flips, and means over questions."""
 
     flips: int
     overlap: float
     shift: float
 
     def near(self, other: Figures) -> bool:
-        """True if both figures are equal but for rounding."""
+        """True if the figures are equal except for rounding."""
         return self.flips == other.flips and np.allclose(
             (self.overlap, self.shift), (other.overlap, other.shift), rtol=1e-4, atol=1e-5
         )
@@ -105,7 +106,7 @@ class ShadowSoak:
         return f"how {self.rng.choice(WORDS)} is the {self.rng.choice(WORDS)} ?", texts
 
     def seconds_a_question(self) -> float:
-        """The mean seconds of questions that are sent one after the other."""
+        """The mean seconds per question when questions are sent one after the other."""
         bodies = [_body(self.question()) for _ in range(60)]
         for body in bodies[:20]:
             self.client.post("/v1/rank", json=body).raise_for_status()
@@ -123,7 +124,7 @@ class ShadowSoak:
         return load.answers[int(rate) :]
 
     def told_and_true(self) -> tuple[Figures, Figures]:
-        """The service's figures for questions that were sent alone, and those of an offline comparison."""
+        """The figures that the service reports for single questions, and those of an offline comparison."""
         self.label(False)
         self.label(True)
         time.sleep(SETTLE_SECONDS)
@@ -149,7 +150,7 @@ class ShadowSoak:
         return f"mirrored {told['questions']}, skipped {told['skipped']}, latency ratio {told['latency_ratio']:.2f}"
 
     def label(self, mirrored: bool) -> None:
-        """Move the label `shadow`, and wait until the service has it."""
+        """Set or remove the label `shadow`, and wait until the service has adopted the change."""
         self.store.move_label(self.model, "shadow", "perturbed" if mirrored else None)
         self._until(lambda: (self.client.get(self._shadow).status_code == 200) == mirrored)
 
@@ -188,9 +189,9 @@ def _body(question: Question) -> dict[str, Any]:
 
 
 def perturb(checkpoint: Checkpoint, path: Path, *, version: str, noise: float, seed: int = 0) -> Checkpoint:
-    """Write a version that ranks a little differently to the new folder `path`; its golden scores are true.
+    """Write a version that ranks slightly differently, with its own golden scores, to the new folder `path`.
 
-    It is the same network with noise on the weights of its last outputs, relative to the weights' own spread.
+    It is the same network with noise on the weights of its last outputs; `noise` is relative to their deviation.
     """
     rng = np.random.default_rng(seed)
     graphs = checkpoint.stage_graphs(PRECISION)
@@ -237,7 +238,7 @@ def rankings(checkpoint: Checkpoint, questions: list[tuple[str, list[str]]]) -> 
 
 
 def main(argv: list[str]) -> int:
-    """Measure; 1 when a promise is not kept."""
+    """Measure; returns 1 if a promise is not kept."""
     parser = argparse.ArgumentParser(prog="python -m tools.shadow", description=__doc__)
     parser.add_argument("--rounds", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=20.0, help="seconds of a phase, two a round")

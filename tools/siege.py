@@ -1,7 +1,8 @@
-"""A service under hostile requests, and a neighbour who only wants answers: `python -m tools.siege`.
+"""Measures an ordinary client's latency while a service gets hostile requests: `python -m tools.siege`.
 
-`--candidates` is the size of the neighbour's question, `--rounds` how often every case comes: a p99 wants hundreds of
-answers. `--behind` sends all of it through the proxy of `deploy/nginx`, and the cases from another address.
+The ordinary client is called the neighbour. `--candidates` is the size of its question. `--rounds` is the number of
+times that every hostile case is sent; a p99 needs hundreds of answers. `--behind` sends all requests through the proxy
+of `deploy/nginx`, the hostile ones from another address.
 """
 
 from __future__ import annotations
@@ -29,18 +30,18 @@ from tools.wire import play
 
 SETTINGS = {"CERBERANK_LOG_LEVEL": "debug"}
 MARK = "a mark"
-"""A text of the neighbour's: it must stand in no log."""
+"""A text in the neighbour's question, which must not appear in any log."""
 
 
 def ask(candidates: int) -> dict[str, Any]:
-    """The neighbour's question: so many different sentences, one of them the mark."""
+    """The neighbour's question: this number of different texts, one of which is `MARK`."""
     texts = [f"the tower of number {n} was built in paris and is {n} metres tall" for n in range(1, candidates)]
     return {"question": "how tall is the tower ?", "candidates": [MARK, *texts]}
 
 
 @dataclass
 class Neighbour:
-    """Asks again and again until it is told to stop."""
+    """A client that repeats its question."""
 
     url: str
     body: dict[str, Any] = field(default_factory=lambda: ask(4))
@@ -49,7 +50,7 @@ class Neighbour:
 
     @property
     def seconds(self) -> list[float]:
-        """The times of its answers."""
+        """The times until its answers."""
         return [answer.seconds for answer in self.answers]
 
     @property
@@ -58,17 +59,17 @@ class Neighbour:
         return {answer.status for answer in self.answers}
 
     def asking(self) -> AbstractContextManager[None]:
-        """Asks while the block lasts."""
+        """Repeat the question during the block."""
         load = Load(self.url, patience=60.0, answers=self.answers)
         return load.meanwhile(load.in_loops([itertools.repeat(request_of(self.body))], pause=self.pause))
 
     def p99(self) -> float:
-        """The 99th percentile of its answers' times, in milliseconds."""
+        """The 99th percentile of the times until its answers, in milliseconds."""
         return float(np.percentile(self.seconds, 99)) * 1000.0
 
 
 def main() -> None:
-    """Besiege a service of the bundled checkpoint and print what it cost."""
+    """Send all hostile cases to a service with the bundled checkpoint, and print the neighbour's latencies."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--candidates", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=5)
@@ -86,7 +87,7 @@ def main() -> None:
             url = stack.enter_context(proxying(folder / "nginx", [service.url])).url
         alone, besieged = (Neighbour(url, ask(arguments.candidates)) for _ in range(2))
         before = None
-        for _ in range(arguments.rounds):  # in turns, for the machine has moods
+        for _ in range(arguments.rounds):  # phases alternate, because the machine's speed varies
             with alone.asking():
                 time.sleep(20.0)
             before = before or service.megabytes
@@ -98,7 +99,7 @@ def main() -> None:
 
 
 def _attack(url: str, *, behind: bool) -> None:
-    """Say that all is made, wait for a line, then play every case and say what came back, a line of JSON each."""
+    """Print a line when ready, wait for a line of input, then send every case and print each outcome as JSON."""
     _say("ready")
     sys.stdin.readline()
     for case in (*CASES, *BODIES):
@@ -107,7 +108,10 @@ def _attack(url: str, *, behind: bool) -> None:
 
 
 def _besiege_from_elsewhere(url: str, service: Process, neighbour: Neighbour, *, behind: bool) -> None:
-    """By a process of its own that takes only the time that the others leave: attackers have their own machines."""
+    """Send all cases from another process, which only takes processor time that service and neighbour leave.
+
+    This imitates attackers on machines of their own.
+    """
     command = [sys.executable, "-m", "tools.siege", "--attack", url, *(["--behind"] if behind else [])]
     with another_machine(yielding=True) as elsewhere:
         attackers = elsewhere.submit(
@@ -115,7 +119,7 @@ def _besiege_from_elsewhere(url: str, service: Process, neighbour: Neighbour, *,
         ).result()
     assert attackers.stdin is not None
     assert attackers.stdout is not None
-    attackers.stdout.readline()  # what it imports and makes is not an attack
+    attackers.stdout.readline()  # wait until it has imported and created everything
     try:
         with neighbour.asking():
             attackers.stdin.write("begin\n")

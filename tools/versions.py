@@ -1,4 +1,4 @@
-"""Versions of a checkpoint, made by copying it."""
+"""Creates versions of a checkpoint by copying it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def versions_of(checkpoint: Path, folder: Path, versions: list[str]) -> dict[str, Path]:
-    """Copies of `checkpoint` that differ in the manifest's version and source alone."""
+    """Copies of `checkpoint` that differ only in the version and source of their manifests."""
     made = {}
     for version in versions:
         made[version] = Path(shutil.copytree(checkpoint, folder / f"as-{version}"))

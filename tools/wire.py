@@ -1,4 +1,4 @@
-"""Bytes on a connection of their own, and what came back: statuses, and what became of the connection."""
+"""Sends raw bytes on a connection, and reports the statuses that come back and the state of the connection."""
 
 from __future__ import annotations
 
@@ -11,42 +11,47 @@ from urllib.parse import urlsplit
 
 PIECE = 65536
 QUIET_SECONDS = 1.0
-"""So long nothing more must come."""
+"""Seconds without further bytes after which the answers count as complete."""
 LONGEST_SECONDS = 30.0
-"""So long the answers may take that must come."""
+"""Seconds to wait for expected answers."""
 NEXT = b"GET /health/live HTTP/1.1\r\nHost: next\r\nConnection: close\r\n\r\n"
-"""The bytes that a connection which stays open must answer, and nothing else."""
+"""A request that a connection which stays open must answer exactly once."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """One connection, and what may come of it.
+    """The bytes to send on one connection, and the allowed outcomes.
 
-    An outcome is the statuses of all answers in their order, `200x3` for three equal ones, then the connection's state:
-    `closed`; `open`, it then answers NEXT once; `waits`, it stays open without an answer, as within an unfinished
-    request. Several possible outcomes are separated by `|`.
+    An outcome is the statuses of all answers in order (`200x3` stands for three equal ones), followed by the state of
+    the connection:
+
+    - `closed`: the server has closed it;
+    - `open`: it answers NEXT once;
+    - `waits`: it stays open without an answer to NEXT, as within an unfinished request.
+
+    Several allowed outcomes are separated by `|`.
     """
 
     name: str
     sent: bytes
     alone: str
-    """From the process itself."""
+    """The allowed outcomes without a proxy."""
     behind: str
-    """Through the proxy, whose time-outs are shortened to three seconds."""
+    """The allowed outcomes through the proxy, whose time-outs are shortened to three seconds."""
     every: float = 0.0
-    """Seconds between two bytes; 0 sends all at once."""
+    """Seconds between two bytes; 0 sends all bytes at once."""
     reads: bool = True
-    """True if the client reads; if not, only the connection's state is looked at."""
+    """True if the client reads answers; otherwise only the state of the connection is checked."""
 
     def outcomes(self, *, behind: bool) -> list[str]:
-        """The possible outcomes."""
+        """The allowed outcomes."""
         return [each.strip() for each in (self.behind if behind else self.alone).split("|")]
 
 
 def play(url: str, case: Case, outcomes: list[str], *, source: str = "127.0.0.1") -> str:
     """Send a case to the server at `url` from the address `source`; returns the outcome.
 
-    A connection that stays open is asked NEXT, unless these answers and `waits` are one of the possible `outcomes`.
+    NEXT is sent on a connection that stays open, unless the answers followed by `waits` are one of the `outcomes`.
     """
     parts = urlsplit(url)
     assert parts.hostname is not None
@@ -66,13 +71,13 @@ def play(url: str, case: Case, outcomes: list[str], *, source: str = "127.0.0.1"
 
 
 def rendered(statuses: list[int], state: str) -> str:
-    """An outcome as cases write it."""
+    """The outcome in the notation of `Case`."""
     runs = [(status, len(list(run))) for status, run in groupby(statuses)]
     return " ".join([*(f"{status}x{count}" if count > 1 else str(status) for status, count in runs), state])
 
 
 def responses(received: bytes) -> list[int]:
-    """The statuses of complete answers, interim ones left out; -1 for bytes that are none."""
+    """The statuses of complete answers, without interim ones; -1 for bytes that are not an answer."""
     found: list[int] = []
     while received:
         head, separator, rest = received.partition(b"\r\n\r\n")
@@ -91,7 +96,7 @@ def responses(received: bytes) -> list[int]:
 
 
 def _length(head: bytes, rest: bytes) -> int:
-    """Bytes of the body that begins `rest`; without a length or chunks it ends with the connection."""
+    """Length of the body at the beginning of `rest`; without length or chunks it extends to the end."""
     if found := re.search(rb"(?i)\r\ncontent-length: (\d+)", head):
         return int(found[1])
     if re.search(rb"(?i)\r\ntransfer-encoding: chunked", head):
@@ -120,12 +125,15 @@ def _send(connection: socket.socket, case: Case) -> None:
 def _send_all(connection: socket.socket, content: bytes) -> None:
     try:
         connection.sendall(content)
-    except (ConnectionError, TimeoutError):  # it answered, or gave up, before it had read all
+    except (ConnectionError, TimeoutError):  # the server answered or closed before it had read all bytes
         return
 
 
 def _receive(connection: socket.socket, fewest: int, *, wait_closed: bool) -> tuple[bytes, bool]:
-    """All that comes, and whether the connection was closed; waits for `fewest` answers, and then for quiet."""
+    """Receive until at least `fewest` answers have come and no more follow.
+
+    Returns the bytes, and True if the connection was closed.
+    """
     received, end = b"", time.monotonic() + LONGEST_SECONDS
     while time.monotonic() < end:
         expects = wait_closed or len(responses(received)) < fewest
@@ -143,7 +151,7 @@ def _receive(connection: socket.socket, fewest: int, *, wait_closed: bool) -> tu
 
 
 def _state_without_reading(connection: socket.socket, *, wait: bool) -> str:
-    """A check that the server gives up on a client that does not read: it then resets the connection."""
+    """`closed` if the server resets the connection of a client that does not read, otherwise `waits`."""
     end = time.monotonic() + (LONGEST_SECONDS if wait else QUIET_SECONDS)
     connection.setblocking(False)
     while time.monotonic() < end:

@@ -42,7 +42,7 @@ def create_app(
     limits: Limits = PRODUCTION,
     dialects: Sequence[Dialect] = DIALECTS,
 ) -> FastAPI:
-    """The application; the model loads when it starts."""
+    """The application. The model is loaded when the application starts."""
     paths = by_path(dialects)
     service = Service(settings, loader, tracer_provider, limits)
     service.metrics.families.create(dialect=[dialect.tag for dialect in dialects if dialect.lenient])
@@ -131,7 +131,7 @@ def create_app(
 
 
 def _error_formats(paths: Mapping[str, Sequence[Dialect]]) -> dict[str, ErrorFormat]:
-    """The error format of each path, for errors that occur before the dialect is known."""
+    """The error format of each path, for errors that occur before the dialect of the body is known."""
     formats = {path: dialects[0].format_error for path, dialects in paths.items()}
     return formats | {"/info": tei.format_error, "/meta": weaviate.format_error} | open_inference_routes.ERROR_FORMATS
 
@@ -164,26 +164,26 @@ def _handler(rank: RankRoute, dialects: tuple[Dialect, ...]) -> Callable[[Reques
 
 
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\s:@/?#\[\]]+)(:\d*)?")
-"""A name or an address, and a port."""
+"""A host name or an address, and an optional port."""
 ANY_HOST = frozenset({*PROBES, "/health/live", "/v2/health/live", "/v2/health/ready", "/metrics"})
-"""Paths that are answered for any host, because load balancers, Kubernetes and Prometheus ask by address."""
+"""Paths that are answered for any host, because load balancers, Kubernetes and Prometheus use the IP address."""
 
 
 class AllowedHosts:
-    """An ASGI middleware that refuses requests for other hosts with 400, against DNS rebinding.
+    """An ASGI middleware that answers 400 to requests for other hosts, against DNS rebinding.
 
-    A page of another site may have a name of its own resolve to the service's address: for the browser both are then
-    one origin, but its requests still have that name in `Host`. The names are compared as starlette's
-    TrustedHostMiddleware does; the error is in the format of the path, and `Host` may have a port or an IPv6 address.
+    In that attack another site's name resolves to the service's address. The browser then treats the site and the
+    service as one origin, but its requests still have the site's name in `Host`. Names are compared as in starlette's
+    TrustedHostMiddleware. Unlike there, the error is in the format of the path, and `Host` may be an IPv6 address.
     """
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str], errors: ErrorResponses) -> None:
-        """`hosts` are names and addresses (`[::1]`), `*.example.org` for all names below one, or `*` for any."""
+        """`hosts` are names, addresses (`[::1]`), `*.example.org` for all names below that one, or `*` for any."""
         self._app, self._errors = app, errors
         self._hosts = [host.lower() for host in hosts]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, or answer it with the error."""
+        """Pass an allowed request on; answer others with the error."""
         app = self._app
         if scope["type"] == "http" and scope["path"] not in ANY_HOST and not self._allows(Request(scope)):
             error = ServiceError(

@@ -1,4 +1,4 @@
-"""The call that every dialect's request is translated to, and its answer."""
+"""The call that requests of every dialect are translated to, and the answer that every dialect renders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_models.windows import NO_SPAN, Windowing
 
 WINDOWS = Windowing()
-"""Every text is read to its end, and its best window counts."""
+"""The default: every text is read to its end in windows, and its score is that of its best window."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -25,36 +25,36 @@ class RankCall:
     candidates: tuple[Candidate, ...]
     model: str | None = None
     version: str | None = None
-    """Some dialects name a version beside the model; 404 when it is not served."""
+    """The version that the request names, which only some dialects allow; 404 when it is not served."""
     top_k: int | None = None
     drop_ratio: float | tuple[float, ...] | None = None
-    """One ratio for every exit, or one per exit; None takes the checkpoint's schedule."""
+    """One ratio for every exit, or one per exit; None for the version's drop schedule."""
     deadline_ms: float | None = None
     latency_target_ms: float | None = None
-    """Use the tuned drop schedule that drops least among those predicted to meet this; ignored with `drop_ratio`."""
+    """Use the tuned schedule that drops least and is predicted to end within this time; ignored with `drop_ratio`."""
     priority: int = 0
     """0 (the highest) to 999."""
     refuse_truncation: bool = False
-    """Fail rather than cut a text."""
+    """Fail if a text would have to be cut."""
     windowing: Windowing | None = WINDOWS
-    """Read candidates that do not fit in windows, within the service's limits; None, an explicit wish, cuts them."""
+    """Read candidates that are too long in windows, within the service's limits; None if the request asks for cuts."""
     most_tokens: int | None = None
-    """Read at most so many tokens of each candidate."""
+    """Read at most this many tokens of each candidate."""
     min_precision: float | None = None
-    """Leave results out below the score from which on first results of a calibrated model have this precision."""
+    """Omit results below the calibrated score at which first results reach this precision."""
     instruction: str | None = None
-    """The instruction for a model with a prompt, beside the question."""
+    """The instruction that a model with a prompt reads beside the question."""
     ignore_instruction: bool = False
-    """Rank without the instruction where the model has no prompt, rather than fail."""
+    """With a model that has no prompt, rank without the instruction rather than fail."""
     tenant: str = ""
-    """Hash of the caller's API key, empty without keys. No tenant uses what another's texts left in a cache."""
+    """Hash of the caller's API key, empty without keys. Cache entries are not shared between tenants."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Timing:
-    """Milliseconds by phase; queue is the wait for the first engine step, compute the time from then on.
+    """Milliseconds by phase; `queue` is the wait for the first engine step, `compute` the time from then on.
 
-    With a first stage each phase is the sum of both steps'.
+    With a first stage, each phase is the sum over the question's two works in the engine.
     """
 
     encode: float
@@ -65,7 +65,7 @@ class Timing:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankAnswer:
-    """A ranking; arrays are by candidate, n of them."""
+    """A ranking of n candidates. Arrays have an entry for each candidate, except `order`."""
 
     request_id: str
     model: str
@@ -73,9 +73,9 @@ class RankAnswer:
     drop_schedule: tuple[float, ...]
     complete: bool
     order: NDArray[np.int64]
-    """The best first, already cut to `top_k`."""
+    """The candidates' places in the request, best first, already cut to `top_k`."""
     scores: Scores
-    """The network's own; NaN for candidates that no stage scored before the deadline."""
+    """The network's own scores; NaN for candidates that no stage scored before the deadline."""
     stages: NDArray[np.int64]
     """The last stage that scored each candidate, -1 for none."""
     heads: Scores | None
@@ -87,28 +87,28 @@ class RankAnswer:
     question_truncated: bool = False
     """True where the question's end was not read."""
     unknown: int = 0
-    """Candidates whose tokens the vocabulary mostly lacks."""
+    """Number of candidates most of whose tokens are not in the vocabulary."""
     question_unknown: bool = False
-    """True where the vocabulary lacks most tokens of the question."""
+    """True where most tokens of the question are not in the vocabulary."""
     warnings: tuple[str, ...] = field(default=())
     calibrated: Probabilities | None = None
-    """None for a version that is not calibrated."""
+    """The calibrated scores; None for a version that is not calibrated."""
     calibrated_everywhere: bool = False
-    """True if dialects that do not know of calibration tell calibrated scores too."""
+    """True if other dialects than the native one also report calibrated scores."""
     least: float | None = None
-    """The calibrated score of the call's `min_precision`: only results that reach it are told."""
+    """The calibrated score that belongs to the call's `min_precision`: results below it are omitted."""
     expected_loss: Mapping[str, float] = field(default_factory=dict)
-    """Points of each metric that the schedule is expected to cost; empty when nothing was dropped, or none is known."""
+    """Points of each metric that the drops are expected to cost; empty without drops, or if the loss is unknown."""
     spans: NDArray[np.int64] | None = None
-    """Shape [n, 2]: each candidate's best window (`Windows.folded`); None where none was read in windows."""
+    """Shape [n, 2]: each candidate's best window (`Windows.folded`); None if all candidates fit without windows."""
 
     @property
     def told(self) -> Scores:
-        """The scores that the native dialect tells: calibrated ones where there are any."""
+        """The scores that the native dialect reports: calibrated ones if there are any."""
         return self.scores if self.calibrated is None else self.calibrated.scores
 
     def window(self, index: int) -> tuple[int, int] | None:
-        """The best window's span of a candidate, in code points of its text; None if it was not read in windows."""
+        """The span of a candidate's best window, in code points of its text; None if it was not read in windows."""
         if self.spans is None or self.spans[index, 0] == NO_SPAN:
             return None
         start, end = self.spans[index].tolist()
@@ -118,13 +118,13 @@ class RankAnswer:
         """Scores in `order`, capped so that they never rise.
 
         Scores of different exits are not comparable, so a dropped candidate may have a higher score than a survivor
-        ranked above it. Clients of dialects without a stage field sort by score; the cap keeps the order. Candidates
-        without a score get 0, which those dialects cannot express otherwise; a warning says so.
+        ranked above it. Clients of dialects without a stage field may sort by score; the cap keeps the order then.
+        Candidates without a score get 0, because those dialects require a number; a warning says so.
         """
         told = self.told if self.calibrated_everywhere else self.scores
         return np.minimum.accumulate(np.nan_to_num(told[self.order]))
 
     def falling_log_odds(self) -> Scores:
-        """The falling scores as log-odds; finite, because JSON has no infinity."""
+        """The scores of `falling_scores` as log-odds; finite, because JSON has no infinity."""
         inside = np.clip(self.falling_scores(), 1e-12, 1 - 1e-12)
         return np.log(inside) - np.log1p(-inside)

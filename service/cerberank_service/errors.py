@@ -1,6 +1,6 @@
 """The kinds of errors that a client can get, and the native error format.
 
-Every dialect has an error format of its own for the same kinds; see `dialects/`.
+Every dialect has its own error format for the same kinds; see `dialects/`.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from pydantic import BaseModel, ValidationError
 
 @contextmanager
 def panics_as_errors() -> Iterator[None]:
-    """Raise a RuntimeError for the panic of a library in Rust, which is a BaseException but no Exception in Python.
+    """Turn panics of Rust libraries, which derive from BaseException but not from Exception, into RuntimeError.
 
-    Cancellations and the exceptions that end the process pass unchanged. A decorator as well.
+    Cancellations and the exceptions that end the process pass unchanged. Can also be used as a decorator.
     """
     try:
         yield
@@ -51,20 +51,27 @@ class Kind(Enum):
 
 
 QUOTING = frozenset({Kind.MALFORMED, Kind.NOT_FOUND, Kind.CONFLICT, Kind.INVALID})
-"""Kinds whose messages may quote a request: names that were asked for, fields that are none."""
+"""Kinds whose messages may quote the request, such as the names of unknown models or fields; they are not logged."""
 
 
 REFUSALS = ("queue", "deadline", "memory", "connections", "loading", "stopping", "failed")
-"""Reasons for a 503, as the log and the metrics name them: the queue is too long, or too long for the deadline of the
-question; too many tokens or large bodies are in memory; too many requests are in progress; no model is ready yet; the
-process stops; a model has failed."""
+"""Reasons for a 503 in the log and the metrics:
+
+- queue: the predicted time in the queue is too long;
+- deadline: the question's deadline cannot be met;
+- memory: too many tokens are queued, or too many large bodies are held;
+- connections: too many requests are in progress;
+- loading: no model is ready yet;
+- stopping: the process is shutting down;
+- failed: a model has failed.
+"""
 PREDICTED = REFUSALS[:2]
-"""The reasons of refusals whose time in the queue was predicted."""
+"""The reasons for which the time in the queue was predicted."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The circumstances of a 503."""
+    """Details of a 503, for the log and the metrics."""
 
     reason: str
     """One of `REFUSALS`."""
@@ -85,19 +92,19 @@ class Refusal:
 class ServiceError(Exception):
     """An error that is sent to the client; the message says what to change.
 
-    Create a new instance for every raise (`dataclasses.replace`), because an exception collects the traceback of each.
-    Raised from a local variable it is part of a cycle with its traceback, and the request's body stays in memory until
-    the garbage collector looks for cycles.
+    Create a new instance for every raise (`dataclasses.replace`), because an exception collects a traceback each time.
+    Do not raise it from a local variable: the frame and the traceback then reference each other, and the request's
+    body stays in memory until the garbage collector finds the cycle.
     """
 
     kind: Kind
     message: str
     retry_after: int | None = None
-    """Whole seconds, because clients do not parse fractions."""
+    """The value of `Retry-After`: whole seconds, because clients do not parse fractions."""
     reason: str = ""
-    """The log's text instead of a message that may quote the request."""
+    """The text to log in place of a message that may quote the request."""
     refusal: Refusal | None = None
-    """The circumstances of a question that was refused with 503."""
+    """Details of the refusal, if a question was refused with 503."""
 
     @property
     def headers(self) -> dict[str, str]:
@@ -120,7 +127,7 @@ class ErrorFields(BaseModel):
 
 
 class ErrorBody(BaseModel):
-    """The error body of `/v1/rank` and of every path that belongs to no dialect."""
+    """The error body of `/v1/rank` and of every path without a dialect."""
 
     error: ErrorFields
 

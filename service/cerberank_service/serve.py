@@ -1,6 +1,6 @@
-"""`cerberank serve`: runs the app, and the admin app, in uvicorn servers until a signal ends them.
+"""`cerberank serve`: runs the app, and the admin app if it has a token, in uvicorn servers until a signal arrives.
 
-Each server runs in a thread with an event loop of its own; the main thread waits for signals and leads the shutdown.
+Each server runs in a thread with its own event loop. The main thread waits for signals and performs the shutdown.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ from cerberank_service.versions.single import UnusableError
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 5
-"""Time after the drain time for sending the last answers."""
+"""Seconds after the drain time for sending the last answers."""
 POLL_SECONDS = 0.01
 SWITCH_SECONDS = 0.0005
-"""Python's switch interval: how long a thread keeps the GIL while others wait for it. An answer passes through several
-threads; with Python's default of 5 ms each of them could wait that long for a thread that parses a large body."""
+"""Python's switch interval: the seconds for which a thread keeps the GIL while others wait for it. A request passes
+through several threads. With Python's default of 5 ms, each could wait that long for a thread that parses a large body.
+"""
 
 Ending = SimpleQueue[int | Exception]
-"""Numbers of the signals received, 0 when a server has ended, and the error of a checkpoint that cannot be served. Its
-`put` is reentrant, as signal handlers need."""
+"""A queue of reasons to stop: the number of a received signal, 0 when a server has ended, or the error of a checkpoint
+that cannot be served. `SimpleQueue.put` is reentrant, which signal handlers need."""
 
 
 CLOSE = (b"connection", b"close")
@@ -54,17 +55,17 @@ CALIBRATED = "`cerberank import --calibrate QUESTIONS.jsonl`"
 
 
 class ClosesWhenLeaving:
-    """An ASGI middleware: every answer from SIGTERM on has `Connection: close`.
+    """An ASGI middleware that adds `Connection: close` to every answer after SIGTERM.
 
-    Without it a client sends its next question on a connection that the server closes at that moment.
+    Without the header a client might send its next request on a connection that the server is just closing.
     """
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
-        """`service` says whether it leaves."""
+        """Change the answers of `app` once `service.leaving` is True."""
         self._app, self._service = app, service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on; its answer is changed if the service leaves by the time that it begins."""
+        """Pass the request on. The header is added if the service is leaving when the answer starts."""
 
         async def closing(message: Message) -> None:
             if message["type"] == "http.response.start" and self._service.leaving:
@@ -79,18 +80,18 @@ class Server:
     """A uvicorn server in a thread."""
 
     def __init__(self, name: str, config: uvicorn.Config, ending: Ending) -> None:
-        """Nothing listens before `start`; 0 is put into `ending` when the server has ended."""
+        """Create the server without listening. It puts 0 into `ending` when it has ended."""
         self._server, self._ending = uvicorn.Server(config), ending
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
-        """Start, and wait until it listens or has ended."""
+        """Start, and wait until the server listens or has ended."""
         self._thread.start()
         while self._thread.is_alive() and not self._server.started:
             self._thread.join(POLL_SECONDS)
 
     def stop(self, *, at_once: bool = False) -> None:
-        """Close the listening socket; end when the requests in progress are answered, or at once."""
+        """Close the listening socket; end after the requests in progress are answered, or `at_once`."""
         self._server.force_exit = at_once
         self._server.should_exit = True
 
@@ -146,7 +147,7 @@ def serve(
 
 
 def serve_with(options: Mapping[str, str], limits: Limits = PRODUCTION) -> int:
-    """Serve with these settings, by the names of fields, and the environment's; returns the exit code."""
+    """Serve with the settings `options`, by the names of their fields, and the environment; returns the exit code."""
     try:
         settings = read_settings(options)
         with _ended_by_sigterm():
@@ -161,12 +162,12 @@ def serve_with(options: Mapping[str, str], limits: Limits = PRODUCTION) -> int:
 
 
 def _ended(code: int, service: Service) -> int:
-    """The exit code; ends the process with it at once if a thread still runs, such as one that loads a model.
+    """Return the exit code, or exit with it at once if a thread is still running, such as one that loads a model.
 
-    Python unwinds such a thread when it returns from a library to the ending interpreter, and C++ aborts (exit code
-    134). Nothing can interrupt the load of a model, or a model call that hangs.
+    Neither the load of a model nor a hanging model call can be interrupted. If the interpreter ended normally, such a
+    thread would be unwound when it returns from the library, and C++ would abort the process (exit code 134).
     """
-    service.tracing.close()  # ends its thread, and exports what an exit at once would lose
+    service.tracing.close()  # exports spans that `os._exit` would lose, and ends its thread
     if any(thread.daemon for thread in threading.enumerate()):
         logging.shutdown()
         os._exit(code)
@@ -175,7 +176,7 @@ def _ended(code: int, service: Service) -> int:
 
 @contextmanager
 def _ended_by_sigterm() -> Iterator[None]:
-    """SIGTERM ends the process in the block by an exception, so that the process of an import is ended as well."""
+    """In the block, let SIGTERM end the process by an exception, so that the process of an import ends as well."""
     before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     try:
         yield
@@ -184,7 +185,7 @@ def _ended_by_sigterm() -> Iterator[None]:
 
 
 def assemble(settings: Settings, limits: Limits = PRODUCTION) -> FastAPI:
-    """The app; also configures the process's logs and traces, and imports the model that the settings name.
+    """Configure the process's logs and traces, import the model that the settings name, and return the app.
 
     Raises SettingsError, SourceError, ModelImportError, or the error of reading a file that a setting names.
     """
@@ -197,7 +198,10 @@ def assemble(settings: Settings, limits: Limits = PRODUCTION) -> FastAPI:
 
 
 def _with_model(settings: Settings) -> Settings:
-    """The settings with the checkpoint of the imported model, which the hub's id is another name of."""
+    """Import the model that the settings name; the returned settings name its checkpoint.
+
+    The model's id on the hub becomes an alias.
+    """
     if not settings.model:
         return settings
     source = find_source(settings.model, settings.model_revision or None)
@@ -218,8 +222,8 @@ def _with_model(settings: Settings) -> Settings:
 def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> int:
     """Serve until SIGTERM or SIGINT, or until a server ends; returns the exit code.
 
-    Raises OSError or ValueError for a certificate that cannot be used, OSError when there is no place for local copies,
-    UnusableError or ModuleNotFoundError once the single checkpoint has turned out to be unusable.
+    Raises OSError or ValueError for an unusable certificate, OSError when no folder for local copies can be created,
+    and UnusableError or ModuleNotFoundError when the single checkpoint turns out to be unusable.
     """
     service: Service = app.state.service
     ending: Ending = SimpleQueue()
@@ -233,7 +237,8 @@ def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> int:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: ending.put(number))
     if settings.tls_certificate is not None:
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)  # sent by hooks that renew certificates, which are noticed anyway
+        # Hooks that renew certificates send SIGHUP. It is ignored because renewed files are noticed without it.
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for server in servers:
         server.start()
     cause = ending.get()
@@ -248,9 +253,9 @@ def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> int:
 
 
 def _shut_down(servers: list[Server], service: Service, settings: Settings, ending: Ending) -> None:
-    """Let load balancers notice, then answer the accepted requests within the drain time.
+    """Become not ready for the lame-duck time, so that load balancers notice; then answer accepted requests.
 
-    A further signal ends the lame-duck time, and in the drain time the process.
+    A further signal ends the lame-duck time; during the drain time it ends the process.
     """
     public = servers[0]
     service.leave()
@@ -263,7 +268,7 @@ def _shut_down(servers: list[Server], service: Service, settings: Settings, endi
 
 
 def _wait(ending: Ending, seconds: float) -> int | Exception | None:
-    """Wait for the next signal, or the end of a server (0), at most `seconds`; None when there was none."""
+    """Wait at most `seconds` for the next entry of `ending`; None without one."""
     try:
         return ending.get(timeout=seconds)
     except Empty:
@@ -295,14 +300,14 @@ def _config(app: ASGIApp, settings: Settings, limits: Limits, host: str, port: i
 
 
 CHECK_SECONDS = 10
-"""Seconds between two looks at the file."""
+"""Seconds between two checks of the certificate's files."""
 
 
 class Certificate:
-    """The TLS context of one server, whose new connections use a renewed certificate. For one event loop."""
+    """The TLS context of one server; new connections use a renewed certificate. Used by one event loop only."""
 
     def __init__(self, chain: Path, key: Path) -> None:
-        """Read both PEM files. Raises OSError naming the file that cannot be used."""
+        """Read both PEM files. Raises OSError, which names the unusable file."""
         self._chain, self._key = chain, key
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._loaded = self._changed()
@@ -312,21 +317,21 @@ class Certificate:
             raise OSError(f"{chain} and {key} are not certificate with its key: {error}") from error
 
     async def reload_if_changed(self) -> None:
-        """Read the files again if one has changed; files that cannot be used leave the certificate as it was."""
+        """Read the files again if one has changed. If they are unusable, the old certificate stays in use."""
         try:
             changed = self._changed()
             if changed == self._loaded:
                 return
-            # Into a context of its own first: a chain without its key would leave this one unusable.
+            # Checked in another context first, because a chain that does not fit the key would make this one unusable.
             ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._chain, self._key)
             self.context.load_cert_chain(self._chain, self._key)
-        except OSError as error:  # also ssl.SSLError; tried again at the next look
+        except OSError as error:  # includes ssl.SSLError; retried at the next check
             logger.error("the certificate is left as it was: %s", error)
         else:
             self._loaded = changed
             logger.info("the certificate was read again")
 
     def _changed(self) -> tuple[int, ...]:
-        """Times and sizes of both files."""
+        """The modification times, sizes and inodes of both files."""
         found = [path.stat() for path in (self._chain, self._key)]
         return tuple(number for each in found for number in (each.st_mtime_ns, each.st_size, each.st_ino))

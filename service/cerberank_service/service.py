@@ -48,11 +48,11 @@ from cerberank_service.versions.state import Snapshot
 from cerberank_service.versions.watcher import Watcher
 
 JOIN_SECONDS = 5.0
-"""Time that a running engine step has at shutdown; a model call that takes longer ends with the process."""
+"""Seconds to wait at shutdown for a running engine step; a model call that takes longer ends with the process."""
 
 
 class Service:
-    """Created by `create_app` and stored in `app.state.service`; the admin app uses the same instance."""
+    """The objects of one app, stored by `create_app` in `app.state.service`; the admin app uses the same instance."""
 
     def __init__(
         self,
@@ -61,10 +61,13 @@ class Service:
         tracer_provider: TracerProvider | None,
         limits: Limits = PRODUCTION,
     ) -> None:
-        """Nothing runs before `start`. Raises KeysError, StoreError or OSError for an unusable file or store."""
+        """Create the objects; nothing runs before `start`.
+
+        Raises KeysError, StoreError or OSError for an unusable key file or store.
+        """
         self.settings = settings
         self.leaving = False
-        """True when it ends soon, so that clients should open no more connections to it, nor keep any."""
+        """True when the process will end soon, so that clients should neither open nor keep connections."""
         self.tracing = Tracing(tracer_provider)
         self.metrics = Metrics(reasons=[reason.value for reason in Reason])
         self.workers = Workers(settings.encode_workers, large_seconds=settings.queue_seconds)
@@ -107,17 +110,17 @@ class Service:
         gauge(CALIBRATED_ANSWERABLE, lambda: _calibrated(now(), "mean_answerable"))
         if isinstance(source, Watcher):
             gauge(STORE_POLL_AGE, lambda: [((), source.poll_age)])
-        build = _build(self.settings)  # once: it reads a file, and a scrape must do without descriptors
+        build = _build(self.settings)  # once, because it reads a file, and a scrape must work without descriptors
         gauge(BUILD_INFO, lambda: [(build, 1.0)])
         gauge(VERSION_INFO, lambda: _forms(now(), self.settings))
-        # NVML and not CUDA is asked: a scrape must neither wait for a busy device nor fail with a failed one.
+        # NVML is used instead of CUDA, so that a scrape neither waits for a busy device nor fails with a failed one.
         load = DeviceCollector(partial(nvml_memory, device), partial(nvml_utilisation, device))
         self.metrics.registry.register(load)
 
     def open(self, unusable: Callable[[Exception], None]) -> None:
-        """Make what `start` needs, so that it cannot fail. Raises OSError when there is no place for local copies.
+        """Prepare `start`, so that it cannot fail. Raises OSError when no folder for local copies can be created.
 
-        `unusable` is called, with an error that says what to do, when a single checkpoint turns out to be unusable.
+        `unusable` is called, with an error that says what to do, if a single checkpoint turns out to be unusable.
         """
         if isinstance(self.source, Watcher):
             self.source.open()
@@ -135,7 +138,7 @@ class Service:
         self.versions.leave()
 
     def refuse(self) -> None:
-        """Refuse new requests; those in progress are answered."""
+        """Refuse new requests; requests in progress are still answered."""
         self.versions.refuse()
 
     def load(self) -> Load:
@@ -157,13 +160,13 @@ class Service:
 
 
 def _calibrated(snapshot: Snapshot, figure: Literal["mean_score", "mean_answerable"]) -> list[Sample]:
-    """A figure of the calibration questions of every version that is calibrated."""
+    """A figure of the calibration questions, for every calibrated version."""
     known = [(each.reference, each.checkpoint.calibration) for each in snapshot.live()]
     return [(reference, getattr(calibration, figure)) for reference, calibration in known if calibration is not None]
 
 
 def _forms(snapshot: Snapshot, settings: Settings) -> list[Sample]:
-    """Backend and precision of every version that serves."""
+    """The backend and the precision of every loaded version, as labels of `VERSION_INFO`."""
     return [
         ((*each.reference, settings.form(each.checkpoint.manifest.files).backend, each.precision), 1.0)
         for each in snapshot.live()

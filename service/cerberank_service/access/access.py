@@ -26,14 +26,14 @@ RawHeaders = list[tuple[bytes, bytes]]
 
 
 class Charge:
-    """The tokens that a question has taken of a quota."""
+    """The tokens that a question has taken from a quota."""
 
     def __init__(self, quota: Bucket | None) -> None:
-        """Nothing is taken yet; None is not a quota."""
+        """Start without any tokens taken; `quota` is None for a key without a quota of tokens."""
         self._quota, self.tokens = quota, 0
 
     def add(self, tokens: int) -> None:
-        """Take more tokens, even beyond the quota: the question was let in."""
+        """Take more tokens, even beyond the quota, because the question was already accepted."""
         self.tokens += tokens
         if self._quota is not None:
             self._quota.take(tokens)
@@ -50,7 +50,7 @@ class Caller:
         metrics.for_key(key.id)
 
     def enter(self) -> None:
-        """Count a request. Raises ServiceError (429) when a quota is used up."""
+        """Count a request. Raises ServiceError (429) when a quota is exhausted."""
         _check({"requests": self._requests, "tokens": self._tokens})
         if self._requests is not None:
             self._requests.take(1)
@@ -58,10 +58,10 @@ class Caller:
 
     @contextmanager
     def charged(self, tokens: int) -> Iterator[Charge]:
-        """Take the tokens of a question for the block that answers it; a ServiceError of the block gives them back.
+        """Take a question's tokens from the quota while the block answers it; the block may add tokens.
 
-        The block may add tokens that become known later.
-        Raises ServiceError (429) when those that came before have used the quota up. Whoever hangs up pays.
+        The tokens are returned if the block raises ServiceError, but not if the client disconnects.
+        Raises ServiceError (429) when earlier questions have exhausted the quota.
         """
         _check({"tokens": self._tokens})
         charge = Charge(self._tokens)
@@ -80,7 +80,7 @@ def charged(caller: Caller | None, tokens: int) -> AbstractContextManager[Charge
 
 
 def _check(buckets: Mapping[str, Bucket | None]) -> None:
-    """Raises ServiceError (429) unless every bucket holds a token; the longest wait is told."""
+    """Raises ServiceError (429) with the longest wait among the buckets, unless every bucket holds a token."""
     waits = {name: bucket.wait() for name, bucket in buckets.items() if bucket is not None}
     if (wait := max(waits.values(), default=0.0)) > 0.0:
         name = max(waits, key=lambda each: waits[each])
@@ -88,15 +88,15 @@ def _check(buckets: Mapping[str, Bucket | None]) -> None:
 
 
 class Access:
-    """Authenticates requests. For one event loop."""
+    """Authenticates requests. Used by one event loop only."""
 
     def __init__(self, path: Path | None, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
-        """Read the key file `path`. Fails closed: raises KeysError when the file cannot be used."""
+        """Read the key file `path`. Raises KeysError when it is unusable, rather than accept everybody."""
         self._path, self._metrics, self._clock = path, metrics, clock
         self._callers: dict[bytes, Caller] = {}
         self._seen: tuple[int, int, int] | None = None
         self._problem = ""
-        """The reason that the file cannot be read; empty when it can."""
+        """Why the file cannot be read; empty when it can."""
         self._checked_at = clock()
         if path is not None:
             try:
@@ -117,7 +117,7 @@ class Access:
         return caller
 
     def _find(self, given: bytes) -> Caller | None:
-        """Find a key by its digest; all keys are compared, so that the time does not depend on the result."""
+        """Find a key by its digest. All keys are compared, so that the time taken does not depend on the result."""
         found = None
         for known, caller in self._callers.items():
             if same(known, given):
@@ -160,24 +160,24 @@ def _state(path: Path) -> tuple[int, int, int]:
 class Bucket:
     """A token bucket with the capacity of one minute.
 
-    It may be overdrawn by one question, because one may cost more than a minute's worth.
+    One question may overdraw it, because a single question may cost more than the capacity.
     """
 
     def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
-        """The bucket is full at first; `clock` gives seconds and is monotonic."""
+        """Start with a full bucket; `clock` returns seconds and is monotonic."""
         self.per_minute = per_minute
         self._clock, self._filled = clock, clock()
         self._level = float(per_minute)
 
     def wait(self) -> float:
-        """Seconds until the level is at least one; 0 when it is."""
+        """Seconds until the bucket holds at least one token; 0 if it holds one now."""
         self._fill()
         return max(0.0, (1.0 - self._level) * 60.0 / self.per_minute)
 
     def take(self, amount: int) -> None:
-        """Take `amount`, even below zero: later requests wait until the bucket is refilled.
+        """Take `amount` tokens; a negative amount returns tokens.
 
-        A negative amount gives back what was taken.
+        The level may fall below zero: later requests then wait until the bucket is refilled.
         """
         self._fill()
         self._level -= amount

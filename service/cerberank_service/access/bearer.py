@@ -9,7 +9,7 @@ SCHEME = b"bearer "
 
 
 def bearer(headers: list[tuple[bytes, bytes]]) -> bytes | None:
-    """The secret in an ASGI scope's headers (names in lower case); None unless there is exactly one."""
+    """The secret in an ASGI scope's headers (names in lower case); None unless there is exactly one such header."""
     given = [value for name, value in headers if name == b"authorization"]
     if len(given) != 1 or given[0][: len(SCHEME)].lower() != SCHEME:
         return None
@@ -17,7 +17,7 @@ def bearer(headers: list[tuple[bytes, bytes]]) -> bytes | None:
 
 
 def digest(secret: bytes) -> bytes:
-    """SHA-256 of a secret; sufficient because secrets are random and too long to guess."""
+    """SHA-256 of a secret. A fast hash suffices, because secrets are random and too long to guess."""
     return sha256(secret).digest()
 
 

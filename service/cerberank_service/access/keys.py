@@ -1,6 +1,6 @@
-"""The file of API keys with their quotas. It contains hashes; a key itself is shown once, when it is created.
+"""The key file: the hashes of API keys, with their quotas. A key itself is shown only once, when it is created.
 
-`{"keys": [{"name", "sha256", "created", "requests_per_minute"?, "tokens_per_minute"?}]}`
+Format: `{"keys": [{"name", "sha256", "created", "requests_per_minute"?, "tokens_per_minute"?}]}`
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from cerberank_models.checkpoint.store.contract import NAME
 from cerberank_service.access.bearer import digest
 
 PREFIX = "cbk-"
-"""A prefix by which secret scanners recognise a key that was published by mistake."""
+"""The beginning of every key, by which secret scanners recognise a key that was published by mistake."""
 RANDOM_BYTES = 32
 
 
 class KeysError(ValueError):
-    """The file is invalid, or a change to it is not possible; the message names the file."""
+    """The key file is invalid, or a change to it is impossible; the message names the file."""
 
 
 class Key(BaseModel):
-    """One API key, as its hash, with its quotas."""
+    """The hash of one API key, with its quotas."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
@@ -41,7 +41,7 @@ class Key(BaseModel):
 
     @property
     def id(self) -> str:
-        """The name of the key in metrics, which everybody may read: the beginning of its hash."""
+        """The beginning of the hash. It stands for the key in metrics, which are readable without a key."""
         return self.sha256[:8]
 
 
@@ -60,7 +60,7 @@ class KeyFile(BaseModel):
 
 
 def read_keys(path: Path) -> tuple[Key, ...]:
-    """The keys of the file `path`. Raises KeysError naming the field, OSError when it cannot be read."""
+    """The keys of the file `path`. Raises KeysError, which names the field, or OSError if the file is unreadable."""
     try:
         return KeyFile.model_validate_json(path.read_bytes()).keys
     except ValidationError as error:
@@ -71,7 +71,7 @@ def read_keys(path: Path) -> tuple[Key, ...]:
 def add_key(
     path: Path, name: str, *, requests_per_minute: int | None = None, tokens_per_minute: int | None = None
 ) -> str:
-    """Create a key and write its hash to the file, which need not exist; returns the key. Raises KeysError."""
+    """Create a key, write its hash to the file, and return the key. The file need not exist. Raises KeysError."""
     secret = PREFIX + secrets.token_urlsafe(RANDOM_BYTES)
     with _changing(path) as keys:
         if any(key.name == name for key in keys):

@@ -1,1 +1,1 @@
-"""The admin port, by which an operator changes one replica."""
+"""The admin port, through which an operator changes one replica."""

@@ -36,23 +36,23 @@ class Change(BaseModel):
 
 
 class LabelMove(Change):
-    """The version that a label moves to; with `only_from` it moves from that version alone, else 409."""
+    """The version that a label moves to; with `only_from`, the move fails (409) unless the label names that version."""
 
     version: Version
     only_from: Version | None = None
 
 
 class ScheduleChange(Change):
-    """One ratio for every exit, one per exit, or null for the checkpoint's own."""
+    """One drop ratio for every exit, a list with one per exit, or null for the checkpoint's own schedule."""
 
     drop_schedule: Ratio | Annotated[list[Ratio], Few] | None
 
 
 class TokenGuard:
-    """ASGI middleware that answers 401 to every request without the token, whatever its path."""
+    """ASGI middleware that answers 401 to every request without the token, on any path."""
 
     def __init__(self, app: ASGIApp, token: str, errors: ErrorResponses) -> None:
-        """Guard `app`."""
+        """Require `token` for all requests to `app`."""
         self._app, self._errors = app, errors
         self._digest = digest(token.encode())
 
@@ -72,7 +72,7 @@ class TokenGuard:
 
 
 def create_admin(settings: Settings, versions: VersionRegistry, operations: Operations, metrics: Metrics) -> FastAPI:
-    """The admin app, which works on the objects of the public app. Raises ValueError without a token."""
+    """The admin app, which shares `versions` and `metrics` with the public app. Raises ValueError without a token."""
     secret = settings.admin_token
     if secret is None:
         raise ValueError("the admin port needs a token")

@@ -1,4 +1,4 @@
-"""Operations on one replica. Changes for all replicas are label moves, see `versions.labels`."""
+"""Operations on one replica. To change all replicas, move a label in the store: see `versions.labels`."""
 
 from __future__ import annotations
 
@@ -15,27 +15,30 @@ logger = logging.getLogger(__name__)
 
 
 class Operations:
-    """Methods raise ServiceError: 404 for an unknown version, 409 for an impossible change, 422 for invalid values."""
+    """The operations of the admin port.
+
+    Methods raise ServiceError: 404 for an unknown version, 409 for an impossible change, 422 for invalid values.
+    """
 
     def __init__(self, versions: VersionRegistry, labels: Labels, changed: Callable[[], None]) -> None:
-        """`changed` is called after a change, so that it takes effect at once."""
+        """`changed` is called after a version is loaded or unloaded, so that the change takes effect at once."""
         self._versions, self.labels, self._changed = versions, labels, changed
 
     def load(self, reference: Reference) -> None:
-        """Keep a version of the store loaded until it is unloaded; one that failed is tried again. Does not wait."""
+        """Load a version from the store and keep it until `unload`; retry it if it failed. Returns without waiting."""
         self.labels.check(reference)
         self._versions.pin(reference)
         logger.info("operator: load %s@%s", *reference)
         self._changed()
 
     def unload(self, reference: Reference) -> None:
-        """Unload a version that no label names."""
+        """Unload a version that is not named by any label."""
         self._versions.unpin(reference)
         logger.info("operator: unload %s@%s", *reference)
         self._changed()
 
     def drain(self) -> None:
-        """Refuse new questions and become not ready, until `resume`; accepted questions are answered."""
+        """Refuse new questions and report "not ready" until `resume`; accepted questions are still answered."""
         self._versions.drain(True)
         logger.warning("operator: drain")
 
@@ -45,7 +48,7 @@ class Operations:
         logger.info("operator: resume")
 
     def set_schedule(self, model: str, version: str, ratios: float | Sequence[float] | None) -> None:
-        """Set the drop schedule of questions without drop ratios, as long as the version is loaded.
+        """Set the drop schedule for questions without drop ratios of their own, until the version is unloaded.
 
         `ratios` is one ratio for every exit, one per exit, or None for the checkpoint's own. `version` may be a label.
         """
@@ -58,5 +61,5 @@ class Operations:
         logger.info("operator: %s@%s drops %s", *live.reference, list(schedule))
 
     def stored(self) -> dict[str, dict[str, Any]] | None:
-        """Versions and labels of each model in the store; None without a store. Raises ServiceError (503)."""
+        """The versions and labels of each model in the store; None without a store. Raises ServiceError (503)."""
         return self.labels.stored()

@@ -1,8 +1,8 @@
-"""`server probe`: asks the service of this machine whether it lives or is ready, for health checks of containers.
+"""`server probe`: asks the service on this machine whether it is alive or ready, for health checks of containers.
 
-The service's address is read from its variables here and not by `Settings`, and no other module of the service is
-imported: a health check runs every few seconds, and must neither take most of a second of a processor nor fail for a
-setting that has nothing to do with it.
+This module reads the service's address from its environment variables, without `Settings`, and imports no other module
+of the service. A health check runs every few seconds: it must not take most of a second of processor time for imports,
+and must not fail because of an unrelated setting.
 """
 
 from __future__ import annotations
@@ -57,7 +57,10 @@ def _ask(address: Address, path: str, seconds: float) -> tuple[int, str]:
 
 
 def _unverified() -> ssl.SSLContext:
-    """As a kubelet's probes: nothing secret is sent, and a certificate that was renewed must not cause a restart."""
+    """A context that does not verify certificates, like a kubelet's probes.
+
+    Nothing secret is sent, and a renewed certificate must not cause a restart.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
@@ -65,14 +68,14 @@ def _unverified() -> ssl.SSLContext:
 
 
 DEFAULT_PORTS = {"CERBERANK_": 8000, "CERBERANK_ADMIN_": 8001}
-"""By the prefix of the variables `HOST` and `PORT`: the public port's and the admin port's."""
+"""The public port and the admin port, by the prefix of their variables `HOST` and `PORT`."""
 EVERYWHERE = {"", "0.0.0.0", "::"}
-"""Addresses to listen on that nobody can connect to."""
+"""Addresses that a server can listen on, but that a client cannot connect to."""
 CERTIFICATE_END = "-----END CERTIFICATE-----\n"
 
 
 class NoAddressError(ValueError):
-    """The variables do not say where the service listens; the message names the variable."""
+    """The environment does not say where the service listens; the message names the variable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +85,17 @@ class Address:
     host: str
     port: int
     certificate: Path | None
-    """The file with the service's certificate chain, where it speaks TLS."""
+    """The file with the service's certificate chain; None if the service does not use TLS."""
 
     @property
     def url(self) -> str:
-        """Such as `https://127.0.0.1:8000`."""
+        """The address as a URL, such as `https://127.0.0.1:8000`."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'http' if self.certificate is None else 'https'}://{host}:{self.port}"
 
 
 def own_address(prefix: Literal["CERBERANK_", "CERBERANK_ADMIN_"]) -> Address:
-    """The public or the admin port's address. Raises NoAddressError for a port that is 0 or no number."""
+    """The address of the public or the admin port. Raises NoAddressError for a port that is 0 or not a number."""
     given = {name.upper(): value for name, value in os.environ.items() if value}
     name = prefix + "PORT"
     try:
@@ -107,10 +110,10 @@ def own_address(prefix: Literal["CERBERANK_", "CERBERANK_ADMIN_"]) -> Address:
 
 
 def pinned(certificate: Path) -> ssl.SSLContext:
-    """Trust the owner of this certificate alone, the first one of a PEM file, under whatever name it is asked.
+    """A context that trusts only the first certificate of a PEM file, and does not check the host name.
 
-    A certificate is made for the name that clients use, which is not the address within the machine. Raises OSError,
-    whose message names the file, for one that cannot be read or has no certificate.
+    The certificate is made for the name that clients use, which differs from the address within the machine. Raises
+    OSError, whose message names the file, if it cannot be read or has no certificate.
     """
     try:
         first, end, _ = certificate.read_text(encoding="ascii").partition(CERTIFICATE_END)

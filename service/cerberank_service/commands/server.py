@@ -41,7 +41,7 @@ class Port:
     def open(self) -> Admin:
         """A client of the port; the certificate of this machine's service is trusted.
 
-        Raises AdminError without a token or a port, OSError, which names the file, when one cannot be read.
+        Raises AdminError without a token or an address, and OSError, which names the file, if a file is unreadable.
         """
         token = self.token_file.read_text().strip() if self.token_file else os.environ.get(TOKEN, "")
         if not token:
@@ -58,7 +58,7 @@ class Port:
         return Admin(own.url, token, context)
 
     def show(self, answer: dict[str, Any]) -> None:
-        """Write an answer: a label that has moved, or the state and the versions."""
+        """Print an answer: a label that has moved, or the state and the versions."""
         if self.json:
             say_json(answer)
         elif "label" in answer:
@@ -208,7 +208,7 @@ def _trusting(certificate: Path) -> ssl.SSLContext:
     context = ssl.create_default_context()
     try:
         context.load_verify_locations(certificate)
-    except OSError as error:  # which does not name the file
+    except OSError as error:  # the original message does not name the file
         raise OSError(f"{certificate}: {error.strerror or error}") from error
     return context
 
@@ -224,7 +224,7 @@ class Admin:
     """A client of one admin port."""
 
     def __init__(self, url: str, token: str, context: ssl.SSLContext | None = None) -> None:
-        """`context` says whom to trust over https, by default the system's authorities.
+        """`context` says which certificates to trust over https; by default those of the system's authorities.
 
         Raises AdminError for an invalid address.
         """

@@ -1,4 +1,4 @@
-"""Dialects: the wire formats, one a file."""
+"""Dialects: the wire formats of the service, one in each file."""
 
 from cerberank_service.dialects import cohere, jina, nim, sagemaker, tei, vllm, vllm_score, voyage, weaviate
 from cerberank_service.dialects.dialect import Dialect
@@ -18,6 +18,6 @@ DIALECTS: tuple[Dialect, ...] = (
     nim.RANKING,
     *sagemaker.INVOCATIONS,
 )
-"""On a path that several dialects share, the first of those that match is used, or the path's first when none does."""
+"""All dialects. On a shared path the first one that matches the body is used, or the path's first if none matches."""
 
 __all__ = ["DIALECTS", "NATIVE", "Dialect"]

@@ -1,11 +1,14 @@
 """Cohere's rerank API, v2 and v1, as the `cohere` SDK calls it.
 
-Many other clients send v1's fields to `/v1/rerank` and expect an answer in another service's format. The answer of v1
-therefore also has the fields of Jina and vLLM (`model`, `object`, `usage`), of Voyage (`data`, the results once more,
-with documents as texts) and of Xinference (`meta.tokens.output_tokens`), and an error has Jina's `detail`.
+Clients of several other services send v1's fields to `/v1/rerank` and expect their own service's answer. The answer of
+v1 therefore also has the fields of
 
-`relevance_score` never rises down the list: see `RankAnswer.falling_scores`. A missed deadline is 200 with a warning in
-`meta`, because the SDK silently retries every status of 500 or more.
+- Jina and vLLM: `model`, `object`, `usage`, and `detail` in errors;
+- Voyage: `data`, the same results with documents as texts;
+- Xinference: `meta.tokens.output_tokens`.
+
+`relevance_score` never rises down the list: see `RankAnswer.falling_scores`. After a missed deadline the status is 200,
+with a warning in `meta`, because the SDK silently retries every status of 500 or more.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ from cerberank_service.dialects.wire import (
 from cerberank_service.errors import Kind, ServiceError
 
 TEXT = ("text",)
-"""The fields of a document that are ranked unless a request names others."""
+"""The fields of a document that are ranked by default."""
 
 
 class RerankV2(VendorWire):
@@ -58,15 +61,15 @@ class RerankV2(VendorWire):
 
 
 class DocumentV1(VendorWire):
-    """A v1 document in the form of an object with any fields; `rank_fields` says which are read."""
+    """A v1 document that is an object with any fields; `rank_fields` says which of them are read."""
 
     model_config = ConfigDict(extra="allow")
 
     text: str | None = None
 
     def fields(self, names: Sequence[str], place: int) -> str:
-        """The values of the fields `names` in their order, a line each. Raises ServiceError (422)."""
-        if names is TEXT and self.text is not None:  # in nearly all requests
+        """The values of the fields `names`, one in each line, in this order. Raises ServiceError (422)."""
+        if names is TEXT and self.text is not None:  # a short cut for nearly all requests
             return self.text
         given = self.model_dump(include=set(names), exclude_none=True)
         values = [given[name] for name in names if name in given]
@@ -106,7 +109,7 @@ class RerankV1(VendorWire):
     @field_validator("rank_fields")
     @classmethod
     def _each_once(cls, names: list[str] | None) -> list[str] | None:
-        """Refuse repeated names, with which a small body becomes a text of gigabytes."""
+        """Refuse repeated names, because with them a small body could become a text of gigabytes."""
         if names is not None and len(set(names)) < len(names):
             raise ValueError("must name each field once")
         return names
@@ -167,7 +170,7 @@ def _parse_v1(document: Document) -> tuple[RankCall, RerankV1]:
 
 
 def texts_of(documents: Sequence[str | DocumentV1], fields: Sequence[str] = TEXT) -> tuple[str, ...]:
-    """The texts of documents in either form, of objects the `fields`. Raises ServiceError (422)."""
+    """The texts of documents: a text itself, or the `fields` of an object. Raises ServiceError (422)."""
     return tuple(
         document if isinstance(document, str) else document.fields(fields, place)
         for place, document in enumerate(documents)
@@ -175,9 +178,9 @@ def texts_of(documents: Sequence[str | DocumentV1], fields: Sequence[str] = TEXT
 
 
 def returned(document: str | DocumentV1) -> dict[str, Any]:
-    """A document as it comes back: a text as an object, an object as it was sent.
+    """A document as it is returned: a text becomes an object, an object is returned as it was sent.
 
-    A number beyond the range of floats was read as infinite, which JSON lacks: it comes back as null.
+    A number beyond the range of floats is returned as null: it was read as infinite, and JSON has no infinity.
     """
     return {"text": document} if isinstance(document, str) else document.model_dump(mode="json", exclude_unset=True)
 
@@ -227,13 +230,13 @@ def format_error(error: ServiceError, request_id: str) -> tuple[int, dict[str, A
 
 
 class CohereErrorV1(CohereError):
-    """Cohere's error body, with Jina's and Voyage's field."""
+    """Cohere's error body, with the field `detail` of Jina and Voyage."""
 
     detail: str
 
 
 def format_error_v1(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
-    """The error body of the path that clients of Jina and Voyage share with Cohere's."""
+    """The error body on `/v1/rerank`, which clients of Cohere, Jina and Voyage share."""
     status, body = format_error(error, request_id)
     return status, body | {"detail": error.message}
 

@@ -14,7 +14,7 @@ from cerberank_service.dialects.wire import Document
 from cerberank_service.errors import ServiceError, panics_as_errors
 
 ErrorFormat = Callable[[ServiceError, str], tuple[int, Any]]
-"""Status and JSON-ready body of an error, given the request id."""
+"""A function that returns an error's status and JSON-ready body, given the request id."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,21 +22,21 @@ class Dialect:
     """One wire format. `parse` and `render` run in worker threads."""
 
     paths: tuple[str, ...]
-    """Its paths; some are shared with other dialects, see `select_dialect`."""
+    """The dialect's paths; some are shared with other dialects, see `select_dialect`."""
     summary: str
     tag: str
     request: type[BaseModel]
     response: Any
-    """The answer's type, for OpenAPI."""
+    """The type of the answer, for OpenAPI."""
     error: type[BaseModel]
-    """The error body of `format_error`, for OpenAPI."""
+    """The type of the error body that `format_error` returns, for OpenAPI."""
     parse: Callable[[Document], tuple[RankCall, Any]]
     """Returns the call and the options for `render`. Raises ServiceError (400 or 422)."""
     render: Callable[[RankAnswer, Any], Any]
     """Returns JSON-ready values for an answer and the options from `parse`."""
     format_error: ErrorFormat
     matches: Callable[[Mapping[str, Any]], bool] | None = None
-    """On a shared path: whether a body with these fields is in this dialect; None for the path's first dialect."""
+    """True if a body with these fields is in this dialect, for shared paths; None for the path's first dialect."""
     json_bytes: int | None = None
     """Length of the JSON at the beginning of the body, in bytes; None when the whole body is JSON."""
 
@@ -47,17 +47,17 @@ class Dialect:
 
 
 class FormattedError(Exception):
-    """An error with the error format of the request's dialect."""
+    """An error, with the format in which the request's dialect reports it."""
 
     def __init__(self, error: Exception, format_error: ErrorFormat) -> None:
-        """`error` is rendered with `format_error`."""
+        """Wrap `error`, to be rendered with `format_error`."""
         super().__init__(str(error))
         self.error, self.format_error = error, format_error
 
 
 @contextmanager
 def errors_in(dialect: Dialect) -> Iterator[None]:
-    """Wrap every error of the block, the panic of a library as well, in a FormattedError; cancellations pass."""
+    """Wrap every error of the block, panics of libraries included, in a FormattedError; cancellations pass through."""
     try:
         with panics_as_errors():
             yield
@@ -66,7 +66,7 @@ def errors_in(dialect: Dialect) -> Iterator[None]:
 
 
 def by_path(dialects: Sequence[Dialect]) -> dict[str, tuple[Dialect, ...]]:
-    """The dialects of every path, in the given order."""
+    """The dialects of each path, in the order of `dialects`."""
     found: dict[str, tuple[Dialect, ...]] = {}
     for dialect in dialects:
         for path in dialect.paths:

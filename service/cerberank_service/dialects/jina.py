@@ -1,7 +1,7 @@
 """Jina's rerank API: Cohere v1's fields, but documents are returned by default.
 
-On the shared path `/v1/rerank` it is recognised by a model name that begins with `jina-`, such as an alias for clients
-with a fixed name.
+On the shared path `/v1/rerank` this dialect is recognised by a model name that begins with `jina-`. The setting
+`aliases` makes the service accept such a name.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class JinaError(Wire):
 
 
 def format_error(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
-    """Jina's error body: `detail`, which begins with the request id."""
+    """Jina's error body, whose `detail` begins with the request id."""
     return error.kind.value, {"detail": f"[RID: {request_id}] {error.message}"}
 
 

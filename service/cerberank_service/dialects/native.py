@@ -16,12 +16,12 @@ from cerberank_service.dialects.wire import Document, validate
 from cerberank_service.errors import ErrorBody, Kind, ServiceError, native_body
 
 ELSEWHERE = {"documents": "/v1/rerank", "texts": "/rerank", "passages": "/v1/ranking"}
-"""The paths of other dialects, by the field that tells their bodies from this one's."""
+"""The paths of other dialects, by the field that only their bodies have."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResponseOptions:
-    """A request's options for its answer; `texts` only if they are to be returned."""
+    """A request's options for its answer; `texts` is None unless texts are to be returned."""
 
     ids: tuple[str | int | None, ...]
     texts: tuple[str, ...] | None
@@ -62,7 +62,7 @@ def parse(document: Document) -> tuple[RankCall, ResponseOptions]:
 
 
 def _check_path(document: Document) -> None:
-    """Raises ServiceError (422) for a body of another dialect, and names its path."""
+    """Raises ServiceError (422), which names the right path, for a body of another dialect."""
     if "question" not in document.fields and "query" in document.fields:
         for field, path in ELSEWHERE.items():
             if field in document.fields:
@@ -96,9 +96,9 @@ def render(answer: RankAnswer, options: ResponseOptions) -> dict[str, Any]:
 
 
 def _shown(answer: RankAnswer, min_score: float | None) -> list[int]:
-    """The places in `order` whose score, as it is told, is at least `min_score`, and enough for `min_precision`.
+    """The entries of `order` whose reported score reaches both `min_score` and the score for `min_precision`.
 
-    A precision is that of first results: where the first one is not enough, nothing is shown.
+    The precision is defined for first results: if the first one's score is too low, the list is empty.
     """
     order: list[int] = answer.order.tolist()
     bounds = [bound for bound in (min_score, answer.least) if bound is not None]

@@ -1,6 +1,7 @@
 """The native wire format for several questions in one call, `POST /v1/rank/batch`.
 
-Each question is a body of `/v1/rank`, read and answered on its own: one that is refused has an error in its place.
+Each question is a body of `/v1/rank`, and is read and answered on its own. A refused question has an error in its place
+of the answer.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from cerberank_service.errors import ErrorFields, Kind, ServiceError, native_bod
 
 MOST_QUESTIONS = 64
 FIELDS_AS_CANDIDATES = 8
-"""Candidates that have as much structure in JSON as the other fields of a question."""
+"""Number of candidates that have as much JSON structure together as the other fields of one question."""
 EXAMPLE: JsonValue = {
     "questions": [
         {"question": "How tall is the Eiffel Tower?", "candidates": ["It is 330 metres tall.", "It is in Paris."]},
@@ -62,17 +63,17 @@ class BatchResponse(Wire):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One of a call's questions, not validated yet."""
+    """One question of a call, not validated yet."""
 
     document: Document
     most_rows: int
-    """Windows of all its candidates."""
+    """Limit of the windows of all its candidates together."""
 
 
 def read_batch(body: bytes, most_candidates: int) -> list[Asked]:
     """The questions of a body. Raises ServiceError (400, 422).
 
-    All of them together may have as many candidates, and as many windows, as one call of `/v1/rank`.
+    All questions together may have as many candidates, and as many windows, as one call of `/v1/rank`.
     """
     check_structure(body, most_candidates + FIELDS_AS_CANDIDATES * MOST_QUESTIONS)
     document = read_json(body)
@@ -98,7 +99,7 @@ def read_batch(body: bytes, most_candidates: int) -> list[Asked]:
 
 
 def render_answer(content: bytes) -> bytes:
-    """The entry of a question whose answer's JSON is `content`."""
+    """The entry of an answered question; `content` is the answer as JSON."""
     return b'{"status":200,"answer":' + content + b"}"
 
 

@@ -29,7 +29,7 @@ IdIn = Annotated[
     Annotated[str, Tag("<text>")] | Annotated[int, Field(ge=-(2**63), lt=2**64), Tag("<number>")],
     Discriminator(_id_kind),
 ]
-"""A database's key: a text, or an integer of 64 bits."""
+"""A candidate's id, such as a database key: a text, or an integer of 64 bits."""
 
 
 class CandidateObject(Wire):

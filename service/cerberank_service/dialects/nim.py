@@ -1,4 +1,4 @@
-"""NVIDIA NIM's ranking API: a query and its passages, answered with log-odds."""
+"""NVIDIA NIM's ranking API: a query with passages, answered with log-odds."""
 
 from __future__ import annotations
 
@@ -123,4 +123,4 @@ RANKING = Dialect(
     render=_render,
     format_error=format_error,
 )
-"""The second path is the one of NVIDIA's hosted API; the model is the body's."""
+"""The second path is that of NVIDIA's hosted API; the model is taken from the body, not from the path."""

@@ -1,8 +1,10 @@
 """The Open Inference Protocol v2 (KServe, Triton): a question and its candidates as BYTES tensors.
 
-Inputs `question` [1] and `candidates` [n]; outputs by candidate `scores` FP32 [n] and `stages` INT32 [n], and `order`
-INT64 [n], the candidates best first. Parameters: `drop_ratio`, and Triton's `timeout` in microseconds, which is the
-deadline. Tensors may come in Triton's binary form, as its client sends them; answers are JSON.
+- Inputs: `question` [1] and `candidates` [n].
+- Outputs: `scores` FP32 [n] and `stages` INT32 [n] by candidate, and `order` INT64 [n], the candidates best first.
+- Parameters: `drop_ratio`, and Triton's `timeout` in microseconds, which is the deadline.
+
+Inputs may be in the binary form that Triton's client sends; answers are JSON.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ from cerberank_service.errors import Kind, ServiceError
 
 INPUTS = ("question", "candidates")
 LONGEST_TIMEOUT = 2**63 - 1
-"""Triton's type for it."""
+"""The largest number of Triton's type for timeouts."""
 OUTPUTS = {"scores": "FP32", "stages": "INT32", "order": "INT64"}
 
 
@@ -81,7 +83,7 @@ def parse(
 ) -> tuple[RankCall, InferRequest]:
     """The call of a document, whose JSON may be followed by binary tensors. Raises ServiceError (400, 422).
 
-    `most_candidates` bounds the texts of a tensor; tensors as JSON are bounded by their own length as well.
+    `most_candidates` bounds the texts of a tensor, in addition to the limit of lists in JSON.
     """
     request = validate(InferRequest, document)
     texts = dict(read_tensors(request.inputs, document.binary, most_candidates))
@@ -100,7 +102,7 @@ def parse(
 
 
 def render(answer: RankAnswer, request: InferRequest) -> dict[str, Any]:
-    """The requested outputs, or all; scores never rise along `order`."""
+    """The requested outputs, or all by default; scores never rise along `order`."""
     scores = np.empty(len(answer.scores))
     scores[answer.order] = answer.falling_scores()
     values: dict[str, list[Any]] = {
@@ -133,7 +135,7 @@ def format_error(error: ServiceError, request_id: str) -> tuple[int, dict[str, A
 
 
 LARGEST = 2**63 - 1
-"""The protocol's type of a dimension."""
+"""The largest number of the protocol's type for dimensions."""
 
 
 class TensorParameters(VendorWire):
@@ -153,9 +155,10 @@ class Tensor(VendorWire):
 
 
 def read_tensors(tensors: Sequence[Tensor], binary: bytes, most: int) -> Iterator[tuple[str, list[str]]]:
-    """Name and at most `most` texts of each input; `binary` is what followed the JSON. Raises ServiceError (400, 422).
+    """The name and the texts, at most `most`, of each input. Raises ServiceError (400, 422).
 
-    No more texts are made than the shape states, because each costs a microsecond and four bytes of the body.
+    `binary` is the part of the body after the JSON. Decoding stops at the number of texts that the shape states: a text
+    may take only four bytes of the body, and decoding it takes a microsecond.
     """
     place = 0
     for tensor in tensors:
@@ -189,7 +192,7 @@ def _flat(data: JsonValue, name: str) -> Iterator[str]:
 
 
 def _unpacked(data: bytes, name: str) -> Iterator[str]:
-    """Decode strings, each of which follows its length in four bytes, little-endian."""
+    """Decode strings, each preceded by its length in four bytes, little-endian."""
     place = 0
     try:
         while place < len(data):

@@ -1,7 +1,7 @@
-"""SageMaker's `POST /invocations`: the body of any other dialect, told by its fields.
+"""SageMaker's `POST /invocations`: takes the body of any other dialect, which is recognised by its fields.
 
-An endpoint has one path for everything, so that its clients send the body of the API that they know. A body without
-the fields of another dialect is native.
+A SageMaker endpoint has this one path for all clients, so each client sends the body of the API that it knows. A body
+without the fields of another dialect is read as the native one.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ PATHS = ("/invocations",)
 
 @dataclass(frozen=True, slots=True)
 class Has:
-    """True for a body that has any of some fields, and that `also` claims where it is set."""
+    """True for a body that has at least one field of `names`, and for which `also`, if it is set, is true."""
 
     names: frozenset[str]
     also: Callable[[Mapping[str, Any]], bool] | None = None
 
     def __call__(self, fields: Mapping[str, Any]) -> bool:
-        """For `Dialect.matches`."""
+        """Fulfil `Dialect.matches`."""
         return not self.names.isdisjoint(fields) and (self.also is None or self.also(fields))
 
 
@@ -41,7 +41,7 @@ INFER = Dialect(
     render=open_inference.render,
     format_error=open_inference.format_error,
 )
-"""Without a model in the path: the default model's, with tensors as JSON."""
+"""Open Inference without a model in the path: the default model answers, and tensors must be JSON."""
 
 
 def _claimed(dialect: Dialect, *names: str, also: Callable[[Mapping[str, Any]], bool] | None = None) -> Dialect:
@@ -60,4 +60,4 @@ INVOCATIONS: tuple[Dialect, ...] = (
     _claimed(cohere.V2, "max_tokens_per_doc", "priority", also=Has(frozenset({"documents"}))),
     _claimed(cohere.V1, "documents"),
 )
-"""The native dialect, and in this order those that claim a body by its fields."""
+"""The native dialect, then those that are recognised by fields, in the order in which they are tried."""

@@ -30,7 +30,7 @@ ERROR_TYPES = {
     Kind.UNAVAILABLE: "Unhealthy",
 }
 BACKEND_STATUS = 424
-"""The status of text-embeddings-inference when its model fails."""
+"""The status that text-embeddings-inference returns when its model fails."""
 
 
 class RerankRequest(VendorWire):
@@ -98,7 +98,7 @@ class TeiError(Wire):
 
 
 def format_error(error: ServiceError, request_id: str) -> tuple[int, dict[str, Any]]:
-    """The status (424 for a failing model) and error body of text-embeddings-inference."""
+    """The status (424 for an internal error) and the error body of text-embeddings-inference."""
     status = BACKEND_STATUS if error.kind is Kind.INTERNAL else error.kind.value
     return status, {"error": error.message, "error_type": ERROR_TYPES[error.kind]}
 

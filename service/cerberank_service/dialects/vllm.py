@@ -1,10 +1,12 @@
 """vLLM's `/rerank` with the parts that it shares with `/score`, and Infinity's `/rerank`.
 
-llama.cpp's server has vLLM's fields, and results without the texts; its own paths are here too.
+Requests on the shared path `/rerank` are told apart by their fields: text-embeddings-inference has `texts` in place of
+`documents`, and Infinity's client always sends `raw_scores`. llama.cpp's server takes vLLM's fields, so its paths
+(`/reranking`, `/v1/reranking`) are served by vLLM's dialect, although its own results have no texts. Infinity returns
+documents as plain texts.
 
-The path is shared with text-embeddings-inference, which calls the list `texts`. Infinity is recognised by `raw_scores`,
-which its own client always sends; its documents come back as texts. Texts beyond the token limit are read in windows,
-or cut with `truncate_prompt_tokens`; vLLM refuses them without it.
+Texts beyond the token limit are read in windows, or cut if the request has `truncate_prompt_tokens`. vLLM itself
+refuses such texts without that field.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ STATUSES = {Kind.INVALID: 400}
 
 
 class Common(VendorWire):
-    """The fields of both requests."""
+    """The fields that `/rerank` and `/score` share."""
 
     model: str | None = None
     truncation_side: Annotated[Literal["right"] | None, Field(description="Texts are cut at their ends.")] = None
@@ -97,7 +99,7 @@ def _parse_rerank(document: Document) -> tuple[RankCall, VllmRerank]:
 
 
 def windowing_of(request: Common) -> Windowing | None:
-    """Texts that do not fit are read in windows unless the request says where prompts are cut."""
+    """The windows for texts that do not fit; None, which cuts them, if the request has `truncate_prompt_tokens`."""
     return Windowing() if request.truncate_prompt_tokens is None else None
 
 

@@ -27,7 +27,7 @@ from cerberank_service.dialects.vllm import (
 from cerberank_service.dialects.wire import Document, Wire, not_blank, validate
 
 PAIRS = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
-"""The names of the two sides in the versions of vLLM's API."""
+"""The names of the two fields, query and texts, in the different versions of vLLM's API."""
 
 
 class VllmScore(Common):

@@ -1,7 +1,8 @@
 """Voyage's rerank API, as the `voyageai` SDK calls it.
 
-On the shared path `/v1/rerank` it is recognised by `truncation`, which the Python SDK always sends, by `top_k`, or by a
-model name of Voyage's. Without any of them the answer is Cohere's, which has Voyage's `data` too.
+On the shared path `/v1/rerank` this dialect is recognised by `truncation`, which the Python SDK always sends, by
+`top_k`, or by the name of a Voyage model. A body without any of these gets Cohere's answer, which has Voyage's `data`
+as well.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cerberank_service.dialects.wire import Document, Flag, Items, Top, VendorWi
 from cerberank_service.errors import ServiceError
 
 MODEL = re.compile(r"rerank-(lite-)?\d")
-"""The names of Voyage's models, such as `rerank-2.5-lite`; Cohere's are like `rerank-v3.5`."""
+"""The names of Voyage's models, such as `rerank-2.5-lite`; Cohere's have a letter first, as in `rerank-v3.5`."""
 
 
 class VoyageRerank(VendorWire):

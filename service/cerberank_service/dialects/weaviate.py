@@ -1,7 +1,8 @@
 """Weaviate's module reranker-transformers: `POST /rerank`, and `GET /meta` for the server that calls it.
 
-Weaviate sends 32 documents at a time and joins the scores of all: they come in the order of the request, and exits drop
-nothing, as scores of different exits are not comparable. It is recognised by `property`, which its body always has.
+Weaviate sends 32 documents at a time and merges the scores of all its requests. Exits therefore drop nothing, because
+scores of different exits are not comparable. Scores are returned in the order of the request. This dialect is
+recognised by `property`, which Weaviate always sends.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Parsing and validation shared by all dialects: JSON is parsed once, within limits, and validated.
 
-The native wire is strict. Clients of other services send fields that only their service knows: `VendorWire` takes them.
+The native dialect refuses unknown fields. Clients of other services send fields that only their service knows, so
+`VendorWire` accepts and ignores them.
 """
 
 from __future__ import annotations
@@ -16,18 +17,19 @@ from pydantic_core import from_json
 from cerberank_service.errors import Kind, ServiceError, from_validation
 
 CEILING = 100_000
-"""Length beyond which a list is not validated at all; the limit of candidates is `Settings.max_candidates`."""
+"""Length beyond which a list is refused before validation; the limit of candidates is `Settings.max_candidates`."""
 
 Items = Field(min_length=1, max_length=CEILING, fail_fast=True)
-"""Length limits of every list of candidates. Without fail_fast a body of invalid items has an error for each."""
+"""Length limits of every list of candidates. Without fail_fast, each invalid item of a body would add an error."""
 
 Few = Field(max_length=64, fail_fast=True)
 """Length limits of every other list."""
 
 MOST_FIELDS = 64
 STRUCTURE_PER_CANDIDATE = {b",": 10, b":": 4, b"[": 2, b"{": 2}
-"""Characters of JSON, outside of strings, that a body may hold for each candidate of the most that are allowed: a
-thousand documents of those dialects that accept additional fields may have forty fields each."""
+"""Limits of JSON's structural characters outside of strings, for each candidate that the service allows in a body. They
+leave room for additional fields: with the default limit of 10,000 candidates, 1,000 documents may have forty fields
+each."""
 
 STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)?', re.DOTALL)
 """A JSON string; an unterminated one extends to the end. Possessive quantifiers keep the search linear."""
@@ -37,8 +39,8 @@ LONE_SURROGATE = re.compile(
 )
 """An escaped half of a surrogate pair; escaped backslashes and complete pairs are matched first, as group 1.
 
-The pattern begins with a literal backslash, so that the search skips from one to the next. Without it a search of
-16 MB that are not JSON held the GIL for 0.4 s.
+The pattern begins with a literal backslash, so that the search can skip from one backslash to the next. Otherwise
+searching a body of 16 MB that is not JSON held the GIL for 0.4 s.
 """
 
 
@@ -57,7 +59,7 @@ class Wire(BaseModel):
 
 
 class VendorWire(Wire):
-    """A request in another service's dialect: its unknown fields have no effect, which `Read.ignored` names."""
+    """A request in another service's dialect. Unknown fields have no effect; `Read.ignored` lists them."""
 
     model_config = ConfigDict(extra="ignore", frozen=True, strict=True)
 
@@ -76,20 +78,20 @@ Flag = Annotated[bool | Annotated[str, Field(pattern="^([Tt]rue|[Ff]alse)$")], A
 Top = Annotated[
     int | None, Field(ge=0, description="Number of results; 0 and null give all."), AfterValidator(_all_of_none)
 ]
-"""Number of results that another service's client wants; None for all."""
+"""Number of results that a request in another service's dialect asks for; None for all."""
 
 MostTokens = Annotated[
     int | None,
     Field(ge=0, description="Tokens of a document that are read; 0 and null read as many as fit."),
     AfterValidator(_all_of_none),
 ]
-"""Number of tokens of a document that another service's client lets the model read; None for all."""
+"""Number of a document's tokens to read, in a request in another service's dialect; None for all."""
 
 
 def check_structure(body: bytes, most_candidates: int) -> None:
-    """Raises ServiceError (422) for far more fields, items or nesting than `most_candidates` candidates have.
+    """Raises ServiceError (422) for far more fields, items or nesting than `most_candidates` candidates need.
 
-    Parsing four megabytes of small items holds the GIL for up to 0.8 s, in which no other request is served.
+    Parsing four megabytes of small items would hold the GIL for up to 0.8 s and block all other requests.
     """
     most = {mark: each * most_candidates + MOST_FIELDS for mark, each in STRUCTURE_PER_CANDIDATE.items()}
     if any(body.count(mark) > limit for mark, limit in most.items()) and _has_more(body, most):
@@ -97,9 +99,10 @@ def check_structure(body: bytes, most_candidates: int) -> None:
 
 
 def _has_more(body: bytes, most: Mapping[bytes, int]) -> bool:
-    """True if more marks than `most` are outside of strings. A loop in Python, so that other threads can run.
+    """True if the body has more of some mark outside of strings than `most` allows.
 
-    Every string but the first follows a mark, so that more strings than marks are too many as well.
+    Every string but the first follows a mark, so that a body with more strings than allowed marks has too many marks.
+    The loop is in Python, so that other threads can run in between.
     """
     strings = sum(most.values()) + 1
     outside, end = [], 0
@@ -129,10 +132,10 @@ class Document:
 
 
 def read_json(body: bytes, json_bytes: int | None = None) -> Document:
-    """Parse the JSON of a body, its first `json_bytes` or all of it. Raises ServiceError (400).
+    """Parse the JSON of a body, which is its first `json_bytes` or all of it. Raises ServiceError (400).
 
-    A lone surrogate, which some clients produce by cutting an emoji, becomes U+FFFD as it does in the encoder, so that
-    it does not fail the request.
+    A lone surrogate, which some clients produce by cutting an emoji, is replaced by U+FFFD, as in the encoder, so that
+    the request does not fail.
     """
     text = body[:json_bytes]
     binary = b"" if json_bytes is None else body[json_bytes:]
@@ -170,7 +173,7 @@ def replace_lone_surrogates(text: bytes) -> bytes:
 
 
 def candidate_kind(value: Any) -> str | None:
-    """The tag of the union's branch, so that error messages are about that branch alone; None for neither kind."""
+    """The tag of the union's branch, so that error messages only mention that branch; None for any other type."""
     return "<text>" if isinstance(value, str) else "<object>" if isinstance(value, dict) else None
 
 

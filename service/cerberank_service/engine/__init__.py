@@ -1,1 +1,1 @@
-"""The engine: one thread owns a model; admission control, fair scheduling, batches by stage, waiting hidden states."""
+"""The engine: the thread that owns a model, with admission control, fair scheduling, batches and waiting states."""

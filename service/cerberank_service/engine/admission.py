@@ -1,12 +1,16 @@
-"""Admission control: a new question is refused when it would wait too long in the queue. Pure; the caller holds a lock.
+"""Admission control: a new question is refused when its predicted time in the queue is too long.
 
-The time in the queue is the predicted end of a question less what it would take alone. It is predicted with a fair
-clock like the scheduler's (`fairness`) from what is pending: a question waits for those whose fair ends come before its
-own, so that a small one waits for a step beside large ones, and a large one for nearly the whole backlog.
+A question's time in the queue is its predicted end minus the time that it would take alone. The prediction uses a fair
+clock like the scheduler's (`fairness`): a question waits for all pending questions whose fair ends come before its own.
+A small question therefore waits for little more than one step of the large ones, a large question for nearly the whole
+backlog.
 
-Later arrivals that overtake a question, which are smaller than it, cannot be predicted one by one. While no question is
-refused they are left out. Under overload the predicted end is later by the work that lately came in smaller questions,
-and at most twice as late: the scheduler reserves half of the work for the oldest question.
+Smaller questions that arrive later may overtake a question. They cannot be predicted one by one. As long as no question
+is refused, they are ignored. Under overload the predicted end is delayed in proportion to the work that recently
+arrived in smaller questions. The predicted end is at most doubled, because the scheduler reserves half of the work for
+the oldest question.
+
+This module does no input or output and has no clock; the caller holds a lock.
 """
 
 from __future__ import annotations
@@ -20,13 +24,13 @@ from cerberank_service.engine.scheduler import OLDEST_AFTER
 from cerberank_service.errors import Kind, Refusal, ServiceError
 
 MOST_TOKENS = 4_000_000
-"""Tokens of accepted questions that are not answered yet, to bound their memory. Beyond it questions are refused."""
+"""Limit of the tokens of accepted, unanswered questions, which bounds memory. Beyond it new questions are refused."""
 MEMORY_SECONDS = 20.0
 """Time constant with which offered work is forgotten: a minute after an overload it no longer matters."""
 OVERTAKING = 0.25
-"""Work in smaller questions, relative to what is served, with which a question ends twice as late. With half of what is
-served, 1.8 to 3.6 % of the mixed questions waited longer than the bound and a tenth at three times the capacity, with a
-quarter 1.6 to 2.3 % (B11 3H1, four seeds of `python -m tools.overload`'s arrivals)."""
+"""Work that arrives in smaller questions, as a share of the served work, at which a question is predicted to end twice
+as late. Measured at three times the capacity: with 0.5, 1.8 to 3.6 % of the mixed questions waited more than 1.1 times
+the bound; with 0.25, 1.6 to 2.3 % (B11 3H1, four seeds of the arrivals of `python -m tools.overload`)."""
 LAST_PRIORITY = 999
 HALVING = 100
 """Difference of priorities that halves a question's share."""
@@ -53,7 +57,7 @@ def retry_after(seconds: float) -> int:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Offer:
-    """The cost and the times of a question, on the engine's clock."""
+    """The cost and the times of a question that is offered; times are on the engine's clock."""
 
     tokens: int
     """Tokens of all its pairs."""
@@ -66,12 +70,13 @@ class Offer:
 
 
 SMALLER = 2
-"""Sizes between a question and those that are smaller: they cost at most 1/sqrt(2) of it. Questions that cost about the
-same do not overtake each other, on whichever side of a size's edge they lie."""
+"""A question counts as smaller than another if its `_size` is lower by more than this, which means that it costs at
+most 1/sqrt(2) as much. The gap keeps questions of about equal cost, whose sizes may differ by rounding, from counting
+as smaller than each other."""
 
 
 def _size(seconds: float) -> int:
-    """The size of a question, in quarters of a doubling of its cost."""
+    """The logarithm of a question's cost: four sizes more are twice the cost."""
     return floor(4.0 * log2(max(seconds, 1e-9)))
 
 
@@ -81,24 +86,24 @@ class Pending:
 
     tokens: int
     seconds: float
-    """Predicted compute that is left, in steps that it shares with others."""
+    """Predicted seconds of computation that remain, in steps that the question shares with others."""
     fair_end: float
-    """Virtual time, meaningful only in comparisons."""
+    """The fair end in virtual time, meaningful only in comparisons."""
     reserved: bool = False
-    """True once some of its work was reserved: it then leaves the clock when answered, as in the scheduler."""
+    """True once the question had reserved work: it then leaves the clock when answered, as in the scheduler."""
 
 
 class Admission:
-    """Tracks the questions that were accepted and are not answered yet, and decides about new ones."""
+    """Tracks accepted questions until they are answered, and decides whether new ones are accepted."""
 
     def __init__(self, speeds: StageSpeeds, queue_seconds: float = inf, most_tokens: int = MOST_TOKENS) -> None:
-        """`queue_seconds` bounds the time in the queue, `most_tokens` what is pending before a question is accepted."""
+        """`queue_seconds` bounds the time in the queue; above `most_tokens` pending tokens no question is accepted."""
         self._speeds, self._bound, self._most = speeds, queue_seconds, most_tokens
         self._pending: dict[int, Pending] = {}
         self._clock = FairClock()
         self._accepted = self._refused = self._faded = 0.0
         self._offered: dict[int, float] = {}
-        """Accepted and refused seconds by `_size` of the questions."""
+        """Seconds of accepted and refused questions together, by `_size`."""
         self.tokens = 0
 
     @property
@@ -107,10 +112,10 @@ class Admission:
         return sum(pending.seconds for pending in self._pending.values())
 
     def wait(self, stage_tokens: tuple[float, ...], weight: float) -> float:
-        """Predicted seconds that pending work delays a question with these tokens by stage; 0 without any.
+        """Predicted seconds by which pending work delays a question with these tokens by stage; 0 without any work.
 
-        Those behind it delay it by the step that runs, and by the share of the work that the scheduler reserves for
-        the oldest question, but never by more than is left of them.
+        Pending questions with later fair ends delay it too: by the step that is running, and by the share of the work
+        that the scheduler reserves for the oldest question, but never by more than their remaining work.
         """
         own = self._speeds.shared(stage_tokens)
         end = self._clock.end_of(own, weight)
@@ -119,7 +124,7 @@ class Admission:
         return ahead + min(behind, (ahead + own) / OLDEST_AFTER + self._speeds.longest_step())
 
     def check_room(self) -> None:
-        """Raises ServiceError (503) while as many tokens are pending as memory is meant for."""
+        """Raises ServiceError (503) while more tokens are pending than the limit allows."""
         if self._pending and self.tokens > self._most:
             raise ServiceError(
                 Kind.UNAVAILABLE,
@@ -129,10 +134,11 @@ class Admission:
             )
 
     def check(self, offer: Offer, now: float) -> None:
-        """Raises ServiceError (503) when the backlog is too large for this question. An idle engine takes any.
+        """Raises ServiceError (503) when the backlog is too large for this question. An idle engine accepts any.
 
-        The bound does not hold for a question whose deadline comes before it: that is answered by its deadline with
-        what is known, and refused only when its first stage cannot end before.
+        The bound on the time in the queue is not applied to a question with an earlier deadline. Such a question is
+        answered at its deadline with the scores known by then, and is refused only if its first stage cannot end
+        before the deadline.
         """
         self._fade(now)
         own = self._speeds.shared(offer.stage_tokens)
@@ -154,7 +160,7 @@ class Admission:
         self._offered = {size: share * seconds for size, seconds in self._offered.items()}
 
     def _overtaken(self, own: float, refused: float) -> float:
-        """The share, 0 to 1, by which smaller questions that come later put off the end of one of `own` seconds."""
+        """The share, 0 to 1, by which smaller, later questions delay the end of a question of `own` seconds."""
         served = max(self._accepted, self._bound)
         smaller = sum(seconds for size, seconds in self._offered.items() if size < _size(own) - SMALLER)
         return min(1.0, refused / served) * min(1.0, smaller / (OVERTAKING * served))
@@ -194,7 +200,7 @@ class Admission:
         self.tokens += offer.tokens
 
     def ran(self, key: int, stage: int, tokens: int, *, reserved: bool = False) -> None:
-        """Record that `tokens` of the question `key` went through `stage`, in turn or as `reserved` work (`Step`)."""
+        """Record that `tokens` of the question `key` ran through `stage`, in turn or as `reserved` work (`Step`)."""
         seconds = self._speeds.share(stage, tokens)
         if not reserved:
             self._clock.serve(seconds)
@@ -203,7 +209,7 @@ class Admission:
             pending.reserved |= reserved
 
     def leave(self, key: int, *, answered: bool) -> None:
-        """Remove a question that was answered in full, or abandoned; one that has left already is not an error."""
+        """Remove a question that was answered in full or abandoned; without effect if it was removed before."""
         if (pending := self._pending.pop(key, None)) is None:
             return
         self.tokens -= pending.tokens

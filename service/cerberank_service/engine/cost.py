@@ -1,8 +1,9 @@
-"""The cost of a stage: in work, known from the checkpoint's shape, and in seconds, measured on this machine.
+"""The cost of each stage in seconds, measured while it runs and used to predict further steps.
 
-Fair scheduling shares work; admission control and `Retry-After` need seconds. A step takes a fixed time (on a GPU, the
-launch of its kernels) and a time for each token. Both are fitted to many steps, and scaled by the last few, because a
-machine becomes slower and faster as other processes come and go.
+Admission control and `Retry-After` need these predictions; the fair scheduler needs only the stages' relative work,
+which is known from the checkpoint's shape. A step takes a fixed time (on a GPU, for launching kernels) and a time per
+token. Both are fitted to many steps. The predictions are then scaled by the last few steps, because other processes
+make the machine slower or faster.
 """
 
 from __future__ import annotations
@@ -13,32 +14,32 @@ from math import ceil, inf
 from statistics import median_low
 
 GUESS = 1e-4
-"""Seconds per token of a whole ranker until something is measured: the value of a small CPU."""
+"""Seconds per token of a whole ranker before the first measurement: the value of a small CPU."""
 
 MEMORY_BATCHES = 50
 """Half-life of a measurement, in batches that the stage runs after it."""
 
 RECENT_BATCHES = 5
-"""Batches whose median scales the predictions: three that are slower or faster change them, a single one does not."""
+"""Number of latest batches whose median scales the predictions, so that a single slow batch does not change them."""
 
 LEAST_SHARE = 0.01
-"""Least share of `GUESS` that a stage gets. A stage without layers still pools, classifies and has call overhead."""
+"""Least share of `GUESS` for a stage. Even a stage without layers pools, classifies and has the overhead of a call."""
 
 LEAST_BATCHES = 3.0
-"""Batches, faded ones counted in part, that must be known before the two parts are told apart."""
+"""Number of batches, with older ones counted in part, before the fixed time and the time per token are fitted."""
 LEAST_SPREAD = 0.05
-"""Share by which the harmonic mean of the batches' tokens must be below their arithmetic mean for that."""
+"""Share by which the harmonic mean of the batches' tokens must be below their arithmetic mean before the fit."""
 LEAST_SLOPE = 0.05
-"""Least share of the mean seconds per token that is not taken for fixed, so that large steps are never predicted to be
-free because only small ones were seen."""
+"""Least time per token, as a share of the mean seconds per token. Without it, small batches alone could lead to the
+prediction that the tokens of large steps cost nothing."""
 
 
 class _Line:
-    """`fixed + slope * tokens`, fitted to the batches of one stage.
+    """The seconds of a batch, `fixed + slope * tokens`, fitted to the batches of one stage.
 
-    Weighted least squares with weights 1 / tokens (the variance grows with the tokens) and fading memory. The fitted
-    times of the remembered batches always add up to the measured ones. While the batches are too alike to tell the
-    parts apart, both keep their proportion; at first there is no fixed part.
+    The fit is weighted least squares, with weights 1 / tokens because the variance grows with the tokens, and older
+    batches count less. The fitted times of the remembered batches always add up to the measured times. While the
+    batches are too similar for a fit, the two parts keep their proportion; at first there is no fixed part.
     """
 
     def __init__(self, slope: float) -> None:
@@ -70,17 +71,17 @@ class _Line:
 
 
 class StageSpeeds:
-    """Seconds of each stage's steps. Written by one thread, read by any."""
+    """The measured speeds of each stage's steps. One thread writes them, any thread reads them."""
 
     def __init__(self, work: Sequence[float], step_tokens: int = 8192) -> None:
-        """Start from `GUESS`, divided among the stages by `work` (layers by stage, not all 0); speeds are never 0."""
+        """Start from `GUESS`, divided among the stages by `work` (layers by stage, not all 0); no speed is ever 0."""
         self._lines = [_Line(GUESS * max(LEAST_SHARE, cost / sum(work))) for cost in work]
         self._recent: deque[float] = deque(maxlen=RECENT_BATCHES)
         self.seconds_per_token = [line.slope for line in self._lines]
         self.fixed_seconds = [line.fixed for line in self._lines]
         """Seconds of a step of each stage, however few tokens it has."""
         self.step_tokens = step_tokens
-        """Tokens of a full step, which shares its fixed part among its questions."""
+        """Tokens of a full step; its questions share its fixed time."""
 
     def observe(self, stage: int, tokens: int, seconds: float) -> None:
         """Record that a batch of `tokens`, at least one, took `seconds`."""
@@ -93,18 +94,18 @@ class StageSpeeds:
         self.fixed_seconds = [level * each.fixed for each in self._lines]
 
     def alone(self, stage_tokens: Sequence[float]) -> float:
-        """Predicted seconds of a question that runs alone: the tokens of each stage, and the steps that it needs."""
+        """Predicted seconds of a question that runs alone, with the fixed times of all its steps."""
         return sum(
             ceil(tokens / self.step_tokens) * fixed + tokens * each
             for tokens, each, fixed in zip(stage_tokens, self.seconds_per_token, self.fixed_seconds, strict=True)
         )
 
     def shared(self, stage_tokens: Sequence[float]) -> float:
-        """Predicted seconds that a question adds to a backlog, where it shares full steps with others."""
+        """Predicted seconds that a question adds to a backlog, if it shares full steps with other questions."""
         return sum(self.share(stage, tokens) for stage, tokens in enumerate(stage_tokens))
 
     def share(self, stage: int, tokens: float) -> float:
-        """Seconds of `tokens` of a stage, with their share of a full step's fixed part."""
+        """Seconds of `tokens` of a stage, with their share of a full step's fixed time."""
         return tokens * (self.seconds_per_token[stage] + self.fixed_seconds[stage] / self.step_tokens)
 
     def step(self, stage: int, tokens: float) -> float:
@@ -116,7 +117,7 @@ class StageSpeeds:
         return max(self.step(stage, self.step_tokens) for stage in range(len(self._lines)))
 
     def tokens_within(self, seconds: float) -> int:
-        """Tokens of a step that takes at most `seconds` in every stage; 0 where the fixed part alone takes longer."""
+        """Tokens of a step that takes at most `seconds` in every stage; 0 if the fixed time alone is longer."""
         return int(
             min(
                 max(0.0, seconds - fixed) / each if each > 0.0 else inf

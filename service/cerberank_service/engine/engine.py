@@ -1,7 +1,7 @@
-"""One thread that owns the model and serves all questions; requests of many clients share its steps.
+"""The thread that owns the model and serves all questions; questions of many clients share its steps.
 
-Every accepted question is answered exactly once: with its order, with its own error, with the best order known at its
-deadline, or with 503 when the engine stops before the question is done.
+Every accepted question is answered exactly once: with its full order, with the best order known at its deadline, with
+its own error, or with 503 when the engine stops before the question is done.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from cerberank_service.telemetry.metrics import EngineMetrics
 logger = logging.getLogger(__name__)
 
 SHORT_STEP_SECONDS = 0.015
-"""Length of a step of questions that yield to live traffic. Much shorter steps have more overhead, which would make a
-shadow version look slower than it is."""
+"""Length of a step if all its questions yield to live traffic. Much shorter steps would have so much overhead that a
+shadow version would look slower than it is."""
 
 
 class Engine:
@@ -55,8 +55,9 @@ class Engine:
     ) -> None:
         """Own `backend`: after `start` only the engine's thread uses it.
 
-        Hidden states that wait between steps take at most `state_bytes` (None: `default_state_bytes`); accepted
-        questions have about `most_tokens` tokens at most; one that would wait longer than `queue_seconds` is refused.
+        Hidden states that wait between steps take at most `state_bytes` (None: `default_state_bytes`). New questions
+        are refused while pending ones have more than `most_tokens` tokens, or if they would wait longer than
+        `queue_seconds`.
         """
         work = backend.config.scored_stage_layers
         self.speeds = speeds or StageSpeeds(work)
@@ -70,35 +71,35 @@ class Engine:
         self._questions: dict[int, Pending] = {}
         """The questions that the thread has received; no other thread uses them."""
         self._accepted: dict[int, Pending] = {}
-        """The questions that are not answered yet. Whoever removes one, under the lock, answers it."""
+        """The questions that are not answered yet. The thread that removes one, under the lock, answers it."""
         self._lock = threading.Lock()
         self._accepting, self._given_up = True, False
         self._turns, self._step_seconds = 0, 0.0
         self._drain_deadline: float | None = None
         self._numbers = 0
         self.device_failed = False
-        """True once the thread has ended because its device failed, after which every model on it fails."""
+        """True once the thread has ended because its device failed; every other model on the device then fails too."""
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
         self._watchdog = Watchdog(self._thread)
 
     @property
     def alive(self) -> bool:
-        """True while the thread runs, does not hang, and takes questions."""
+        """True while the thread runs, does not hang, and accepts questions."""
         return self._thread.is_alive() and self._accepting
 
     @property
     def running(self) -> bool:
-        """True until the thread has ended, even if it accepts no more questions."""
+        """True until the thread has ended, even if the engine accepts no more questions."""
         return self._thread.is_alive()
 
     @property
     def stalled_seconds(self) -> float:
-        """Seconds in which accepted questions have waited without any progress."""
+        """Seconds for which accepted questions have waited without any progress."""
         return self._watchdog.seconds
 
     @property
     def step_tokens(self) -> int:
-        """Tokens that a step may hold now."""
+        """The current limit of the tokens of a step."""
         return self._runner.step_tokens
 
     @property
@@ -113,12 +114,12 @@ class Engine:
             return self._admission.seconds
 
     def predict(self, stage_tokens: tuple[float, ...], priority: int) -> float:
-        """Predicted seconds until a question with these tokens by stage would be answered, queueing included."""
+        """Predicted seconds until a question with these tokens by stage would be answered, with its wait."""
         with self._lock:
             return self.speeds.alone(stage_tokens) + self._admission.wait(stage_tokens, weight_of(priority))
 
     def check_room(self) -> None:
-        """Raises ServiceError (503) when no question would be accepted, whatever its size."""
+        """Raises ServiceError (503) when even the smallest question would be refused."""
         with self._lock:
             self._admission.check_room()
 
@@ -128,9 +129,10 @@ class Engine:
         self._watchdog.start(self._progress, lambda: self._step_seconds, self._give_up)
 
     def submit(self, work: Work, *, live_traffic: LiveTraffic | None = None) -> Ticket:
-        """Accept a question, or the next work of one, whose room in the backlog is kept until then or until `cancel`.
+        """Accept a new question, or the next work of an accepted one (`Work.follows`).
 
-        With `live_traffic` it yields to the requests of a service: its steps are short, and begin in idle moments.
+        Between its works a question keeps its room in the backlog, until the next work or `cancel`. With `live_traffic`
+        the work yields to clients' requests: its steps are short and start while no request is being answered.
 
         Raises ServiceError (503) when the engine has stopped or failed, and for a new question also when the backlog is
         too large for it (`Admission.check`).
@@ -164,9 +166,9 @@ class Engine:
             return ticket
 
     def _check(self, offer: Offer, work: Work, *, counts: bool) -> None:
-        """Raises ServiceError where the question is refused; counts its seconds if it `counts` as load.
+        """Raises ServiceError if the question is refused. If it `counts` as load, its seconds are added to the metrics.
 
-        A question whose own deadline cannot be met is not load: another replica could not serve it in time either.
+        A question whose own deadline cannot be met never counts: more replicas would not serve it in time either.
         """
         try:
             self._admission.check(offer, self._clock())
@@ -181,9 +183,8 @@ class Engine:
             self._metrics.offered(self.speeds.shared(offer.stage_tokens), accepted=True)
 
     def cancel(self, key: int) -> None:
-        """End a work whose answer nobody waits for, or free the room that is kept for the work after it.
-
-        Without effect once the next work came.
+        """End a work whose client has disconnected. If the work is already done, free the room for the question's
+        next work; this has no effect once the next work was submitted.
         """
         with self._lock:
             if (question := self._accepted.get(key)) is not None:
@@ -221,7 +222,10 @@ class Engine:
             self._end(error)
 
     def _end(self, error: Callable[[], ServiceError]) -> None:
-        """Accept no more questions and answer all with `error`; uses neither scheduler nor backend, which may hang."""
+        """Accept no more questions and answer all pending ones with `error`.
+
+        Neither the scheduler nor the backend is used, because the engine's thread may hang in them.
+        """
         with self._lock:
             self._accepting = False
             left = list(self._accepted.values())
@@ -232,7 +236,7 @@ class Engine:
             question.outcome.set_result(error())
 
     def _give_up(self, seconds: float) -> None:
-        """End without the thread, for the watchdog."""
+        """End the engine without its thread, which hangs; the watchdog calls this."""
         logger.error("the engine has made no progress for %.0f seconds; it is given up", seconds)
         self._given_up = True
         self._end(dead)
@@ -242,11 +246,11 @@ class Engine:
         self._metrics.failed()
 
     def _progress(self) -> int | None:
-        """Changes with every turn of the thread and every model call; None without questions. For the watchdog."""
+        """A count, for the watchdog, that rises with every turn of the thread and every model call; None if idle."""
         return self._turns + self._runner.calls if self._accepted else None
 
     def _receive(self) -> bool:
-        """Receive new questions, and block while there is no work; False when the thread should end."""
+        """Receive new questions, and block while there is no work. Returns False when the thread should end."""
         if self._given_up:
             return False
         while not self._inbox.empty() or (not self._questions and self._drain_deadline is None):
@@ -265,7 +269,10 @@ class Engine:
         self._scheduler.queue(key, work.first_stage, rows, question.lengths(rows))
 
     def _sweep(self) -> None:
-        """Between steps: answer questions whose deadline has passed, remove those whose client has disconnected."""
+        """Answer questions whose deadline has passed, and remove those whose client has disconnected.
+
+        Called between steps.
+        """
         now = self._clock()
         for question in list(self._questions.values()):
             if question.cancelled:
@@ -274,11 +281,14 @@ class Engine:
             elif question.work.deadline is not None and now >= question.work.deadline:
                 if question.has_order:
                     self._resolve(question, question.ranked(now=now, complete=False))
-                elif len(self._questions) > 1:  # a question without competitors gets its first step however late
+                elif len(self._questions) > 1:  # the only question in the engine gets its first step even if it is late
                     self._resolve(question, too_late(retry_after(self.queued_seconds / 2)))
 
     def _next_step(self) -> Step | None:
-        """The next step; when all questions yield to live traffic, a short one, after waiting for an idle moment."""
+        """The next step. If all questions yield to live traffic, wait until no request is answered; the step is short.
+
+        The wait is bounded (`LiveTraffic.wait_until_idle`).
+        """
         self._scheduler.step_tokens = self._runner.step_tokens
         traffic = [question.live_traffic for question in self._questions.values()]
         if traffic and (first := traffic[0]) is not None and None not in traffic:
@@ -323,7 +333,7 @@ class Engine:
             self._scheduler.queue(question.key, stage + 1, follow, question.lengths(follow))
 
     def _bound_states(self) -> None:
-        """Evict hidden states while they exceed the limit, first from the question that holds most."""
+        """Evict hidden states while they exceed the limit, beginning with the question that holds most of them."""
         while (held := sum(question.held.size for question in self._questions.values())) > self._state_bytes:
             max(self._questions.values(), key=lambda question: question.held.size).held.evict()
         self._metrics.held(held)
@@ -342,15 +352,15 @@ class Engine:
 
 
 LEAST_SECONDS = 30.0
-"""An engine is never given up for a shorter pause."""
+"""The shortest pause after which an engine is given up."""
 SLOWNESS = 20.0
-"""Times its prediction that a step may take."""
+"""Factor by which a step may exceed its predicted time before the engine is given up."""
 TICK_SECONDS = 1.0
-"""Seconds between two looks of the watchdog."""
+"""Seconds between two checks of the watchdog."""
 
 
 class Pause:
-    """The seconds for which an engine has had questions without making progress. Pure."""
+    """Measures for how long an engine has had questions without making progress; the caller passes the time."""
 
     def __init__(self) -> None:
         """No progress has been seen yet."""
@@ -359,10 +369,10 @@ class Pause:
         self._last = 0.0
 
     def look(self, now: float, progress: int | None) -> None:
-        """`progress` is a count that changes with any progress, None without questions; `now` is in seconds.
+        """Compare `progress`, a count that changes with any progress (None without questions), with the last one.
 
-        The time since the last look counts as two ticks at most: after more than that the machine or the process was
-        suspended, and so was the engine.
+        `now` is in seconds. The time since the last look counts as two ticks at most, because after a longer time the
+        machine or the process, and so the engine, was suspended.
         """
         if progress is None or progress != self._seen:
             self.seconds = 0.0
@@ -372,11 +382,11 @@ class Pause:
 
 
 class Watchdog:
-    """Notices an engine that makes no progress, such as one whose model call does not end, in a thread of its own.
+    """A thread that notices when an engine makes no progress, for example because a model call does not end.
 
-    Nothing can interrupt such a call, so the engine is given up: its questions are answered with an error, and its
-    version is not alive any more. A call that holds Python's lock stops the watchdog as well; the probes then time out
-    themselves.
+    Such a call cannot be interrupted, so the engine is given up: its questions are answered with an error, and its
+    version no longer counts as alive. A call that holds the GIL stops the watchdog too; in that case liveness probes
+    time out.
     """
 
     def __init__(self, watched: threading.Thread) -> None:
@@ -386,17 +396,18 @@ class Watchdog:
 
     @property
     def seconds(self) -> float:
-        """Seconds without progress, as of the last tick; they stay until the thread of an engine given up ends."""
+        """Seconds without progress, as of the last tick; after an engine was given up, until its thread ends."""
         return self._pause.seconds if self._watched.is_alive() else 0.0
 
     def start(
         self, progress: Callable[[], int | None], predicted: Callable[[], float], give_up: Callable[[float], None]
     ) -> None:
-        """Start watching a thread that runs.
+        """Start to watch the engine's thread, which must be running.
 
-        For `progress` see `Pause.look`; `predicted` tells the seconds of the running step; `give_up` is called once,
-        with the seconds of the pause. Only the watching thread holds them: held by this object, which the engine has,
-        they would keep an unloaded version's memory until the garbage collector looks for cycles.
+        For `progress` see `Pause.look`. `predicted` returns the predicted seconds of the running step. `give_up` is
+        called once, with the seconds of the pause. Only the watchdog's thread references these functions. If this
+        object did, it would form a reference cycle with the engine, and an unloaded version would keep its memory
+        until the garbage collector finds the cycle.
         """
         threading.Thread(target=self._run, args=(progress, predicted, give_up), name="watchdog", daemon=True).start()
 

@@ -1,4 +1,4 @@
-"""Simulates weighted processor sharing: when would each question end if all were served at once? Pure.
+"""Simulates weighted processor sharing, to find out when each question would end if all were served at once.
 
 Serving questions one after another in the order of these fair ends finishes none of them later than processor sharing
 would (the fair sojourn protocol, Friedman and Henderson 2003), and most of them much earlier. A small question
@@ -12,7 +12,7 @@ import heapq
 
 
 class FairClock:
-    """Virtual time: it advances by the work done, divided by the total weight of the questions that still share."""
+    """Virtual time, which advances by the work done, divided by the total weight of the questions that still share."""
 
     def __init__(self) -> None:
         """The clock starts at zero, without questions."""
@@ -55,7 +55,7 @@ class FairClock:
             heapq.heappop(self._ends)
 
     def clear(self) -> None:
-        """Reset the clock when no question is left, so that the past does not count against later ones."""
+        """Reset the clock when no question is left, so that past questions have no effect on later ones."""
         self._weights.clear()
         self._ends.clear()
         self._total = 0.0

@@ -1,7 +1,7 @@
-"""The meaning of a model's error for the engine: too little memory, a device that has failed, or anything else.
+"""Classifies a model's errors for the engine: out of memory, a failed device, or any other error.
 
-The libraries' exception types are not imported here, so errors are told apart by their messages and type names. The
-first rule that matches counts.
+Errors are classified by their messages and type names, because the libraries' exception types are not imported here.
+The first rule that matches decides.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from enum import Enum
 
 
 class Fault(Enum):
-    """The engine's reaction to an error."""
+    """The class of an error, which decides how the engine reacts."""
 
     MEMORY = "out of memory"
-    """The batch is tried again in halves."""
+    """The engine retries the batch in halves."""
     DEVICE = "the device has failed"
-    """A CUDA context never recovers: every later call of the process fails, so the process must be restarted."""
+    """The process must be restarted: a CUDA context never recovers, and every later call of the process fails."""
     OTHER = "other"
-    """The questions of the batch are tried apart, and the one that raises alone is answered with an error."""
+    """The engine bisects the batch by questions. A question that fails on its own is answered with an error."""
 
 
 class DeviceFailedError(RuntimeError):
@@ -28,15 +28,15 @@ class DeviceFailedError(RuntimeError):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Errors whose type and message, as `Type: message`, contain one of the patterns."""
+    """A class of errors, recognised by patterns in their text `Type: message`."""
 
     fault: Fault
     source: str
-    """Who says so, and where that is documented."""
+    """The library that raises these errors, and where they are documented."""
     patterns: tuple[str, ...]
 
     def matches(self, text: str) -> bool:
-        """True if the rule holds for an error's text, whatever its case."""
+        """True if an error's text contains one of the patterns; case is ignored."""
         return re.search("|".join(self.patterns), text, re.IGNORECASE) is not None
 
 
@@ -115,7 +115,7 @@ RULES = (
 
 
 def fault_of(error: BaseException) -> Fault:
-    """The reaction to `error`."""
+    """The class of `error`."""
     if isinstance(error, MemoryError):
         return Fault.MEMORY
     if isinstance(error, DeviceFailedError):

@@ -1,8 +1,9 @@
 """Background work that yields to live traffic.
 
-Opening graphs, which releases the GIL, runs in a thread with a raised nice value; copying and hashing in a process with
-one. A thread that holds the GIL must not be descheduled, because every other thread would wait for it: such work is cut
-into pieces of some milliseconds, and each piece starts while no request is being answered.
+- Opening graphs releases the GIL, so it runs in a thread with a raised nice value.
+- Copying and hashing files run in a process with a raised nice value.
+- A thread that holds the GIL must not have a low priority, because all other threads would wait for it while it is
+  descheduled. Such work is divided into pieces of some milliseconds, each of which starts while no request is answered.
 """
 
 from __future__ import annotations
@@ -19,21 +20,21 @@ from typing import TypeVar
 ResultT = TypeVar("ResultT")
 
 LONGEST_WAIT = 0.1
-"""Seconds after which a piece starts even though requests are being answered, so that a load completes under full
-traffic."""
+"""Seconds after which a piece starts even though requests are being answered, so that loading a version completes
+under full traffic."""
 POLL_SECONDS = 0.001
 NICENESS = 19
-"""Added to the nice value; beside threads of the usual one the work gets a sixtieth of a processor."""
+"""Increment of the nice value; beside threads with the usual value, the work gets a sixtieth of a processor."""
 
 
 class LiveTraffic:
-    """Tells background work when it may run beside the requests of a service. Thread-safe."""
+    """Lets background work wait until no request is being answered. Thread-safe."""
 
     def __init__(self, busy: Callable[[], bool]) -> None:
-        """`busy` tells whether a request is being answered; it is polled every millisecond."""
+        """`busy` returns True while a request is being answered; it is polled every millisecond."""
         self._busy = busy
         self.waited = 0.0
-        """Seconds that `wait_until_idle` has taken."""
+        """Seconds that `wait_until_idle` has taken in all."""
 
     def wait_until_idle(self) -> None:
         """Block until no request is being answered, but at most `LONGEST_WAIT`."""
@@ -44,10 +45,10 @@ class LiveTraffic:
 
 
 def at_low_priority(work: Callable[[], ResultT]) -> ResultT:
-    """Run `work` in a thread of low priority, which ends with it; returns what it returns and raises what it raises.
+    """Run `work` in a thread of low priority that ends afterwards; returns its result or raises its exception.
 
-    Threads that `work` starts inherit the nice value, for as long as they live. On other systems than Linux, where
-    threads have none of their own, the priority is the usual one.
+    Threads that `work` starts inherit the nice value for their whole life. On systems other than Linux, threads have
+    no nice value of their own, and the work runs at the usual priority.
     """
     with ThreadPoolExecutor(1, thread_name_prefix="low-priority", initializer=_be_nice) as pool:
         return pool.submit(work).result()

@@ -1,4 +1,4 @@
-"""The state of one work in the engine: its surviving candidates, their scores by stage, and its result."""
+"""The state of one `Work` in the engine: its surviving candidates, their scores by stage, and its result."""
 
 from __future__ import annotations
 
@@ -24,30 +24,30 @@ class Pending:
     key: int
     """The engine's identifier of the work."""
     outcome: Future[Outcome]
-    """Set exactly once: by the engine's thread, or by the watchdog's when the engine is given up."""
+    """Set exactly once: by the engine's thread, or by the watchdog when the engine is given up."""
     submitted: float
     """Time of submission, on the engine's clock."""
     live_traffic: LiveTraffic | None = None
-    """Set for a work that yields to live traffic: its steps are short, and each waits for an idle moment."""
+    """Set for a work that yields to live traffic: its steps are short, and each starts while no request is answered."""
     cancelled: bool = False
     """Set by any thread when the client has disconnected."""
     started: float | None = None
     waited: float = 0.0
-    """Seconds since `started` that were spent waiting for idle moments."""
+    """Seconds since `started` that were spent waiting for live traffic."""
     done: bool = False
     dropped: list[tuple[int, int]] = field(default_factory=list)
     """Pairs of an engine's stage and the number of candidates that its exit dropped."""
     tokens_run: int = 0
     held: WaitingStates = field(init=False)
     trace: Scores = field(init=False)
-    """Shape [n, stages]: the scores of every stage, NaN where a stage did not run."""
+    """Shape [n, stages]: the scores of every stage, NaN for rows that the stage did not score."""
     heads: Scores | None = None
     vectors: list[Vector | None] | None = None
     _survival: Survival = field(init=False)
     _last: int = field(init=False)
     """The last stage."""
     _waiting: int = field(init=False)
-    """Number of rows that have not finished the current stage; its exit drops when none is left."""
+    """Number of rows that have not finished the current stage; its exit drops rows when this reaches 0."""
 
     def __post_init__(self) -> None:
         """Start with all rows alive and none scored."""
@@ -63,21 +63,24 @@ class Pending:
 
     @property
     def has_order(self) -> bool:
-        """True if any candidate was scored, so that an order can be answered."""
+        """True if any candidate was scored, so that the answer can have an order."""
         scored = ~np.isnan(self.trace[:, 0])
         if self.work.leads:
             return bool(scored[0] and (self.work.ordered or scored[1:].any()))
         return self.work.ordered or bool(scored.any())
 
     def lengths(self, rows: Rows) -> NDArray[np.int64]:
-        """Tokens of `rows` for the scheduler, which runs longer rows first; a row that leads counts as the longest."""
+        """The lengths of `rows` in tokens, for the scheduler, which runs longer rows first.
+
+        If the work `leads`, row 0 is given the greatest length, so that it is in the first step.
+        """
         lengths = self.work.pairs.lengths
         if self.work.leads:
             lengths[0] = lengths.max()
         return lengths[rows]
 
     def record(self, engine_stage: int, rows: Rows, output: StageOutput[Any], backend: Backend[Any]) -> None:
-        """Store the output of a stage for `rows`, aligned with them; release the stage's input states."""
+        """Store the output of a stage, which is in the order of `rows`; release the input states of these rows."""
         self.trace[rows, engine_stage - self.work.first_stage] = output.scores
         if output.vectors is not None:
             if self.vectors is None:
@@ -93,11 +96,11 @@ class Pending:
             self.held.put(rows, output.state, backend)
 
     def follow(self, engine_stage: int, rows: Rows, backend: Backend[Any]) -> Rows:
-        """The rows that may enter the next stage, now that `rows` have finished this one.
+        """The rows that may enter the next stage after `rows` have finished this one.
 
-        Where the policy waits, all of the question's rows must finish the stage first. Elsewhere rows pass at once,
-        unless the question has a deadline: an order of all candidates by one stage is then worth more than a few
-        candidates scored by later stages.
+        If the drop policy needs all scores of the stage, the rows wait until all have finished it. Otherwise they
+        continue at once, unless the question has a deadline. With a deadline, a stage is finished for all candidates
+        first, because an order of all of them is worth more than later scores of a few.
         """
         stage = engine_stage - self.work.first_stage
         if stage < self._last and self.work.deadline is None and not self.work.policy.waits(stage):
@@ -106,7 +109,7 @@ class Pending:
         return rows[:0] if self._waiting else self._finish(stage, backend)
 
     def _finish(self, stage: int, backend: Backend[Any]) -> Rows:
-        """Commit the stage's scores and apply its exit's drop; returns the rows that continue."""
+        """Accept the stage's scores as final and drop rows by its exit; returns the rows that continue."""
         before, candidates = self._survival.alive, self._survival.alive_candidates
         rows = self._survival.end(stage, self.trace[before, stage])
         self.done = stage == self._last
@@ -120,7 +123,7 @@ class Pending:
         return self._survival.alive
 
     def ranked(self, *, now: float, complete: bool) -> Ranked:
-        """The order by the completed stages; while stage 0 is incomplete, by the scores that it has given so far."""
+        """The order by the completed stages or, while stage 0 is incomplete, by its scores so far."""
         started = self.started if self.started is not None else now
         scores, stages = self._survival.scores, self._survival.stages
         if (stages == UNSCORED).all():

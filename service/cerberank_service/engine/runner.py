@@ -1,4 +1,4 @@
-"""Runs the rows of a step through the model, and isolates the question that makes the model raise."""
+"""Runs the rows of a step through the model, and isolates questions that make the model raise an error."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Runner:
         self._backend, self._speeds, self._metrics, self._clock = backend, speeds, metrics, clock
         self._limit = StepLimit(step_tokens)
         self.calls = 0
-        """Calls of the model that have begun."""
+        """Number of model calls that have begun."""
 
     @property
     def step_tokens(self) -> int:
@@ -70,7 +70,7 @@ class Runner:
         return self._limit.tokens
 
     def run(self, stage: int, parts: list[Part]) -> Iterator[Result]:
-        """Yield one result for each part; a part may be split into several results, each with some of its rows.
+        """Yield results for all parts; a part may be split into several results, each with some of its rows.
 
         A batch that raises is bisected by questions until the failing question is alone, so that k failing questions
         of n cost about k log n batches. A batch that does not fit into memory is bisected by rows.
@@ -78,8 +78,8 @@ class Runner:
         """
         tokens = sum(part.tokens for part in parts)
         outcome = self._attempt(stage, parts)
-        # The failed attempt's error is gone by now, and with its traceback the tensors of the frames that it went
-        # through: a retry finds their memory free.
+        # `_attempt` has dropped the error and its traceback, whose frames reference the failed batch's tensors, so that
+        # a retry finds their memory free.
         if not isinstance(outcome, Fault):
             self._limit.fitted(tokens)
             yield from outcome
@@ -96,14 +96,14 @@ class Runner:
             yield from self.run(stage, half)
 
     def _attempt(self, stage: int, parts: list[Part]) -> list[Result] | Fault:
-        """The results of one batch, or what went wrong; keeps nothing of a failed batch alive."""
+        """The results of one batch, or the class of its error; keeps no reference to a failed batch."""
         try:
             output = self._run_together(stage, parts)
             return [
                 (part, own if np.isfinite(own.scores).all() else not_a_number())
                 for part, own in zip(parts, _split(output, parts, self._backend), strict=True)
             ]
-        except Exception as error:  # a backend's libraries raise what they like; `faults` tells the kinds apart
+        except Exception as error:  # libraries of backends raise any type; `faults` classifies the errors
             fault = fault_of(error)
             if fault is Fault.DEVICE:
                 raise DeviceFailedError(str(error)) from error
@@ -111,7 +111,7 @@ class Runner:
                 logger.warning("a batch of %d questions failed; retrying in halves", len(parts))
             else:
                 logger.exception("a question of %d rows failed in stage %d", len(parts[0].rows), stage)
-            error.with_traceback(None)  # in case that anybody, such as a handler of log records, keeps the error
+            error.with_traceback(None)  # in case that a log handler or other code keeps the error
             return fault
 
     def _free_memory(self) -> None:
@@ -154,7 +154,7 @@ class Runner:
 
 
 def _smaller(fault: Fault, parts: list[Part]) -> list[list[Part]]:
-    """The two batches to try instead of one that failed; none if it cannot be cut."""
+    """The two batches to run instead of a failed one; empty if it cannot be divided."""
     return _halve_rows(parts) if fault is Fault.MEMORY else _halve_questions(parts)
 
 
@@ -196,23 +196,23 @@ def _split(output: StageOutput[Any], parts: list[Part], backend: Backend[Any]) -
 
 
 LEAST_TOKENS = 128
-"""Steps are never limited to fewer tokens."""
+"""The lowest limit of a step's tokens."""
 CALM_STEPS = 32
-"""Steps near the limit that must fit before it is doubled, after memory ran out for the first time."""
+"""Number of steps near the limit that must fit into memory before it is doubled again; for the first time."""
 MOST_CALM_STEPS = 1024
-"""The most of them: a failed attempt costs about as much as a step."""
+"""The greatest number of such steps. A failed attempt costs about as much as one step."""
 
 
 class StepLimit:
     """Tokens of the largest step that is expected to fit into memory.
 
-    Memory is short for a while when another process or version takes some of it, or for good when the setting is too
-    large. The limit is halved when memory runs out, and doubled again after many steps that fitted; each time that
-    memory runs out, twice as many are asked for before the next attempt.
+    Memory may be short temporarily, because another process or version takes some of it, or permanently, because the
+    setting is too large. The limit is halved when memory runs out, and doubled after many steps that fitted. Each time
+    memory runs out, twice as many steps are required before the next doubling.
     """
 
     def __init__(self, most: int) -> None:
-        """Start at `most`, which is never exceeded."""
+        """Start with the limit `most`, which is never exceeded."""
         self._most = self.tokens = most
         self._calm = 0
         self._needed = CALM_STEPS // 2
@@ -223,7 +223,7 @@ class StepLimit:
         self._calm, self._needed = 0, min(MOST_CALM_STEPS, 2 * self._needed)
 
     def fitted(self, tokens: int) -> None:
-        """Record a step of `tokens` that ran; one of at most half of the limit says nothing about a larger one."""
+        """Record a step of `tokens` that ran. Steps of at most half the limit are ignored: they prove too little."""
         if self.tokens == self._most or 2 * tokens <= self.tokens:
             return
         self._calm += 1

@@ -1,18 +1,27 @@
-"""Chooses which rows of which questions run next. Pure: no torch, no asyncio, no clock; deadlines are only compared.
+"""Chooses which rows of which questions run next. Uses no torch, asyncio or clock; deadlines are only compared.
 
-A step is led by the question with the earliest fair end (weighted processor sharing, `fairness`): a question with 20
-candidates need not wait for one with 5,000, and none ends later than under equal sharing, up to one step. Among
-questions with nearly equal fair ends, later stages go first, because they hold hidden states and are nearly done; then
-the earliest deadline; then the older question. Under lasting overload equal sharing would starve large questions, so
-half of the work is reserved for the oldest one of those that weigh most. Within a question later stages go first as
-well, so that few hidden states wait.
+A step has one leading question, chosen by
 
-The leading question's stage is the step's stage. The rest of the token budget is filled with rows of other questions
-that wait for the same stage: a question's rows fit as a whole, or some of them are taken up to a share of the budget
-that keeps a small leading question's cost through all its stages below one step. A leading question that needs several
-steps is cut into nearly equal ones: three full steps and a short fourth would take as many fixed costs and leave the
-last one mostly idle, while the room that equal steps leave is filled by others. There is no timer: a step is formed
-from the rows that wait when the engine asks for it.
+1. the earliest fair end (weighted processor sharing, `fairness`), where nearly equal ends count as equal. A question
+   with 20 candidates therefore does not wait for one with 5,000, and no question ends later than under equal sharing by
+   more than one step;
+2. the latest stage, because such questions hold hidden states and are nearly done;
+3. the earliest deadline;
+4. the age of the question.
+
+Under lasting overload equal sharing would starve large questions. Half of the work is therefore reserved for the oldest
+question, among those with the greatest weight. Within a question, too, later stages run first, so that few hidden
+states wait.
+
+The step runs the leading question's latest waiting stage. Rows of other questions that wait for the same stage fill the
+rest of the token budget. If all waiting rows of another question fit, they are taken. Otherwise some of them are taken,
+but only until the step holds the budget divided by the number of stages: so a small leading question takes less than
+the time of one full step through all its stages.
+
+A leading question that needs several steps is divided into nearly equal ones, whose remaining room other questions
+fill. Full steps with a short last one would take as many steps, and leave the last one mostly empty.
+
+There is no timer: a step is formed from the rows that wait when the engine asks for it.
 """
 
 from __future__ import annotations
@@ -34,21 +43,22 @@ NEAR = 0.125
 
 
 OLDEST_AFTER = 1
-"""Number of full steps of work after which the oldest question leads a step. With 7, sixteen clients in a closed loop
-that the model can just serve (five with 200 candidates, five with 50, six with 4) let the large questions wait for 8.7
-seconds at most, with 1 for 6.1, and the small ones for 0.65 and 0.47 (`python -m tools.overload`)."""
+"""Number of full steps of work after which the oldest question leads a step. Measured with `python -m tools.overload`:
+sixteen clients in a closed loop (five with 200 candidates, five with 50, six with 4), which the model can just serve.
+The longest wait of large questions was 8.7 seconds with a value of 7 and 6.1 with 1; that of small questions 0.65 and
+0.47 seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A batch: one stage over some rows of some questions."""
+    """A batch: some rows of some questions that run through one stage."""
 
     stage: int
     parts: tuple[tuple[int, Rows], ...]
     """Pairs of a question and its rows; each question occurs at most once."""
     tokens: int
     reserved: int | None = None
-    """The question whose part is of the work that is reserved for the oldest one."""
+    """The oldest question, if it leads this step by reserved work; its part does not advance the fair clock."""
 
 
 @dataclass(slots=True)
@@ -75,13 +85,14 @@ class Scheduler:
         self._questions: dict[int, _Question] = {}
         self._clock = FairClock()
         self._reserved: set[int] = set()
-        """Questions that have had reserved work. Such work does not advance the fair clock, or small questions that
-        come later would wait for large ones whose turn has come too early; they leave the clock when answered."""
+        """Questions that have had reserved work. Reserved work does not advance the fair clock. Otherwise small
+        questions that arrive later would wait because large ones ran before their turn. These questions leave the
+        clock as soon as they are answered."""
         self._without_oldest = 0.0
         """Work done since the oldest question last led a step."""
 
     def __len__(self) -> int:
-        """Questions in progress."""
+        """Number of questions in progress."""
         return len(self._questions)
 
     def add(self, question: int, stage_tokens: Sequence[float], *, weight: float = 1.0, deadline: float = inf) -> None:
@@ -112,7 +123,7 @@ class Scheduler:
     def next_step(self) -> Step | None:
         """Remove the next step's rows from the queue; None when no row waits."""
         near = NEAR * self.step_tokens * max(self._work)
-        # sorted is stable and dicts keep order: of equal questions the older one goes first.
+        # Sorting is stable and dicts keep their order, so that among equal questions the older one comes first.
         ready = [item for item in self._questions.items() if item[1].waiting]
         if not ready:
             return None
@@ -140,7 +151,7 @@ class Scheduler:
         return Step(stage, tuple(parts), spent, reserved)
 
     def _take(self, question: _Question, stage: int, spent: int) -> tuple[Rows, int]:
-        """The rows that fit a step in which `spent` tokens are used; the leading question gets at least one row."""
+        """Take the rows that fit into a step with `spent` tokens so far; the leading question gets at least one row."""
         rows, lengths = question.waiting[stage]
         total = np.cumsum(lengths)
         room = self.step_tokens - spent

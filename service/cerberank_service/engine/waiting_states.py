@@ -1,7 +1,7 @@
 """The hidden states of one question that wait between two steps, indexed by row.
 
-A row has at most one state, the input of its next stage. A state may be evicted at any time: its rows are then
-missing and are recomputed from their tokens.
+A row has at most one state, which is the input of its next stage. States may be evicted at any time; they are then
+recomputed from the rows' tokens.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ from cerberank_service.engine.faults import Fault, fault_of
 Rows = NDArray[np.int64]
 NOWHERE = -1
 LEAST_STATE_BYTES = 512 * 1024 * 1024
-"""Memory for hidden states that wait between steps, on a processor, and at least as much on a GPU."""
+"""Limit of the memory for waiting hidden states on a processor, and the least limit on a GPU."""
 STATE_SHARE = 8
-"""On a GPU they may take this part of its memory: 5,000 candidates of 50 tokens have 384 MB of them at a width of 768
-in half precision, and a full service has several such questions."""
+"""On a GPU, waiting states may take one part in this many of its memory. The states of 5,000 candidates of 50 tokens
+take 384 MB at a width of 768 in half precision, and a busy service has several such questions."""
 
 
 def default_state_bytes(memory: DeviceMemory | None) -> int:
-    """The bound of waiting hidden states for a device's memory; None is a processor's."""
+    """The limit of waiting hidden states, in bytes, for a GPU's memory; for a processor if `memory` is None."""
     return LEAST_STATE_BYTES if memory is None else max(LEAST_STATE_BYTES, memory.total // STATE_SHARE)
 
 
 @dataclass(slots=True)
 class _Chunk:
-    """The output state of one step; `rows` are those that still wait, `places` their positions in `state`."""
+    """The output state of one step; `rows` are the rows that still wait, `places` their positions in `state`."""
 
     state: Any
     rows: Rows
     places: Rows
     size: int
-    """Bytes of the whole state, which is kept as long as any of its rows waits."""
+    """Bytes of the whole state, which is kept until none of its rows waits."""
     whole: bool = True
     """True while every row of the state still waits."""
 
 
 class WaitingStates:
-    """Hidden states in chunks, one for each step that made them."""
+    """Hidden states in chunks, one for each step that computed some of them."""
 
     def __init__(self, lengths: NDArray[np.int64]) -> None:
-        """`lengths[n]` are the tokens of each row of the question."""
+        """`lengths` are the tokens of each row of the question."""
         self._lengths = lengths
         self._chunk_of = np.full(len(lengths), NOWHERE, dtype=np.int64)
         self._place = np.zeros(len(lengths), dtype=np.int64)
@@ -66,7 +66,7 @@ class WaitingStates:
         self.size += size
 
     def find(self, rows: Rows, backend: Backend[Any]) -> tuple[list[tuple[Rows, Any]], Rows]:
-        """The stored states of `rows`, each with its rows, and the rows whose states are missing."""
+        """Pairs of rows and their stored state for those of `rows` that have one, and the rows without a state."""
         chunk_of = self._chunk_of[rows]
         found = []
         for number in np.unique(chunk_of[chunk_of != NOWHERE]).tolist():
@@ -78,7 +78,7 @@ class WaitingStates:
         return found, rows[chunk_of == NOWHERE]
 
     def release(self, rows: Rows) -> None:
-        """Remove the states of rows that have run or were dropped."""
+        """Remove the states of rows that have run through the next stage or were dropped."""
         touched = np.unique(self._chunk_of[rows])
         self._chunk_of[rows] = NOWHERE
         for number in touched[touched != NOWHERE].tolist():
@@ -89,23 +89,23 @@ class WaitingStates:
                 self._forget(number)
 
     def compact(self, backend: Backend[Any]) -> None:
-        """Copy the rows that still wait out of chunks that a drop has thinned out, and free the rest."""
-        for number in list(self._chunks):  # not the chunks themselves: the list would keep their memory alive
+        """Free the memory of released rows, by copying the waiting rows of partly released chunks to new states."""
+        for number in list(self._chunks):  # a list of the chunks themselves would keep their memory alive
             chunk = self._chunks[number]
             if not chunk.whole:
                 try:
                     state = backend.select(chunk.state, chunk.places)
-                except Exception as error:  # raised again unless memory has run out, whose types are the libraries' own
+                except Exception as error:  # libraries have different types of errors for too little memory
                     if fault_of(error) is not Fault.MEMORY:
                         raise
-                    self._evict(number)  # run again when it is needed: the copy would have freed memory, not taken it
+                    self._evict(number)  # frees the memory that the copy needed; the rows are recomputed later
                     continue
                 rows = chunk.rows
                 self._forget(number)
                 self.put(rows, state, backend)
 
     def evict(self) -> None:
-        """Evict the state that will be needed last, which is that of the shortest rows."""
+        """Evict the chunk that will be needed last: the one with the shortest rows, because longer rows run first."""
         last = min(self._chunks, key=lambda number: float(self._lengths[self._chunks[number].rows].mean()))
         self._evict(last)
 

@@ -1,4 +1,4 @@
-"""The input of an engine, its result, and the errors of questions that it cannot answer."""
+"""The input of an engine (`Work`), its result (`Ranked`), and the errors of questions that are not answered."""
 
 from __future__ import annotations
 
@@ -15,48 +15,49 @@ from cerberank_service.errors import Kind, Refusal, ServiceError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Work:
-    """Rows to score, and the time until which an answer is wanted: arrays and numbers alone.
+    """Rows for the engine to score, with their deadline and priority. Holds only arrays and numbers.
 
-    A question is one work; with a first stage it is up to two: its texts' vectors, then its survivors' pairs.
+    A question is one work. With a first stage it may be two: the vectors of its texts, then the pairs that survive.
     """
 
     pairs: EncodedPairs
-    """Pairs, or the texts that a first stage reads."""
+    """The pairs to score, or the texts of which a first stage computes vectors."""
     policy: DropPolicy
-    """Decides which candidates survive each of the work's stages, counted from 0; it also has their number."""
+    """Decides which candidates survive each of the work's stages (counted from 0), and defines their number."""
     received: float
     """Time of the request's arrival, in seconds on the engine's clock."""
     deadline: float | None
-    """The time after which no further stage is begun, on the same clock."""
+    """The time after which no further step runs for this work, on the same clock; None without a deadline."""
     priority: int = 0
     """0 (the highest) to 999."""
     first_stage: int = 0
-    """The engine's stage that is the work's stage 0."""
+    """The engine's stage at which the work begins."""
     later_tokens: tuple[float, ...] = ()
-    """Tokens that the question's next work is expected to run in each stage after this one's."""
+    """Expected tokens of the question's next work, for each stage after the stages of this work."""
     follows: int | None = None
-    """The key of the question's work before this one, which was accepted, so that this one is not refused."""
+    """The key of the question's previous work. A question that was accepted once is not refused at its second work."""
     ordered: bool = False
-    """If true, a missed deadline returns the partial order instead of an error; with `leads`, once row 0 is scored."""
+    """True if an order is known before any row is scored, so that a missed deadline returns an order, not an error;
+    with `leads`, only once row 0 is scored."""
     leads: bool = False
-    """Run row 0 (the question's vector) in the first step: the other rows need it."""
+    """True if row 0 is the question's text, which runs in the first step because candidates need its vector."""
     dropped: int = 0
-    """Candidates that the stage before `first_stage` has dropped."""
+    """Number of candidates that were dropped before `first_stage`."""
 
     @property
     def queued_tokens(self) -> int:
-        """Tokens that count as queued: its own, and those that enter the first stage of the next work."""
+        """Tokens that count as queued: those of this work, and those that enter the first stage of the next work."""
         return self.pairs.tokens + round(max(self.later_tokens, default=0.0))
 
     @property
     def own_tokens(self) -> tuple[float, ...]:
-        """Expected tokens of each of the engine's stages."""
+        """Expected tokens of this work in each of the engine's stages."""
         own = (0.0,) * self.first_stage + stage_tokens(self.pairs, self.policy)
         return own + (0.0,) * len(self.later_tokens)
 
     @property
     def stage_tokens(self) -> tuple[float, ...]:
-        """The same with those that the question's next work is expected to run."""
+        """Expected tokens of this work and of the question's next work in each of the engine's stages."""
         return self.own_tokens[: -len(self.later_tokens) or None] + self.later_tokens
 
 
@@ -66,17 +67,17 @@ class Ranked:
 
     order: Rows
     scores: Scores
-    """NaN for candidates that no stage scored."""
+    """Scores by candidate; NaN for candidates that no stage scored."""
     stages: Rows
-    """The stage of each score; UNSCORED when the deadline came before any."""
+    """The stage that gave each score; UNSCORED for candidates without a score."""
     heads: Scores | None
     complete: bool
     queue_seconds: float
     compute_seconds: float
     vectors: Sequence[Vector | None] | None = None
-    """Vectors of a first stage, None for texts without one; only where the work ran one."""
+    """The texts' vectors, if the work ran a first stage; an entry is None if the vector was not computed."""
     spans: Rows | None = None
-    """Shape [n, 2]: each candidate's best window (`Windows.folded`); None where none was read in windows."""
+    """Shape [n, 2]: each candidate's best window (`Windows.folded`); None if all candidates fit without windows."""
 
 
 Outcome = Ranked | ServiceError
@@ -91,7 +92,7 @@ class Ticket:
 
 
 def stage_tokens(pairs: EncodedPairs, policy: DropPolicy) -> tuple[float, ...]:
-    """Expected tokens of each stage, on the assumption that survivors are of average length."""
+    """Expected tokens of each stage, assuming that survivors are of average length."""
     mean = pairs.tokens / pairs.candidates
     return tuple(alive * mean for alive in policy.expected_alive(pairs.candidates))
 
@@ -109,11 +110,11 @@ def dead() -> ServiceError:
 
 
 def too_late(wait: int) -> ServiceError:
-    """The error of a question whose deadline passed while it waited; `wait` are the seconds to come again after."""
+    """The error of a question whose deadline passed while it waited; the client may retry after `wait` seconds."""
     text = "the deadline passed before any candidate could be scored; try again later"
     return ServiceError(Kind.UNAVAILABLE, text, retry_after=wait, refusal=Refusal("deadline"))
 
 
 def client_gone() -> ServiceError:
-    """The outcome of a question whose client has disconnected; it is sent to nobody."""
+    """The outcome of a question whose client has disconnected; it is never sent."""
     return ServiceError(Kind.UNAVAILABLE, "the client has gone")

@@ -1,8 +1,10 @@
-"""The route of several questions in one call: each takes the way of a request of its own, up to its log line.
+"""The route for several questions in one call.
 
-Together they have one body, one client that may disconnect, and one place among the requests in progress. They are
-asked one after the other, so that admission control, which refuses no question of an idle engine, refuses none for the
-wait that the call makes itself.
+Each question is handled like a request of its own, with its own quota, trace span, errors and log line. The call has
+one body, one client that may disconnect, and counts once among the requests in progress.
+
+The questions are ranked one after the other. If they were queued together, admission control might refuse some of them
+because they would have to wait for the other questions of their own call.
 """
 
 from __future__ import annotations
@@ -31,24 +33,24 @@ PATH = "/v1/rank/batch"
 
 @dataclass(frozen=True, slots=True)
 class _Call:
-    """The fields that all questions of a call share."""
+    """The values that all questions of a call share."""
 
     request: Request
     caller: Caller | None
     latest: float | None
-    """The time when all are due, in seconds on the monotonic clock."""
+    """The call's deadline, in seconds on the monotonic clock; None without one."""
     size: int
     """Bytes of the body."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchRoute:
-    """Answers the questions of a call by what answers single ones."""
+    """Answers the questions of a call, each by the route for single questions."""
 
     rank: RankRoute
 
     async def __call__(self, request: Request) -> Response:
-        """200 with an entry for each question; an error response where the call as a whole is refused."""
+        """200 with an entry for each question; an error response if the call as a whole is refused."""
         request_id, rank = request_id_of(request), self.rank
         try:
             rank.check_room()
@@ -58,13 +60,13 @@ class BatchRoute:
             timeout_ms = read_header(request.headers.get(HEADER))
             with rank.metrics.families.requests_in_flight.track_inprogress():
                 async with rank.bodies.received(request) as body:
-                    rank.versions.check_serving()  # once, so that a shutdown cuts no call short
+                    rank.versions.check_serving()  # once, so that a shutdown does not refuse the rest of a call
                     latest, size = due(time.monotonic(), timeout_ms), len(body.content)
                     most = rank.settings.max_candidates
                     questions = await rank.workers.run(partial(read_batch, body.content, most), body_bytes=size)
                     call = _Call(request, caller, latest, size)
                     entries = await unless_disconnected(request, self._entries(call, questions))
-        except Exception as error:  # the client gets an error response, the log the reason
+        except Exception as error:  # `respond` logs the reason
             return rank.errors.respond(error, request)
         if entries is None:
             return Response(status_code=CLIENT_GONE)
@@ -78,7 +80,8 @@ class BatchRoute:
     async def _entry(self, call: _Call, question: Asked, place: int) -> bytes:
         """The entry of one question; its errors are logged, counted and rendered.
 
-        Once the call is too late only the first is asked: an idle engine gives each a step, however late it is.
+        After the call's deadline all questions but the first are refused here, because an idle engine would still run
+        one step for each of them.
         """
         rank, request, caller, latest = self.rank, call.request, call.caller, call.latest
         trace_id, request_id = None, f"{request_id_of(request)}-{place}"
@@ -94,19 +97,19 @@ class BatchRoute:
                 rendered = await rank.ranked(unread, caller, request_id, received=now, latest=latest, size=call.size)
                 rank.tell(rendered, request, span)
                 return render_answer(rendered.content)
-        except Exception as error:  # as above
+        except Exception as error:  # `note` logs the reason
             return render_error(rank.errors.note(_cause(error), request, request_id, trace_id), request_id)
 
 
 @dataclass(frozen=True, slots=True)
 class _UnreadPart:
-    """One question of a body with several."""
+    """One question of a body with several questions."""
 
     reader: Reader
     question: Asked
 
     def read(self) -> Read:
-        """Read the question, with its share of windows. Raises FormattedError."""
+        """Read the question, with its share of the call's limit of windows. Raises FormattedError."""
         read = self.reader.read(self.question.document)
         if (windowing := read.call.windowing) is None:
             return read
@@ -115,5 +118,8 @@ class _UnreadPart:
 
 
 def _cause(error: Exception) -> Exception:
-    """The error without its format. As a variable of the handler it would be in a cycle with its traceback."""
+    """The error without its format.
+
+    This is a function because a local variable of the handler would form a cycle with the error's traceback.
+    """
     return error.error if isinstance(error, FormattedError) else error

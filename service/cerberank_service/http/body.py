@@ -1,4 +1,4 @@
-"""Receives request bodies with a limit on size and time for each, and a limit on memory for all of them together."""
+"""Receives request bodies, with limits on the size and time of each body and on the memory of all bodies together."""
 
 from __future__ import annotations
 
@@ -12,32 +12,36 @@ from starlette.requests import ClientDisconnect, Request
 from cerberank_service.errors import Kind, Refusal, ServiceError
 
 UNCOUNTED_BYTES = 64 * 1024
-"""First bytes of each body that do not count, so that large bodies cannot cause small requests to be refused."""
+"""The first bytes of each body that do not count, so that small requests are accepted even if large bodies fill the
+memory limit."""
 LONGEST_NUMBER = 18
-"""Most digits of a number of bytes in a header; Python refuses to parse numbers of thousands of digits."""
+"""Digits beyond which a header's number is not parsed, because Python refuses to parse thousands of digits."""
 
 
 @dataclass(slots=True)
 class Body:
-    """A body for as long as its request lives; empty then, so that work which waits for a thread does not keep it."""
+    """A request's body. It is emptied when the request ends, so that work waiting for a thread does not keep it."""
 
     content: bytes
 
 
 class Bodies:
-    """The bodies of all requests that are not answered yet. For one event loop."""
+    """The bodies of all requests that are not answered yet. Used by one event loop only."""
 
     def __init__(self, *, limit: int, seconds: float, total_bytes: int) -> None:
-        """At most `limit` bytes and `seconds` for each, `total_bytes` for all beyond `UNCOUNTED_BYTES` each."""
+        """A body has at most `limit` bytes and `seconds`; all counted bytes together are at most `total_bytes`.
+
+        The first `UNCOUNTED_BYTES` of each body are not counted.
+        """
         self._limit, self._seconds, self._total_bytes = limit, seconds, total_bytes
         self._held = 0
 
     @asynccontextmanager
     async def received(self, request: Request) -> AsyncIterator[Body]:
-        """The complete body, which counts towards the total until the block ends. Raises ServiceError.
+        """The complete body, which counts towards the total until the block ends.
 
-        The error is 413 as soon as more than the limit is announced or received, 408 for a body that takes too long,
-        503 while too many large bodies are held, and 400 for a compressed body.
+        Raises ServiceError: 413 as soon as more bytes than the limit are announced or received, 408 for a body that
+        takes too long, 503 while too many large bodies are held, 400 for a compressed or incomplete body.
         """
         announced = read_number(request.headers.get("content-length"))
         if announced is not None and announced > self._limit:
@@ -65,7 +69,7 @@ class Bodies:
             self._held -= _counted(size)
 
     def _count(self, before: int, after: int) -> None:
-        """Count the bytes by which a body has grown. Raises ServiceError, and counts nothing, beyond a limit."""
+        """Count the bytes by which a body has grown. Raises ServiceError, without counting, if a limit is exceeded."""
         if after > self._limit:
             raise self._too_large()
         more = _counted(after) - _counted(before)
@@ -83,7 +87,7 @@ class Bodies:
 
 
 def read_number(header: str | None) -> int | None:
-    """The number of bytes that a header states; None without the header, or when it is not a decimal number.
+    """The number of bytes that a header states; None without the header or if its value is not a decimal number.
 
     >>> read_number("12"), read_number("-1"), read_number("9" * 5000) > 10**17
     (12, None, True)
@@ -94,5 +98,5 @@ def read_number(header: str | None) -> int | None:
 
 
 def _counted(size: int) -> int:
-    """The bytes that count of a body of this size."""
+    """The counted bytes of a body of this size."""
     return max(0, size - UNCOUNTED_BYTES)

@@ -7,7 +7,7 @@ from math import isfinite
 from cerberank_service.errors import Kind, ServiceError
 
 HEADER = "X-Request-Timeout-Ms"
-"""The header is for clients of dialects without a deadline field, and for proxies with a time-out."""
+"""A request header for clients of dialects without a deadline field, and for proxies with a time-out."""
 
 
 def read_header(value: str | None) -> float | None:
@@ -28,7 +28,7 @@ def read_header(value: str | None) -> float | None:
 
 
 def due(started: float, *milliseconds: float | None) -> float | None:
-    """The earliest deadline, in seconds on the clock of `started`; None when no time is given.
+    """The earliest deadline, in seconds on the clock of `started`; None if all of `milliseconds` are None.
 
     >>> due(10.0, None, 500.0, 2000.0), due(10.0, None)
     (10.5, None)

@@ -25,7 +25,7 @@ async def unless_disconnected(request: Request, work: Awaitable[ResultT]) -> Res
         for each in (task, watch):
             each.cancel()
         await asyncio.gather(task, watch, return_exceptions=True)
-        del task, watch, each  # an error's traceback holds this frame: a cycle
+        del task, watch, each  # an error's traceback references this frame; the variables would close a cycle
 
 
 async def _gone(request: Request) -> None:

@@ -1,4 +1,4 @@
-"""Turns every error of an app into a response, in the native error format or in that of the path's dialect."""
+"""Turns every error of an app into a response, in the native error format or in the format of the path's dialect."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ErrorResponses:
     """Turns errors into responses, counts them and logs them."""
 
     def __init__(self, metrics: Metrics, formats: Mapping[str, ErrorFormat] | None = None) -> None:
-        """`formats` are the error formats by route path, or of all paths that begin with a key which ends in "/".
+        """`formats` are the error formats by route path; a key that ends in "/" stands for all paths below it.
 
         Every other path has the native format.
         """
@@ -49,7 +49,7 @@ class ErrorResponses:
         *,
         trace_id: str | None = None,
     ) -> Response:
-        """The response to `error`, which is logged; unexpected errors are logged with their traceback."""
+        """Log `error` and return the response to it; unexpected errors are logged with their traceback."""
         request_id = request_id_of(request)
         known = self.note(error, request, request_id, trace_id)
         status, body = format_error(known, request_id)
@@ -60,7 +60,7 @@ class ErrorResponses:
         return Response(to_json(body), status, media_type="application/json", headers=headers)
 
     def note(self, error: Exception, request: Request, request_id: str, trace_id: str | None) -> ServiceError:
-        """Log and count an error; returns it as the client is told."""
+        """Log and count an error; returns the error to send to the client."""
         known = as_service_error(error)
         unexpected = error if known.kind is Kind.INTERNAL and known is not error else None
         log_error(known, request_id, request_fields(request), trace_id, unexpected)
@@ -71,7 +71,7 @@ class ErrorResponses:
 
 
 def as_service_error(error: Exception) -> ServiceError:
-    """The error as the client sees it, without internal details."""
+    """The error to send to the client, without internal details."""
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, RequestValidationError):
@@ -86,7 +86,7 @@ def as_service_error(error: Exception) -> ServiceError:
 
 
 def request_id_of(request: Request) -> str:
-    """The caller's `X-Request-Id`, or `X-Correlation-Id`, if it is safe for a log line, or else a new id."""
+    """The client's `X-Request-Id` or `X-Correlation-Id` if it is safe for a log line, or else a new id."""
     known: str | None = getattr(request.state, "request_id", None)
     if known is None:
         given = request.headers.get("x-request-id") or request.headers.get("x-correlation-id", "")

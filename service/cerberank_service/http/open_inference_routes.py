@@ -34,9 +34,9 @@ MODEL_PATHS = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
 SERVER_PATHS = ("/v2", "/v2/health/live", "/v2/health/ready")
 PATHS = (*SERVER_PATHS, *(f"{path}{rest}" for path in MODEL_PATHS for rest in ("", "/ready", "/config", "/infer")))
 ERROR_FORMATS: dict[str, ErrorFormat] = dict.fromkeys((*PATHS, "/v2/models/", "/v2/repository/"), format_error)
-"""Unknown paths of Triton's protocol as well: its client reads `error` as a text."""
+"""Error formats by path. They include unknown paths of Triton's protocol, whose client expects a text in `error`."""
 JSON_LENGTH = "inference-header-content-length"
-"""Triton's header with the length of the body's JSON; binary tensors follow it."""
+"""Triton's header with the length of the body's JSON; binary tensors follow the JSON."""
 
 
 def add(app: FastAPI, versions: VersionRegistry, settings: Settings, rank: RankRoute) -> None:
@@ -113,7 +113,7 @@ def describe(model: str, versions: Sequence[str], backend: str) -> dict[str, Any
 
 
 def describe_config(model: str, backend: str) -> dict[str, Any]:
-    """The model's configuration in Triton's shape; a request holds one question, so that nothing is batched."""
+    """The model's configuration in Triton's format, without batching, because a request has one question."""
     return {
         "name": model,
         "platform": f"cerberank_{backend}",
@@ -127,7 +127,7 @@ def describe_config(model: str, backend: str) -> dict[str, Any]:
 
 
 def _infer_dialect(request: Request, most_candidates: int) -> Dialect:
-    """A dialect for this request alone, because its path and headers are inputs of the parser."""
+    """A dialect for this single request, because the parser needs the request's path and headers."""
     return Dialect(
         paths=(request.url.path,),
         summary="infer",

@@ -1,4 +1,4 @@
-"""OpenAPI for what FastAPI cannot derive: bodies that worker threads parse, the error formats of dialects, API keys."""
+"""Parts of the OpenAPI document that FastAPI cannot derive: bodies that workers parse, error formats, API keys."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ def describe_body(*models: type[BaseModel], keyed: bool) -> dict[str, Any]:
 
 
 def describe_path(path: str) -> dict[str, Any]:
-    """The path `parameters` of an operation whose handler reads them from the request; {} for a path without any."""
+    """The `parameters` of a path, for operations whose handlers read them from the request; {} if it has none."""
     names = re.findall(r"{(\w+)(?::path)?}", path)
     described = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in names]
     return {"parameters": described} if described else {}
 
 
 def describe_errors(*models: type[BaseModel]) -> dict[int | str, dict[str, Any]]:
-    """The error `responses` of an operation; their bodies are one of `models`.
+    """The error `responses` of an operation, whose bodies are one of `models`.
 
-    As references, because FastAPI would make a validator of every model that it is given here, for every route and
-    status: half of the time that an app took to make.
+    The models are given as references. FastAPI would otherwise build a validator for every model, route and status,
+    which took half of the time of creating the app.
     """
     content = _content(tuple(dict.fromkeys(models)))
     return {
@@ -43,7 +43,7 @@ def describe_errors(*models: type[BaseModel]) -> dict[int | str, dict[str, Any]]
 
 
 def _content(models: Sequence[type[BaseModel]]) -> dict[str, Any]:
-    """JSON that is one of `models`."""
+    """The `content` of a body that is JSON of one of `models`."""
     references = [{"$ref": COMPONENT.format(model=model.__name__)} for model in models]
     return {"application/json": {"schema": references[0] if len(references) == 1 else {"anyOf": references}}}
 
@@ -51,9 +51,9 @@ def _content(models: Sequence[type[BaseModel]]) -> dict[str, Any]:
 def with_components(
     app: FastAPI, bodies: Sequence[type[BaseModel]], errors: Sequence[type[BaseModel]], *, keyed: bool = False
 ) -> None:
-    """Add the schemas of request bodies and of errors, which operations refer to, to the document of `app.openapi()`.
+    """Add the schemas of request bodies and errors, which operations refer to, to the document of `app.openapi()`.
 
-    With `keyed` the security scheme as well.
+    With `keyed`, add the security scheme too.
     """
     original = app.openapi
     models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in bodies]
@@ -73,7 +73,7 @@ def with_components(
 
 
 def add_document(app: FastAPI) -> None:
-    """Add `/openapi.json`. Its bytes are made once: making them takes 15 ms of the event loop, and anyone may ask."""
+    """Add `/openapi.json`. Its bytes are cached, because rendering blocks the loop for 15 ms and needs no key."""
 
     @cache
     def content() -> bytes:

@@ -32,11 +32,11 @@ class Readiness(BaseModel):
     ready: bool
     state: str
     reason: str | None = None
-    """The reason that no stable version serves, where it is another one than loading."""
+    """Why no stable version is ready; absent while one is loading."""
 
 
 class OpenAIModel(BaseModel):
-    """A model as OpenAI's API describes one."""
+    """A model in the format of OpenAI's API."""
 
     id: str
     object: Literal["model"] = "model"
@@ -46,7 +46,7 @@ class OpenAIModel(BaseModel):
 
 
 class ModelEntry(BaseModel):
-    """A version, and what has become of it; the facts from `architecture` on are those of a loaded one."""
+    """A version and its state; the fields from `architecture` on are set only for a loaded version."""
 
     model: str | None = None
     version: str | None = None
@@ -78,15 +78,15 @@ class ModelEntry(BaseModel):
 
 
 class Limits(BaseModel):
-    """The most that one request may hold; a client with more candidates sends several requests."""
+    """The limits of one request; a client with more candidates sends several requests."""
 
     candidates: int
-    """Candidates of a question; all its texts together have at most as many windows."""
+    """Limit of a question's candidates, and of the windows of all its candidates together."""
     body_bytes: int
 
 
 class ModelList(BaseModel):
-    """The names that a request may give as its model, in OpenAI's shape, and every version of every model."""
+    """`data` has the names that a request may give as its model, in OpenAI's format; `models` has all versions."""
 
     object: Literal["list"] = "list"
     data: list[OpenAIModel]
@@ -176,11 +176,11 @@ def add_models(app: FastAPI, versions: VersionRegistry, shadow: Shadow, settings
 
 
 OPEN_METRICS = "application/openmetrics-text"
-"""The format that has exemplars, given to whoever accepts it."""
+"""The format with exemplars, which is sent to clients that accept it."""
 
 
 class Exposition:
-    """The metrics as bytes. Making them takes milliseconds of the event loop, and anyone may ask."""
+    """The metrics as bytes, cached for a short time: rendering blocks the event loop, and the path needs no key."""
 
     def __init__(
         self,
@@ -192,14 +192,14 @@ class Exposition:
         seconds: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """An exposition is given again for so many `seconds`; `check` brings gauges up to date before each one."""
+        """An exposition is cached for `seconds`; `check` brings gauges up to date before each new one."""
         self._metrics, self._versions, self._load, self._check = metrics, versions, load, check
         self._seconds, self._clock = seconds, clock
         self._made: dict[str, tuple[float, bytes]] = {}
 
     def __call__(self, accept: str) -> tuple[bytes, str]:
         """The exposition and its media type, for an `Accept` header."""
-        # Two formats and no more: a header can name any version, and each would be made and kept.
+        # Only two formats are offered, because every version that a header can name would be rendered and cached.
         encode, media_type = choose_encoder(f"{OPEN_METRICS}; version=1.0.0" if OPEN_METRICS in accept else "")
         made = self._made.get(media_type)
         now = self._clock()
@@ -214,7 +214,7 @@ class Exposition:
 
 
 def add_metrics(app: FastAPI, exposition: Exposition) -> None:
-    """Add the route to `app`."""
+    """Add `/metrics` to `app`."""
 
     @app.get("/metrics", include_in_schema=False)
     async def metrics(request: Request) -> Response:
@@ -236,7 +236,7 @@ HEADERS = {
 
 
 class Assets(StaticFiles):
-    """Scripts and styles with the pages' headers, so that browsers fetch those of a new release at once."""
+    """Scripts and styles, with the pages' headers, so that browsers load the files of a new release at once."""
 
     def file_response(self, *args: Any, **options: Any) -> Response:
         """The response of `StaticFiles` with the pages' headers."""
@@ -246,7 +246,7 @@ class Assets(StaticFiles):
 
 
 def add_pages(app: FastAPI) -> None:
-    """Add the playground, the state at `/status` and Swagger UI at `/docs`, which load nothing from other hosts."""
+    """Add the playground, the status page and Swagger UI (`/docs`). They load nothing from other hosts."""
     for path, name in PAGES.items():
         app.add_api_route(path, _page(name), methods=["GET"], include_in_schema=False, name=name)
     app.mount("/assets/swagger", Assets(packages=[("fastapi_swagger", "resources")]), name="swagger")

@@ -2,7 +2,9 @@
 
 body -> read and prepare (worker) -> engine -> render and count (worker) -> response
 
-A first stage that must compute vectors adds a worker and the engine between the engine and the rendering.
+If a first stage must compute vectors, the engine runs twice, with a worker in between:
+
+body -> read (worker) -> engine: vectors -> score and encode pairs (worker) -> engine: pairs -> render (worker)
 """
 
 from __future__ import annotations
@@ -36,7 +38,7 @@ from cerberank_service.telemetry.tracing import RequestSpan, Tracing, exemplar
 from cerberank_service.versions.registry import Lease, VersionRegistry
 
 CLIENT_GONE = 499
-"""Status of a request whose client has disconnected; the same as in nginx's logs."""
+"""Status of a request whose client has disconnected, as in nginx's logs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,24 +49,24 @@ class UnreadBody:
     body: Body
 
     def read(self) -> Read:
-        """Read the body, which is empty once its request has ended. Raises FormattedError."""
+        """Read the body, which is empty after its request has ended. Raises FormattedError."""
         return self.reader(self.body.content)
 
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """An answer and its bytes in the dialect of the question."""
+    """An answer, with its bytes in the dialect of the request."""
 
     content: bytes
     answer: RankAnswer
     question: str
     ranked: Ranked
-    """The ranking of the distinct candidates."""
+    """The ranking of the distinct candidates, without duplicates."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankRoute:
-    """Answers ranking requests in the dialects of their paths; its fields belong to the service."""
+    """Answers ranking requests in the dialects of their paths. Its fields are objects of the service."""
 
     settings: Settings
     access: Access
@@ -79,7 +81,7 @@ class RankRoute:
     load: Callable[[], Load]
 
     async def __call__(self, request: Request, dialects: tuple[Dialect, ...]) -> Response:
-        """The response to a request on a path that `dialects` share; errors become responses as well."""
+        """The response to a request on a path that `dialects` share; errors become responses too."""
         request_id, trace_id = request_id_of(request), None
         try:
             with self.tracing.request(request.scope["route"].path, request.headers, request_id) as span:
@@ -87,7 +89,7 @@ class RankRoute:
                 return await self._answered(request, dialects, request_id, span)
         except FormattedError as formatted:
             return self.errors.respond(formatted.error, request, formatted.format_error, trace_id=trace_id)
-        except Exception as error:  # the client gets an error response, the log the reason
+        except Exception as error:  # `respond` logs the reason
             return self.errors.respond(error, request, dialects[0].format_error, trace_id=trace_id)
 
     async def _answered(
@@ -120,14 +122,14 @@ class RankRoute:
         log_answer(rendered.answer, request_fields(request), span.trace_id, question)
 
     def identify(self, request: Request) -> Caller | None:
-        """Who asks; None without keys. Raises ServiceError (401)."""
+        """The caller by its API key; None without a key file. Raises ServiceError (401)."""
         caller = self.access.caller(request.scope["headers"])
         if caller is not None:
             request.state.key = caller.key.name
         return caller
 
     def check_room(self) -> None:
-        """Raises ServiceError (503) while as many ranking requests as the settings allow are in progress."""
+        """Raises ServiceError (503) while the settings' limit of ranking requests in progress is reached."""
         if self.metrics.count_in_flight() >= self.settings.max_requests:
             text = "too many requests are in progress"
             raise ServiceError(Kind.UNAVAILABLE, text, retry_after=1, refusal=Refusal("connections"))
@@ -142,10 +144,10 @@ class RankRoute:
         latest: float | None,
         size: int = 0,
     ) -> Rendered:
-        """Rank a question of a body of `size` bytes, by its own deadline or `latest`; raises what refuses it.
+        """Rank and render one question of a body of `size` bytes. Raises the error if it is refused.
 
-        The caller has checked that the service takes questions (`check_serving`). Both times are seconds on the
-        monotonic clock.
+        The deadline is the question's own or `latest`, whichever is earlier. `received` and `latest` are seconds on
+        the monotonic clock. The calling route must have called `check_serving` before.
         """
         trace = exemplar()
         self.versions.check_room()  # before the body is parsed
@@ -157,7 +159,7 @@ class RankRoute:
             with errors_in(read.dialect), charged(caller, question.prepared.tokens) as charge:
                 before = question.prepared.tokens
                 question, ranked = await self.ranking.rank(question, body_bytes=size)
-                charge.add(question.prepared.tokens - before)  # the survivors' pairs, which a first stage chose
+                charge.add(question.prepared.tokens - before)  # the pairs of a first stage's survivors
                 rendered = await self.workers.run(partial(self._rendered, read, question, ranked, request_id, trace))
             self.shadow.offer(question.call, question.live, rendered.ranked)
             return rendered
@@ -171,13 +173,13 @@ class RankRoute:
         received: float,
         latest: float | None,
     ) -> tuple[Read, Question]:
-        """A question as it was read, and ready for the engine. For a worker. Raises FormattedError."""
+        """Read a question and prepare it for the engine. Runs in a worker. Raises FormattedError."""
         read = unread.read()
         with errors_in(read.dialect):
             self.metrics.ignored.saw(read.dialect.tag, read.ignored)
             call = read.call
             if caller is not None:
-                call = replace(call, tenant=caller.key.sha256)  # not the name, which may be given to another key later
+                call = replace(call, tenant=caller.key.sha256)  # a name could be given to another key later
             own = due(received, call.deadline_ms)
             deadline = latest if own is None else min(own, latest or own)
             return read, self.ranking.prepare(call, lease, received=received, deadline=deadline)

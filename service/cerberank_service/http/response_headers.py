@@ -1,4 +1,4 @@
-"""Response headers: times and cut candidates for clients, and the replica's load for load balancers."""
+"""Response headers: timing and numbers of cut texts for clients, and the replica's load for load balancers."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass
 from cerberank_service.call import RankAnswer, Timing
 
 LOAD_FORMAT = "endpoint-load-metrics-format"
-"""The request header by which a load balancer asks for the load: `TEXT` or `JSON`, as in Triton and vLLM."""
+"""The request header with which a load balancer asks for the load: `TEXT` or `JSON`, as in Triton and vLLM."""
 UNREAD = ("X-Truncated-Candidates", "X-Unknown-Candidates", "X-Truncated-Question", "X-Unknown-Question")
-"""The headers of `unread`."""
+"""The headers that `unread` returns."""
 LOAD = "endpoint-load-metrics"
-"""The response header (ORCA, xds.data.orca.v3.OrcaLoadReport)."""
+"""The response header with the load (ORCA, xds.data.orca.v3.OrcaLoadReport)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -22,7 +22,7 @@ class Load:
 
     queued_tokens: int
     queued_seconds: float
-    """Predicted seconds until they are answered."""
+    """Predicted seconds until all of them are answered."""
     requests_in_flight: int
 
 
@@ -36,9 +36,10 @@ def server_timing(timing: Timing) -> dict[str, str]:
 
 
 def unread(answer: RankAnswer) -> dict[str, str]:
-    """The headers that tell of texts that were not read; dialects such as TEI's and Voyage's have no field for them.
+    """The headers on texts that were cut or mostly consist of unknown tokens.
 
-    They count candidates that were cut and those whose tokens the vocabulary mostly lacks; 1 says so of the question.
+    The values are numbers of candidates, or 1 for the question; a header is absent if its number is 0. The dialects of
+    text-embeddings-inference and Voyage, for example, have no field for this.
     """
     counts = (
         int(answer.truncated.sum()),
@@ -50,7 +51,7 @@ def unread(answer: RankAnswer) -> dict[str, str]:
 
 
 def load_report(asked: str | None, load: Callable[[], Load]) -> Mapping[str, str]:
-    """The load header in the requested format; empty when no format, or an unknown one, was requested.
+    """The load header in the requested format; empty if no format or an unknown format was requested.
 
     >>> load_report("text", lambda: Load(queued_tokens=1200, queued_seconds=0.5, requests_in_flight=3))[LOAD]
     'TEXT named_metrics.queued_tokens=1200, named_metrics.queued_seconds=0.5, named_metrics.requests_in_flight=3'

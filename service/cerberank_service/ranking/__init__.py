@@ -1,1 +1,1 @@
-"""The ranking pipeline: read a body into a call, encode its pairs, rank them in the engine, render the answer."""
+"""The ranking pipeline: reads a body into a call, encodes its pairs, has the engine rank them, makes the answer."""

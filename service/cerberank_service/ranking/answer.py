@@ -1,4 +1,4 @@
-"""Turns the engine's result for distinct candidates into the answer for the request's candidates. Pure."""
+"""Turns the engine's result for the distinct candidates into the answer for all candidates of the request."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def answer_of(
     encode_seconds: float,
     total_seconds: float,
 ) -> RankAnswer:
-    """The answer; duplicates share a place and keep the order of the request among themselves.
+    """The answer. Identical candidates stand next to each other, in the order of the request.
 
     `calibrated_everywhere` is the setting CERBERANK_CALIBRATED_SCORES.
     """

@@ -1,6 +1,10 @@
-"""A question's first stage: the vectors that are known, the texts that are not, the scores, and who is read as a pair.
+"""The first stage of a question: a bi-encoder scores the candidates by vectors, and the survivors are read as pairs.
 
-read_texts (worker) -> engine, for cold texts alone -> score_texts (worker) -> engine -> whole_ranking (worker)
+1. `read_texts` (worker) looks up vectors, and tokenises the cold texts, which have no vector in the cache or the store.
+2. The engine computes the vectors of the cold texts; this step is skipped without cold texts.
+3. `score_texts` (worker) scores all candidates, drops by the first ratio, and encodes the survivors as pairs.
+4. The engine ranks the pairs.
+5. `whole_ranking` (worker) merges both results.
 """
 
 from __future__ import annotations
@@ -26,21 +30,18 @@ from cerberank_service.ranking.prepare import NO_PAIRS, Prepared, read_pairs, re
 from cerberank_service.versions.loading import LiveFirstStage, LiveVersion
 
 CHARACTERS_A_TOKEN = 4.5
-"""The mean of English texts, by which pairs' lengths are estimated until the survivors are known."""
+"""The mean of English texts, used to estimate the lengths of pairs before the survivors are known."""
 SPECIAL_TOKENS = 3
 OVERLAPPING = OVERLAP_SHARE / (OVERLAP_SHARE - 1)
-"""Tokens of a text's windows for each of its own."""
+"""Ratio of the tokens of a text's overlapping windows to the tokens of the text."""
 VECTORS_ALONE = RatioSchedule(())
-"""The policy of a work that ends with its first stage."""
+"""The drop policy of a work that computes vectors only."""
 NOBODY: NDArray[np.int64] = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
 class Caches:
-    """Vectors and tokens of earlier calls; None is not used.
-
-    Vectors and tokens are found and kept in the part of a tenant.
-    """
+    """The caches of vectors and tokens, separate for each tenant; a cache that is None is not used."""
 
     tokens: TokenCache | None = None
     vectors: VectorCache | None = None
@@ -48,19 +49,19 @@ class Caches:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Texts:
-    """The vectors of a question's texts so far, and those that the engine must compute."""
+    """The known vectors of a question's texts, and the texts whose vectors the engine must compute."""
 
     question: Vector | None
     vectors: tuple[Vector | None, ...]
-    """The vector of each distinct candidate; None for one that is cold."""
+    """The vector of each distinct candidate; None for a cold one, whose vector is not known yet."""
     cold: Mapping[str, Sequence[int]]
-    """The candidates of each distinct text that must be encoded."""
+    """The cold texts, each with the candidates that have this text."""
     encoded: EncodedPairs
-    """The question's text, if its vector is not known, then the cold texts."""
+    """The tokens of the question's text, if its vector is not known, followed by the cold texts."""
     pair_tokens: float
-    """Estimated tokens of a pair: their characters divided by `CHARACTERS_A_TOKEN`."""
+    """Estimated tokens of a pair: its characters divided by `CHARACTERS_A_TOKEN`."""
     sources: Mapping[str, int]
-    """Numbers of texts whose vectors came from the cache, the store, and the encoder; the question's is one of them."""
+    """Numbers of texts, the question included, whose vectors come from the cache, the store and the encoder."""
 
     @property
     def leads(self) -> bool:
@@ -68,13 +69,11 @@ class Texts:
         return len(self.encoded) > len(self.cold)
 
     def released(self) -> Texts:
-        """First-stage figures for logs and metrics; vectors and tokens are dropped, because the scores are all that is
-        needed later.
-        """
+        """This object without vectors and tokens, whose memory is freed because only the scores are needed later."""
         return replace(self, question=None, vectors=(), cold={}, encoded=NO_PAIRS)
 
     def stage_tokens(self, policy: DropPolicy) -> tuple[float, ...]:
-        """Expected tokens of each scored stage: the cold texts', then those of as many pairs as the policy leaves."""
+        """Expected tokens of each scored stage: those of the cold texts, then those of the pairs that survive."""
         alive = policy.expected_alive(len(self.vectors))
         return (float(self.encoded.tokens), *(rows * self.pair_tokens for rows in alive[1:]))
 
@@ -84,18 +83,18 @@ class Scored:
     """The first stage's result for n distinct candidates."""
 
     scores: Scores
-    """Shape [n]; NaN where the deadline came before the vector."""
+    """Shape [n]; NaN for candidates whose vector was not computed before the deadline."""
     alive: NDArray[np.int64]
-    """The candidates that are read as pairs; none after the deadline, and where the first stage ranks alone."""
+    """The candidates to read as pairs; empty after the deadline, and if the checkpoint reads no pairs."""
     texts: Ranked | None
-    """The engine's result for the cold texts, without their vectors; None where there were none."""
+    """The engine's result for the cold texts, without their vectors; None if there were no cold texts."""
 
 
 def read_texts(call: RankCall, prepared: Prepared, live: LiveVersion, first: LiveFirstStage, caches: Caches) -> Texts:
-    """Look up the vectors of a folded call's texts, and tokenise the texts without one. For a worker.
+    """Look up the vectors of a folded call's texts, and tokenise the cold texts. Runs in a worker.
 
-    A call that refuses truncation has all its candidates read as pairs before, or where there are none as texts, so
-    that it is refused whoever would have survived. Raises ServiceError (422) then.
+    If a call refuses truncation, all its candidates are tokenised first, as pairs if the checkpoint reads pairs. The
+    call is then refused with ServiceError (422) even if the text that is too long would have been dropped.
     """
     rows_of: dict[str, list[int]] = {}
     for row, candidate in enumerate(prepared.unique):
@@ -141,10 +140,10 @@ def read_texts(call: RankCall, prepared: Prepared, live: LiveVersion, first: Liv
 def score_texts(
     call: RankCall, prepared: Prepared, texts: Texts, live: LiveVersion, caches: Caches, *, ranked: Ranked | None = None
 ) -> tuple[Prepared, Scored]:
-    """Score all candidates, drop, and encode the survivors as pairs, where the checkpoint reads pairs. For a worker.
+    """Score all candidates, drop, and encode the survivors as pairs if the checkpoint reads pairs. Runs in a worker.
 
-    `ranked` has the computed vectors, which are kept; None where none was missing. After the deadline no pair is read.
-    Raises ServiceError (500) for a score that is not a number, and as `read_pairs` does.
+    `ranked` has the computed vectors, which are added to the cache; it is None if all vectors were known. After the
+    deadline no pairs are encoded. Raises ServiceError (500) for a score that is not a number, and as `read_pairs` does.
     """
     first = live.first
     assert first is not None, "a version without a first stage reads no texts"
@@ -175,9 +174,9 @@ def score_texts(
 def texts_warnings(
     call: RankCall, prepared: Prepared, first: LiveFirstStage, *, cut: int, question_cut: bool
 ) -> tuple[str, ...]:
-    """The warnings of a call whose texts are read alone, where so many of its candidates were cut.
+    """The warnings of a call that is ranked by vectors alone, when `cut` of its candidates were cut.
 
-    Raises ServiceError (422) where it refuses that.
+    Raises ServiceError (422) if a text was cut and the call refuses truncation.
     """
     warnings = cut_warnings(question=question_cut, candidates=cut, encoding=first.config.encoding)
     if call.refuse_truncation and warnings:
@@ -186,7 +185,10 @@ def texts_warnings(
 
 
 def _ranked_alone(call: RankCall, prepared: Prepared, texts: Texts, first: LiveFirstStage) -> Prepared:
-    """The call with what was cut of its texts. Of a text whose vector was known nobody looks how long it is."""
+    """The call with the marks and warnings of cut texts.
+
+    Texts with a known vector are not tokenised, so they are never reported as cut.
+    """
     cut, truncated = texts.encoded.truncated, np.zeros(len(prepared.unique), np.bool_)
     for rows, long in zip(texts.cold.values(), cut[int(texts.leads) :].tolist(), strict=True):
         truncated[list(rows)] = long
@@ -204,7 +206,7 @@ NO_WORK = Ranked(
     queue_seconds=0.0,
     compute_seconds=0.0,
 )
-"""The engine's result for a question whose vectors were all known, where the first stage ranks alone."""
+"""Stands for the engine's result if the checkpoint reads no pairs and all vectors of the question are known."""
 
 
 def work_of(
@@ -217,7 +219,7 @@ def work_of(
     priority: int,
     follows: int | None = None,
 ) -> Work:
-    """The next work of a question: its pairs, or with a first stage its cold texts until they are `scored`."""
+    """The next work of a question: its pairs, or its cold texts if a first stage has not `scored` it yet."""
     if texts is not None and scored is None:
         return Work(
             pairs=texts.encoded,
@@ -247,10 +249,10 @@ def work_of(
 
 
 def whole_ranking(scored: Scored, ranked: Ranked) -> Ranked:
-    """The ranking of all candidates, with the first stage as stage 0, from the engine's last result.
+    """The ranking of all candidates, with the first stage as stage 0.
 
-    That is the ranking of the pairs, or the result for the texts, after a deadline or without pairs. Pairs count only
-    once all of them have a score: those that a deadline left with one are the longest, not the best.
+    `ranked` is the engine's last result: for the pairs, or for the texts if no pair was read. The scores of pairs are
+    used only if all pairs have one. After a deadline the pairs with a score are the longest, not the best.
     """
     scores, stages = scored.scores.copy(), np.where(np.isnan(scored.scores), UNSCORED, 0)
     heads = spans = None
@@ -282,7 +284,7 @@ def _scope(first: LiveFirstStage, call: RankCall, kind: str) -> str:
 def _cached(
     caches: Caches, first: LiveFirstStage, call: RankCall, kind: str, texts: Sequence[str]
 ) -> dict[str, Vector]:
-    """The cached vectors of those `texts` that have one."""
+    """The cached vectors, by text; texts without one are absent."""
     if caches.vectors is None or not texts:
         return {}
     found = zip(texts, caches.vectors.find(_scope(first, call, kind), texts), strict=True)

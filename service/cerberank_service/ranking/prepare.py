@@ -1,6 +1,6 @@
 """Prepares a call for the engine: checks its drop ratios, merges duplicate candidates, encodes the pairs.
 
-With a first stage the pairs are those of its survivors, and are encoded after it.
+With a first stage, only the pairs of its survivors are encoded, after the first stage has run.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ NO_PAIRS = EncodedPairs(
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """The engine's input, and how it maps to the request's candidates."""
+    """The engine's input, and its mapping to the request's candidates."""
 
     pairs: EncodedPairs
-    """A pair, or its windows, of each distinct candidate or of those that survived a first stage; none before that."""
+    """The pair, or its windows, of each distinct candidate; with a first stage, of its survivors (empty before it)."""
     truncated: NDArray[np.bool_]
-    """True for each distinct candidate that was cut in its pair."""
+    """True for each distinct candidate whose text was cut."""
     unknown: NDArray[np.bool_]
-    """Those with mostly unknown tokens."""
+    """True for each distinct candidate with mostly unknown tokens."""
     pair_of: NDArray[np.int64]
-    """Shape [n]: the distinct candidate of each candidate."""
+    """Shape [n]: the index in `unique` of each of the request's candidates."""
     unique: tuple[Candidate, ...]
     """The distinct candidates."""
     policy: DropPolicy
@@ -49,13 +49,13 @@ class Prepared:
     """Expected loss of the policy in points of each metric."""
     warnings: tuple[str, ...]
     least: float | None = None
-    """The calibrated score that results must reach for the call's `min_precision`; None without one."""
+    """The calibrated score that results must reach for the call's `min_precision`; None if the call has none."""
     text_tokens: int = 0
     """Tokens of the texts whose vectors a first stage had to compute."""
 
     @property
     def tokens(self) -> int:
-        """Tokens of all that the question runs."""
+        """Tokens of the question's pairs and of the texts whose vectors are computed."""
         return self.pairs.tokens + self.text_tokens
 
 
@@ -67,20 +67,21 @@ def prepare(
     default: tuple[float, ...] | None = None,
     cache: TokenCache | None = None,
 ) -> Prepared:
-    """Check, deduplicate and encode a call; one without drop ratios gets `default`, or else the checkpoint's schedule.
+    """Check, deduplicate and encode a call.
 
-    Tokens are looked up and kept in `cache`, in the part of the call's tenant.
+    A call without drop ratios gets the schedule `default`, or the checkpoint's if that is None. Tokens are cached in
+    `cache`, separately for each tenant.
 
-    Raises ServiceError (422) for invalid drop ratios, for a precision that the checkpoint cannot keep, and for texts
-    that are too long when the call refuses truncation.
+    Raises ServiceError (422) for invalid drop ratios, for a precision that the checkpoint cannot guarantee, for an
+    instruction that it does not read, and for texts that are too long when the call refuses truncation.
     """
     return read_pairs(call, fold(call, checkpoint, default), checkpoint, encoder, cache=cache)
 
 
 def fold(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...] | None = None) -> Prepared:
-    """Check and deduplicate a call; no pair is encoded.
+    """Check and deduplicate a call without encoding pairs.
 
-    Raises ServiceError (422) for invalid drop ratios, for a precision that the checkpoint cannot keep, and for an
+    Raises ServiceError (422) for invalid drop ratios, for a precision that the checkpoint cannot guarantee, and for an
     instruction that it does not read.
     """
     if call.instruction and not checkpoint.config.takes_instruction and not call.ignore_instruction:
@@ -112,8 +113,8 @@ def read_pairs(
 ) -> Prepared:
     """Encode the distinct candidates `rows` of a folded call as pairs; None encodes all of them.
 
-    Raises ServiceError (422) for texts that are too long when the call refuses truncation, and for an instruction that
-    leaves no room.
+    Raises ServiceError (422) for texts that are too long when the call refuses truncation, and for an instruction so
+    long that no room is left for the texts.
     """
     candidates = folded.unique if rows is None else [folded.unique[row] for row in rows.tolist()]
     try:
@@ -147,7 +148,7 @@ def read_pairs(
 
 
 def refused_truncation(warnings: Sequence[str]) -> ServiceError:
-    """The error of a call that refuses truncation, and has texts with these warnings on what is not read."""
+    """The error of a call that refuses truncation; `warnings` say which of its texts would be cut."""
     return ServiceError(Kind.INVALID, f"{'; '.join(warnings)}; send shorter texts or allow truncation")
 
 

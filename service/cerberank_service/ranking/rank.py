@@ -1,7 +1,7 @@
-"""A question's way: prepared in a worker, ranked by the engine, answered in a worker.
+"""The three steps of a question: a worker prepares it, the engine ranks it, a worker makes the answer.
 
-With a first stage (`first_stage`) whose vectors are not all known, the engine ranks twice: the texts without a vector,
-then, after a worker has scored all vectors and read the survivors, their pairs.
+If a first stage (`first_stage`) must compute vectors, the engine runs twice: first for the texts without a vector, then
+for the pairs of the survivors. In between, a worker scores all candidates and encodes the survivors.
 """
 
 from __future__ import annotations
@@ -40,31 +40,31 @@ from cerberank_service.versions.registry import Lease
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Question:
-    """A call that is ready for the engine of the version that will answer it."""
+    """A call, prepared for the engine of the version that will answer it."""
 
     call: RankCall
     live: LiveVersion
     prepared: Prepared
     work: Work | None
-    """Its first work, or its only one; None where all vectors were known and the first stage ranks alone."""
+    """The first work for the engine; None if nothing is left to run: all vectors are known and no pairs are read."""
     received: float
-    """Seconds on the monotonic clock."""
+    """Time of the request's arrival, in seconds on the monotonic clock."""
     encode_seconds: float
     texts: Texts | None = None
-    """The texts that a first stage reads; None for a version without one."""
+    """The texts that a first stage reads; None for a version without a first stage."""
     scored: Scored | None = None
-    """The first stage's result; None before it. Nothing refers to vectors from then on."""
+    """The first stage's result; None before it has run. Once it is set, `texts` holds no vectors any more."""
 
     def whole(self, ranked: Ranked) -> Ranked:
-        """The ranking of all distinct candidates, by the engine's last one."""
+        """The ranking of all distinct candidates, from the engine's last result."""
         return ranked if self.scored is None else whole_ranking(self.scored, ranked)
 
 
 class Ranking:
-    """Implements the three steps; the caller calls them one after the other."""
+    """The steps of a question, to be called in turn: `prepare`, `rank` and `answer`."""
 
     def __init__(self, settings: Settings, workers: Workers) -> None:
-        """The settings contain the sizes of all caches and the default latency target."""
+        """Create the caches, with the sizes in `settings`."""
         self._workers = workers
         self._latency_target_ms = settings.latency_target_ms
         self._calibrated_everywhere = settings.calibrated_scores
@@ -72,11 +72,11 @@ class Ranking:
         self.tokens = TokenCache(settings.token_cache_bytes)
         """Tokens of questions, candidates and contexts; versions with the same tokenizer and encoding share them."""
         self.vectors = VectorCache(settings.vector_cache_bytes)
-        """Vectors of questions and candidates; versions with the same first stage's encoder share them."""
+        """Vectors of questions and candidates; versions whose first stages have the same encoder share them."""
         self._caches = Caches(self.tokens, self.vectors)
 
     def prepare(self, call: RankCall, lease: Lease, *, received: float, deadline: float | None) -> Question:
-        """Choose the version, tokenise, choose the drop schedule. For a worker. Raises ServiceError."""
+        """Choose the version, tokenise, and choose the drop schedule. Runs in a worker. Raises ServiceError."""
         live = lease.take(call.model, call.version, call.question)
         if call.windowing is not None:
             call = replace(call, windowing=call.windowing.within(most=self._most_windows, most_rows=self._most_rows))
@@ -108,9 +108,10 @@ class Ranking:
         )
 
     async def rank(self, question: Question, *, body_bytes: int = 0) -> tuple[Question, Ranked]:
-        """Wait for the engine's ranking; a question whose vectors were computed comes back with its pairs.
+        """Wait for the engine's ranking; returns it with the question, which has changed if vectors were computed.
 
-        `body_bytes` orders a worker's queue. Raises ServiceError. A cancellation frees what the engine holds.
+        `body_bytes` is the size of the body, by which `Workers` orders large ones. If the coroutine is cancelled, the
+        question is removed from the engine. Raises ServiceError.
         """
         work = question.work
         if work is None:
@@ -120,8 +121,8 @@ class Ranking:
             return question, ranked
         try:
             question = await self._workers.run(partial(self._read_survivors, question, ranked), body_bytes=body_bytes)
-            ranked = replace(ranked, vectors=None)  # a variable for the call above would keep them in memory
-            # After a deadline in the first stage there is no further work, nor where no pair is read.
+            ranked = replace(ranked, vectors=None)  # frees the vectors while the pairs are ranked
+            # There is no second work after a deadline in the first stage, or if the checkpoint reads no pairs.
             if ranked.complete and question.live.checkpoint.config.reads_pairs:
                 follow = work_of(
                     question.prepared,
@@ -149,12 +150,12 @@ class Ranking:
         if isinstance(outcome, ServiceError):
             _count_failure(live, outcome)
             raise replace(outcome)
-        return ticket.key, outcome  # not the ticket: it would keep the vectors in memory
+        return ticket.key, outcome  # returning the ticket would keep the vectors in memory
 
     def _read_survivors(self, question: Question, ranked: Ranked) -> Question:
-        """The question with its first stage's scores, by the vectors in `ranked`, and with its survivors' pairs.
+        """Score the first stage with the vectors in `ranked`; returns the question with the pairs of the survivors.
 
-        For a worker. Raises ServiceError.
+        Runs in a worker. Raises ServiceError.
         """
         began, texts = time.monotonic(), question.texts
         assert texts is not None, "the version has no first stage"
@@ -166,7 +167,7 @@ class Ranking:
         return replace(question, prepared=prepared, texts=texts.released(), scored=scored, encode_seconds=encoded)
 
     def answer(self, question: Question, ranked: Ranked, request_id: str) -> RankAnswer:
-        """The answer by the ranking of all candidates. For a worker, because it may have 10,000 results."""
+        """The answer from the ranking of all candidates. Runs in a worker, because it may have 10,000 results."""
         return answer_of(
             question.call,
             question.prepared,
@@ -182,7 +183,7 @@ class Ranking:
     def _with_target_schedule(
         self, call: RankCall, prepared: Prepared, texts: Texts | None, live: LiveVersion, *, spent: float
     ) -> Prepared:
-        """Use the tuned schedule that meets the latency target, if there is a target and the call has no drop ratio."""
+        """Use the tuned schedule that meets the latency target, if there is one and the call has no drop ratios."""
         target = call.latency_target_ms or self._latency_target_ms
         config = live.checkpoint.config
         if call.drop_ratio is not None or not target or not config.tuned_schedules:
@@ -198,7 +199,7 @@ class Ranking:
 
 @contextmanager
 def _failures_counted(live: LiveVersion) -> Iterator[None]:
-    """Count an internal error of the block as one of the version, as if it came from its engine."""
+    """Count an internal error of the block as a failure of the version, like an error of its engine."""
     try:
         with panics_as_errors():
             yield

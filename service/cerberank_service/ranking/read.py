@@ -1,4 +1,4 @@
-"""Turns a body's bytes into a call: parses the JSON once, selects its dialect, and lets the dialect build the call."""
+"""Turns the bytes of a body into a call: parses the JSON, selects the dialect, and lets the dialect build the call."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from cerberank_service.dialects.dialect import Dialect, errors_in, select_dialec
 from cerberank_service.dialects.wire import Document, check_count, check_structure, read_json
 
 SHORT_LIST = 64
-"""Lists up to this length may hold other things than candidates."""
+"""Length up to which a list is not checked against the limit of candidates; other lists are never longer."""
 
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A call, the dialect in which it came, and the dialect's options for rendering the answer."""
+    """A call, its dialect, and the dialect's options for rendering the answer."""
 
     dialect: Dialect
     call: RankCall
     options: Any
     ignored: tuple[str, ...] = ()
-    """Fields of the body that its dialect does not know, and takes without effect."""
+    """Names of the body's fields that its dialect does not know; they are accepted and have no effect."""
 
 
 class Unread(Protocol):
-    """A question as it came, which a worker reads."""
+    """A question that is not parsed yet; a worker reads it."""
 
     def read(self) -> Read:
-        """Read it. Raises FormattedError."""
+        """Read the question. Raises FormattedError."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Reader:
     most_candidates: int
 
     def __call__(self, body: bytes) -> Read:
-        """Read a body. Raises FormattedError: in the first dialect's format until the body's own is known."""
+        """Read a body. Raises FormattedError, in the first dialect's format until the body's dialect is known."""
         with errors_in(self.dialects[0]):
             json_bytes = self.dialects[0].json_bytes
             check_structure(body[:json_bytes], self.most_candidates)
@@ -51,7 +51,7 @@ class Reader:
         with errors_in(self.dialects[0]):
             dialect = select_dialect(self.dialects, document)
         with errors_in(dialect):
-            # Before candidates are made of them, which takes a microsecond each.
+            # Checked before the dialect creates the candidates, which takes a microsecond each.
             for name, value in document.content.items() if isinstance(document.content, dict) else ():
                 if isinstance(value, list) and len(value) > SHORT_LIST:
                     check_count(name, len(value), self.most_candidates)

@@ -1,9 +1,9 @@
-"""Mirrors questions to the `shadow` version, outside of the request path, and compares the rankings.
+"""Mirrors a share of the questions to the `shadow` version after they are answered, and compares the rankings.
 
-There is one thread with a short queue. A question is mirrored only while the stable version's engine is idle; otherwise
-it is skipped, not queued. It has the lowest priority and runs in short steps, each of which waits until the stable
-engine is idle. A question that the shadow cannot take, such as one with a list of drop ratios for other stages, counts
-as skipped. Errors of the shadow never reach a client.
+Mirroring runs in one thread with a short queue. A question is mirrored only if the stable version's engine is idle;
+otherwise it is skipped. A mirrored question has the lowest priority and runs in short steps, each of which waits until
+the stable engine is idle. A question that the shadow version refuses, for example because its list of drop ratios fits
+other stages, counts as skipped. Errors of the shadow never reach a client.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ logger = logging.getLogger(__name__)
 
 LONGEST_QUEUE = 8
 LONGEST_SECONDS = 30.0
-"""After which a mirrored question counts as failed."""
+"""Seconds after which a mirrored question without a ranking counts as failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Mirrored:
 
 
 class Shadow:
-    """Mirrors questions and keeps the figures of each model's shadow."""
+    """Mirrors questions and keeps the figures of each model's shadow version."""
 
     def __init__(self, settings: Settings, versions: VersionRegistry, metrics: Metrics) -> None:
         """Nothing runs before `start`."""
@@ -84,7 +84,7 @@ class Shadow:
         return known
 
     def offer(self, call: RankCall, live: LiveVersion, ranked: Ranked) -> None:
-        """Offer a question that `live` has answered for mirroring. Never blocks."""
+        """Offer for mirroring a question that `live` has answered. Never blocks."""
         figures = self.figures(live.reference.model)
         if figures is None or figures.stable != live.reference.version or not ranked.complete:
             return
@@ -111,7 +111,7 @@ class Shadow:
         if self._busy(stable):
             self._skip(figures, model)
             return
-        with self._versions.lease() as lease:  # until all is counted: a forgotten version's series must not come back
+        with self._versions.lease() as lease:  # until all is counted, or series of an unloaded version would reappear
             try:
                 shadow = lease.take(f"{model}@{figures.shadow}", None, mirrored.call.question)
                 outcome = self._ask(shadow, mirrored)
@@ -119,7 +119,7 @@ class Shadow:
                 if error.kind is Kind.INTERNAL:
                     figures.failures += 1
                     self._families.shadow_failures.labels(model, figures.shadow).inc()
-                else:  # no failure of the shadow: its stages take another number of drop ratios, or it had no time
+                else:  # not a failure of the shadow: the drop ratios do not fit its stages, or it had no time
                     self._skip(figures, model)
                 return
             self._compare(model, figures, ranked, outcome)
@@ -136,9 +136,9 @@ class Shadow:
         families.shadow_seconds.labels(*of).inc(max(0.0, outcome.compute_seconds))
 
     def _ask(self, live: LiveVersion, mirrored: Mirrored) -> Ranked:
-        """The shadow's ranking. Raises ServiceError, INTERNAL for a failure of the version."""
+        """The shadow version's ranking. Raises ServiceError, with INTERNAL for a failure of the version."""
         call = mirrored.call
-        # Not with the caches, which are for clients' requests.
+        # The caches are not used, because mirrored questions would evict entries of clients' requests.
         texts = scored = None
         if live.first is None:
             prepared = prepare(call, live.checkpoint, live.encoder, default=live.schedule)
@@ -179,26 +179,26 @@ class Shadow:
 
 
 PERSISTENCE = 0.9
-"""The parameter p of rank-biased overlap, the probability that a reader goes on to the next rank: 0.9 gives the first
-ten ranks a weight of 86 %."""
+"""The parameter p of rank-biased overlap: the probability that a reader continues to the next rank. With 0.9 the first
+ten ranks have a weight of 86 %."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Comparison:
-    """The differences of a second version's ranking from the first version's."""
+    """The differences between the rankings of two versions."""
 
     flipped: bool
     """True if another candidate comes first."""
     overlap: float
-    """Rank-biased overlap, 1 for the same order."""
+    """Rank-biased overlap; 1 for equal orders."""
     shift: float
-    """Mean absolute difference of the scores, each taken at the stage that its candidate reached."""
+    """Mean absolute difference of the candidates' scores, each at the last stage that the candidate reached."""
 
 
 def compare(
     order: NDArray[np.int64], scores: Scores, other_order: NDArray[np.int64], other_scores: Scores
 ) -> Comparison:
-    """Compare two rankings of the same pairs; orders hold every pair once, best first."""
+    """Compare two rankings of the same candidates; orders hold every candidate once, best first."""
     return Comparison(
         flipped=bool(order[0] != other_order[0]),
         overlap=rank_biased_overlap(order, other_order),
@@ -240,7 +240,7 @@ class ShadowFigures:
     failures: int = 0
     """Questions that only the shadow failed to answer."""
     skipped: int = 0
-    """Questions that were not mirrored: the service was busy, or the shadow cannot take them."""
+    """Questions that were not mirrored because the service was busy or the shadow refused them."""
 
     def add(self, comparison: Comparison, *, stable_seconds: float, shadow_seconds: float) -> None:
         """Add one mirrored question."""
@@ -252,7 +252,7 @@ class ShadowFigures:
         self.shadow_seconds += shadow_seconds
 
     def describe(self) -> dict[str, Any]:
-        """Counts, and means over all mirrored questions that are null before the first one."""
+        """Counts, and means over all mirrored questions; the means are None before the first question."""
         count = self.questions
         ratio = self.shadow_seconds / self.stable_seconds if self.stable_seconds > 0 else 1.0
         return {

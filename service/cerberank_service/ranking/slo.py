@@ -1,8 +1,8 @@
-"""Chooses the tuned drop schedule of a question with a latency target. Pure.
+"""Chooses the tuned drop schedule of a question with a latency target.
 
-The checkpoint states the accuracy of each tuned schedule, the engine predicts the current latency of each. The most
-accurate schedule (the one that drops least) that meets the target is chosen, or the fastest when none does. Calls with
-an explicit `drop_ratio` are not handled here.
+The checkpoint states the accuracy of each tuned schedule, and the engine predicts its current latency. Among the
+schedules that meet the target, the most accurate one is chosen, which is the one that drops least. If none meets it,
+the fastest one is chosen. Calls with an explicit `drop_ratio` are not handled here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cerberank_models.drop import DropPolicy
 def choose(config: RankerConfig, keep: int, seconds: Callable[[DropPolicy], float], target: float) -> DropPolicy:
     """The most accurate tuned schedule whose predicted `seconds` are at most `target`, or the fastest one.
 
-    At least `keep` candidates stay alive. Raises ValueError where no schedule was tuned.
+    At least `keep` candidates survive. Raises ValueError if no schedule was tuned.
     """
     tuned = config.tuned_schedules
     if not tuned:
@@ -29,7 +29,7 @@ def choose(config: RankerConfig, keep: int, seconds: Callable[[DropPolicy], floa
 
 
 def loss_of(tuned: Sequence[TunedSchedule], ratios: tuple[float, ...]) -> dict[str, float]:
-    """Points that a schedule loses against the most accurate tuned one; empty for a schedule that was not tuned."""
+    """Points of each metric that a schedule loses against the most accurate tuned one; empty if it was not tuned."""
     known = {entry.schedule: entry.metrics for entry in tuned}
     if ratios not in known:
         return {}

@@ -1,4 +1,4 @@
-"""The threads that parse, tokenise and render outside of the event loop."""
+"""The worker threads, which parse, tokenise and render outside of the event loop."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from cerberank_service.errors import Kind, Refusal, ServiceError, panics_as_erro
 ResultT = TypeVar("ResultT")
 
 LARGE_BYTES = 256 * 1024
-"""Bodies beyond this size (about a thousand candidates) are read by one thread of their own: parsing and tokenising
-them takes up to seconds, for which small questions would wait behind several of them."""
+"""Bodies beyond this size (about a thousand candidates) are read by one separate thread. Parsing and tokenising them
+takes up to seconds, and several of them would otherwise block all workers for small questions."""
 
 
 class Workers:
-    """A thread pool, and a thread for large bodies, that coroutines of one event loop use."""
+    """A thread pool and a thread for large bodies, for the coroutines of one event loop."""
 
     def __init__(self, threads: int, *, large_seconds: float) -> None:
-        """At most `threads` threads, and one for large bodies, which start on demand.
+        """At most `threads` threads, and one for large bodies; threads start on demand.
 
         A large body waits at most `large_seconds` for its thread.
         """
@@ -34,7 +34,7 @@ class Workers:
     async def run(self, work: Callable[[], ResultT], *, body_bytes: int = 0) -> ResultT:
         """Run `work`, which reads a body of this size, in a thread; returns its result or raises its exception.
 
-        The panic of a library is an error like others. Raises ServiceError (503) for a large body that has waited too
+        A library's panic is raised as RuntimeError. Raises ServiceError (503) for a large body that has waited too
         long.
         """
         loop, work = asyncio.get_running_loop(), panics_as_errors()(work)
@@ -50,21 +50,21 @@ class Workers:
 
 
 class _Turns:
-    """Gives large bodies their turn, one at a time and the smallest first.
+    """Lets large bodies take turns: one at a time, the smallest first.
 
-    How long a body takes to read is known only afterwards (10 ms to seconds for 4 MB), so that the wait is bounded by
-    time, not by a number of bodies. The order keeps those who send a little more than usual from waiting for those who
-    send as much as they can; it keeps nobody waiting beyond the bound.
+    The time to read a body is unknown in advance (10 ms to seconds for 4 MB), so the wait is limited by time and not by
+    a number of bodies. With the smallest first, a body that is just above `LARGE_BYTES` does not wait for the largest
+    ones. A body that has to wait longer than the limit is refused.
     """
 
     def __init__(self, seconds: float) -> None:
-        """A body waits at most so many `seconds`."""
+        """A body waits at most `seconds`."""
         self._seconds, self._numbers, self._busy = seconds, count(), False
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
 
     @asynccontextmanager
     async def taken(self, size: int) -> AsyncIterator[None]:
-        """Wait for the turn of a body of `size` bytes, which lasts as long as the block. Raises ServiceError (503)."""
+        """Wait for the turn of a body of `size` bytes, and keep it during the block. Raises ServiceError (503)."""
         if self._busy:
             await self._wait(size)
         self._busy = True
@@ -80,7 +80,7 @@ class _Turns:
             async with asyncio.timeout(self._seconds):
                 await turn
         except (TimeoutError, asyncio.CancelledError) as error:
-            if turn.done() and not turn.cancelled():  # its turn came as it gave up
+            if turn.done() and not turn.cancelled():  # the turn was given at the moment of the time-out
                 self._give()
             if isinstance(error, asyncio.CancelledError):
                 raise
@@ -88,7 +88,7 @@ class _Turns:
             raise ServiceError(Kind.UNAVAILABLE, text, retry_after=2, refusal=Refusal("queue")) from error
 
     def _give(self) -> None:
-        """Give the turn to the smallest body that still waits."""
+        """Give the turn to the smallest waiting body."""
         self._busy = False
         while self._waiting and not self._busy:
             *_, turn = heappop(self._waiting)

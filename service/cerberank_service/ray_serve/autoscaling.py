@@ -1,8 +1,8 @@
-"""The autoscaling policy of Ray Serve by offered seconds of compute. Pure; Ray's controller calls it.
+"""An autoscaling policy for Ray Serve, based on the offered seconds of compute. Ray's controller calls it.
 
-The number of requests is a poor measure: one with 10,000 candidates is as much work as 500 with 20. So is what waits: a
-replica that refuses half of its questions may have a short queue. Every question that reaches a replica counts
-therefore with its predicted compute seconds, refused or not.
+Neither the number of requests nor the length of the queue measures the load. One request with 10,000 candidates is as
+much work as 500 requests with 20, and a replica that refuses half of its questions may have a short queue. Therefore
+every question that reaches a replica counts with its predicted compute seconds, even if it is refused.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from math import ceil
 from typing import Any, Protocol
 
 OFFERED_UTILISATION = "offered_utilisation"
-"""The name of the metric that replicas report: seconds of compute that they are offered per second."""
+"""The name of the metric that replicas report: offered seconds of compute per second."""
 
 
 class Context(Protocol):
@@ -24,10 +24,10 @@ class Context(Protocol):
 
 
 class OfferedSecondsPolicy:
-    """The target number of replicas; Ray applies its bounds, delays and scaling factors to it."""
+    """Computes the target number of replicas; Ray applies its bounds, delays and scaling factors to it."""
 
     def __init__(self, utilisation: float) -> None:
-        """`utilisation` is the share of each replica's time that is to be used. Raises ValueError unless positive."""
+        """`utilisation` is the target share of each replica's time. Raises ValueError unless it is positive."""
         if not utilisation > 0:
             raise ValueError(f"utilisation must be positive, not {utilisation}")
         self._utilisation = utilisation
@@ -39,14 +39,14 @@ class OfferedSecondsPolicy:
 
 
 class OfferedRate:
-    """Offered seconds per second between two reports."""
+    """The rate of offered seconds per second between two reports."""
 
     def __init__(self, now: float) -> None:
-        """Nothing is offered before `now`."""
+        """Start at `now` with an offered sum of 0."""
         self._now, self._offered = now, 0.0
 
     def report(self, offered: float, now: float) -> float:
-        """The rate since the report before, from the sum of all offered seconds. `now` must have moved on.
+        """The rate since the last report; `offered` is the sum of all offered seconds. `now` must have increased.
 
         >>> rate = OfferedRate(10.0)
         >>> rate.report(1.5, 12.0), rate.report(1.5, 14.0)

@@ -1,7 +1,7 @@
 """The app as a Ray Serve deployment: each replica is the complete service, with its own engine, in a Ray actor.
 
-Settings come from the environment. deploy/ray/cerberank.yaml names `application`. Ray routes requests to replicas,
-starts them, and restarts them when they or their engines fail. Needs the extra `ray-serve`.
+Settings come from the environment. deploy/ray/cerberank.yaml refers to `application`. Ray starts replicas, routes
+requests to them, and restarts a replica when it or its engine fails. Needs the extra `ray-serve`.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from cerberank_service.versions.state import State
 
 POLL_SECONDS = 0.05
 OFFERED_SECONDS = "cerberank_offered_seconds_total"
-"""The counter, as /metrics has it, of the seconds that questions are predicted to take, by what became of them."""
+"""The counter in /metrics of the questions' predicted compute seconds, by outcome (accepted or refused)."""
 
 
 class Cerberank:
-    """One replica. The names of its methods are defined by Ray."""
+    """One replica. Ray defines the names of its methods."""
 
     def __init__(self) -> None:
-        """Assemble the app; Ray runs its lifespan, which starts loading the model."""
+        """Assemble the app. Ray runs its lifespan, which starts loading the model."""
         self._app = assemble(_with_threads(read_settings()))
         self._service: Service = self._app.state.service
         self._rate = OfferedRate(time.monotonic())
@@ -38,21 +38,21 @@ class Cerberank:
         return self._app
 
     async def check_health(self) -> None:
-        """Wait until the model is loaded; Ray sends no request earlier. Raises RuntimeError when it has failed."""
+        """Wait until the model is loaded; Ray sends no requests before. Raises RuntimeError if loading has failed."""
         while (state := self._service.versions.snapshot.state) is State.LOADING:
             await asyncio.sleep(POLL_SECONDS)
         if state is State.FAILED:
             raise RuntimeError(self._service.versions.snapshot.reason or "the model's thread has failed")
 
     def record_autoscaling_stats(self) -> dict[str, float]:
-        """The metric on which `OfferedSecondsPolicy` decides."""
+        """The metric that `OfferedSecondsPolicy` uses."""
         counted = self._service.metrics.registry.restricted_registry([OFFERED_SECONDS]).collect()
         offered = sum(sample.value for family in counted for sample in family.samples)
         return {OFFERED_UTILISATION: self._rate.report(offered, time.monotonic())}
 
 
 def _with_threads(settings: Settings) -> Settings:
-    """Use as many threads as Ray has assigned processors, unless the settings state a number."""
+    """Use as many threads as Ray has assigned processors, unless the settings state a number of threads."""
     assigned = ray.get_runtime_context().get_assigned_resources().get("CPU", 0.0)
     return settings.model_copy(update={"threads": settings.threads or max(1, int(assigned))})
 

@@ -19,26 +19,27 @@ from cerberank_service.settings.fields import Settings
 
 PREFIX = "CERBERANK_"
 OTHERS = ("CERBERANK_ADMIN_URL", "CERBERANK_GPU_CHECKPOINT")
-"""Variables with the prefix that are not settings: those of `cerberank server` and of docker-compose.yml."""
+"""Variables with the prefix that are not settings of the service: they are for `cerberank server` and
+docker-compose.yml."""
 NOTHING: Mapping[str, str] = MappingProxyType({})
 SERVICE_VARIABLE = re.compile(
     r"CERBERANK_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
 )
 """Variables that Kubernetes sets in a pod for every Service whose name begins with `cerberank`."""
 SERVICE_ADDRESS = re.compile("(tcp|udp|sctp)://.*")
-"""The value of `<SERVICE>_PORT`, which Kubernetes sets as well: CERBERANK_PORT for a Service named `cerberank`."""
+"""The value of `<SERVICE>_PORT`, which Kubernetes sets too; for a Service named `cerberank` it is CERBERANK_PORT."""
 
 
 class SettingsError(ValueError):
-    """A variable is unknown, or has a value that cannot be used; the message names it."""
+    """A variable is unknown or has an unusable value; the message names it."""
 
 
 def read_settings(given: Mapping[str, str] = NOTHING) -> Settings:
-    """Settings from the environment; what is `given`, by the names of fields, counts instead of its variables.
+    """The settings from the environment; values that are `given`, by the names of fields, take precedence.
 
-    Raises SettingsError naming every variable that was removed or is unknown, or else every value that is wrong.
+    Raises SettingsError, which names every removed or unknown variable or, without those, every wrong value.
     """
-    # Templates leave a variable out by emptying it.
+    # An empty variable counts as unset, because templates can often only empty a variable.
     stated = {name.upper(): value for name, value in os.environ.items() if value and name.upper().startswith(PREFIX)}
     if foreign := list(_foreign(stated)):
         raise SettingsError("; ".join(foreign))
@@ -49,13 +50,13 @@ def read_settings(given: Mapping[str, str] = NOTHING) -> Settings:
 
 
 def missing_temporary_folder() -> str:
-    """The folder that `TMPDIR` names if there is no such folder, which Python passes over without a word; else ""."""
+    """The value of `TMPDIR` if it is not a folder, which Python ignores silently; otherwise ""."""
     folder = os.environ.get("TMPDIR", "")
     return folder if folder and not Path(folder).is_dir() else ""
 
 
 def _foreign(given: Mapping[str, str]) -> Iterator[str]:
-    """The errors of variables that are not settings; Kubernetes' own are none."""
+    """The errors of variables that are not settings; variables that Kubernetes sets are accepted."""
     known = [*(PREFIX + name.upper() for name in Settings.model_fields), *OTHERS]
     for name, value in sorted(given.items()):
         if name in REMOVED:
@@ -74,7 +75,7 @@ def _is_of_kubernetes(name: str, value: str) -> bool:
 
 
 def _problem(problem: ErrorDetails) -> str:
-    """The error of a variable with its name, and with its value unless that is a secret."""
+    """The error of a variable, with its name and, unless it is secret, its value."""
     if not problem["loc"]:
         return problem["msg"].removeprefix("Value error, ")
     name = str(problem["loc"][0])
@@ -119,4 +120,4 @@ REMOVED: Mapping[str, str] = MappingProxyType(
         "CERBERANK_STATE_BYTES": "hidden states that wait may take 512 MiB, on a GPU an eighth of its memory",
     }
 )
-"""Removed settings and their replacements; the service does not start while one of them is set."""
+"""Removed settings with their replacements; the service does not start if one of them is set."""

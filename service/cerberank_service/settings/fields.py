@@ -25,13 +25,13 @@ from cerberank_models.windows import MOST_WINDOWS
 
 SHORTEST_TOKEN = 16
 AUTO = "auto"
-"""Backend and precision as the checkpoint and the device have them."""
+"""The value of a backend or precision that is chosen by the checkpoint and the device."""
 DEVICES = tuple(dict.fromkeys(kind for spec in BACKENDS.values() for kind in spec.devices))
 """The kinds of devices that some backend runs on."""
 
 
 def checked_token(value: SecretStr | None) -> SecretStr | None:
-    """The token if it is long enough; None for an empty one, because templates leave a variable out by emptying it."""
+    """The token if it is long enough; None for an empty one, because templates can often only empty a variable."""
     token = "" if value is None else value.get_secret_value()
     if not token:
         return None
@@ -41,21 +41,21 @@ def checked_token(value: SecretStr | None) -> SecretStr | None:
 
 
 def checked_networks(value: str) -> str:
-    """The comma-separated addresses and networks. uvicorn would take any other text for a name, and trust none."""
+    """Check comma-separated addresses and networks. uvicorn would take other texts for names and trust no address."""
     for item in listed(value):
         ip_network(item)
     return ",".join(listed(value))
 
 
 def existing_file(value: Path | None) -> Path | None:
-    """The path. Raises ValueError for one that is not a file, which would else end the start with a traceback."""
+    """The path. Raises ValueError if it is not a file; otherwise the start would end with a traceback."""
     if value is not None and not value.is_file():
         raise ValueError("there is no such file")
     return value
 
 
 def checked_step_tokens(value: int) -> int:
-    """The number of tokens. Raises ValueError for one that is too small to be a step."""
+    """The number of tokens. Raises ValueError if it is too small for a step."""
     if 0 < value < 128:
         raise ValueError("a step has at least 128 tokens; 0 chooses their number")
     return value
@@ -67,7 +67,7 @@ def backend_of(value: str) -> str:
 
 
 def precision_of(value: str, info: ValidationInfo) -> str:
-    """Check the precision against the backend, or all of them; an unknown one already has an error of its own."""
+    """Check the precision against the backend, or against all backends if that is unknown and so reported already."""
     if value in ("", AUTO) or "backend" not in info.data:
         return AUTO
     backend = info.data["backend"]
@@ -95,7 +95,7 @@ class Limits:
     client_seconds: float = 30.0
     """Time-out for receiving a body."""
     exposition_seconds: float = 1.0
-    """Age up to which an exposition of the metrics is given again, because making one takes milliseconds."""
+    """Seconds for which an exposition of the metrics is cached, because rendering takes milliseconds."""
 
 
 PRODUCTION = Limits()
@@ -333,7 +333,7 @@ class Settings(BaseSettings):
 
     @property
     def chosen(self) -> tuple[str | None, str | None]:
-        """Backend and precision, each None where it is `auto`."""
+        """The backend and the precision, each None if it is `auto`."""
         backend, precision = (None if value == AUTO else value for value in (self.backend, self.precision))
         return backend, precision
 

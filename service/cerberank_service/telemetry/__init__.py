@@ -1,1 +1,1 @@
-"""Telemetry: all that the service tells operators of itself."""
+"""Telemetry for operators: metrics, log lines and traces."""

@@ -13,7 +13,7 @@ from cerberank_models.generations import CacheCounts
 from cerberank_service.telemetry.series import DEVICE_MEMORY, DEVICE_MEMORY_USED, DEVICE_UTILISATION, PREFIX, Series
 
 Sample = tuple[tuple[str, ...], float]
-"""The values of the series' labels, and the number."""
+"""A sample: the values of the series' labels, and the number."""
 
 
 class ScrapedGauge(Collector):
@@ -29,14 +29,14 @@ class ScrapedGauge(Collector):
 
 
 class DeviceCollector(Collector):
-    """A GPU's memory and load; on a processor, or where they cannot be read, the series have no sample."""
+    """A GPU's memory and load; on a processor, or if they cannot be read, the series have no samples."""
 
     def __init__(self, memory: Callable[[], DeviceMemory | None], utilisation: Callable[[], float | None]) -> None:
-        """Both are called at each scrape; they must neither block nor raise, however the device fares."""
+        """Both functions are called at each scrape. They must neither block nor raise, even with a failed device."""
         self._memory, self._utilisation = memory, utilisation
 
     def collect(self) -> Iterator[Metric]:
-        """Yield the series with what is known now."""
+        """Yield the series with their current values."""
         memory, utilisation = self._memory(), self._utilisation()
         yield _family(DEVICE_MEMORY, [] if memory is None else [((), memory.total)])
         yield _family(DEVICE_MEMORY_USED, [] if memory is None else [((), memory.total - memory.free)])
@@ -51,7 +51,7 @@ def _family(series: Series, samples: Iterable[Sample]) -> Metric:
 
 
 class CountingCache(Protocol):
-    """A cache that counts."""
+    """A cache that counts its hits and misses."""
 
     @property
     def counts(self) -> CacheCounts:
@@ -59,10 +59,10 @@ class CountingCache(Protocol):
 
 
 class CacheCollector(Collector):
-    """Reports the counts of a cache at the time of a scrape."""
+    """Reports the counts of a cache at each scrape."""
 
     def __init__(self, cache: CountingCache, series: Sequence[Series]) -> None:
-        """`cache` is read at every scrape; `series` are those of its hits, misses and bytes, in this order."""
+        """`cache` is read at every scrape; `series` are for its hits, misses and bytes, in this order."""
         self._cache, self._series = cache, series
 
     def collect(self) -> Iterator[Metric]:

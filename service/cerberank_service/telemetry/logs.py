@@ -1,7 +1,7 @@
 """Log lines as text or, with CERBERANK_LOG_FORMAT=json, as one JSON object per line.
 
-Request id, version, schedule and trace are separate fields in both formats; times are those of RFC 3339, in UTC. Texts
-of requests are not logged, except for questions with CERBERANK_LOG_QUESTIONS.
+Request id, version, schedule and trace are separate fields in both formats; times are in UTC, in the format of RFC
+3339. Texts of requests are not logged, except for questions with CERBERANK_LOG_QUESTIONS.
 """
 
 from __future__ import annotations
@@ -46,7 +46,8 @@ class RFC3339(logging.Formatter):
 class TextFormatter(RFC3339):
     """Writes the fields as `name=value` after the message; a record is one line, and its traceback is indented.
 
-    A message may name a file of a store, and a file's name may hold a line break and what looks like another record.
+    Line breaks in a message are escaped. A message may contain the name of a file in a store, and such a name may
+    contain a line break, followed by text that looks like another record.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -59,13 +60,13 @@ class TextFormatter(RFC3339):
         return super().format(record)
 
     def formatException(self, ei: Any) -> str:
-        """Format a traceback, whose last lines are the message of an exception."""
+        """Format a traceback with indented lines; its last lines are the exception's message, which is escaped too."""
         lines = super().formatException(ei).split("\n")
         return "\n".join(f"  {_printable(line)}" for line in lines)
 
 
 def _printable(text: str) -> str:
-    r"""The text with control characters and line breaks as escape sequences.
+    r"""The text with control characters and line breaks replaced by escape sequences.
 
     >>> _printable("a\n\x1b[31mb")
     'a\\n\\x1b[31mb'
@@ -78,7 +79,8 @@ def _printable(text: str) -> str:
 def _quoted(value: object) -> str:
     """The value as JSON without blanks outside of strings, so that a client's text cannot look like another field.
 
-    A plain text is written as it is; of the others, only those with control characters lose their non-ASCII letters.
+    Texts of letters, digits and a few other characters are written without quotation marks. Non-ASCII letters are
+    escaped only in texts with control characters.
 
     >>> _quoted("rank"), _quoted("x kind=internal"), _quoted([0.5, 0.0])
     ('rank', '"x kind=internal"', '[0.5,0.0]')
@@ -90,7 +92,7 @@ def _quoted(value: object) -> str:
 
 
 class FlatJsonFormatter(JsonFormatter, RFC3339):
-    """Writes the fields on the same level as time, level and message."""
+    """Writes the fields at the same level as time, level and message."""
 
     def process_log_record(self, log_data: dict[str, Any]) -> dict[str, Any]:
         """Move the fields to the top level."""
@@ -111,14 +113,14 @@ def configure_logs(settings: Settings) -> None:
 
 
 def _is_no_upgrade(record: logging.LogRecord) -> bool:
-    """False for uvicorn's two warnings about a client that offers HTTP/2, which is answered in HTTP/1.1."""
+    """False for uvicorn's two warnings about clients that offer HTTP/2; such clients are answered in HTTP/1.1."""
     return not str(record.msg).startswith(("Unsupported upgrade request", "No supported WebSocket library"))
 
 
 def request_fields(request: HTTPConnection) -> dict[str, str]:
-    """The fields that say who asked what: path, client address, and the name of the API key if there is one.
+    """The fields of a request: path, client address, and the name of the API key if there is one.
 
-    Behind a proxy that CERBERANK_TRUSTED_PROXIES does not name, the address is the proxy's.
+    Behind a proxy that CERBERANK_TRUSTED_PROXIES does not name, the address is that of the proxy.
     """
     fields = {"path": request.scope["path"][:LONGEST_PATH]}
     if request.client is not None:
@@ -128,7 +130,7 @@ def request_fields(request: HTTPConnection) -> dict[str, str]:
 
 
 def log_answer(answer: RankAnswer, asked: Mapping[str, str], trace_id: str | None, question: str | None = None) -> None:
-    """Log an answer in one line, with the fields of its request (`asked`), and with the question when it is given."""
+    """Log an answer in one line, with the fields of its request (`asked`), and with the question if it is given."""
     if not logger.isEnabledFor(logging.INFO):
         return
     timing = answer.timing
@@ -159,7 +161,7 @@ def log_error(
 ) -> None:
     """Log an error in one line, with the fields of its request, its reason, and the traceback of `cause`.
 
-    A question that was refused with 503 has the circumstances as fields as well.
+    If the question was refused with 503, the details of the refusal are fields too.
     """
     level = logging.ERROR if error.kind is Kind.INTERNAL else logging.INFO
     fields = {"request_id": request_id, **asked, "kind": error.kind.label, "status": error.kind.value}

@@ -1,4 +1,4 @@
-"""The metrics of one app, in its own registry: what is counted of answers, engines, versions and mirrored questions."""
+"""The metrics of one app, in its own registry: counts of answers, engines, versions and refused questions."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from cerberank_service.telemetry.series import COPY_CAUSES, OUTCOMES, PHASES, VE
 logger = logging.getLogger(__name__)
 
 OTHER = "other"
-"""The label of every schedule that is not one of the checkpoint's tuned ones."""
+"""The label of every schedule that is not a tuned schedule of the checkpoint."""
 NO_VECTORS: Mapping[str, int] = MappingProxyType({})
 MOST_NAMES = 200
-"""Limit of logged field names for each dialect: clients choose the names, and must not flood the log."""
+"""Limit of logged field names for each dialect. Clients choose the names, and must not be able to flood the log."""
 LONGEST_NAME = 64
 EITHER = ((True, "true"), (False, "false"))
 
 
 class Metrics:
-    """The series of one app; `registry` holds them for the page that Prometheus scrapes."""
+    """The series of one app; `registry` holds them for Prometheus."""
 
     def __init__(self, reasons: Sequence[str] = ()) -> None:
-        """Register all series; `reasons` are those for which versions are rejected."""
+        """Register all series; `reasons` are all possible reasons for rejecting a version."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.families = Families(self.registry)
@@ -54,7 +54,7 @@ class Metrics:
     ) -> EngineMetrics:
         """Create the series of a version and return those of its engine.
 
-        `counts` is what the backend has done so far, for golden questions and warm-up, which is not counted.
+        `counts` are the backend's counts so far, from golden questions and warm-up, which the series leave out.
         """
         schedules = tuple(dict.fromkeys([*(label_of(entry.schedule) for entry in tuned), OTHER]))
         metrics = tuple(dict.fromkeys(name for entry in tuned for name in entry.metrics))
@@ -87,7 +87,7 @@ class Metrics:
         duplicates: int = 0,
         vectors: Mapping[str, int] = NO_VECTORS,
     ) -> None:
-        """See `AnswerMetrics.answered`; an answer of a version that was unloaded meanwhile is not counted."""
+        """See `AnswerMetrics.answered`. Answers of versions that were unloaded in the meantime are not counted."""
         counting = self._answers.get((answer.model, answer.version))
         if counting is not None:
             counting.answered(answer, exemplar, duplicates=duplicates, vectors=vectors)
@@ -110,7 +110,7 @@ class EngineMetrics:
     """The series of one version's engine."""
 
     def __init__(self, families: Families, model: str, version: str, stages: int, counts: BackendCounts) -> None:
-        """Get the version's child of each series, in lists by stage; `counts` are the backend's so far."""
+        """Look up the version's child of each series, in lists by stage; `counts` are the backend's counts so far."""
         of, by_stage = (model, version), [str(stage) for stage in range(stages)]
         self._steps = [families.engine_steps.labels(stage, *of) for stage in by_stage]
         self._tokens = [families.tokens.labels(stage, *of) for stage in by_stage]
@@ -132,7 +132,7 @@ class EngineMetrics:
         self._counts = counts
 
     def step(self, stage: int, *, tokens: int, seconds: float, counts: BackendCounts) -> None:
-        """Count one batch, and what the backend has done since the last one; `counts` are its sums."""
+        """Count one batch, and the backend's changes since the last batch; `counts` are the backend's sums."""
         self._steps[stage].inc()
         self._tokens[stage].inc(tokens)
         self._busy_seconds[stage].inc(max(0.0, seconds))
@@ -142,7 +142,7 @@ class EngineMetrics:
         self._counts = counts
 
     def offered(self, seconds: float, *, accepted: bool) -> None:
-        """Count the predicted compute of a question that was accepted or refused."""
+        """Count the predicted compute seconds of a question that was accepted or refused."""
         self._offered["accepted" if accepted else "refused"].inc(seconds)
 
     def recomputed(self, stage: int, tokens: int) -> None:
@@ -166,13 +166,13 @@ class EngineMetrics:
         self._cancelled.inc()
 
     def question_done(self, dropped: Iterable[tuple[int, int]], *, wasted: int) -> None:
-        """Count a question's dropped candidates, as (stage, candidates), and its tokens if it got no answer."""
+        """Count a question's dropped candidates, as (stage, candidates), and its tokens (`wasted`) if it failed."""
         for stage, count in dropped:
             self._dropped[stage].inc(count)
         self._wasted.inc(wasted)
 
     def speeds(self, seconds_per_token: Iterable[float], fixed_seconds: Iterable[float], step_tokens: int) -> None:
-        """Set the measured seconds per token, and per step, of each stage, and the step limit in tokens."""
+        """Set each stage's measured seconds per token and fixed seconds per step, and the step limit in tokens."""
         for gauge, seconds in zip(self._seconds_per_token, seconds_per_token, strict=True):
             gauge.set(seconds)
         for gauge, seconds in zip(self._fixed_seconds, fixed_seconds, strict=True):
@@ -186,7 +186,7 @@ class AnswerMetrics:
     def __init__(
         self, families: Families, model: str, version: str, *, schedules: Sequence[str], metrics: Sequence[str]
     ) -> None:
-        """`schedules` are the labels of the version's schedules and `OTHER`; `metrics` have an expected loss."""
+        """`schedules` are the labels of the version's schedules and `OTHER`; `metrics` those with an expected loss."""
         of = (model, version)
         self._phases = {phase: families.request_phase_seconds.labels(phase, *of) for phase in PHASES}
         self._candidates = families.request_candidates.labels(*of)
@@ -211,8 +211,8 @@ class AnswerMetrics:
     ) -> None:
         """Count one answer; `exemplar` has its trace id.
 
-        `duplicates` is the number of candidates that were not run because they equal another one, `vectors` those of
-        texts that a first stage read, by source.
+        `duplicates` is the number of candidates that were not run because they equal another one. `vectors` are the
+        numbers of texts that a first stage read, by the source of their vectors.
         """
         example = dict(exemplar) if exemplar else None
         for phase, seconds in self._phases.items():
@@ -252,7 +252,7 @@ class LifecycleMetrics:
         self._rejected[reason].inc()
 
     def copy_failed(self, cause: str) -> None:
-        """Count a copy that failed and will be tried again. Raises KeyError for an unknown cause."""
+        """Count a copy that failed and will be retried. Raises KeyError for an unknown cause."""
         self._copies[cause].inc()
 
     def flipped(self, label: Label) -> None:
@@ -260,21 +260,21 @@ class LifecycleMetrics:
         self._flips[label].inc()
 
     def reached(self, reached: bool) -> bool:
-        """Record whether the store could be read; returns whether that has changed."""
+        """Record whether the store could be read; returns True if this has changed."""
         self._reachable.set(reached)
         changed, self._was_reached = reached != self._was_reached, reached
         return changed
 
 
 class IgnoredFields:
-    """Counts ignored fields by dialect, and logs each name once in a dialect."""
+    """Counts ignored fields by dialect, and logs each name once for each dialect."""
 
     def __init__(self, families: Families) -> None:
-        """Nothing has been seen yet."""
+        """Start without any logged names."""
         self._families, self._logged = families, dict[str, set[str]]()
 
     def saw(self, dialect: str, names: Iterable[str]) -> None:
-        """Count the fields of one request; `dialect` is one of the service's, `names` may be any text."""
+        """Count the ignored fields of one request. `names` come from a client and may be any text."""
         logged = self._logged.setdefault(dialect, set())
         for name in names:
             self._families.ignored_fields.labels(dialect).inc()
@@ -296,7 +296,7 @@ def label_of(schedule: Sequence[float]) -> str:
 
 
 def heads_agree(heads: Scores | None) -> bool | None:
-    """True if all heads rank the same candidate first; None for fewer than two heads or scored candidates.
+    """True if all heads rank the same candidate first; None with fewer than two heads or scored candidates.
 
     `heads` has shape [n, k], with NaN for candidates that no head scored. A tie does not count as a disagreement.
     """
@@ -309,6 +309,6 @@ def heads_agree(heads: Scores | None) -> bool | None:
 
 
 def top_score(answer: RankAnswer) -> float | None:
-    """The score of the first candidate; None when the deadline came before any score."""
+    """The score of the first candidate; None if the deadline passed before any candidate was scored."""
     score = float(answer.told[answer.order[0]])
     return None if np.isnan(score) else score

@@ -1,7 +1,7 @@
-"""All series of the service, each declared once here, and the table of them in docs/metrics.md.
+"""All series of the service, each declared once here.
 
-Label values are bounded: models and versions are those that are served, stages those of the model, kinds and phases are
-fixed. `python -m cerberank_service.telemetry.series` prints the table.
+The number of label values is bounded: only served models and versions and their stages occur, and kinds and phases are
+fixed. `python -m cerberank_service.telemetry.series` prints the table of docs/metrics.md.
 """
 
 from __future__ import annotations
@@ -23,8 +23,12 @@ CANDIDATES = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 SCORES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 PHASES = ("encode", "queue", "compute", "total")
 COPY_CAUSES = ("store", "disk", "time", "process")
-"""Causes that kept a version from being copied: the store, no space for the copy, its time limit, the copying process
-or a shortage of processes, threads, descriptors or memory.
+"""Causes of a failed copy of a version:
+
+- store: an error of the store;
+- disk: no space for the copy;
+- time: the time limit;
+- process: the copying process failed, or processes, threads, descriptors or memory are short.
 """
 VECTOR_SOURCES = ("cache", "store", "computed")
 OUTCOMES = ("accepted", "refused")
@@ -56,7 +60,7 @@ class Series:
 
 
 class Families:
-    """The series that are updated, in a Prometheus registry; those without labels exist from the start."""
+    """The series that the service updates, in a Prometheus registry; series without labels exist from the start."""
 
     def __init__(self, registry: CollectorRegistry) -> None:  # noqa: PLR0915 - one statement a series
         """Register every family, and create the children whose label values are fixed."""
@@ -194,11 +198,11 @@ class Families:
 
     @property
     def declared(self) -> tuple[Series, ...]:
-        """All of them, in the order of their declaration."""
+        """All these series, in the order of their declaration."""
         return tuple(self._families)
 
     def create(self, **known: Sequence[str]) -> None:
-        """Create, at zero, the children of every series whose labels are all in `known` or fixed.
+        """Create the children, with the value 0, of every series all of whose labels are in `known` or fixed.
 
         Existing children keep their values.
         """
@@ -305,7 +309,7 @@ SCRAPED = (
     *TOKEN_CACHE,
     *VECTOR_CACHE,
 )
-"""Series that are not updated but read at each scrape (`collectors.py`)."""
+"""Series whose values are read at each scrape (`collectors.py`)."""
 
 
 def markdown_table() -> str:

@@ -1,7 +1,7 @@
-"""OpenTelemetry spans: one for each request, in the caller's trace (W3C `traceparent`), and one for each of its phases.
+"""OpenTelemetry spans: one for each request, in the client's trace (W3C `traceparent`), and one for each of its phases.
 
-This module needs only the OpenTelemetry API, which does nothing without a provider; the extra `otel` installs one. The
-SDK's own variables configure export and sampling (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME).
+This module needs only the OpenTelemetry API, which does nothing without a provider. The extra `otel` installs the SDK,
+whose own variables configure export and sampling (OTEL_EXPORTER_OTLP_ENDPOINT, OTEL_TRACES_SAMPLER, OTEL_SERVICE_NAME).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cerberank_service.settings import SettingsError
 
 PROPAGATOR = TraceContextTextMapPropagator()
 MILLISECOND = 1_000_000
-"""In nanoseconds, the unit of spans."""
+"""A millisecond in nanoseconds, which are the unit of spans."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class RequestSpan:
 
     span: Span
     started: int
-    """Nanoseconds since 1970."""
+    """Start time in nanoseconds since 1970."""
     tracing: Tracing
 
     @property
@@ -68,7 +68,7 @@ class RequestSpan:
             start = end
 
     def failed(self, error: Exception) -> None:
-        """Set an error's kind; not its message, which may quote a request's text."""
+        """Set an error's kind. Its message is left out, because it may quote the request."""
         known = next((each for each in (error, error.__cause__) if isinstance(each, ServiceError)), None)
         kind = Kind.INTERNAL if known is None else known.kind
         self.span.set_attributes({"http.response.status_code": kind.value, "error.type": kind.label})
@@ -97,7 +97,7 @@ class Tracing:
         self._tracer = self._provider.get_tracer("cerberank")
 
     def close(self) -> None:
-        """Export the spans that are held back. The API's providers hold none and have no `shutdown`, the SDK's has."""
+        """Export buffered spans. Only the SDK's provider buffers spans and has `shutdown`."""
         if callable(shutdown := getattr(self._provider, "shutdown", None)):
             shutdown()
 

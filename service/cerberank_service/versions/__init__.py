@@ -1,1 +1,1 @@
-"""The versions in service, from their load to their unload."""
+"""The versions in service: loading, routing and unloading them, and following a store and its labels."""

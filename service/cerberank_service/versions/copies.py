@@ -1,6 +1,7 @@
-"""Local copies of versions: a folder of this process, filled by another process that can be ended when it hangs.
+"""Local copies of versions from the store, in a folder that belongs to this process.
 
-A copy is needed while its version is opened, and deleted then: no backend keeps its files open or mapped.
+Another process does the copying, because it can be killed when it hangs. A copy is deleted once its version is open,
+because backends keep files neither open nor mapped.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from cerberank_service.versions.rejection import is_shortage
 PREFIX, LOCK = "cerberank-", ".lock"
 POLL_SECONDS = 0.1
 KILL_SECONDS = 5.0
-"""Seconds that an ended process may take to be gone; one that waits for a dead file system may never be."""
+"""Seconds to wait for a killed process to end; a process that waits for a dead file system may never end."""
 FULL = {errno.ENOSPC, errno.EDQUOT}
 ERRORS: dict[str, type[Exception]] = {
     kind.__name__: kind
@@ -36,11 +37,11 @@ ERRORS: dict[str, type[Exception]] = {
         *(NotInStoreError, StoreError, FileNotFoundError),
     )
 }
-"""Errors of the copying process that are a version's own, by name."""
+"""Errors of the copying process that are the fault of the version or the store, by name."""
 
 
 class CopyError(Exception):
-    """A version could not be copied for a reason that is not its own, so that it is worth another try."""
+    """A version could not be copied, for a reason other than the version itself, so that a retry may succeed."""
 
     def __init__(self, cause: str, message: str) -> None:
         """`cause` is one of `telemetry.series.COPY_CAUSES`."""
@@ -49,31 +50,31 @@ class CopyError(Exception):
 
 
 class GivenUpError(Exception):
-    """A copy was ended because nobody wants the version any more."""
+    """A copy was stopped because the version is not wanted any more."""
 
 
 class Copies:
     """The copies of one process, which follows the store at `address`."""
 
     def __init__(self, address: str, seconds: float) -> None:
-        """No folder is made before `open`; a copy may take so many `seconds`."""
+        """Create no folder before `open`; a copy may take at most `seconds`."""
         self._address, self._seconds = address, seconds
         self._root: Path | None = None
         self._lock: FileLock | None = None
         self._hanging: subprocess.Popen[bytes] | None = None
 
     def open(self) -> None:
-        """Make the folder unless it is made, and remove those of processes that were killed. Raises OSError."""
+        """Create the folder unless it exists, and remove the folders of killed processes. Raises OSError."""
         if self._root is not None:
             return
         root = Path(tempfile.mkdtemp(prefix=f".{PREFIX}"))
         lock = FileLock(root / LOCK)
         lock.acquire()
         visible = root.with_name(root.name.removeprefix("."))
-        root.rename(visible)  # locked before it is visible: a neighbour that starts now takes it for a living one
+        root.rename(visible)  # locked before it is visible, or another service that starts now would remove it
         self._root, self._lock = visible, lock
         for folder in visible.parent.glob(f"{PREFIX}*"):
-            with suppress(Timeout, OSError):  # OSError: of another user, who may even forbid to look into it
+            with suppress(Timeout, OSError):  # OSError: the folder may belong to another user and be unreadable
                 if folder != visible and (folder / LOCK).is_file():
                     with FileLock(folder / LOCK, timeout=0):
                         shutil.rmtree(folder, ignore_errors=True)
@@ -91,14 +92,14 @@ class Copies:
         return self._root / "@".join(reference) / "checkpoint"
 
     def drop(self, reference: Reference) -> None:
-        """Delete a copy, or what there is of it."""
+        """Delete a copy, even if it is incomplete."""
         shutil.rmtree(self.folder(reference).parent, ignore_errors=True)
 
     def fetch(self, reference: Reference, *, niceness: int, given_up: Callable[[], bool]) -> Path:
         """Copy and verify a version; returns its folder.
 
-        Raises CopyError when it is worth another try; GivenUpError when `given_up` says meanwhile that nobody wants it;
-        CheckpointError, NotInStoreError, FileNotFoundError or RuntimeError when the version is at fault.
+        Raises CopyError when a retry may succeed, GivenUpError as soon as `given_up` returns True, and CheckpointError,
+        NotInStoreError, StoreError, FileNotFoundError or RuntimeError when the version is at fault.
         """
         target = self.folder(reference)
         self.drop(reference)
@@ -113,14 +114,17 @@ class Copies:
         try:
             with _started([*command, str(niceness)]) as process:
                 told, noise = self._told(process, given_up)
-        except OSError as error:  # no descriptors, no further process, no memory for one
+        except OSError as error:  # descriptors, processes or memory are short
             raise CopyError("process", f"no process can copy it: {error}") from error
         if process.returncode != 0:
             raise self._error(process.returncode, told, noise)
         return target
 
     def _told(self, process: subprocess.Popen[bytes], given_up: Callable[[], bool]) -> tuple[bytes, bytes]:
-        """The process's output, when it has ended. Raises CopyError or GivenUpError, and ends it, when it may not."""
+        """Wait for the process to end; returns its standard output and standard error.
+
+        Kills the process and raises CopyError when it takes too long, or GivenUpError when the copy is given up.
+        """
         end = time.monotonic() + self._seconds
         while True:
             try:
@@ -135,7 +139,7 @@ class Copies:
                     raise GivenUpError from None
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
-        """Kill a process; one that does not end is remembered, so that no other is started beside it."""
+        """Kill a process. One that does not end is remembered, so that no further copy is started meanwhile."""
         process.kill()
         try:
             process.communicate(timeout=KILL_SECONDS)
@@ -143,7 +147,7 @@ class Copies:
             self._hanging = process
 
     def shown(self, message: str) -> str:
-        """A message without the places of the copies and of the store."""
+        """The message without the paths of the copies and of the store."""
         for place in (str(self._root), self._address):
             message = message.replace(place.rstrip("/") + "/", "").replace(place, "")
         return message
@@ -166,7 +170,7 @@ class Copies:
 
 @contextmanager
 def _started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
-    """A process whose standard input ends with the block, and with this process. Raises OSError."""
+    """Start a process whose standard input is closed when the block or this process ends. Raises OSError."""
     own, held = os.pipe()
     try:
         try:

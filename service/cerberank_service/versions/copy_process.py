@@ -1,7 +1,8 @@
-"""The process that copies one version out of the store and verifies it, started by `copies`.
+"""The process that copies one version out of the store and verifies it. `copies` starts it.
 
-A read that hangs, of a store that does not answer or of a file system that is gone, ends only with its process.
-The process ends when its standard input does, and so with the process that started it, however that one ends.
+The copy has its own process because a hanging read, from a store or file system that does not respond, can only be
+ended by killing its process. The process exits when its standard input is closed, which also happens when the process
+that started it ends for any reason.
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ from cerberank_models.checkpoint.store.open import open_store
 
 
 def main(argv: list[str]) -> int:
-    """Copy; `argv` is the store's address, the model, the version, the folder to make and the nice value to add.
+    """Copy a version; `argv` is the store's address, model, version, target folder, and the nice value to add.
 
-    Returns 0, or 1 after writing the error as JSON to standard output: the names of its types, its number, its text.
-    What libraries print goes to standard error.
+    Returns 0, or 1 after writing the error as JSON to standard output: the names of its types, its errno and its text.
+    Output of libraries is redirected to standard error.
     """
     threading.Thread(target=_end_with_input, daemon=True).start()
     verdict = os.dup(1)
@@ -33,7 +34,7 @@ def main(argv: list[str]) -> int:
         named = Reference(checkpoint.config.name, checkpoint.manifest.version)
         if named != (model, version):
             raise CheckpointError(f"it lies under {model}@{version} and calls itself {'@'.join(named)}")
-    except Exception as error:  # libraries of stores have errors of their own
+    except Exception as error:  # libraries of stores raise their own types
         kinds = [kind.__name__ for kind in type(error).__mro__]
         found = {"kinds": kinds, "errno": getattr(error, "errno", None), "message": str(error) or kinds[0]}
         with os.fdopen(verdict, "w") as file:

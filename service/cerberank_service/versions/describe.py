@@ -1,6 +1,6 @@
 """The entries of `/v1/models`: the known versions with their states, labels and facts.
 
-Everybody may read them, so they name files without their folders; the log has the whole paths.
+The entries are readable without a key, so they contain names of files without folders; the log has the full paths.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from cerberank_service.versions.loading import LiveFirstStage, LiveVersion
 from cerberank_service.versions.state import ModelState, Snapshot, State, VersionState
 
 FOLDERS = re.compile(r"(?<![\w.:/~])(?:file://)?~?/(?:[^\s/'\",:;]+/)+")
-"""The folders of an absolute path, up to a blank within it."""
+"""The folders of an absolute path, or those before its first blank."""
 
 
 def describe(snapshot: Snapshot, settings: Settings) -> list[dict[str, Any]]:
-    """An entry for every version that is loaded, loading, refused or failed; one unnamed entry when there are none."""
+    """An entry for every version that is loaded, loading, refused or failed; without any, one entry without a name."""
     entries = [
         _entry(Reference(name, version), model, known, settings, snapshot)
         for name, model in sorted(snapshot.models.items())
@@ -40,7 +40,7 @@ def describe(snapshot: Snapshot, settings: Settings) -> list[dict[str, Any]]:
 
 
 def list_names(snapshot: Snapshot, settings: Settings) -> dict[str, int]:
-    """The names that a request may give as its model, aliases included, and when each was made, in Unix seconds.
+    """The names that a request may give as its model, aliases included, with their versions' creation in Unix seconds.
 
     A model without a ready stable version is left out.
     """
@@ -73,7 +73,7 @@ def _entry(
 
 
 def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
-    """The facts that are needed to interpret a score."""
+    """The fields of a loaded version."""
     config, manifest = live.checkpoint.config, live.checkpoint.manifest
     form = settings.form(manifest.files)
     return {
@@ -103,7 +103,7 @@ def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
 
 
 def _calibration(calibration: Calibration | None) -> dict[str, Any] | None:
-    """The questions that scores were calibrated on and the thresholds; None for a version that is not calibrated."""
+    """The calibration's questions and thresholds; None for a version that is not calibrated."""
     if calibration is None:
         return None
     data = calibration.data
@@ -130,7 +130,7 @@ def _first_stage(first: LiveFirstStage, settings: Settings) -> dict[str, Any]:
 
 
 def unready_reason(snapshot: Snapshot, settings: Settings) -> str:
-    """The reason why no stable version serves; empty where one does, or where loading alone is to be waited for."""
+    """The reason that no stable version serves; empty if one serves or is only being loaded."""
     if snapshot.stable():
         return ""
     down = [
@@ -144,7 +144,7 @@ def unready_reason(snapshot: Snapshot, settings: Settings) -> str:
 
 
 def _named(text: str, settings: Settings) -> str:
-    """The text with the names of files instead of their paths."""
+    """The text with paths of files shortened to their names."""
     if settings.checkpoint is not None:
         text = text.replace(f"{settings.checkpoint.parent}/", "")
     return FOLDERS.sub("", text)

@@ -21,14 +21,18 @@ from cerberank_service.versions.registry import VersionRegistry
 
 
 class Labels:
-    """Raises ServiceError: 404 for an unknown model or version, 409 for an impossible move, 503 without the store."""
+    """The labels of the store.
+
+    Methods raise ServiceError: 404 for an unknown model or version, 409 for an impossible move or without a store, and
+    503 if the store cannot be reached.
+    """
 
     def __init__(self, store: Store | None, versions: VersionRegistry, moved: Callable[[], None]) -> None:
-        """`moved` is called after every move, so that this replica adopts it at once."""
+        """`moved` is called after every move, so that this replica adopts the move at once."""
         self._store, self._versions, self._moved = store, versions, moved
 
     def move(self, model: str, label: str, version: str | None, *, only_from: str | None = None) -> str | None:
-        """Move `label` to `version`, or remove it (None); returns its version before. See `Store.move_label`."""
+        """Move `label` to `version`, or remove it (None); returns its old version. See `Store.move_label`."""
         with self._reaching() as store:
             before = store.move_label(
                 check_model(model),
@@ -40,15 +44,15 @@ class Labels:
         return before
 
     def rollback(self, model: str) -> tuple[str, str]:
-        """Move `stable` back; returns the versions that it pointed to before and now.
+        """Move `stable` back; returns its old and its new version.
 
-        It moves from the version that serves to the previous one, which is still loaded; or, while the store's label
-        names a version that does not serve here (rejected, or still loading), to the version that serves. A second
-        rollback is refused (409): it would return to the version that the first one has left.
+        Usually the label moves from the serving version to the previous one, which is still loaded. If the store's
+        label names a version that does not serve here, because it was rejected or is loading, the label moves to the
+        version that serves. A second rollback is refused (409): it would return to the version that the first one left.
         """
         known = self._versions.snapshot.model(model)
         serving, previous = known.serving.get("stable"), known.previous
-        with self._reaching() as store:  # what the last poll has seen may be out of date
+        with self._reaching() as store:  # the labels of the last poll may be out of date
             wanted = store.labels(check_model(model)).get("stable", serving)
         if serving is not None and wanted is not None and wanted != serving and not known.is_ready(wanted):
             before, target = wanted, serving
@@ -68,7 +72,7 @@ class Labels:
                 raise missing(store, reference)
 
     def stored(self) -> dict[str, dict[str, Any]] | None:
-        """Versions and labels of each model in the store; None without a store."""
+        """The versions and labels of each model in the store; None without a store."""
         if self._store is None:
             return None
         with self._reaching() as store:

@@ -1,9 +1,11 @@
-"""Decides which versions to load and unload and which labels to move. Pure: a function of two states.
+"""Decides which versions to load and unload and which labels to move, from the states of the store and the service.
 
-A label moves only to a version that is ready; a serving version stays until its successor is ready; the previous stable
-version stays loaded for a rollback. While no version serves as stable and the one that the label names cannot, the last
-one that did serves. When memory is short, less important versions are unloaded for more important ones
-and never the other way round, so that decisions cannot alternate. (After TF Serving's AvailabilityPreservingPolicy.)
+- A label moves only to a version that is ready, and a serving version stays until its successor is ready.
+- The previous stable version stays loaded for a rollback.
+- If the version that `stable` names cannot serve, and no version serves as stable yet, the version that last served as
+  stable stands in for it.
+- When memory is short, less important versions are unloaded to make room for more important ones, never the reverse,
+  so that decisions cannot alternate. (This follows TF Serving's AvailabilityPreservingPolicy.)
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from cerberank_models.checkpoint.store.contract import LABELS, Label, Reference
 from cerberank_service.versions.state import ModelState, State, VersionState
 
 IMPORTANCE = {"stable": 0, "canary": 1, "rollback": 2, "pinned": 3, "shadow": 4}
-"""Importance of a version by its role; a version may take the memory of versions with larger numbers."""
+"""Importance of a version by its role; 0 is the most important. A version may replace versions with larger numbers."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -26,12 +28,12 @@ class StoredModel:
     sizes: Mapping[str, int]
     """Estimated memory of each version in bytes; a version without an entry is not in the store."""
     served: tuple[str, ...] = ()
-    """Versions that served as stable in any replica, the last one first; empty once this one has a stable version."""
+    """Versions that served as stable in any replica, latest first; empty while this replica has a stable version."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Flip:
-    """Route a label's requests to another version; None removes the label."""
+    """A label's move to another version, which routes its requests there; None removes the label."""
 
     model: str
     label: Label
@@ -40,21 +42,21 @@ class Flip:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Decision:
-    """The next actions, flips first. A flip of `stable` makes the old stable version the previous one."""
+    """The next actions, beginning with the flips. A flip of `stable` makes the old stable version the previous one."""
 
     flips: tuple[Flip, ...] = ()
     unload: tuple[Reference, ...] = ()
     load: Reference | None = None
-    """At most one version at a time, because its real memory is known only when it is loaded."""
+    """The version to load. Versions are loaded one at a time, because their real memory is known only afterwards."""
     refused: Mapping[Reference, str] = field(default_factory=dict)
-    """Versions that a label names but that do not fit into the memory, with the reason."""
+    """Versions that a label or pin names but that do not fit into memory, with the reason."""
 
 
 def decide(store: Mapping[str, StoredModel] | None, service: Mapping[str, ModelState], *, memory: int) -> Decision:
-    """The next decision; `store` is None while it cannot be read, and the decision is then empty.
+    """The next decision. It is empty while the store cannot be read (`store` is None).
 
-    `memory` is the limit, in bytes, for all versions together. Repeated calls, each after carrying out the last
-    decision, end with an empty decision.
+    `memory` is the limit, in bytes, for all versions together. If each decision is carried out before the next call,
+    the decisions eventually become empty.
     """
     if store is None:
         return Decision()
@@ -91,7 +93,7 @@ def _flips(model: str, stored: StoredModel | None, served: ModelState) -> Iterat
 
 
 def _last(stored: StoredModel, served: ModelState) -> list[str]:
-    """Versions that can stand in for the stable one, the best first; none while a stable version serves."""
+    """Versions that can stand in for the stable one, best first; empty while a stable version serves."""
     if "stable" in served.serving or "stable" not in stored.labels:
         return []
     down = {version for version, known in served.versions.items() if known.down}
@@ -99,7 +101,7 @@ def _last(stored: StoredModel, served: ModelState) -> list[str]:
 
 
 def _after(served: ModelState, model: str, flips: tuple[Flip, ...]) -> ModelState:
-    """The model once the flips are done."""
+    """The model after the flips."""
     for flip in flips:
         if flip.model == model:
             served = served.moved(flip.label, flip.version)
@@ -107,7 +109,7 @@ def _after(served: ModelState, model: str, flips: tuple[Flip, ...]) -> ModelStat
 
 
 def _roles(service: Mapping[str, ModelState], flips: tuple[Flip, ...]) -> dict[Reference, int]:
-    """The importance of every version with a role after the flips; the most important role counts."""
+    """The importance of every version that has a role after the flips, by its most important role."""
     roles: dict[Reference, int] = {}
     for model, served in service.items():
         after = _after(served, model, flips)
@@ -122,11 +124,11 @@ def _roles(service: Mapping[str, ModelState], flips: tuple[Flip, ...]) -> dict[R
 def _next_load(
     store: Mapping[str, StoredModel], service: Mapping[str, ModelState], roles: Mapping[Reference, int], memory: int
 ) -> tuple[Reference | None, list[Reference], dict[Reference, str]]:
-    """The version to load now, or the versions to unload first; and the versions that do not fit."""
+    """The version to load now, the versions to unload first, and the versions that do not fit."""
     refused: dict[Reference, str] = {}
     held = dict(_held(service))
     free = memory - sum(item.size for item in held.values() if not item.down)
-    # Memory that is freed without unloading any further version.
+    # Memory that will be freed by versions that are unloading or have no role any more.
     coming = sum(
         item.size
         for ref, item in held.items()
@@ -158,10 +160,10 @@ def _next_load(
 def _asked_for(
     store: Mapping[str, StoredModel], service: Mapping[str, ModelState], held: Mapping[Reference, VersionState]
 ) -> list[tuple[int, Reference, int]]:
-    """Importance, version and size of unknown versions that are to be loaded, most important first.
+    """Importance, version and size of versions that are wanted but not loaded, most important first.
 
-    Labels and pins name them. A version that can stand in for the stable one comes after it, so that it is loaded only
-    when the stable one cannot be.
+    Wanted are versions that labels and pins name, and a version that can stand in for the stable one. The latter comes
+    after the stable version, so that it is loaded only if the stable one cannot be.
     """
     asked = [
         (IMPORTANCE[label], False, Reference(model, version))

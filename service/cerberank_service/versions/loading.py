@@ -1,4 +1,4 @@
-"""Brings a version into service: opens it, checks its golden questions, warms it up and starts its engine."""
+"""Brings a version into service: opens it, checks its golden questions, warms it up, and starts its engine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadedFirstStage:
-    """A checkpoint's first stage: what computes vectors, and what a worker needs before and after."""
+    """A checkpoint's first stage: the backend for vectors, the tokenising encoder, and the scorer."""
 
     backend: VectorBackend
     encoder: TextEncoder
@@ -50,30 +50,33 @@ class Loaded:
 
     checkpoint: Checkpoint
     backend: Backend[Any]
-    """Runs the stages of pairs alone."""
+    """Runs the stages of pairs, without a first stage."""
     first: LoadedFirstStage | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LiveFirstStage:
-    """A first stage as the worker threads use it, while the engine computes its vectors."""
+    """The parts of a first stage that worker threads use; the engine owns the backend that computes vectors."""
 
     config: TextRankerConfig
     precision: str
-    """The number format that the engine computes vectors in."""
+    """The number format in which the engine computes vectors."""
     encoder: TextEncoder
     scorer: FirstStageScorer
     stored: VectorStore | None
-    """Precomputed vectors of this encoder."""
+    """The store of precomputed vectors of this encoder; None without one."""
     without: str
-    """The reason that the vector store could not be used; empty if it is used."""
+    """The reason that the store of vectors is not used; empty if it is used or not set."""
 
 
 Loader = Callable[[Settings], Loaded]
 
 
 def load(settings: Settings) -> Loaded:
-    """Read the checkpoint that the settings name and open its backend; a copy out of a store was verified before."""
+    """Read the checkpoint that the settings name, and open its backend.
+
+    Files are not verified again if the checkpoint is a copy from a store, because copies were verified before.
+    """
     checkpoint = read_checkpoint(settings.checkpoint or BUNDLED, verified=bool(settings.store))
     form = settings.form(checkpoint.manifest.files)
     where: dict[str, Any] = {
@@ -102,16 +105,13 @@ class LiveVersion:
         precision: str,
         first: LiveFirstStage | None = None,
     ) -> None:
-        """Own the engine and the encoder, which the worker threads share.
-
-        `precision` is the number format that the backend computes in.
-        """
+        """Own the engine and the encoder, which worker threads share; `precision` is the backend's number format."""
         self.checkpoint, self.engine, self.encoder, self.precision = checkpoint, engine, encoder, precision
         self.first = first
         self.schedule = checkpoint.config.schedule
         """The drop schedule of calls without drop ratios; an operator may change it."""
         self.leases = 0
-        """Number of requests that use it, maintained by `VersionRegistry`."""
+        """Number of requests that use the version; `VersionRegistry` counts them."""
 
     @property
     def reference(self) -> Reference:
@@ -129,7 +129,7 @@ def bring_up(
 ) -> LiveVersion:
     """Check the golden questions, warm up, and start the engine.
 
-    A tokenizer that one of the `others` has opened from the same file is shared. `pause` is called between pieces of
+    If one of the `others` has the same tokenizer file, its tokenizer is shared. `pause` is called between pieces of
     work of some milliseconds each.
 
     Raises GoldenMismatchError, NonFiniteScoreError, TooSlowError, MemoryError, StoreError, or the model's own error.
@@ -178,11 +178,11 @@ def bring_up(
 
 
 def _with_vectors(config: RankerConfig, first: LoadedFirstStage, settings: Settings) -> LiveFirstStage:
-    """The first stage with the precomputed vectors that the settings name.
+    """The first stage, with the precomputed vectors that the settings name.
 
-    A version out of a store whose encoder is not the vectors' is served without them: the vectors of the version that
-    comes after it are often there first. A single checkpoint is not served, because that is a mistake.
-    Raises StoreError, which names both encoders.
+    The vectors may belong to another encoder. A version from a store is then served without them, because the vectors
+    of its successor are often in place before the successor. For a single checkpoint this is a mistake, and StoreError,
+    which names both encoders, is raised.
     """
     assert config.first_stage is not None, "the checkpoint has a first stage"
     stored, without, folder = None, "", settings.vectors
@@ -205,10 +205,9 @@ def _with_vectors(config: RankerConfig, first: LoadedFirstStage, settings: Setti
 
 
 def _without_first_stage(config: RankerConfig, settings: Settings) -> None:
-    """Say that no first stage uses the precomputed vectors that the settings name.
+    """Warn that the checkpoint has no first stage that uses the precomputed vectors of the settings.
 
-    As with vectors of another encoder, that is a mistake for a single checkpoint, and none for a version of a store.
-    Raises StoreError.
+    As in `_with_vectors`, this is a mistake only for a single checkpoint, for which StoreError is raised.
     """
     problem = f"CERBERANK_VECTORS names precomputed vectors, and {config.name} has no first stage that uses them"
     if not settings.store:

@@ -1,7 +1,7 @@
-"""The memory that a version takes, that all versions may take, and that a GPU has left for one more.
+"""The estimated memory of a version, the limit for all versions together, and a check of a GPU's free memory.
 
-Estimates come from the sizes of files; what really happens to the device is seen just before a version is opened on it.
-What an unloaded one took goes back to the system.
+A version's memory is estimated from the sizes of its files. In addition, the free memory of a GPU is checked just
+before a version is opened on it. After a version is unloaded, its memory is returned to the system.
 """
 
 from __future__ import annotations
@@ -15,15 +15,16 @@ from cerberank_models.backends.registry import spec_of
 from cerberank_service.settings import Settings
 
 MEMORY_PER_BYTE = 2
-"""ONNX Runtime keeps the weights and a packed copy: cerberank-mini takes 66 MB for files of 32 MB."""
+"""Bytes of memory for each byte of a file on a processor. ONNX Runtime keeps the weights and a packed copy of them:
+cerberank-mini takes 66 MB for files of 32 MB."""
 PROCESSOR_BYTES = 2 * 1024**3
-"""Memory that all versions may take on a processor."""
+"""Limit of the memory of all versions on a processor."""
 DEVICE_SHARE = 0.9
 """Share of a GPU's memory that all versions may take; the rest is for the context and for fragmentation."""
 WORKSPACE_BYTES = 2 * 1024**3
-"""Memory that a version takes on a GPU beside its weights: the activations of a step of 65,536 tokens (400 MB at four
-times a width of 768 in half precision, some of them at a time), libraries' workspaces and captured graphs. An estimate
-that no GPU has confirmed yet. Waiting states have a bound of their own.
+"""Estimated memory of a version on a GPU in addition to its weights, which was not measured on a GPU yet. It is for the
+activations of a step of 65,536 tokens (one of four times a width of 768 takes 400 MB in half precision, and several
+exist at a time), workspaces of libraries, and captured graphs. Waiting states have a limit of their own.
 """
 
 
@@ -32,7 +33,7 @@ class DeviceFullError(MemoryError):
 
 
 def on_device(settings: Settings) -> bool:
-    """True if versions lie in a GPU's memory."""
+    """True if versions are in a GPU's memory."""
     return settings.device.partition(":")[0] != "cpu"
 
 
@@ -50,7 +51,7 @@ def version_bytes(settings: Settings, files: Mapping[str, int]) -> int:
 
 
 def budget(settings: Settings, memory: DeviceMemory | None) -> int:
-    """Bytes that all versions together may take; `memory` is the GPU's, None on a processor or when it is unknown."""
+    """The limit, in bytes, for all versions together; `memory` is the GPU's, None if unknown or on a processor."""
     if settings.model_memory_bytes:
         return settings.model_memory_bytes
     if not on_device(settings):
@@ -59,7 +60,7 @@ def budget(settings: Settings, memory: DeviceMemory | None) -> int:
 
 
 def check_room(needed: int, memory: DeviceMemory | None) -> None:
-    """Raises DeviceFullError when the GPU has fewer than `needed` free bytes; never where `memory` is unknown."""
+    """Raises DeviceFullError if the GPU has fewer than `needed` free bytes; never if `memory` is None (unknown)."""
     if memory is not None and needed > memory.free:
         raise DeviceFullError(
             f"it needs about {_gigabytes(needed)} of the GPU's memory; {_gigabytes(memory.free)} of "
@@ -72,10 +73,10 @@ def _gigabytes(size: int) -> str:
 
 
 def return_freed_memory() -> None:
-    """Ask glibc to return the free pages of its heaps; other C libraries are left alone.
+    """Ask glibc to return the free pages of its heaps to the system; with other C libraries, do nothing.
 
-    glibc returns the end of a heap by itself, and a version's small blocks lie between those of others. It takes some
-    milliseconds, in which other threads may wait for memory.
+    By itself glibc returns only the end of a heap, but a version's small blocks are between those of others. The call
+    takes some milliseconds, in which other threads may have to wait to allocate memory.
     """
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:

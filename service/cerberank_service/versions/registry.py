@@ -1,8 +1,8 @@
 """The registry of versions in service: an immutable snapshot that is replaced under a lock, and leases for requests.
 
-A request holds a lease on its version. A label moves by replacing the snapshot under the same lock that guards leases:
-a version without labels gets no new leases, and is unloaded after its last lease is released. The decisions are made by
-`lifecycle`.
+A request holds a lease on its version. A label move replaces the snapshot under the lock that also guards the leases.
+Therefore a version without labels gets no new leases, and is unloaded after its last lease is released. `lifecycle`
+decides which labels move and which versions are loaded.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ from cerberank_service.versions.state import Snapshot, State, VersionState
 
 
 class Lease:
-    """The right of one request to use at most one version."""
+    """The right of one request to use one version, which cannot be unloaded meanwhile."""
 
     def __init__(self, registry: VersionRegistry) -> None:
-        """The lease is for no version yet."""
+        """Start without a version."""
         self._registry = registry
         self.version: LiveVersion | None = None
         self.closed = False
@@ -37,7 +37,7 @@ class Lease:
 
 
 class VersionRegistry:
-    """Thread-safe. Readers take `snapshot` once and read from it, because a snapshot never changes."""
+    """The state of all versions. Thread-safe: readers take `snapshot` once and read from it, as it never changes."""
 
     def __init__(self, settings: Settings, on_idle: Callable[[], None]) -> None:
         """Start without versions. `on_idle` is called after a version's last lease is released."""
@@ -65,7 +65,7 @@ class VersionRegistry:
         with self._lock:
             if lease.closed:  # its request was cancelled while a worker prepared it
                 raise client_gone()
-            # Requests that passed `check_serving` are answered even if the replica stops or drains meanwhile.
+            # No `check_serving` here: accepted requests are answered even if the replica stops or drains meanwhile.
             lease.version = self._routed(name, version, question)
             lease.version.leases += 1
             return lease.version
@@ -81,11 +81,11 @@ class VersionRegistry:
             self._on_idle()
 
     def check_serving(self) -> None:
-        """Raises ServiceError (503) when nothing is served; what passes counts as accepted."""
+        """Raises ServiceError (503) when nothing is served; a request that passes this check counts as accepted."""
         _check_serving(self._snapshot)
 
     def check_room(self) -> None:
-        """Raises ServiceError (503) when no stable version's engine has room."""
+        """Raises ServiceError (503) when the engines of all stable versions are full."""
         full: ServiceError | None = None
         for live in self._snapshot.stable():
             try:
@@ -98,7 +98,7 @@ class VersionRegistry:
             raise full
 
     def find(self, name: str | None, version: str | None, *, serving: bool = True) -> LiveVersion:
-        """The version that a name refers to now. Raises ServiceError, with `serving` also while nothing is served."""
+        """The version that a name refers to now. Raises ServiceError; with `serving` also if nothing is served."""
         if serving:
             _check_serving(self._snapshot)
         return self._routed(name, version, "")
@@ -126,7 +126,7 @@ class VersionRegistry:
             self._set(reference, VersionState(status=State.FAILED, size=size, reason=reason))
 
     def retrying(self, reference: Reference, reason: str) -> None:
-        """Record that a version could not be copied and will be tried again."""
+        """Record that a version could not be copied and will be retried."""
         with self._lock:
             size = self._known(reference).size
             self._set(reference, VersionState(status=State.RETRYING, size=size, reason=reason))
@@ -156,12 +156,12 @@ class VersionRegistry:
             self._forget_previous(reference)
 
     def forget(self, reference: Reference) -> None:
-        """Remove a version that holds no memory any more."""
+        """Remove a version that does not use memory any more."""
         with self._lock:
             self._set(reference, None)
 
     def pin(self, reference: Reference) -> None:
-        """Keep a version loaded independently of labels; one that has failed is tried again."""
+        """Keep a version loaded independently of labels; a failed version is retried."""
         with self._lock:
             model = self._snapshot.model(reference.model)
             pinned = replace(model, pinned=model.pinned | {reference.version})
@@ -186,7 +186,7 @@ class VersionRegistry:
             self._forget_previous(reference)
 
     def explain(self, reason: str) -> None:
-        """Record why nothing can be served when no version is the cause; empty when the cause is gone."""
+        """Record a reason other than a version that nothing can be served; empty when it no longer exists."""
         with self._lock:
             self._snapshot = replace(self._snapshot, reason=reason)
 
@@ -201,7 +201,7 @@ class VersionRegistry:
             self._snapshot = replace(self._snapshot, device_failed=True)
 
     def drain(self, draining: bool) -> None:
-        """Refuse new questions, or accept them again; questions in the engines are answered."""
+        """Refuse new questions, or accept them again; accepted questions are answered."""
         with self._lock:
             self._snapshot = replace(self._snapshot, draining=draining)
 
@@ -216,7 +216,7 @@ class VersionRegistry:
             self._snapshot = replace(self._snapshot, leaving=True)
 
     def refuse(self) -> None:
-        """Become not ready; requests that were accepted are still answered."""
+        """Become not ready and refuse new requests; accepted requests are still answered."""
         with self._lock:
             self._snapshot = replace(self._snapshot, stopped=True)
 

@@ -1,4 +1,4 @@
-"""The reasons for rejecting a version, which are labels of a metric, derived from the type of the error."""
+"""The reasons for rejecting a version, derived from the type of the error; they are labels of a metric."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Reason(Enum):
     SURPLUS = "surplus"
     """A file is present that the manifest does not name."""
     MALFORMED = "malformed"
-    """A file's content is invalid, or its model and version differ from those of the store's path."""
+    """A file's content is invalid, or its model and version differ from those in the store's path."""
     NOT_FINITE = "not_finite"
     """A score is NaN or infinite."""
     GOLDEN = "golden"
@@ -50,22 +50,22 @@ BY_TYPE: tuple[tuple[type[Exception], Reason], ...] = (
     (GoldenMismatchError, Reason.GOLDEN),
     (TooSlowError, Reason.SLOW),
 )
-"""Reasons by error type; the first match counts, so subclasses come before their base classes."""
+"""Reasons by error type; the first match decides, so subclasses come before their base classes."""
 
 SHORTAGES = {number: os.strerror(number) for number in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)}
 NO_THREAD = "can't start new thread"
 
 
 def is_shortage(number: int | None, message: str) -> bool:
-    """True if an error (its `errno`, if any, and its text) says that the machine lacks descriptors, threads or memory.
+    """True if an error, by its `errno` or its text, says that the machine lacks descriptors, threads or memory.
 
-    Libraries in other languages state the system's text alone.
+    The text is needed because errors of libraries in other languages only have the system's text.
     """
     return number in SHORTAGES or any(text in message for text in (NO_THREAD, *SHORTAGES.values()))
 
 
 def reason_of(error: BaseException) -> Reason:
-    """The reason that `error` stands for."""
+    """The reason to which `error` belongs."""
     if fault_of(error) is Fault.MEMORY:
         return Reason.TOO_BIG
     return next((reason for kind, reason in BY_TYPE if isinstance(error, kind)), Reason.UNUSABLE)

@@ -1,8 +1,8 @@
-"""Routes a call to a version. Pure: a function of the snapshot, the name in the call and its question.
+"""Routes a call to a version, by the snapshot, the name in the call, and the question.
 
-A call names `model`, `model@label` or `model@version`. A model alone means its stable version, except for the canary's
-share of the questions while the canary's engine is alive. That share is chosen by a hash of the question, so that a
-question always gets the same version.
+A call names `model`, `model@label` or `model@version`. A model without label or version means its stable version. While
+the canary's engine is alive, a share of these questions goes to the canary instead. The share is chosen by a hash of
+the question, so that the same question always gets the same version.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cerberank_service.versions.state import ModelState, Snapshot
 
 PARTS = 1 << 32
 LONGEST_NAME = 100
-"""Most characters of an unknown name that an error message repeats."""
+"""Length to which unknown names are cut in error messages."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,7 +29,7 @@ class RoutingSettings:
 
 
 def in_canary(question: str, percent: float) -> bool:
-    """True if the question belongs to the canary's share. A larger share includes every smaller one.
+    """True if the question belongs to the canary's share. The questions of a share also belong to every larger share.
 
     >>> in_canary("how tall?", 0.0), in_canary("how tall?", 100.0)
     (False, True)
@@ -43,7 +43,7 @@ def route(
 ) -> Reference:
     """The version that answers. Raises ServiceError: 404 with the served names, 503 while there is no stable version.
 
-    `version` is set by dialects that have a field for it beside the model.
+    `version` is set by dialects with a separate field for the version.
     """
     model, _, rest = (name or "").partition("@")
     if not model or (model in settings.aliases and not snapshot.model(model).any_ready):

@@ -1,4 +1,4 @@
-"""Serves the one checkpoint that the settings name; used without a store."""
+"""Serves the single checkpoint that the settings name; used if there is no store."""
 
 from __future__ import annotations
 
@@ -19,25 +19,25 @@ logger = logging.getLogger(__name__)
 
 
 class UnusableError(RuntimeError):
-    """The checkpoint cannot be served; the message says why, and which settings name another one."""
+    """The checkpoint cannot be served; the message says why, and which settings name another checkpoint."""
 
     def __init__(self, message: str, exit_code: int) -> None:
-        """The process ends with `exit_code`: 2, or 1 where a restart may help because memory or a device was short."""
+        """The process ends with `exit_code`: 1 if a restart may help (out of memory, failed device), otherwise 2."""
         super().__init__(message)
         self.exit_code = exit_code
 
 
 class SingleCheckpoint:
-    """Loads the checkpoint in a thread, so that the process answers probes meanwhile."""
+    """Loads the checkpoint in a thread, so that the process answers probes in the meantime."""
 
     def __init__(self, settings: Settings, versions: VersionRegistry, metrics: Metrics, loader: Loader) -> None:
-        """Nothing is loaded before `start`."""
+        """Load nothing before `start`."""
         self._settings, self._versions, self._metrics, self._loader = settings, versions, metrics, loader
         self._unusable: Callable[[Exception], None] | None = None
         self._thread = threading.Thread(target=self._load, name="loader", daemon=True)
 
     def open(self, unusable: Callable[[Exception], None]) -> None:
-        """Before `start`: call `unusable` when the checkpoint cannot be served, as nothing tries it again."""
+        """Set the function to call if the checkpoint cannot be served, which is not retried. Call before `start`."""
         self._unusable = unusable
 
     def start(self) -> None:
@@ -45,12 +45,12 @@ class SingleCheckpoint:
         self._thread.start()
 
     def stop(self) -> None:
-        """Do nothing: the registry stops a version that becomes ready after the shutdown."""
+        """Do nothing, because the registry stops a version that becomes ready after the shutdown."""
 
     def _load(self) -> None:
         try:
             live = bring_up(self._loader(self._settings), self._settings, self._metrics)
-        except BaseException as error:  # any error, also of a library that panics: the service reports it
+        except BaseException as error:  # including panics of libraries: the service reports every error
             self._fail(error)
         else:
             model, version = live.reference
@@ -74,13 +74,13 @@ class SingleCheckpoint:
         if fault is Fault.DEVICE:
             self._versions.device_failed()
         self._versions.explain(why)
-        # Errors of these types say everything in their message, which ends the process as its last line.
+        # The messages of these errors need no traceback; they are printed when the process ends.
         plain = reason_of(error) is not Reason.UNUSABLE or isinstance(error, ValueError | OSError | ImportError)
         if self._unusable is None or not plain:
             logger.error("the checkpoint could not be loaded: %s", why, exc_info=error)
         if self._unusable is None:
             return
-        if isinstance(error, ModuleNotFoundError):  # the program names the extra that has it
+        if isinstance(error, ModuleNotFoundError):  # the program names the extra that provides the module
             self._unusable(error)
             return
         named = self._settings.model or self._settings.checkpoint or f"the bundled checkpoint {BUNDLED}"

@@ -1,4 +1,4 @@
-"""The state of models and their versions as an immutable snapshot; every change makes a new snapshot."""
+"""The state of models and their versions, as an immutable snapshot; every change creates a new snapshot."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ class State(Enum):
     UNLOADING = "unloading"
     """A version answers its last requests; its memory is not freed yet."""
     REFUSED = "refused"
-    """A version that a label names is not loaded for lack of memory."""
+    """A version that a label or pin names is not loaded, for lack of memory."""
     FAILED = "failed"
-    """A version cannot serve. It holds no memory and is not tried again, because versions never change."""
+    """A version cannot serve. It uses no memory and is not retried, because versions never change."""
     RETRYING = "retrying"
-    """A version could not be copied, for a reason that is not its own; it holds no memory and is tried again later."""
+    """A version could not be copied, for a reason other than the version itself. It uses no memory and is retried."""
     STOPPED = "stopped"
 
 
@@ -39,11 +39,11 @@ class VersionState:
     live: LiveVersion | None = None
     """The loaded version, from READY until its memory is freed."""
     reason: str = ""
-    """The reason that it failed or is tried again."""
+    """The reason that the version failed or is retried."""
 
     @property
     def down(self) -> bool:
-        """True if it cannot serve, for good or for now; it then holds no memory."""
+        """True if the version cannot serve, permanently or until a retry; it then uses no memory."""
         return self.status in {State.FAILED, State.RETRYING}
 
 
@@ -75,11 +75,11 @@ class ModelState:
 
     @property
     def any_ready(self) -> bool:
-        """True if any version can be asked."""
+        """True if any version can answer questions."""
         return any(known.status is State.READY for known in self.versions.values())
 
     def is_ready(self, version: str) -> bool:
-        """True if this version can be asked."""
+        """True if this version can answer questions."""
         known = self.versions.get(version)
         return known is not None and known.status is State.READY
 
@@ -100,26 +100,26 @@ class Snapshot:
 
     models: Mapping[str, ModelState] = field(default_factory=dict)
     default: str | None = None
-    """The model of requests that name none."""
+    """The model of requests that do not name one."""
     wanted: Mapping[str, Mapping[Label, str]] = field(default_factory=dict)
-    """By model, the version that the store gives each label; another one than serves it here while that is loading or
-    cannot serve."""
+    """The labels in the store, by model. A label's version in the store differs from its version in `serving` while the
+    former is loading or cannot serve."""
     refused: Mapping[Reference, str] = field(default_factory=dict)
     """Versions that are not loaded for lack of memory, with the reason."""
     reason: str = ""
-    """The reason that nothing can be served when no version is the cause."""
+    """The reason that nothing can be served, if it is not a version's failure."""
     settled: bool = False
     """True once start-up is over: the requested versions have been loaded or have failed."""
     device_failed: bool = False
-    """True if the device failed in a version that is not loaded any more, or while one was loaded."""
+    """True if the device failed while a version was loading, or in a version that is not loaded any more."""
     draining: bool = False
     leaving: bool = False
-    """True while the process is about to stop, and still takes questions until load balancers have noticed."""
+    """True while the process is about to stop but still accepts questions, so that load balancers can notice."""
     stopped: bool = False
 
     @property
     def state(self) -> State:
-        """The state of the service; READY while every stable version takes questions and no device has failed."""
+        """The state of the service; READY while every stable version accepts questions and no device has failed."""
         if self.stopped:
             return State.STOPPED
         if not self.settled:
@@ -130,9 +130,9 @@ class Snapshot:
 
     @property
     def broken(self) -> bool:
-        """True if the process must be restarted: a stable version's engine has failed, or the device in any version.
+        """True if the process must be restarted: a stable version's engine has failed, or any version's device.
 
-        A CUDA context belongs to the whole process, and no version recovers from its failure.
+        A CUDA context is shared by the whole process, and a version cannot recover from its failure.
         """
         if self.stopped:
             return False
@@ -148,11 +148,11 @@ class Snapshot:
         return [v.live for model in self.models.values() for v in model.versions.values() if v.live is not None]
 
     def model(self, name: str) -> ModelState:
-        """The state of a model; an empty one for an unknown model."""
+        """The state of a model; an empty state for an unknown model."""
         return self.models.get(name, ModelState())
 
     def version(self, reference: Reference) -> VersionState | None:
-        """The state of a version; None for an unknown one."""
+        """The state of a version; None for an unknown version."""
         return self.model(reference.model).versions.get(reference.version)
 
     def labels(self) -> list[tuple[str, Label, str]]:
@@ -160,7 +160,7 @@ class Snapshot:
         return [(name, label, v) for name, model in self.models.items() for label, v in model.serving.items()]
 
     def wanted_labels(self) -> list[tuple[str, Label, bool]]:
-        """Model, label and whether another version serves it, for every label in the store."""
+        """Model, label, and True if another version serves the label here, for every label in the store."""
         return [
             (name, label, self.model(name).serving.get(label) != version)
             for name, labels in self.wanted.items()
@@ -168,7 +168,7 @@ class Snapshot:
         ]
 
     def stable_and_shadow(self, model: str) -> tuple[LiveVersion, LiveVersion] | None:
-        """The stable and shadow versions of a model; None unless there are both and they differ."""
+        """The stable and shadow versions of a model; None unless both exist and differ."""
         stable, shadow = self.model(model).labelled("stable"), self.model(model).labelled("shadow")
         return None if stable is None or shadow is None or stable is shadow else (stable, shadow)
 

@@ -1,4 +1,4 @@
-"""Reads a store for `lifecycle`: its labels, and the estimated memory of the versions that they name."""
+"""Reads a store for `lifecycle`: its labels, and the estimated memory of the versions that the labels name."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class StoreView:
     """Caches the sizes of versions, which never change, and the last labels that could be read."""
 
     def __init__(self, store: Store, settings: Settings) -> None:
-        """Nothing is read yet."""
+        """Read nothing yet."""
         self._store, self._settings = store, settings
         self._sizes: dict[Reference, int] = {}
         self._labels: dict[str, dict[Label, str]] = {}
@@ -26,16 +26,16 @@ class StoreView:
 
     @property
     def problems(self) -> list[str]:
-        """The models and versions that the last look could not read, with the reasons."""
+        """The problems of models and versions that could not be read the last time."""
         return list(self._problems.values())
 
     def read(self, pinned: Iterable[Reference], served: Container[str]) -> dict[str, StoredModel]:
-        """The models of the store. Raises OSError, or an error of a store's library, while it cannot be reached.
+        """The models of the store. Raises OSError, or an error of a store's library, while the store is unreachable.
 
-        Of models that are not `served`, the versions are read that served before, to stand in for the stable one.
-        A model whose `labels.json` cannot be read keeps its last labels, while the others are followed; a store in
-        which that is so of all models, without a fault in the files, counts as unreachable. So does one that had
-        models and is empty now, because a folder whose disk is unmounted looks empty.
+        For models that are not in `served`, the versions that served before are read too, to stand in for the stable
+        one. A model whose `labels.json` cannot be read keeps its last labels. The store counts as unreachable if the
+        labels of all models cannot be read for reasons other than faults in the files. It also counts as unreachable
+        if it had models and is empty now, because a folder whose disk is unmounted looks empty.
         """
         labels: dict[str, dict[Label, str]] = {}
         problems: dict[str | Reference, str] = {}
@@ -45,7 +45,7 @@ class StoreView:
         for model in models:
             try:
                 labels[model] = self._store.labels(model)
-            except Exception as error:  # libraries of stores have errors of their own
+            except Exception as error:  # libraries of stores raise their own types
                 if not isinstance(error, StoreError):
                     unreachable.append(error)
                 if model in self._labels:
@@ -63,7 +63,7 @@ class StoreView:
             try:
                 if (size := self._size(reference)) is not None:
                     sizes[reference] = size
-            except Exception as error:  # libraries of stores have errors of their own
+            except Exception as error:  # libraries of stores raise their own types
                 problems[reference] = f"{'@'.join(reference)} cannot be read: {error}"
         self._sizes = sizes
         for place, problem in problems.items():
@@ -82,12 +82,15 @@ class StoreView:
     def _served(self, model: str) -> tuple[str, ...]:
         try:
             return self._store.record(model).served
-        except Exception as error:  # whatever it is: only a replica without a stable version needs the record
+        except Exception as error:  # any error is tolerable: only replicas without a stable version need the record
             logger.warning("the versions that served before are not known: %s", error)
             return ()
 
     def _size(self, reference: Reference) -> int | None:
-        """Memory in bytes; 0 for an invalid manifest, because pulling it reports the error; None without a version."""
+        """Estimated memory in bytes; None if the version does not exist.
+
+        The value is 0 for an invalid manifest; the error is reported when the version is copied.
+        """
         if reference in self._sizes:
             return self._sizes[reference]
         try:

@@ -1,9 +1,12 @@
-"""Warms a model up over a range of lengths, so that the first request is not slower and the model's speed is known.
+"""Warms a model up with texts of several lengths, so that first requests are not slower and its speed is known.
 
-No step takes longer than a tenth of a second, because small questions wait for it. On a processor the size of a step is
-the one that takes so long by the measured speed: batches are cut to the size of the cache in any case, and fewer steps
-have less overhead. A GPU needs large steps to be busy, and how large follows from the model, the precision and the
-card: there full steps are run as well, and the smallest size that is nearly the fastest is taken.
+The warm-up also chooses the size of a step, unless the settings state it. A step should take at most a tenth of a
+second, because small questions may have to wait for one.
+
+- On a processor, the size is the one that takes a tenth of a second by the measured speed. Smaller steps would only add
+  overhead, because backends divide batches to fit the processor's cache anyway.
+- A GPU is only busy with large steps, and the necessary size depends on the model, the precision and the card.
+  Therefore steps of several sizes are run, and the smallest size that is nearly as fast as the fastest is chosen.
 """
 
 from __future__ import annotations
@@ -24,10 +27,10 @@ from cerberank_service.engine.faults import Fault, fault_of
 from cerberank_service.versions.rejection import TooSlowError
 
 WORDS = (4, 16, 48, 96)
-"""Lengths of the candidates: a short phrase up to the usual token limit."""
+"""Lengths of the candidates in words, from a short phrase up to the usual token limit."""
 MOST_CANDIDATES, MOST_WORDS = 8, 400
-"""Limits of a warm-up batch, which has at least one candidate for each processor. It is large enough to be typical, and
-small enough that one stage delays live requests by less than 10 ms on two processors."""
+"""Limits of a warm-up batch, which has at least one candidate for each processor. The batch is large enough to be
+typical, and so small that one stage delays live requests by less than 10 ms on two processors."""
 ROUNDS = 2
 QUESTION = "what is a word"
 USUAL_TOKENS = 100 * 48
@@ -44,11 +47,11 @@ def warm_up(
     pause: Callable[[], None] = lambda: None,
     clock: Callable[[], float] = time.monotonic,
 ) -> StageSpeeds:
-    """Run every stage, that of a `first` stage's texts too, and return the measured speeds.
+    """Run every stage, including a `first` stage, and return the measured speeds with the size of a full step.
 
-    They hold the tokens of a full step, which 0 as `step_tokens` chooses.
-    `pause` is called before each run. Raises MemoryError when no step fits, TooSlowError when 100 candidates of 48
-    tokens would take longer than `slowest_ms` without dropping; 0 accepts any speed.
+    The size is `step_tokens`, or is chosen if that is 0. `pause` is called before each run. Raises MemoryError when no
+    step fits into memory, and TooSlowError when 100 candidates of 48 tokens would take longer than `slowest_ms` without
+    drops; `slowest_ms` 0 accepts any speed.
     """
     speeds = StageSpeeds(backend.config.scored_stage_layers)
     for round_ in range(ROUNDS):
@@ -60,7 +63,7 @@ def warm_up(
                     pause()
                     before = clock()
                     output = backend.run(state, stage)
-                    if round_:  # the first round allocates memory and tunes kernels
+                    if round_:  # the first round is not measured, because it allocates memory and tunes kernels
                         speeds.observe(stage, tokens.tokens, clock() - before)
                     state = output.state
     inputs = _inputs(backend.config.scored_stages, encoder, first, ["word " * words for words in WORDS])
@@ -74,7 +77,7 @@ def warm_up(
 
 
 def _inputs(stages: int, encoder: PairEncoder, first: TextEncoder | None, texts: list[str]) -> list[Input]:
-    """The texts for a first stage, if there is one, and as pairs for the stages after it, if any."""
+    """The texts for a first stage, if there is one, and their pairs for the stages of pairs, if there are any."""
     alone = [] if first is None else [(range(1), first.candidates(texts))]
     if stages == len(alone):
         return alone
@@ -84,21 +87,21 @@ def _inputs(stages: int, encoder: PairEncoder, first: TextEncoder | None, texts:
 logger = logging.getLogger(__name__)
 
 PROCESSOR_TOKENS = (128, 8192)
-"""The smallest and the largest step on a processor; larger ones gain nothing."""
+"""The smallest and the largest step on a processor in tokens; larger steps are not faster."""
 SIZES = tuple(2**power for power in range(11, 18))
-"""2,048 to 131,072 tokens: those that are tried on a GPU."""
+"""The sizes that are tried on a GPU: 2,048 to 131,072 tokens."""
 ENOUGH = 0.95
-"""Share of the best rate that is good enough."""
+"""Share of the best rate that a size must reach to be chosen."""
 LONGEST_STEP_SECONDS = 0.1
-"""A step on a processor may take so long. On a GPU a size that takes longer ends the search: while a version loads,
-questions of the versions that serve wait for it too."""
+"""The longest step on a processor. On a GPU, the search ends at a size that takes longer, because questions to serving
+versions have to wait for the warm-up's steps."""
 
 Input = tuple[range, EncodedPairs]
-"""The input of the warm-up and its stages: pairs, or the texts of a first stage."""
+"""The stages to run, and their input: pairs, or the texts of a first stage."""
 
 
 def choose_step_tokens(rates: Mapping[int, float]) -> int:
-    """The smallest size whose rate, in tokens a second, is `ENOUGH` of the best. Raises ValueError without sizes.
+    """The smallest size whose rate, in tokens per second, reaches `ENOUGH` of the best. Raises ValueError if empty.
 
     >>> choose_step_tokens({2048: 100.0, 4096: 190.0, 8192: 198.0, 16384: 200.0})
     4096
@@ -116,11 +119,11 @@ def warm_up_steps(
     pause: Callable[[], None],
     clock: Callable[[], float],
 ) -> int:
-    """The tokens of a step: `wanted`, or chosen where that is 0. On a GPU full steps are run, and observed in `speeds`.
+    """The tokens of a step: `wanted`, or a chosen size if that is 0.
 
-    The steps are made of the `inputs`, over and over. Each runs twice, because the first run pays for
-    kernels and memory. At the end the backend is prepared for full steps.
-    Raises MemoryError when not even the smallest size to be chosen fits into memory.
+    On a GPU, full steps are run and added to `speeds`, and the backend is prepared for steps of the returned size. A
+    step consists of the `inputs`, repeated. Each step runs twice, because the first run also prepares kernels and
+    memory. Raises MemoryError when even the smallest size does not fit into memory.
     """
     if backend.device_memory is None:
         least, most = PROCESSOR_TOKENS
@@ -149,7 +152,7 @@ def warm_up_steps(
 
 
 def _repeated(tokens: EncodedPairs, size: int) -> EncodedPairs:
-    """About `size` tokens."""
+    """The pairs of `tokens`, repeated up to about `size` tokens."""
     return tokens.select(np.arange(max(1, size * len(tokens) // tokens.tokens)) % len(tokens))
 
 
@@ -160,7 +163,7 @@ def _run_twice(
     pause: Callable[[], None],
     clock: Callable[[], float],
 ) -> list[float] | None:
-    """Seconds of each stage in the second run; None when memory ran out."""
+    """The seconds of each stage in the second run; None if memory ran out."""
     seconds: list[float] = []
     try:
         for run in range(2):

@@ -1,7 +1,7 @@
 """Follows a store: copies, verifies, loads and serves the versions that its labels name, and unloads the others.
 
-The watcher's thread polls the store and moves labels; another thread loads versions, so that a rollback never waits for
-a load. A pushed version affects nothing until it has passed every check.
+The watcher's thread polls the store and moves labels. Another thread loads versions, so that a rollback never waits for
+a load. A new version does not affect requests before it has passed every check.
 """
 
 from __future__ import annotations
@@ -31,15 +31,16 @@ from cerberank_service.versions.store_view import StoreView
 logger = logging.getLogger(__name__)
 
 JOIN_SECONDS = 1.0
-"""Time to wait for an idle engine's thread to end; one that hangs is checked again at the next poll."""
+"""Seconds to wait for an idle engine's thread to end; a thread that hangs is checked again at the next poll."""
 LONGEST_BACK_OFF = 60.0
-"""Seconds between two tries of a copy; the first is after a poll's time, which doubles with each failure."""
+"""Longest wait, in seconds, before a failed copy is retried. The first wait is the poll interval; each failure doubles
+the wait."""
 NOTE_SECONDS = 60.0
-"""Time after which a note that could not be written to the store is tried again."""
+"""Seconds after which writing a note to the store is retried."""
 
 
 class Watcher:
-    """Keeps the registry in accordance with the store's labels."""
+    """Adapts the versions in the registry to the store's labels."""
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class Watcher:
         *,
         wake: threading.Event,
     ) -> None:
-        """Nothing is read before `start`. Setting `wake` causes a poll at once."""
+        """Read nothing before `start`. Setting `wake` causes an immediate poll."""
         self._store, self._versions, self._settings = store, versions, settings
         self._metrics, self._loader = metrics, loader
         self._view, self._spec = StoreView(store, settings), spec_of(settings.form(()).backend)
@@ -68,7 +69,7 @@ class Watcher:
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
 
     def open(self) -> None:
-        """Make the folder for local copies, before `start` or by it. Raises OSError when it cannot be created."""
+        """Create the folder for local copies; `start` also does this. Raises OSError when that is impossible."""
         self._copies.open()
 
     def start(self) -> None:
@@ -94,7 +95,7 @@ class Watcher:
             self._wake.clear()
             try:
                 self._poll()
-            except BaseException:  # a library that panics raises no Exception; the next poll may succeed
+            except BaseException:  # panics of libraries do not derive from Exception; the next poll may succeed
                 logger.exception("polling the store failed; it will be retried")
             self._polled = time.monotonic()
             self._wake.wait(self._settings.store_poll_seconds)
@@ -116,7 +117,7 @@ class Watcher:
 
     @cached_property
     def _memory(self) -> int:
-        """Bytes that all versions together may take. Asks a GPU, and so belongs to the watcher's thread."""
+        """The limit, in bytes, for all versions together. Only the watcher's thread reads it, as it queries a GPU."""
         return budget(self._settings, self._spec.device_memory(self._settings.device))
 
     def _read(self) -> dict[str, StoredModel] | None:
@@ -124,7 +125,7 @@ class Watcher:
         pinned = [Reference(name, version) for name, model in snapshot.items() for version in model.pinned]
         try:
             stored = self._view.read(pinned, {name for name, model in snapshot.items() if "stable" in model.serving})
-        except Exception as error:  # libraries of stores have errors of their own
+        except Exception as error:  # libraries of stores raise their own types
             if self._metrics.lifecycle.reached(False):
                 logger.warning("the store cannot be read, nothing changes: %s", error)
             missing = isinstance(error, FileNotFoundError)
@@ -157,7 +158,7 @@ class Watcher:
             self._versions.loading(decision.load, stored[model].sizes[version])
             try:
                 threading.Thread(target=self._load, args=(decision.load,), name="loader", daemon=True).start()
-            except RuntimeError as error:  # no thread can be started now
+            except RuntimeError as error:  # the system cannot start another thread now
                 self._try_again(decision.load, CopyError("process", str(error)))
 
     def _load(self, reference: Reference) -> None:
@@ -171,7 +172,7 @@ class Watcher:
             self._copies.drop(reference)
             self._versions.forget(reference)
             logger.info("%s@%s is not copied any further: nothing names it now", *reference)
-        except BaseException as error:  # a tokenizer that panics raises no Exception; other versions must load
+        except BaseException as error:  # panics of tokenizers are not Exceptions; other versions must still load
             self._copies.drop(reference)
             self._metrics.forget(*reference)
             if fault_of(error) is Fault.DEVICE:
@@ -181,7 +182,7 @@ class Watcher:
             else:
                 self._reject(reference, reason_of(error), self._copies.shown(str(error) or type(error).__name__))
         else:
-            self._copies.drop(reference)  # what is open is in memory
+            self._copies.drop(reference)  # the open version is in memory and does not need its files
             self._tries.pop(reference, None)
             self._versions.ready(reference, live)
             seconds, form = time.monotonic() - started, self._settings.form(live.checkpoint.manifest.files)
@@ -204,22 +205,23 @@ class Watcher:
         return self._open(reference, settings)
 
     def _open(self, reference: Reference, settings: Settings) -> Loaded:
-        """Open a version unless its device has too little free memory. Raises what the loader does, DeviceFullError."""
+        """Open a version. Raises DeviceFullError if the device has too little free memory, and the loader's errors."""
         known = self._versions.snapshot.version(reference)
         check_room(0 if known is None else known.size, self._spec.device_memory(settings.device))
         return self._loader(settings)
 
     def _copy_fault(self, reference: Reference, error: BaseException) -> CopyError | None:
-        """The error as one that is worth another try: the machine is short of resources, or the version is gone."""
+        """The error as a CopyError if a retry may succeed: the machine lacks resources, or the version is gone."""
         if isinstance(error, CopyError):
             return error
         if is_shortage(getattr(error, "errno", None), str(error)):
             return CopyError("process", self._copies.shown(str(error)))
-        if reason_of(error) is Reason.MALFORMED:  # of a `manifest.json` that is not a file, too, which no version has
+        if reason_of(error) is Reason.MALFORMED:
+            # Checked before `versions`, which leaves out a version whose `manifest.json` is not a file.
             return None
         try:
             there = reference.version in self._store.versions(reference.model)
-        except Exception:  # libraries of stores have errors of their own
+        except Exception:  # libraries of stores raise their own types
             there = False
         return None if there else CopyError("store", "the store does not have it any more, or cannot be reached")
 
@@ -232,7 +234,7 @@ class Watcher:
         self._again[reference] = time.monotonic() + wait
 
     def _retry(self) -> None:
-        """Forget versions whose copy is to be tried again now, so that they are loaded like new ones."""
+        """Forget versions whose retry is due, so that they are loaded like new versions."""
         for reference, due in list(self._again.items()):
             if time.monotonic() >= due:
                 del self._again[reference]
@@ -241,7 +243,7 @@ class Watcher:
                     self._versions.forget(reference)
 
     def _note_served(self, stored: Mapping[str, StoredModel]) -> None:
-        """Let the store remember which versions serve as stable, for replicas that start later."""
+        """Record in the store which versions serve as stable, for replicas that start later."""
         if time.monotonic() < self._note_after:
             return
         for name, model in self._versions.snapshot.models.items():
@@ -252,7 +254,7 @@ class Watcher:
             try:
                 self._store.note_served(Reference(name, serving))
                 self._noted[name] = serving
-            except Exception as error:  # file systems have errors of their own
+            except Exception as error:  # libraries of file systems raise their own types
                 self._note_after = time.monotonic() + NOTE_SECONDS
                 why = "a replica that starts while a bad version is stable will not know what to serve instead"
                 logger.warning("the store cannot be told that %s@%s serves; %s: %r", name, serving, why, error)
@@ -263,7 +265,7 @@ class Watcher:
         self._versions.failed(reference, f"{reason.value}: {message}")
 
     def _refuse(self, refused: Mapping[Reference, str]) -> None:
-        """Record versions that do not fit beside more important ones; they are loaded when memory is free."""
+        """Record versions that do not fit beside more important ones; they are loaded once memory is free."""
         for reference, why in refused.items():
             if reference not in self._versions.snapshot.refused:
                 self._metrics.lifecycle.rejected(Reason.TOO_BIG.value)
@@ -272,7 +274,7 @@ class Watcher:
         self._versions.refuse_to_load(reasons)
 
     def _forget_retired(self) -> None:
-        """Unload retired versions whose last request is answered, or whose drain time is over."""
+        """Unload retired versions whose last request has been answered or whose drain time is over."""
         for reference, since in list(self._retired.items()):
             known = self._versions.snapshot.version(reference)
             assert known is not None and known.live is not None, "what is retired was ready, and is known"  # noqa: PT018
@@ -294,7 +296,7 @@ class Watcher:
             self._wake.set()
 
     def _forget_failures(self) -> None:
-        """Forget failures of versions that no label or pin names any more, and record when start-up is over."""
+        """Forget failed versions that no label or pin names any more, and record that start-up is over if it is."""
         snapshot = self._versions.snapshot.models
         busy = any(held.status is State.LOADING for model in snapshot.values() for held in model.versions.values())
         for reference in self._tries.keys() - self._asked:
