@@ -69,7 +69,7 @@ class Families:
         self.copy_failures = counter(
             "copy_failures", "Failed attempts to copy a version, which are repeated, by cause", "cause"
         )
-        self.label_flips = counter("label_flips", "Moves of a label to another version", "label")
+        self.label_flips = counter("label_flips", "Changes of the version that a label has on this replica", "label")
         self.store_reachable = gauge("store_reachable", "1 when the last read of the store succeeded, 0 when it failed")
         self.shadow_questions = counter(
             "shadow_questions", "Questions that were also sent to the shadow version and compared", *VERSION
@@ -140,7 +140,7 @@ class Families:
         )
         self.graph_misses = counter(
             "graph_misses",
-            "Computations of a stage on a GPU that were too large for every captured CUDA graph",
+            "Computations of a stage on a GPU for which every captured CUDA graph was too small",
             *VERSION,
         )
         self.dropped_candidates = counter(
@@ -224,7 +224,7 @@ class Families:
             "Sum of the squared scores of first candidates, to compute their standard deviation",
             *VERSION,
         )
-        self.errors = counter("errors", "Requests that got an error response, by kind", "kind")
+        self.errors = counter("errors", "Requests, and questions of a batch, that got an error, by kind", "kind")
         self.refused_requests = counter(
             "refused_requests", "Questions that were rejected with 503, by reason", "reason"
         )
@@ -248,7 +248,7 @@ class Families:
         )
         self.requests_in_flight = gauge("requests_in_flight", "Ranking requests in progress")
         self.queued_tokens = gauge("queued_tokens", "Tokens of accepted questions that are not answered yet")
-        self.ready = gauge("ready", "1 when the service can answer questions")
+        self.ready = gauge("ready", "1 when the replica is ready, as `/health/ready` reports")
         self.create()
 
     @property
