@@ -1,8 +1,8 @@
 # Two images of one service. `docker build --target cpu .` (also without --target): ONNX Runtime, no torch, serves the
 # checkpoint that the package contains. `docker build --target gpu .`: PyTorch on CUDA; without a checkpoint mounted at
-# /checkpoints/current, or a CERBERANK_STORE, it says so and is not ready. `--build-arg EXTRAS=s3,otel` adds extras.
-# `make image-check` runs every command of both without Docker, `make check` lints. The base image is named by its exact
-# tag; who has a registry pins its digest there.
+# /checkpoints/current, or a CERBERANK_STORE, the process ends with exit code 2. `--build-arg EXTRAS=s3,otel` adds extras.
+# `make image-check` runs every command of both without Docker. The base image is named by its exact tag; if you have a
+# registry, pin its digest.
 FROM python:3.11.13-slim-bookworm AS python
 
 FROM python AS wheel

@@ -1,4 +1,4 @@
-"""Writes the data for training, calibrating and measuring cerberank-mini 3: `python -m tools.mini_data DATA OUT`.
+"""Writes the data for training, calibrating and measuring cerberank-mini: `python -m tools.mini_data DATA OUT`.
 
 DATA contains `squad-as2/` and `domains/SET/`. The documents of each set's train file are divided by their titles.
 

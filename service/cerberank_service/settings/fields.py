@@ -113,55 +113,84 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(env_prefix="CERBERANK_", env_ignore_empty=True, frozen=True, extra="ignore")
 
     checkpoint: Annotated[
-        Path | None, Field(description="Checkpoint folder to serve; empty serves the bundled `cerberank-mini`.")
+        Path | None,
+        Field(
+            description="Checkpoint folder to serve; ignored if a store is set. Empty serves the bundled "
+            "`cerberank-mini`."
+        ),
     ] = None
     model: Annotated[
         str,
         Field(
-            description="Hub id or folder of a Hugging Face cross-encoder, imported once and served (extra `import`)."
+            description="Hub id or folder of a Hugging Face cross-encoder to import once and serve (extra `import`); "
+            "not together with a checkpoint or a store."
         ),
     ] = ""
-    model_revision: Annotated[str, Field(description="Its branch, tag or commit on the hub; empty takes `main`.")] = ""
+    model_revision: Annotated[
+        str, Field(description="Branch, tag or commit of the model to import, on the hub; empty takes `main`.")
+    ] = ""
     store: Annotated[
         str,
         Field(
-            description="Store to follow: a folder, or an fsspec URL such as `s3://bucket/models`; empty follows none."
+            description="Store whose labelled versions are served: a folder, or an fsspec URL such as "
+            "`s3://bucket/models`. Empty: a single checkpoint is served."
         ),
     ] = ""
-    store_poll_seconds: Annotated[float, Field(gt=0, description="Seconds between two looks at the store.")] = 2.0
+    store_poll_seconds: Annotated[
+        float, Field(gt=0, description="Interval in seconds at which the store is read for changes.")
+    ] = 2.0
     copy_seconds: Annotated[
         float,
-        Field(gt=0, description="Seconds that a version may take to be copied and verified; it is tried again later."),
+        Field(gt=0, description="Time limit in seconds for copying and verifying a version; it is tried again later."),
     ] = 300.0
     model_memory_bytes: Annotated[
         int,
-        Field(ge=0, description="Memory of all loaded versions, as estimated; 0: 2 GiB, on a GPU 90 % of its memory."),
+        Field(
+            ge=0,
+            description="Memory limit for all loaded versions together, by their estimated sizes; 0: 2 GiB, or on a "
+            "GPU 90 % of its memory.",
+        ),
     ] = 0
     slowest_ms: Annotated[
         float,
-        Field(ge=0, description="Reject a version that takes longer for 100 candidates of 48 tokens; 0 takes any."),
+        Field(
+            ge=0,
+            description="Reject a version that needs more milliseconds than this for 100 candidates of 48 tokens, "
+            "as measured at warm-up without drops; 0 accepts any speed.",
+        ),
     ] = 0.0
     default_model: Annotated[
-        str, Field(description="Model of requests that name none; empty takes the first that was ready.")
+        str, Field(description="Model for requests that do not name one; empty: the model that was ready first.")
     ] = ""
     canary_percent: Annotated[
-        float, Field(ge=0, le=100, description="Share of the questions that go to `canary`, where the label is set.")
+        float,
+        Field(
+            ge=0, le=100, description="Percentage of the questions that the version with the label `canary` answers."
+        ),
     ] = 5.0
     shadow_percent: Annotated[
-        float, Field(ge=0, le=100, description="Share of the questions that `shadow` is asked too while there is time.")
+        float,
+        Field(
+            ge=0,
+            le=100,
+            description="Percentage of the questions that are also sent to the version with the label `shadow`; "
+            "they are skipped while the service is busy.",
+        ),
     ] = 10.0
     aliases: Annotated[
         str,
         Field(
-            description="Further model names to answer to, comma-separated, such as `rerank-v3.5` for Cohere clients."
+            description="Further names of the default model, comma-separated, such as `rerank-v3.5` for Cohere clients."
         ),
     ] = ""
-    host: Annotated[str, Field(description="Address to listen on.")] = "127.0.0.1"
-    port: Annotated[int, Field(ge=0, le=65535, description="Port to listen on; 0 takes a free one.")] = 8000
+    host: Annotated[str, Field(description="Address that the public port listens on.")] = "127.0.0.1"
+    port: Annotated[int, Field(ge=0, le=65535, description="The public port; 0 takes a free port.")] = 8000
     tls_certificate: Annotated[
         Path | None,
         AfterValidator(existing_file),
-        Field(description="PEM file with the certificate chain; with it both ports speak TLS alone."),
+        Field(
+            description="PEM file with the certificate chain; the public port and the admin port then accept TLS only."
+        ),
     ] = None
     tls_key: Annotated[
         Path | None, AfterValidator(existing_file), Field(description="PEM file with the certificate's key.")
@@ -169,51 +198,54 @@ class Settings(BaseSettings):
     keys_file: Annotated[
         Path | None,
         Field(
-            description="File of API keys (`cerberank server keys`); ranking then needs one. Empty lets everybody rank."
+            description="File of API keys (`cerberank server keys`); ranking then needs one. Empty: everybody may rank."
         ),
     ] = None
     admin_token: Annotated[
         SecretStr | None,
         AfterValidator(checked_token),
-        Field(description="Token of the admin port, 16 characters or more; empty does not open it."),
+        Field(description="Token of the admin port, 16 characters or more; empty: the admin port is closed."),
     ] = None
     admin_host: Annotated[str, Field(description="Address that the admin port listens on.")] = "127.0.0.1"
-    admin_port: Annotated[int, Field(ge=0, le=65535, description="The admin port; 0 takes a free one.")] = 8001
+    admin_port: Annotated[int, Field(ge=0, le=65535, description="The admin port; 0 takes a free port.")] = 8001
     cors_origins: Annotated[
         str,
-        Field(description="Web origins whose pages may call, comma-separated, or `*`; empty allows none but its own."),
+        Field(
+            description="Web origins whose pages may call the service, comma-separated, or `*`; empty allows only "
+            "the service's own pages."
+        ),
     ] = ""
     allowed_hosts: Annotated[
         str,
         Field(
-            description="Names in a request's `Host` that are answered, comma-separated, such as `rank.example.org` or "
-            "`*.example.org`; probes and `/metrics` are answered for any. Empty answers to all."
+            description="Accepted host names in the header `Host`, comma-separated, such as `rank.example.org` or "
+            "`*.example.org`; requests for other names get 400, except probes and `/metrics`. Empty accepts any name."
         ),
     ] = ""
     trusted_proxies: Annotated[
         str,
         AfterValidator(checked_networks),
         Field(
-            description="Addresses and networks, comma-separated, whose `X-Forwarded-For` names the client in the log; "
-            "empty trusts none."
+            description="Addresses and networks of proxies, comma-separated. The log takes the client's address from "
+            "their `X-Forwarded-For`; empty trusts no proxy."
         ),
     ] = ""
-    device: Annotated[str, Field(description=f"{either(DEVICES)}; decides the next two.")] = "cpu"
+    device: Annotated[str, Field(description=f"{either(DEVICES)}; determines the defaults of the next two.")] = "cpu"
     backend: Annotated[
         str,
         AfterValidator(backend_of),
         Field(
-            description=f"What runs the model, each with an extra of its own: {either(BACKENDS)}; `auto` takes onnx "
-            "on a processor, torch on a GPU and for decoders, and `/v1/models` says why.",
+            description=f"Library that runs the model: {either(BACKENDS)}, each installed by an extra. `auto` takes "
+            "onnx on a processor, and torch on a GPU and for decoders; `/v1/models` shows the choice and its reason.",
         ),
     ] = AUTO
     precision: Annotated[
         str,
         AfterValidator(precision_of),
         Field(
-            description=f"Number format of weights and activations: {precisions_help()}; `auto` takes fp16 on a GPU, "
-            "on a processor int8 with onnx (fp32 for a model that is imported, and where there is no int8), fp32 "
-            "with torch.",
+            description=f"Number format of weights and activations: {precisions_help()}. `auto` takes fp16 on a "
+            "GPU. On a processor it takes int8 with onnx, or fp32 for an imported model and a checkpoint without "
+            "int8; with torch it takes fp32.",
         ),
     ] = AUTO
     threads: Annotated[
@@ -221,104 +253,122 @@ class Settings(BaseSettings):
         Field(
             ge=0,
             description=(
-                "Threads of the model; 0 takes `OMP_NUM_THREADS`, or the processors that this process may use."
+                "Threads that compute the model; 0: `OMP_NUM_THREADS`, or else one for each processor that this "
+                "process may use."
             ),
         ),
     ] = 0
-    encode_workers: Annotated[int, Field(ge=1, le=64, description="Threads that parse, tokenise and render.")] = 2
+    encode_workers: Annotated[
+        int, Field(ge=1, le=64, description="Threads that parse and tokenise requests and write responses.")
+    ] = 2
     step_tokens: Annotated[
         int,
         AfterValidator(checked_step_tokens),
         Field(
             ge=0,
-            description="Tokens of one engine step, at least 128; 0: as measured at warm-up, so that a step takes at "
-            "most a tenth of a second.",
+            description="Most tokens that the model computes in one step, at least 128; deadlines and new questions "
+            "wait for the end of a step. 0: chosen at warm-up, so that a step takes at most a tenth of a second.",
         ),
     ] = 0
-    max_candidates: Annotated[int, Field(ge=1, le=100_000, description="Most candidates of one request.")] = 10_000
+    max_candidates: Annotated[
+        int, Field(ge=1, le=100_000, description="Most candidates of one request, over all its questions.")
+    ] = 10_000
     max_windows: Annotated[
         int,
         Field(
             ge=1,
             le=1024,
-            description="Most windows of a long text; all texts of a question have at most as many windows as a "
-            "request may have candidates.",
+            description="Most windows (overlapping parts) in which a long text is read. All texts of a question "
+            "together have at most as many windows as a request may have candidates.",
         ),
     ] = MOST_WINDOWS
     max_body_bytes: Annotated[int, Field(ge=1024, description="Largest request body in bytes.")] = 4 * 1024 * 1024
     max_requests: Annotated[
-        int, Field(ge=1, description="Most ranking requests in progress; further ones get 503. Probes do not count.")
+        int, Field(ge=1, description="Most ranking requests in progress; further ones get 503. Probes are not counted.")
     ] = 512
     keep_alive_seconds: Annotated[
         float,
-        Field(gt=0, description="Seconds that a connection may wait for its next request; longer than a proxy's."),
+        Field(
+            gt=0,
+            description="Seconds after which an idle connection is closed; must be longer than the proxy's.",
+        ),
     ] = 75.0
     queue_seconds: Annotated[
         float,
         Field(
             gt=0,
             description=(
-                "Longest predicted wait of a question for others, in seconds; beyond it it is refused at once with "
-                "503. An idle service takes any."
+                "Longest predicted time of a question in the queue, in seconds. A question that would wait longer is "
+                "rejected at once with 503; an idle service rejects none."
             ),
         ),
     ] = 5.0
     latency_target_ms: Annotated[
-        float, Field(ge=0, description="Choose each question's drop schedule to answer within this; 0 never does.")
+        float,
+        Field(
+            ge=0,
+            description="Latency target in milliseconds: for each question the service chooses the most accurate "
+            "tuned drop schedule that is predicted to meet it; 0: no target.",
+        ),
     ] = 0.0
     calibrated_scores: Annotated[
         bool,
         Field(
-            description="Give calibrated scores to clients of other services' dialects, too, where a model is "
-            "calibrated; `/v1/rank` always does."
+            description="Return calibrated scores also in the APIs of other services (Cohere and others) if the "
+            "model is calibrated; `/v1/rank` always returns them."
         ),
     ] = False
     token_cache_bytes: Annotated[
         int,
         Field(
             ge=0,
-            description="Memory for the tokens of texts that come again; 64 MB hold 90,000 to 180,000 candidates "
-            "of 50 tokens. 0 switches it off.",
+            description="Size in bytes of the cache of tokenised texts; 64 MB hold 90,000 to 180,000 candidates of "
+            "50 tokens. 0 switches the cache off.",
         ),
     ] = 64 * 1024 * 1024
     vectors: Annotated[
         Path | None,
         Field(
-            description="Folder of vectors that `data embed` computed for a first stage; empty computes all that "
-            "are not cached."
+            description="Folder of vectors that `cerberank data embed` computed for a model with a first stage; "
+            "empty: vectors that are not cached are computed."
         ),
     ] = None
     vector_cache_bytes: Annotated[
         int,
         Field(
             ge=0,
-            description="Memory for the vectors of texts that come again, used by models with a first stage; 0 "
-            "switches it off.",
+            description="Size in bytes of the cache of texts' vectors, for models with a first stage; 0 switches "
+            "the cache off.",
         ),
     ] = 256 * 1024 * 1024
     drain_seconds: Annotated[
-        float, Field(ge=0, description="After SIGTERM, how long accepted requests may still take.")
+        float,
+        Field(
+            ge=0, description="Seconds after SIGTERM, and after the lame-duck time, in which accepted requests may end."
+        ),
     ] = 20.0
     lame_duck_seconds: Annotated[
         float,
         Field(
             ge=0,
-            description="After SIGTERM, how long requests are still taken while readiness fails, for load balancers.",
+            description="Seconds after SIGTERM in which the service still accepts requests while `/health/ready` "
+            "fails, so that load balancers notice; the time for draining begins afterwards.",
         ),
     ] = 0.0
     log_level: Annotated[
         Literal["debug", "info", "warning", "error"],
-        Field(description="Log level; `info` has a line for every answer."),
+        Field(description="Log level; with `info` every answer has a line."),
     ] = "info"
     log_questions: Annotated[
-        bool, Field(description="Write the question into the line of its answer; no other text is ever logged.")
+        bool,
+        Field(description="Log the question in the line of its answer; no other text of a request is ever logged."),
     ] = False
     log_format: Annotated[
-        Literal["text", "json"], Field(description="Log lines for people, or one JSON object a line.")
+        Literal["text", "json"], Field(description="`text` for people, or `json`: one JSON object per line.")
     ] = "text"
     traces: Annotated[
         bool,
-        Field(description="Export OpenTelemetry traces (extra `otel`); where to, the `OTEL_*` variables say."),
+        Field(description="Export OpenTelemetry traces (extra `otel`) to the place that the `OTEL_*` variables name."),
     ] = False
 
     @model_validator(mode="after")

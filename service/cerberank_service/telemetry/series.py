@@ -67,133 +67,192 @@ class Families:
         self._registry = registry
         self._families: dict[Series, Counter | Gauge | Histogram] = {}
         counter, gauge, histogram = self._counter, self._gauge, self._histogram
-        self.rejected_versions = counter("rejected_versions", "Versions that failed a check, by reason", "reason")
-        self.copy_failures = counter(
-            "copy_failures", "Copies of versions that failed and are tried again, by cause", "cause"
+        self.rejected_versions = counter(
+            "rejected_versions", "Versions that failed a check and are not served, by reason", "reason"
         )
-        self.label_flips = counter("label_flips", "Labels that moved", "label")
-        self.store_reachable = gauge("store_reachable", "1 when the store could be read")
-        self.shadow_questions = counter("shadow_questions", "Questions that the shadow was asked as well", *VERSION)
-        self.shadow_flips = counter("shadow_flips", "Mirrored questions where another candidate came first", *VERSION)
-        self.shadow_overlap = counter("shadow_overlap", "Sum of the mirrored questions' rank-biased overlaps", *VERSION)
+        self.copy_failures = counter(
+            "copy_failures", "Failed attempts to copy a version, which are repeated, by cause", "cause"
+        )
+        self.label_flips = counter("label_flips", "Changes of the version that a label has on this replica", "label")
+        self.store_reachable = gauge("store_reachable", "1 when the last read of the store succeeded, 0 when it failed")
+        self.shadow_questions = counter(
+            "shadow_questions", "Questions that were also sent to the shadow version and compared", *VERSION
+        )
+        self.shadow_flips = counter(
+            "shadow_flips", "Compared questions for which the shadow ranks another candidate first", *VERSION
+        )
+        self.shadow_overlap = counter(
+            "shadow_overlap", "Sum of the rank-biased overlaps of both rankings over the compared questions", *VERSION
+        )
         self.shadow_score_shift = counter(
-            "shadow_score_shift", "Sum of the mirrored questions' mean absolute differences of scores", *VERSION
+            "shadow_score_shift", "Sum of the mean absolute differences of scores over the compared questions", *VERSION
         )
         self.shadow_stable_seconds = counter(
-            "shadow_stable_seconds", "Compute seconds of the stable version on mirrored questions", *VERSION
+            "shadow_stable_seconds", "Compute seconds of the stable version for the compared questions", *VERSION
         )
-        self.shadow_seconds = counter("shadow_seconds", "Compute seconds of the shadow on mirrored questions", *VERSION)
-        self.shadow_failures = counter("shadow_failures", "Questions that the shadow could not answer", *VERSION)
+        self.shadow_seconds = counter(
+            "shadow_seconds", "Compute seconds of the shadow version for the compared questions", *VERSION
+        )
+        self.shadow_failures = counter(
+            "shadow_failures", "Questions that the shadow version failed to answer", *VERSION
+        )
         self.shadow_skipped = counter(
-            "shadow_skipped", "Questions not mirrored: the service was busy, or the shadow cannot take them", *VERSION
+            "shadow_skipped",
+            "Questions that were chosen for the shadow version but not sent to it, because the service was busy or the "
+            "shadow cannot answer them",
+            *VERSION,
         )
         self.request_phase_seconds = histogram(
             "request_phase_seconds",
-            "Latency of answered requests by phase: encode, queue, compute, total",
+            "Latency of answered questions by phase: encode, queue, compute, total",
             SECONDS,
             "phase",
             *VERSION,
         )
         self.request_candidates = histogram(
-            "request_candidates", "Candidates of answered requests", CANDIDATES, *VERSION
+            "request_candidates", "Candidates of each answered question", CANDIDATES, *VERSION
         )
-        self.requests = counter("requests", "Answered requests", "complete", *VERSION)
+        self.requests = counter(
+            "requests",
+            "Answered questions; `complete` is false if a deadline ended the ranking early",
+            "complete",
+            *VERSION,
+        )
         self.schedules = counter(
-            "schedules", "Answers by drop schedule: the tuned ones, and `other`", "schedule", *VERSION
+            "schedules",
+            "Answered questions by drop schedule: one of the tuned schedules, or `other`",
+            "schedule",
+            *VERSION,
         )
         self.expected_loss_points = counter(
-            "expected_loss_points", "Points that the schedules of all answers are expected to cost", "metric", *VERSION
+            "expected_loss_points",
+            "Sum over all answers of the points that the drop schedule is expected to lose in this quality metric",
+            "metric",
+            *VERSION,
         )
         self.tokens = counter(
-            "tokens", "Tokens run, by stage: those of a dropped candidate up to its exit", "stage", *VERSION
+            "tokens",
+            "Computed tokens by stage; a dropped candidate counts in the stages up to its drop",
+            "stage",
+            *VERSION,
         )
-        self.padding_tokens = counter("padding_tokens", "Padding tokens run beside the real ones", *VERSION)
-        self.graph_hits = counter("graph_hits", "Runs of a stage that a captured CUDA graph had room for", *VERSION)
+        self.padding_tokens = counter(
+            "padding_tokens", "Computed padding tokens, which `cerberank_tokens_total` does not contain", *VERSION
+        )
+        self.graph_hits = counter(
+            "graph_hits", "Computations of a stage on a GPU that used a captured CUDA graph", *VERSION
+        )
         self.graph_misses = counter(
-            "graph_misses", "Runs of a stage that no captured CUDA graph had room for", *VERSION
+            "graph_misses",
+            "Computations of a stage on a GPU for which every captured CUDA graph was too small",
+            *VERSION,
         )
         self.dropped_candidates = counter(
-            "dropped_candidates", "Candidates that a stage's exit dropped", "stage", *VERSION
+            "dropped_candidates", "Candidates that were dropped after a stage", "stage", *VERSION
         )
-        self.engine_steps = counter("engine_steps", "Batches run, by stage", "stage", *VERSION)
-        self.engine_busy_seconds = counter("engine_busy_seconds", "Seconds in batches, by stage", "stage", *VERSION)
+        self.engine_steps = counter("engine_steps", "Computed batches (steps), by stage", "stage", *VERSION)
+        self.engine_busy_seconds = counter(
+            "engine_busy_seconds", "Seconds in which batches were computed, by stage", "stage", *VERSION
+        )
         self.recomputed_tokens = counter(
-            "recomputed_tokens", "Tokens run again, by stage, because their states were given up", "stage", *VERSION
+            "recomputed_tokens",
+            "Tokens that were computed again because their hidden states had been evicted, by stage",
+            "stage",
+            *VERSION,
         )
         self.failed_questions = counter("failed_questions", "Questions that ended in an internal error", *VERSION)
-        self.wasted_tokens = counter("wasted_tokens", "Tokens run for questions that got no answer", *VERSION)
-        self.cancelled_requests = counter(
-            "cancelled_requests", "Questions dropped because their client had gone", *VERSION
+        self.wasted_tokens = counter(
+            "wasted_tokens", "Tokens that were computed for questions that got no answer", *VERSION
         )
-        self.state_bytes = gauge("state_bytes", "Hidden states that wait between steps", *VERSION)
+        self.cancelled_requests = counter(
+            "cancelled_requests", "Questions that were cancelled because the client had disconnected", *VERSION
+        )
+        self.state_bytes = gauge("state_bytes", "Memory of hidden states that are kept between steps", *VERSION)
         self.out_of_memory = counter(
-            "out_of_memory", "Batches that did not fit into memory and were tried again in halves", *VERSION
+            "out_of_memory", "Batches that did not fit into memory and were repeated in halves", *VERSION
         )
         self.step_tokens = gauge(
-            "step_tokens", "Tokens that a step may hold: halved when memory ran out, and raised again later"
+            "step_tokens", "Most tokens of a step; halved when memory ran out, and raised again later"
         )
-        self.queued_seconds = gauge("queued_seconds", "Predicted seconds until all accepted requests are answered")
-        self.seconds_per_token = gauge(
-            "seconds_per_token", "Seconds that a stage takes for a token, as measured", "stage", *VERSION
-        )
+        self.queued_seconds = gauge("queued_seconds", "Predicted seconds until all accepted questions are answered")
+        self.seconds_per_token = gauge("seconds_per_token", "Measured seconds per token of a stage", "stage", *VERSION)
         self.fixed_step_seconds = gauge(
             "fixed_step_seconds",
-            "Seconds that a step of a stage takes beside those for its tokens, as measured",
+            "Measured seconds of a step of a stage that do not depend on its number of tokens",
             "stage",
             *VERSION,
         )
         self.truncated_candidates = counter(
-            "truncated_candidates", "Candidates that were cut to the token limit", *VERSION
+            "truncated_candidates", "Candidates that were cut at the token limit", *VERSION
         )
-        self.duplicate_candidates = counter("duplicate_candidates", "Candidates answered by an identical one", *VERSION)
+        self.duplicate_candidates = counter(
+            "duplicate_candidates",
+            "Candidates that were not computed because the question has an identical candidate",
+            *VERSION,
+        )
         self.vectors = counter(
-            "vectors", "Texts that a first stage read, by where their vectors came from", "source", *VERSION
+            "vectors",
+            "Texts whose vectors a first stage used, by source: `cache`, `store` (precomputed) or `computed`",
+            "source",
+            *VERSION,
         )
         self.key_requests = counter(
-            "key_requests", "Requests let in, by their API key's id (`cerberank server keys list`)", "key"
+            "key_requests",
+            "Questions that were accepted with an API key, by the key's id (`cerberank server keys list`)",
+            "key",
         )
-        self.key_tokens = counter("key_tokens", "Tokens of the pairs of those that were answered", "key")
+        self.key_tokens = counter("key_tokens", "Tokens of the answered questions, by the API key's id", "key")
         self.keys_stale = gauge(
-            "keys_stale", "1 while the key file cannot be read, so that a key that was removed still works"
+            "keys_stale", "1 while the key file cannot be read, so that removed keys still work and new keys do not"
         )
         self.head_agreement = counter(
             "head_agreement",
-            "Questions whose heads agree on the first candidate, and those whose do not",
+            "Questions by agreement: `agree` is true if all heads of the model rank the same candidate first",
             "agree",
             *VERSION,
         )
         self.top_score = histogram(
-            "top_score", "Score of the first candidate, calibrated where the version is", SCORES, *VERSION
+            "top_score",
+            "Score of the first candidate; the calibrated score if the version is calibrated",
+            SCORES,
+            *VERSION,
         )
         self.answerable = histogram(
-            "answerable", "P(any candidate answers), of versions that are calibrated", SCORES, *VERSION
+            "answerable",
+            "Probability that any candidate answers the question; only for calibrated versions",
+            SCORES,
+            *VERSION,
         )
         self.top_score_squares = counter(
-            "top_score_squares", "Sum of the squares of first candidates' scores, for their deviation", *VERSION
+            "top_score_squares",
+            "Sum of the squared scores of first candidates, to compute their standard deviation",
+            *VERSION,
         )
-        self.errors = counter("errors", "Requests answered with an error, by kind", "kind")
-        self.refused_requests = counter("refused_requests", "Questions refused with 503, by reason", "reason")
+        self.errors = counter("errors", "Requests, and questions of a batch, that got an error, by kind", "kind")
+        self.refused_requests = counter(
+            "refused_requests", "Questions that were rejected with 503, by reason", "reason"
+        )
         self.refused_candidates = counter(
-            "refused_candidates", "Candidates of those that the engine refused, by reason", "reason"
+            "refused_candidates", "Candidates of the questions that the engine rejected, by reason", "reason"
         )
         self.refused_queue_seconds = histogram(
             "refused_queue_seconds",
-            "Predicted time in the queue of questions that the engine refused, by reason",
+            "Predicted time in the queue of the questions that the engine rejected, by reason",
             SECONDS,
             "reason",
         )
         self.offered_seconds = counter(
             "offered_seconds",
-            "Predicted compute seconds of the questions that reached an engine, accepted or refused, but not for their "
-            "own deadlines; a rate of 1 is all that a replica can serve",
+            "Predicted compute seconds of the questions that reached the engine, accepted or rejected, except those "
+            "rejected for their own deadlines; at a rate of 1 the replica is fully used",
             "outcome",
         )
         self.ignored_fields = counter(
-            "ignored_fields", "Fields of other services' dialects that had no effect here", "dialect"
+            "ignored_fields", "Request fields of other services' APIs that have no effect here, by dialect", "dialect"
         )
-        self.requests_in_flight = gauge("requests_in_flight", "Requests being handled")
-        self.queued_tokens = gauge("queued_tokens", "Tokens of accepted, unanswered requests")
-        self.ready = gauge("ready", "1 when the model is ready and serving")
+        self.requests_in_flight = gauge("requests_in_flight", "Ranking requests in progress")
+        self.queued_tokens = gauge("queued_tokens", "Tokens of accepted questions that are not answered yet")
+        self.ready = gauge("ready", "1 when the replica is ready, as `/health/ready` reports")
         self.create()
 
     @property
@@ -235,63 +294,65 @@ class Families:
 
 
 LABELLED_VERSION = Series(
-    "labelled_version", "gauge", "1 for the version that a label means", ("model", "label", "version")
+    "labelled_version", "gauge", "1 for the version that serves a label on this replica", ("model", "label", "version")
 )
 LABEL_DIFFERS = Series(
     "label_wanted_differs",
     "gauge",
-    "1 while a label in the store names another version than serves",
+    "1 while the store assigns the label to another version than the one that serves it on this replica",
     ("model", "label"),
 )
 ENGINE_RUNNING = Series(
-    "engine_running", "gauge", "1 while a version takes questions, 0 once its engine failed", VERSION
+    "engine_running", "gauge", "1 while a version accepts questions, 0 after its engine has failed", VERSION
 )
 STALLED_SECONDS = Series(
-    "stalled_seconds", "gauge", "Seconds in which accepted questions have waited without any progress", VERSION
+    "stalled_seconds", "gauge", "Seconds for which accepted questions have waited without progress", VERSION
 )
 CALIBRATED_TOP_SCORE = Series(
     "calibrated_top_score",
     "gauge",
-    "Mean score of first candidates on the questions that a version was calibrated on; no sample for other versions",
+    "Mean score of first candidates over the questions with which the version was calibrated; no sample for versions "
+    "without calibration",
     VERSION,
 )
 CALIBRATED_ANSWERABLE = Series(
     "calibrated_answerable",
     "gauge",
-    "Mean P(any candidate answers) on the questions that a version was calibrated on; no sample for other versions",
+    "Mean probability that any candidate answers, over the questions with which the version was calibrated; no sample "
+    "for versions without calibration",
     VERSION,
 )
 STORE_POLL_AGE = Series(
     "store_poll_age_seconds",
     "gauge",
-    "Seconds since a poll of the store ended; it grows while one hangs. No sample without a store",
+    "Seconds since the last read of the store ended; grows while a read hangs. No sample without a store",
 )
 BUILD_INFO = Series(
     "build_info",
     "gauge",
-    "1, with the release and what it runs on",
+    "Always 1; the labels have the release, and the settings of backend, device and precision",
     ("version", "python", "backend", "device", "precision"),
 )
 VERSION_INFO = Series(
     "version_info",
     "gauge",
-    "1 for each version that serves, with the backend and the precision that it was given",
+    "1 for each loaded version; the labels have the backend and the precision that it runs with",
     ("model", "version", "backend", "precision"),
 )
-DEVICE_MEMORY = Series("device_memory_total_bytes", "gauge", "The GPU's memory; no sample without a GPU and NVML")
-DEVICE_MEMORY_USED = Series("device_memory_used_bytes", "gauge", "Memory in use on the GPU, by all of its processes")
+DEVICE_MEMORY = Series("device_memory_total_bytes", "gauge", "Memory of the GPU; no sample without a GPU and NVML")
+DEVICE_MEMORY_USED = Series("device_memory_used_bytes", "gauge", "Memory of the GPU that is in use by all processes")
 DEVICE_UTILISATION = Series(
-    "device_utilisation_ratio", "gauge", "Share of the last moment in which a kernel ran on the GPU"
+    "device_utilisation_ratio", "gauge", "Share of the last sampling period in which the GPU was computing, 0 to 1"
 )
 TOKEN_CACHE = (
-    Series("token_cache_hits", "counter", "Questions, candidates and contexts whose tokens were cached"),
-    Series("token_cache_misses", "counter", "Questions, candidates and contexts that were tokenised"),
-    Series("token_cache_bytes", "gauge", "Memory of cached tokens"),
+    Series("token_cache_hits", "counter", "Questions, candidates and contexts whose tokens were in the cache"),
+    Series("token_cache_misses", "counter", "Questions, candidates and contexts that had to be tokenised"),
+    Series("token_cache_bytes", "gauge", "Memory of the cached tokens"),
 )
 VECTOR_CACHE = (
-    Series("vector_cache_hits", "counter", "Questions and candidates whose vectors were cached"),
-    Series("vector_cache_misses", "counter", "Questions and candidates whose vectors were not cached"),
-    Series("vector_cache_bytes", "gauge", "Memory of cached vectors"),
+    Series("vector_cache_hits", "counter", "Questions and candidates whose vectors were in the cache"),
+    Series("vector_cache_misses", "counter", "Questions and candidates whose vectors were not in the cache"),
+    Series("vector_cache_bytes", "gauge", "Memory of the cached vectors"),
 )
 SCRAPED = (
     LABELLED_VERSION,
