@@ -1,8 +1,8 @@
 """Authentication by API keys with quotas; without a key file every request is accepted.
 
-Each process counts quotas for itself. The file is checked for changes every second, so that a removed key stops working
-without a restart. While it cannot be read the keys stay as they are, `cerberank_keys_stale` is 1, and it is tried again
-every second.
+Each process counts quotas for itself. A request checks the file for changes, at most once a second, so that a removed
+key stops working without a restart. While the file cannot be read, the keys stay as they are and `cerberank_keys_stale`
+is 1.
 """
 
 from __future__ import annotations
