@@ -63,7 +63,7 @@ bench: $(DEV)/.installed ## all benchmarks, half an hour: make bench [BENCH="--q
 bench-gpu: $(DEV)/.installed ## what one GPU gives: make bench-gpu [BENCH="--minutes 16"]
 	$(DEV)/bin/python -m cerberank_benchmarks gpu $(BENCH)
 
-gpu-kit: $(DEV)/.installed ## wheels for bench gpu without a network: make gpu-kit [GPU_PYTHON=3.12] [GPU_PACKAGES=FILE]
+gpu-kit: $(DEV)/.installed ## wheels for bench-gpu without a network: make gpu-kit [GPU_PYTHON=3.12] [GPU_PACKAGES=FILE]
 	$(DEV)/bin/python requirements/gpu_kit.py gpu-kit $(if $(GPU_PYTHON),--python $(GPU_PYTHON)) \
 		$(if $(GPU_PACKAGES),--packages $(GPU_PACKAGES))
 
