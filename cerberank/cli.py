@@ -20,7 +20,7 @@ MODELS, SERVICE, TRAINING = "cerberank_models", "cerberank_service", "cerberank_
 TORCH = MappingProxyType({"torch": "torch"})
 GROUPS = {
     "": "",
-    "store": "Store that services follow: push, pull, list, label, mlflow.",
+    "store": "Stores that services follow: push, pull, list, label, mlflow.",
     "checkpoint": "Checkpoint folders: info, card, weights, random, first-stage, average.",
     "train": "Training: teach, pretrain, distil, pairwise, accelerate, tune, sweep, recipes, runs.",
     "data": "Training data and teachers' scores: mine, sample, score, embed.",
@@ -154,10 +154,10 @@ COMMANDS = (
     *_of(
         MODELS,
         "url",
-        ("store push", "commands.store:push", "Add a checkpoint to a store as a version, and move a label to it."),
+        ("store push", "commands.store:push", "Add a checkpoint to a store as a version."),
         ("store pull", "commands.store:pull", "Copy a version out of a store."),
         ("store list", "commands.store:list_", "Show the models, versions and labels of a store."),
-        ("store label", "commands.store:label", "Point a label to a version, or remove it."),
+        ("store label", "commands.store:label", "Move a label to a version, or remove the label."),
     ),
     *_of(
         MODELS,
@@ -167,16 +167,16 @@ COMMANDS = (
     *_of(
         SERVICE,
         "service",
-        ("server probe", "commands.probe:probe", "Ask whether the service of this machine is ready, or lives."),
-        ("server keys", "commands.keys:app", "Make, list and remove API keys."),
+        ("server probe", "commands.probe:probe", "Check whether the service of this machine is ready, or alive."),
+        ("server keys", "commands.keys:app", "Create, list and remove API keys."),
         ("server models", "commands.server:models", "Show the versions in service and in the store."),
-        ("server label", "commands.server:label", "Move a label through a running service."),
-        ("server load", "commands.server:load", "Keep a version loaded."),
-        ("server unload", "commands.server:unload", "Free the memory of a version."),
-        ("server rollback", "commands.server:rollback", "Move stable back to the version that it meant before."),
-        ("server schedule", "commands.server:schedule", "Change what a version's exits drop by default."),
-        ("server drain", "commands.server:drain", "Refuse new questions, before a replica is stopped."),
-        ("server resume", "commands.server:resume", "Take questions again."),
+        ("server label", "commands.server:label", "Move a label of the store, through a running service."),
+        ("server load", "commands.server:load", "Load a version, and keep it loaded."),
+        ("server unload", "commands.server:unload", "Unload a version that no label names."),
+        ("server rollback", "commands.server:rollback", "Move the label stable back to its previous version."),
+        ("server schedule", "commands.server:schedule", "Change the default drop schedule of a version."),
+        ("server drain", "commands.server:drain", "Make a replica refuse new questions, before it is stopped."),
+        ("server resume", "commands.server:resume", "Make a drained replica accept questions again."),
     ),
 )
 """Every command of the program."""

@@ -118,7 +118,7 @@ def main() -> None:
         wheels = pack(arguments.out, python=arguments.python, machine=arguments.packages)
     except KitError as error:
         sys.exit(f"gpu_kit: {error}")
-    lines = [f"{arguments.out}: {len(wheels)} wheels for Python {arguments.python}; docs/gpu.md has the commands"]
+    lines = [f"{arguments.out}: {len(wheels)} wheels for Python {arguments.python}; CONTRIBUTING.md has the commands"]
     sys.stdout.write("\n  ".join([*lines, *(wheel.name for wheel in wheels)]) + "\n")
 
 

@@ -34,16 +34,16 @@ def mlflow(
 ) -> None:
     """Copy a model's versions and labels between a store and MLflow's model registry.
 
-    Registered versions hold the checkpoint folder as artifacts, and aliases are labels. What is there already is not
-    copied again; labels and aliases are set, and never removed.
+    Registered versions hold the checkpoint folder as artifacts, and aliases correspond to labels. Versions that are
+    there already are not copied again. Labels and aliases are set, and never removed.
 
     Args:
-        direction: Place to copy to.
-        model: Registered model, which has the name of the store's.
+        direction: Destination of the copy.
+        model: Name of the model in the store and of the registered model.
         store: Store.
-        registry: Address such as http://mlflow:5000 or sqlite:///mlflow.db (default: MLFLOW_TRACKING_URI).
-        alias: ALIAS=LABEL for an alias of another name than its label, such as champion=stable; once for each label.
-        experiment: Experiment of the runs that hold the artifacts in the registry.
+        registry: Registry address, such as http://mlflow:5000 or sqlite:///mlflow.db (default: MLFLOW_TRACKING_URI).
+        alias: ALIAS=LABEL where an alias differs from its label, such as champion=stable; repeat it for each label.
+        experiment: Name of the MLflow experiment whose runs hold the artifacts.
     """
     aliases: dict[Label, str] = {label: label for label in get_args(Label)} | {
         label: name for name, label in map(_alias, alias)
@@ -63,7 +63,7 @@ def mlflow(
     except MlflowException as error:
         raise StoreError(str(error).strip().partition("\n")[0]) from error
     if not copied:
-        note("both have the same, nothing was copied")
+        note("store and registry have the same versions and labels; nothing was copied")
 
 
 def _alias(text: str) -> tuple[str, Label]:

@@ -27,7 +27,7 @@ from cerberank_models.store import StoredVersion
 
 Address = Annotated[str, Parameter(help="Store: a folder, or an fsspec URL such as s3://bucket/models.")]
 Model = Annotated[str, Parameter(help="Name of the model.")]
-Json = Annotated[bool, Parameter(help="JSON instead of text.")]
+Json = Annotated[bool, Parameter(help="Print JSON instead of text.")]
 
 
 def push(
@@ -39,16 +39,17 @@ def push(
     wait: float | None = None,
     url: tuple[str, ...] = (),
 ) -> None:
-    """Make a checkpoint a version in a store. The same checkpoint again is not an error.
+    """Add a checkpoint to a store as a version. Pushing the same checkpoint again is not an error.
 
-    Services on processors need its ONNX forms, which `cerberank export` makes after a training with --no-export.
+    Services on processors need ONNX graphs in the checkpoint. After a training with --no-export, make them with
+    `cerberank export`.
 
     Args:
-        checkpoint: Checkpoint folder, whose config and manifest name the version.
+        checkpoint: Checkpoint folder, which states the model and the version.
         store: Store.
-        label: Label to move to the version once it is there.
-        wait: Seconds to wait until the services at --url serve the version; the label moves back if one rejects it.
-        url: Address of a service that follows the store, once for each replica.
+        label: Label to move to the version after the push.
+        wait: Seconds to wait until the services at --url serve the version; if one rejects it, the label moves back.
+        url: Address of a service that follows the store; repeat it for each replica.
     """
     if (wait is None) != (not url) or (url and not label):
         raise UsageError("--wait SECONDS, --url URL and --label LABEL go together")
@@ -60,7 +61,7 @@ def push(
     before = opened.move_label(model, label, version)
     say(moved(model, label, before, version))
     if wait is None:
-        say("no service was asked: whether it can be served is not known (--wait SECONDS --url URL asks)")
+        say("no service was asked whether it can serve the version; --wait SECONDS --url URL asks")
         return
     end = time.monotonic() + wait
     for address in url:
@@ -79,8 +80,8 @@ def pull(store: Address, version: str, target: Path, /) -> None:
 
     Args:
         store: Store.
-        version: MODEL, MODEL@VERSION or MODEL@LABEL; a model alone is its stable version.
-        target: Folder to make.
+        version: MODEL, MODEL@VERSION or MODEL@LABEL; MODEL means its stable version.
+        target: Folder to create.
     """
     say(f"{NamedStore(store).pull(version, target)} is in {target}")
 
@@ -90,8 +91,8 @@ def list_(store: Address, model: str | None = None, /, *, json: Json = False) ->
 
     Args:
         store: Store.
-        model: Name of the only model to show.
-        json: JSON instead of text.
+        model: Name of the model to show (default: all models).
+        json: Print JSON instead of text.
     """
     opened = NamedStore(store)
     for name in [model] if model else opened.models():
@@ -113,16 +114,16 @@ def label(
     only_from: str | None = None,
     json: Json = False,
 ) -> None:
-    """Point a label to a version; all services that follow the store load it.
+    """Move a label to a version, or remove the label. All services that follow the store load the version.
 
     Args:
         store: Store.
         model: Name of the model.
         label: stable, canary or shadow.
-        version: Version to point to, such as 3; none with --remove.
+        version: Version that the label is to name, such as 3; left out with --remove.
         remove: Remove the label instead.
-        only_from: Do nothing unless the label points to this version now.
-        json: JSON instead of text.
+        only_from: Move the label only if it names this version now.
+        json: Print JSON instead of text.
     """
     check_target(version, remove=remove, only_from=only_from)
     name, wanted = check_model(model), check_label(label)

@@ -13,7 +13,7 @@ from cerberank_service.access.keys import Key, add_key, read_keys, remove_key
 
 VARIABLE = "CERBERANK_KEYS_FILE"
 File = Annotated[
-    Path | None, Parameter(env_var=VARIABLE, show_env_var=False, help=f"File of keys (default: that of {VARIABLE}).")
+    Path | None, Parameter(env_var=VARIABLE, show_env_var=False, help=f"Key file (default: {VARIABLE}).")
 ]
 
 app = App(name="keys", help="API keys for ranking, hashed in a file.", default_parameter=DEFAULTS)
@@ -28,13 +28,13 @@ def add(
     tokens_per_minute: Count | None = None,
     file: File = None,
 ) -> None:
-    """Make a key, and show it once.
+    """Create a key, and show it once.
 
     Args:
-        name: Name of its user, which log lines have.
-        requests_per_minute: Quota of requests (default: none).
-        tokens_per_minute: Quota of tokens of all pairs (default: none).
-        file: File of keys.
+        name: Name of the user of the key, which log lines contain.
+        requests_per_minute: Quota of requests (default: unlimited).
+        tokens_per_minute: Quota of tokens, over all pairs (default: unlimited).
+        file: Key file.
     """
     secret = add_key(_named(file), name, requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute)
     note("The key is shown this once; the file holds its hash.")
@@ -43,11 +43,11 @@ def add(
 
 @app.command
 def remove(name: str, /, *, file: File = None) -> None:
-    """Remove a key: it no longer works.
+    """Remove a key, which then no longer works.
 
     Args:
-        name: Name of its user.
-        file: File of keys.
+        name: Name of the user of the key.
+        file: Key file.
     """
     remove_key(_named(file), name)
     note(f"the key {name} is removed")
@@ -55,10 +55,10 @@ def remove(name: str, /, *, file: File = None) -> None:
 
 @app.command(name="list")
 def list_(*, file: File = None) -> None:
-    """Show the names of all keys, their ids in metrics, and their quotas.
+    """Show the name of every key, its id in metrics, and its quotas.
 
     Args:
-        file: File of keys.
+        file: Key file.
     """
     for key in read_keys(_named(file)):
         say(_line(key))

@@ -23,10 +23,10 @@ class ProbeError(RuntimeError):
 
 
 def probe(kind: Literal["ready", "live"] = "ready", /, *, timeout: float = 2.0) -> int:
-    """Ask the service of this machine whether it is ready, or whether it lives.
+    """Check whether the service of this machine is ready, or alive.
 
-    It is found by the CERBERANK_HOST, CERBERANK_PORT and CERBERANK_TLS_CERTIFICATE that it was started with. The exit
-    code is 1 unless it answers 200.
+    The command finds the service by CERBERANK_HOST, CERBERANK_PORT and CERBERANK_TLS_CERTIFICATE, which must have the
+    values that the service was started with. The exit code is 1 unless the service answers 200.
 
     Args:
         kind: Readiness or liveness.

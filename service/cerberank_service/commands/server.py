@@ -30,13 +30,13 @@ class Port:
     """The admin port to ask."""
 
     url: Annotated[str | None, Parameter(env_var="CERBERANK_ADMIN_URL", show_env_var=False)] = None
-    """Address of the admin port (default: CERBERANK_ADMIN_URL, or that of this machine's service by its settings)."""
+    """Address of the admin port (default: CERBERANK_ADMIN_URL, or the service on this machine, by its settings)."""
     token_file: Path | None = None
     """File with the token of the admin port (default: the variable CERBERANK_ADMIN_TOKEN)."""
     certificate: Path | None = None
-    """PEM file of an authority to trust beside the system's."""
+    """PEM file of a certificate authority to trust in addition to those of the system."""
     json: bool = False
-    """The answer as it came."""
+    """Print the answer of the service as JSON."""
 
     def open(self) -> Admin:
         """A client of the port; the certificate of this machine's service is trusted.
@@ -81,11 +81,11 @@ def models(*, port: Port = OWN) -> None:
 
 
 def load(reference: str, /, *, wait: float = 0.0, port: Port = OWN) -> None:
-    """Keep a version of the store loaded, whatever the labels say.
+    """Load a version of the store, and keep it loaded whatever the labels say.
 
     Args:
         reference: MODEL@VERSION.
-        wait: Seconds to wait until it is ready.
+        wait: Seconds to wait until the version is ready.
         port: The admin port.
     """
     model, version = _parts(reference)
@@ -107,7 +107,7 @@ def load(reference: str, /, *, wait: float = 0.0, port: Port = OWN) -> None:
 
 
 def unload(reference: str, /, *, port: Port = OWN) -> None:
-    """Free the memory of a version that no label names.
+    """Unload a version that no label names, and free its memory.
 
     Args:
         reference: MODEL@VERSION.
@@ -118,7 +118,7 @@ def unload(reference: str, /, *, port: Port = OWN) -> None:
 
 
 def rollback(model: str, /, *, port: Port = OWN) -> None:
-    """Move stable back to the version that it meant before.
+    """Move the label stable back to the version that it named before.
 
     Args:
         model: Name of the model.
@@ -142,9 +142,9 @@ def label(
     Args:
         model: Name of the model.
         label: stable, canary or shadow.
-        version: Version to point to, such as 3; none with --remove.
+        version: Version that the label is to name, such as 3; left out with --remove.
         remove: Remove the label instead.
-        only_from: Do nothing unless the label points to this version now.
+        only_from: Move the label only if it names this version now.
         port: The admin port.
     """
     check_target(version, remove=remove, only_from=only_from)
@@ -164,12 +164,12 @@ def schedule(
     reset: bool = False,
     port: Port = OWN,
 ) -> None:
-    """Change what a version's exits drop by default, in this replica alone.
+    """Change the default drop schedule of a version, in this replica only.
 
     Args:
         reference: MODEL@VERSION or MODEL@LABEL.
-        ratios: Share that exits drop: one number for all, or one for each (0.3,0.5).
-        reset: The checkpoint's own schedule.
+        ratios: Share of candidates that exits drop: one number for all exits, or one for each (0.3,0.5).
+        reset: Use the schedule of the checkpoint again.
         port: The admin port.
     """
     if bool(ratios) == reset:
@@ -181,12 +181,12 @@ def schedule(
 
 
 def drain(*, port: Port = OWN) -> None:
-    """Refuse new questions and be not ready, in this replica alone."""
+    """Make this replica refuse new questions and fail its readiness probe."""
     port.show(port.open().ask("POST", "drain"))
 
 
 def resume(*, port: Port = OWN) -> None:
-    """Take questions again after `drain`."""
+    """Make this replica accept questions again after `drain`."""
     port.show(port.open().ask("POST", "resume"))
 
 

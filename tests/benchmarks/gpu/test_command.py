@@ -238,7 +238,7 @@ def test_an_error_after_the_deadline_is_a_cut_that_names_it(tmp_path: Path, monk
 
 def test_the_two_documented_commands_measure_every_piece_once() -> None:
     """Each for eight minutes, into the folder that is kept."""
-    page = (ROOT / "docs" / "gpu.md").read_text()
+    page = (ROOT / "CONTRIBUTING.md").read_text()
     commands = re.findall(r'cerberank_benchmarks gpu --minutes 8 --out "\$OUT/(\w)" \\\n +--pieces (\S+)', page)
     assert [name for name, _ in commands] == ["a", "b"]
     assert [piece for _, pieces in commands for piece in pieces.split(",")] == list(PIECES)
