@@ -12,9 +12,7 @@ from cerberank_models.output import note, say
 from cerberank_service.access.keys import Key, add_key, read_keys, remove_key
 
 VARIABLE = "CERBERANK_KEYS_FILE"
-File = Annotated[
-    Path | None, Parameter(env_var=VARIABLE, show_env_var=False, help=f"Key file (default: {VARIABLE}).")
-]
+File = Annotated[Path | None, Parameter(env_var=VARIABLE, show_env_var=False, help=f"Key file (default: {VARIABLE}).")]
 
 app = App(name="keys", help="API keys for ranking, hashed in a file.", default_parameter=DEFAULTS)
 
