@@ -1,4 +1,4 @@
-"""Bodies with far too much of something, at every place that the OpenAPI document describes:
+"""Makes bodies with far too much of something, at every place that the OpenAPI document describes.
 
 - too many wrong elements in every array;
 - too long a text for every string;

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import shutil
 import subprocess
 from contextlib import redirect_stdout
@@ -16,7 +17,8 @@ from tools.nginx import command, configure
 from cerberank_service.serve import GRACE_SECONDS
 from cerberank_service.settings import Settings
 
-FOLDER = Path(__file__).resolve().parents[2] / "deploy" / "systemd"
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER, GUIDE = ROOT / "deploy" / "systemd", ROOT / "docs" / "one-host.md"
 UNIT = (FOLDER / "cerberank@.service").read_text()
 PROGRAM = "/opt/cerberank/bin/cerberank"
 
@@ -69,10 +71,19 @@ def test_its_settings_exist_and_a_stop_has_its_time(no_settings: None) -> None:
 
 
 def test_the_proxy_asks_the_ports_of_the_instances(tmp_path: Path) -> None:
-    """Nginx accepts the file in the place of its own; its ports are those of the first instances."""
+    """Nginx accepts the file in the place of its own, and the edits of docs/one-host.md; ports are the instances'."""
     folder = tmp_path / "nginx"
     configure(folder, 8000, [])
     shutil.copy(FOLDER / "upstream.conf", folder / "upstream.conf")
+    result = subprocess.run(command(folder, "-t"), capture_output=True, text=True, check=False)
+    assert result.returncode == 0, result.stderr
+    edits = re.findall(r"sed -i (.*) /etc/nginx/nginx.conf$", GUIDE.read_text(), re.MULTILINE)
+    main_file = folder / "nginx.conf"
+    shutil.copy(ROOT / "deploy" / "nginx" / "nginx.conf", main_file)
+    subprocess.run(["sed", "-i", *shlex.split(edits[0]), str(main_file)], check=True)
+    edited = main_file.read_text()
+    assert ("pid /run/nginx.pid;" in edited, "access_log /var/log/nginx/access.log" in edited) == (True, True)
+    main_file.write_text(re.sub("/run/|/var/log/nginx/|/tmp/", f"{folder}/", edited))
     result = subprocess.run(command(folder, "-t"), capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
     ports = re.findall(r"server 127\.0\.0\.1:(\d+) max_fails=0;", (FOLDER / "upstream.conf").read_text())
