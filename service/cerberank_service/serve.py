@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from types import MappingProxyType
 
 import uvicorn
 from fastapi import FastAPI
@@ -108,6 +109,10 @@ class Server:
             self._ending.put(0)
 
 
+UNSET: Mapping[str, str | None] = MappingProxyType({"model": "", "model_revision": "", "checkpoint": None, "store": ""})
+"""The settings that name what is served, as they are where none of them is set."""
+
+
 def serve(
     model: str | None = None,
     /,
@@ -121,7 +126,8 @@ def serve(
     """Answer ranking requests over HTTP, until a signal ends the process.
 
     Without MODEL, --checkpoint or --store it serves the bundled checkpoint. All other settings are environment
-    variables CERBERANK_*, which `python -m cerberank_service.settings` lists; an option is stronger than its variable.
+    variables CERBERANK_*, which `python -m cerberank_service.settings` lists. An option is stronger than its variable;
+    one of these three replaces the variables of all three.
 
     Args:
         model: Checkpoint folder, or a Hugging Face cross-encoder (hub id or folder), which is imported once.
@@ -143,10 +149,13 @@ def serve(
         "store": store,
         "model_revision": revision,
     }
-    return serve_with({name: str(value) for name, value in options.items() if value is not None})
+    given = {name: str(value) for name, value in options.items() if value is not None}
+    chosen = given.keys() & {"model", "checkpoint", "store"}
+    # Together they are stronger than the variables of all of them: the gpu image sets CERBERANK_CHECKPOINT.
+    return serve_with({**UNSET, **given} if chosen else given)
 
 
-def serve_with(options: Mapping[str, str], limits: Limits = PRODUCTION) -> int:
+def serve_with(options: Mapping[str, str | None], limits: Limits = PRODUCTION) -> int:
     """Serve with the settings `options`, by the names of their fields, and the environment; returns the exit code."""
     try:
         settings = read_settings(options)

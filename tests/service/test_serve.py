@@ -8,6 +8,7 @@ import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 import trustme
@@ -42,6 +43,43 @@ def test_a_removed_setting_ends_the_program_before_it_serves(
     monkeypatch.setenv(name, "1")
     assert serve() == 2
     assert capsys.readouterr().err == f"cerberank serve: {name} is not a setting any more: {REMOVED[name]}\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "served"),
+    [
+        ({"model": "checkpoint"}, {"checkpoint": Path("checkpoint")}),
+        ({"checkpoint": Path("other")}, {"checkpoint": Path("other")}),
+        ({"model": "someone/tiny"}, {"model": "someone/tiny"}),
+        ({"store": "elsewhere"}, {"store": "elsewhere"}),
+        ({"revision": "main"}, {"model": "set/model", "model_revision": "main"}),
+    ],
+)
+def test_what_the_call_names_is_served_whatever_the_variables_name(
+    options: dict[str, Any],
+    served: dict[str, object],
+    no_settings: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Not the store or checkpoint of the environment; --revision alone belongs to its model."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "checkpoint").mkdir()
+    (tmp_path / "checkpoint" / "manifest.json").write_text("{}")
+    others = {} if "revision" in options else {"CERBERANK_STORE": "store", "CERBERANK_CHECKPOINT": "folder"}
+    for name, value in (others or {"CERBERANK_MODEL": "set/model"}).items():
+        monkeypatch.setenv(name, value)
+    seen: list[Settings] = []
+
+    def assembled(settings: Settings, *_: object) -> None:
+        seen.append(settings)
+        raise OSError("this is far enough")
+
+    monkeypatch.setattr("cerberank_service.serve.assemble", assembled)
+    model = options.pop("model", None)
+    assert serve(model, **options) == 2
+    unset = {"model": "", "model_revision": "", "checkpoint": None, "store": ""}
+    assert {name: getattr(seen[0], name) for name in unset} == unset | served
 
 
 def test_an_imported_model_is_the_checkpoint_that_is_served(

@@ -21,7 +21,7 @@ PREFIX = "CERBERANK_"
 OTHERS = ("CERBERANK_ADMIN_URL", "CERBERANK_GPU_CHECKPOINT")
 """Variables with the prefix that are not settings of the service: they are for `cerberank server` and
 docker-compose.yml."""
-NOTHING: Mapping[str, str] = MappingProxyType({})
+NOTHING: Mapping[str, str | None] = MappingProxyType({})
 SERVICE_VARIABLE = re.compile(
     r"CERBERANK_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)"
 )
@@ -34,7 +34,7 @@ class SettingsError(ValueError):
     """A variable is unknown or has an unusable value; the message names it."""
 
 
-def read_settings(given: Mapping[str, str] = NOTHING) -> Settings:
+def read_settings(given: Mapping[str, str | None] = NOTHING) -> Settings:
     """The settings from the environment; values that are `given`, by the names of fields, take precedence.
 
     Raises SettingsError, which names every removed or unknown variable or, without those, every wrong value.
