@@ -93,7 +93,7 @@ COMMANDS = (
     *_of(
         MODELS,
         "import",
-        ("import", "commands.import_model:import_", "Make a checkpoint from a Hugging Face cross-encoder."),
+        ("import", "commands.import_model:import_", "Make a checkpoint from a Hugging Face model that ranks."),
     ),
     *_of(
         TRAINING,

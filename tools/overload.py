@@ -15,7 +15,7 @@ import argparse
 import heapq
 import random
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
@@ -218,6 +218,12 @@ def replicas_refuse(shape: Shape, count: int, load: float, mix: Mapping[int, flo
     return serve([Replica(shape) for _ in range(count)], coming, retries=1) / questions
 
 
+QUEUE = (
+    "| model | candidates | answers | median time in the queue | longest time in the queue | refusals |\n"
+    "|---|---|---|---|---|---|"
+)
+
+
 def _rows() -> Iterator[str]:
     yield "Refused / beyond the bound with admission off, % of the questions, at a load of"
     yield "| model | candidates | 10 % | 30 % | 50 % | 70 % |\n|---|---|---|---|---|---|"
@@ -227,18 +233,18 @@ def _rows() -> Iterator[str]:
             shares = [refused_and_beyond(shape, load, mix) for load in (0.1, 0.3, 0.5, 0.7)]
             cells = " | ".join(f"{100 * refused:.1f} / {100 * beyond:.1f}" for refused, beyond in shares)
             yield f"| {name} | {label} | {cells} |"
-    yield "\nSixteen clients in a closed loop for two minutes: answers, median and longest time in the queue, refusals"
-    yield "| model | 4 candidates | 50 | 200 |\n|---|---|---|---|"
+    yield "\nSixteen clients in a closed loop for two minutes"
+    yield QUEUE
     for name, shape in SHAPES.items():
         replica = Replica(shape)
         loop(replica, LOOPS, 120.0)
-        yield f"| {name} | " + " | ".join(_cell(replica, size) for size in (4, 50, 200)) + " |"
-    yield "\nThree times the capacity for three minutes, clients that obey Retry-After: the same"
-    yield "| model | 4 candidates | 20 | 50 | 200 |\n|---|---|---|---|---|"
+        yield from _queue_rows(name, replica, (4, 50, 200))
+    yield "\nThree times the capacity for three minutes, clients that obey Retry-After"
+    yield QUEUE
     for name, shape in SHAPES.items():
         replica = Replica(shape)
         serve([replica], arrivals(3.0 * shape.rate, 180.0, 0), 180.0)
-        yield f"| {name} | " + " | ".join(_cell(replica, size) for size in MIX) + " |"
+        yield from _queue_rows(name, replica, MIX)
     yield "\nRefused, % of the questions, mixed sizes, least connections and one retry on another replica, at a load of"
     loads = (0.5, 0.6, 0.7, 0.8, 0.9)
     yield "| model | replicas | " + " | ".join(f"{100 * load:.0f} %" for load in loads) + " |\n" + "|---" * 7 + "|"
@@ -248,10 +254,13 @@ def _rows() -> Iterator[str]:
             yield f"| {name} | {count} | " + " | ".join(f"{100 * share:.2f}" for share in shares_) + " |"
 
 
-def _cell(replica: Replica, size: int) -> str:
-    waits = [each.queued for each in replica.answers if each.candidates == size] or [0.0]
-    refusals = sum(candidates == size for candidates, _ in replica.refusals)
-    return f"{len(waits)}: {np.median(waits):.2f} s, {max(waits):.2f} s, {refusals}"
+def _queue_rows(model: str, replica: Replica, sizes: Iterable[int]) -> Iterator[str]:
+    for size in sizes:
+        waits = [each.queued for each in replica.answers if each.candidates == size] or [0.0]
+        refusals = sum(candidates == size for candidates, _ in replica.refusals)
+        queue = f"{np.median(waits):.2f} s | {max(waits):.2f} s"
+        yield f"| {model} | {size} | {len(waits):,} | {queue} | {refusals:,} |"
+        model = ""
 
 
 if __name__ == "__main__":

@@ -100,7 +100,7 @@ def quantise(ranker: NetworkT, ranges: Sequence[InputRange], *, margin: float) -
     quantised = copy.deepcopy(ranker)
     inner = _inner_products(quantised)
     largest = LARGEST_SHARED_WEIGHT if ranker.encoder.shared_layers else LARGEST_WEIGHT
-    for seen in [_outstanding_first(quantised, seen, inner.get(seen.readers[0], ())) for seen in ranges]:
+    for seen in [_outliers_first(quantised, seen, inner.get(seen.readers[0], ())) for seen in ranges]:
         readers = [quantised.get_submodule(name) for name in seen.readers]
         kept = KEPT_CHANNELS if seen.readers[0] in inner and len(seen.low) > KEPT_CHANNELS else 0
         for name, linear in zip(seen.readers, _quantised(readers, seen, margin, kept, largest), strict=True):
@@ -182,7 +182,7 @@ def _inner_products(ranker: Ranker | TextVectors) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _outstanding_first(ranker: Ranker | TextVectors, seen: InputRange, makers: Sequence[str]) -> InputRange:
+def _outliers_first(ranker: Ranker | TextVectors, seen: InputRange, makers: Sequence[str]) -> InputRange:
     """Reorder a feed-forward's inner channels, so that those kept in fp32 are one slice; computes the same."""
     if not makers:
         return seen
