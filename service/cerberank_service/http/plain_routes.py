@@ -32,7 +32,7 @@ class Readiness(BaseModel):
     ready: bool
     state: str
     reason: str | None = None
-    """Why no stable version is ready; absent while one is loading."""
+    """The reason that no stable version is ready; absent while one is loading."""
 
 
 class OpenAIModel(BaseModel):
