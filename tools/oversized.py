@@ -1,5 +1,7 @@
 """Bodies with far too much of something, at every place that the OpenAPI document describes.
 
+Their kinds are
+
 - too many wrong elements in every array;
 - too long a text for every string;
 - too many unknown keys in every object;

@@ -23,7 +23,7 @@ from cerberank_service.versions.state import Snapshot, State, VersionState
 
 
 class Lease:
-    """The right of one request to use one version, which cannot be unloaded meanwhile."""
+    """The right of one request to use at most one version."""
 
     def __init__(self, registry: VersionRegistry) -> None:
         """Start without a version."""

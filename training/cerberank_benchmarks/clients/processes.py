@@ -1,4 +1,4 @@
-"""Closed-loop clients in several processes, which can load a server more than a single Python process.
+"""Closed-loop clients in several processes, because a single Python process cannot load a fast server fully.
 
 A child process reads its job from stdin, warms up, reports that it is ready, starts when it is told to, and reports the
 latencies of all its requests. It only imports the standard library, so that it starts fast.
