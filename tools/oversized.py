@@ -1,4 +1,6 @@
-"""Makes bodies with far too much of something, at every place that the OpenAPI document describes.
+"""Bodies with far too much of something, at every place that the OpenAPI document describes.
+
+Their kinds are
 
 - too many wrong elements in every array;
 - too long a text for every string;
@@ -77,7 +79,7 @@ def oversized(document: Schema, values: Mapping[str, Any], size: int) -> Iterato
 
 
 def binary_tensors(document: Schema, size: int) -> Iterator[Oversized]:
-    """For every path of `infer`, about `size` bytes of empty texts in Triton's binary form, in four bytes each."""
+    """A body of about `size` bytes of empty texts in Triton's binary form, for every path of `infer`."""
     texts = size // 4
     packed = struct.pack("<I1s", 1, b"q") + bytes(4 * texts)
     inputs = [

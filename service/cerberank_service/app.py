@@ -146,7 +146,7 @@ class Described(TypedDict):
 
 def _described(path: str, spoken: Sequence[Dialect]) -> Described:
     if path in sagemaker.PATHS:
-        text = "The body is that of any other API here, recognised by its fields; the answer is that API's."
+        text = "Takes the body of any other API here, recognised by its fields, and answers in its format."
         return {"summary": "SageMaker invocations", "tags": ["sagemaker"], "description": text}
     names, sections = [dialect.summary for dialect in spoken], [dialect.tag for dialect in spoken]
     text = "Scores the candidates of one question and returns them, best first."

@@ -1,1 +1,1 @@
-"""The benchmarks of `python -m cerberank_benchmarks`: workloads, peers with the same weights, tables and plots."""
+"""The benchmarks of `python -m cerberank_benchmarks`, with their workloads, peers with equal weights, and reports."""

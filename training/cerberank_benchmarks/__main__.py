@@ -1,4 +1,4 @@
-"""`python -m cerberank_benchmarks`: the benchmarks of a processor, or with `gpu` as the first word those of a GPU."""
+"""`python -m cerberank_benchmarks`: the benchmarks of a processor or, with `gpu` as the first argument, of a GPU."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import sys
 
 
 def main(argv: list[str]) -> int:
-    """Run the benchmarks that the arguments name; returns the exit code. Each half imports only its own libraries."""
+    """Run the benchmarks; returns the exit code. Only the libraries of the chosen program are imported."""
     if argv[:1] == ["gpu"]:
         from cerberank_benchmarks.gpu.command import main as gpu  # noqa: PLC0415 - the other's libraries take seconds
 

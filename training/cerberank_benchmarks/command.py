@@ -1,7 +1,7 @@
-"""Speed, cost and behaviour under load, measured here, against peers with the same weights.
+"""Measures speed, cost and behaviour under load on this machine, in comparison with peers with the same weights.
 
-Every benchmark writes a table, a picture and JSON into `--out` as soon as it is done; a killed run resumes with the
-next benchmark. Compared systems run in turns and figures are medians, so that noise of the machine affects all alike.
+Every benchmark writes a table, a chart and JSON to `--out` as soon as it is done; a killed run resumes with the next
+benchmark. Compared systems run in turn and figures are medians, so that noise of the machine affects all systems alike.
 """
 
 from __future__ import annotations
@@ -62,13 +62,13 @@ BENCHMARKS: dict[str, Callable[[BenchmarkSettings, Path], Report]] = {
     "prefixes": prefixes.run,
 }
 ASKED = ("openvino", "operators", "first-stage", "scaling", "prefixes", "frontier")
-"""Benchmarks that run only when named: they need a library, data or a checkpoint of their own, or a machine of many
-cores, or are about decoders."""
+"""Benchmarks that run only when named, because they need a library, data, a checkpoint or many cores, or measure
+decoders."""
 QUICK = ("offline", "heads", "cascade", "overhead")
 
 
 def main(argv: list[str]) -> int:
-    """Run the verb; returns 1 when results that must be equal are not, or a benchmark could not run."""
+    """Run the benchmarks; returns 1 if results that must be equal differ, or a benchmark could not run."""
     arguments = _parser().parse_args(argv)
     given = {
         name: value
@@ -94,7 +94,7 @@ def main(argv: list[str]) -> int:
 
 
 def _measure(name: str, settings: BenchmarkSettings, out: Path, *, again: bool) -> bool:
-    """Measure a benchmark, unless there is a report with the same settings; true if the report has problems."""
+    """Run a benchmark, unless there is a report with the same settings; returns True if the report has problems."""
     described = json.loads(json.dumps(asdict(settings), default=_name))
     described["data"] = [_name(data) for data in settings.data]
     done = None if again else _finished(out / f"{name}.json", described)
@@ -120,7 +120,7 @@ def _finished(path: Path, settings: dict[str, Any]) -> dict[str, Any] | None:
 
 
 def _name(path: Path | str) -> str:
-    """The file name alone, so that reports name no folder of the machine that they were made on."""
+    """The file name without its folder, so that reports do not reveal folders of the machine."""
     form, colon, rest = str(path).rpartition(":")
     return f"{form}{colon}{Path(rest).name}"
 

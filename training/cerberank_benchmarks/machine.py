@@ -1,4 +1,4 @@
-"""Describes the machine of a measurement: processor, load, versions, date; not the machine's name."""
+"""Describes the machine of a measurement: processor, load, versions and date, but not its name."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ PACKAGES = ("torch", "triton", "onnxruntime", "sentence-transformers", "transfor
 
 
 def describe_machine() -> dict[str, str]:
-    """The facts that a reader needs to judge the figures; the load of the last minute shows a busy machine."""
+    """The facts that are needed to judge the figures; the load of the last minute shows whether it was busy."""
     described = {
         "date": datetime.now(UTC).strftime("%Y-%m-%d"),
         "processor": _processor(),
@@ -28,7 +28,7 @@ def describe_machine() -> dict[str, str]:
 
 
 def multiplies_bf16() -> bool:
-    """True if the processor says that it multiplies bf16: elsewhere it is emulated, many times slower."""
+    """True if the processor has instructions for products in bf16; without them, bf16 is emulated and very slow."""
     try:
         flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
     except OSError:
@@ -40,7 +40,7 @@ def describe_gpu(device: str) -> dict[str, str]:
     """The GPU, its driver and PyTorch's CUDA, for a device such as `cuda:1`; empty for a processor."""
     if not device.startswith("cuda"):
         return {}
-    import torch  # noqa: PLC0415 - a benchmark of ONNX needs none
+    import torch  # noqa: PLC0415 - not needed by benchmarks of ONNX
 
     properties = torch.cuda.get_device_properties(device)
     return {
@@ -56,7 +56,7 @@ def describe_gpu(device: str) -> dict[str, str]:
 
 
 def gpu_clocks(device: str) -> str | None:
-    """Clocks now and at most, power and temperature; None where there is no nvidia-smi, or it does not answer."""
+    """Current and maximum clocks, power and temperature; None if nvidia-smi is missing or does not answer."""
     fields = "clocks.sm,clocks.max.sm,clocks.mem,clocks.max.mem,power.draw,power.limit,temperature.gpu"
     values = _nvidia_smi(device, fields) if device.startswith("cuda") else None
     if values is None:

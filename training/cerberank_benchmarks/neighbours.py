@@ -1,6 +1,4 @@
-"""A check that other programs left the processors alone during a measurement, whose figures are otherwise not the
-service's.
-"""
+"""Checks that other programs did not use the processors during a measurement, because the figures would be wrong."""
 
 from __future__ import annotations
 
@@ -11,31 +9,31 @@ from pathlib import Path
 
 STAT = Path("/proc/stat")
 BUSY = (0, 1, 2, 5, 6, 7)
-"""Places of user, nice, system, irq, softirq and steal in a processor's line: all but idle and waiting for a disk."""
+"""Places of user, nice, system, irq, softirq and steal in a processor's line; idle time and disk waits do not count."""
 MOST = 0.1
-"""Share of the processors that others may take: the figures' own noise is as large."""
+"""Share of the processors that other programs may take; the noise of the figures is about as large."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessorTime:
-    """Seconds until now."""
+    """Times at one moment, in seconds."""
 
     wall: float
     busy: float | None
-    """Seconds of the usable processors that all programs and the host took; None where the system does not say."""
+    """Busy time of the usable processors, by all programs and the host; None if the system does not report it."""
     own: float
-    """Seconds that this process and its children that have ended took."""
+    """Processor time of this process and its ended children."""
 
 
 def processor_time(stat: Path = STAT) -> ProcessorTime:
-    """The sums until now."""
+    """The current times."""
     return ProcessorTime(time.monotonic(), _busy(stat), sum(os.times()[:4]))
 
 
 def problems(before: ProcessorTime, after: ProcessorTime) -> list[str]:
-    """One sentence if others took more than `MOST` of the processors meanwhile.
+    """A list with one sentence if other programs took more than `MOST` of the processors; otherwise empty.
 
-    All children that were measured must have ended before `after`.
+    All measured child processes must have ended before `after`.
     """
     if before.busy is None or after.busy is None:
         return []

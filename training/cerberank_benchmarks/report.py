@@ -1,4 +1,4 @@
-"""A benchmark's result: figures for programs (JSON), a table for people (Markdown), a picture (PNG)."""
+"""A benchmark's result, as JSON for programs, and as a Markdown table and a chart (PNG) for people."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Value = float | int | str
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
-    """A chart of series over places on the x axis: grouped bars, or lines."""
+    """A chart of several series over common places on the x axis, as grouped bars or lines."""
 
     kind: Literal["bars", "lines"]
     places: Sequence[float | int | str]
@@ -30,7 +30,7 @@ class Chart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Panels:
-    """Charts side by side, whose series are points (x, y); x has a logarithmic axis."""
+    """Charts in a grid, whose series are points (x, y); the x axis is logarithmic."""
 
     panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
     """The series of each chart, by its title."""
@@ -50,11 +50,11 @@ class Report:
     """The rows of the table, all with the same columns."""
     chart: Chart | Panels
     problems: Sequence[str] = ()
-    """Problems of the measurement, such as results that differ where they must be equal."""
+    """Problems of the measurement, such as results that must be equal but differ."""
 
 
 def write_report(report: Report, folder: Path, context: Mapping[str, Any]) -> None:
-    """Write `<name>.png`, `<name>.md` and, last, `<name>.json` with the `context` in which the figures are valid."""
+    """Write `<name>.png`, `<name>.md` and, last, `<name>.json`, with the `context`: settings and machine."""
     folder.mkdir(parents=True, exist_ok=True)
     write_bytes(folder / f"{report.name}.png", picture(report))
     write_bytes(folder / f"{report.name}.md", markdown(report, context).encode())

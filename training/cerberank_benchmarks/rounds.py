@@ -1,4 +1,4 @@
-"""Times compared functions in turns, so that noise of the machine affects all of them alike."""
+"""Times compared functions in turn, so that noise of the machine affects all of them alike."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def median_seconds(runs: Mapping[str, Callable[[], object]], *, rounds: int, lab
 
 
 def seconds_by_round(runs: Mapping[str, Callable[[], object]], *, rounds: int, label: str) -> dict[str, list[float]]:
-    """Seconds of each function in each of the rounds, which run every function once; warm up before."""
+    """Seconds of each function in each round; a round runs every function once. The caller warms up before."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in progress(range(rounds), desc=label):
         for name, run in runs.items():

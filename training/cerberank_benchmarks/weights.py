@@ -1,4 +1,4 @@
-"""Generates networks to measure; their weights are random, because speed does not depend on them."""
+"""Generates the networks to measure; their weights are random, because speed does not depend on them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def cross_encoder(settings: BenchmarkSettings, scratch: Path, *, labels: int = 1
         mask_token="[MASK]",
         model_input_names=["input_ids", "token_type_ids", "attention_mask"],
     ).save_pretrained(folder)
-    # transformers 5 writes a class name that the version which infinity-emb needs does not know.
+    # transformers 5 writes a class name that is unknown to the older version that infinity-emb needs.
     described = folder / "tokenizer_config.json"
     content = json.loads(described.read_text(encoding="utf-8")) | {"tokenizer_class": "PreTrainedTokenizerFast"}
     described.write_text(json.dumps(content), encoding="utf-8")
@@ -47,7 +47,7 @@ def cross_encoder(settings: BenchmarkSettings, scratch: Path, *, labels: int = 1
 
 
 def imported(source: Path, scratch: Path) -> Checkpoint:
-    """Import the same weights as a checkpoint, in fp32 and int8."""
+    """Import the cross-encoder `source` as a checkpoint in fp32 and int8."""
     folder = scratch / "imported"
     if not folder.exists():
         import_model(str(source), folder, name="bench", max_length=MAX_LENGTH)
@@ -75,7 +75,7 @@ def made(
 
 
 def head_width(width: int) -> int:
-    """The width of an attention head: 64 as in BERT, below a width of 512 32 as in all-MiniLM."""
+    """The width of an attention head: 64, as in BERT, for widths from 512 on; below that 32, as in all-MiniLM."""
     return 64 if width >= 512 else 32
 
 
@@ -86,5 +86,5 @@ def _shape(settings: BenchmarkSettings, layers: int) -> transformers.BertConfig:
         num_attention_heads=settings.width // head_width(settings.width),
         intermediate_size=4 * settings.width,
         num_labels=1,
-        initializer_range=0.06,  # wide enough that scores differ; else equal results would prove nothing
+        initializer_range=0.06,  # large enough that scores differ; otherwise equal results would prove nothing
     )

@@ -1,4 +1,4 @@
-"""The questions of the benchmarks: made-up sentences of mixed length, or the candidates of a data set."""
+"""The questions of the benchmarks, with generated sentences of mixed length or candidates of a data set."""
 
 from __future__ import annotations
 
@@ -17,8 +17,7 @@ TEXT = (
 )
 WORDS = TEXT.split()
 POOL = 20
-"""Number of questions of a data set that give the candidates: lengths are real, but not all data is read into memory.
-"""
+"""Number of questions of a data set whose candidates are used."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,15 +29,18 @@ class Task:
 
     @property
     def candidates(self) -> list[Candidate]:
-        """The texts as the encoder takes them."""
+        """The texts as input of the encoder."""
         return [Candidate(text=text) for text in self.texts]
 
 
 class Workload:
-    """Makes tasks of any size, the same for the same settings."""
+    """Creates tasks of any size; the same settings give the same tasks."""
 
     def __init__(self, settings: BenchmarkSettings) -> None:
-        """Read the data, if any: texts of at most `words[1]` words, which no peer truncates. Raises DataError."""
+        """Read the data, if any. Texts of more than `words[1]` words are left out, because peers would truncate them.
+
+        Raises DataError.
+        """
         self._settings = settings
         self._question = "which tower was built first in the largest city of the north"
         self._pool: tuple[str, ...] = ()
@@ -54,7 +56,7 @@ class Workload:
             self._pool = tuple(text for text in texts if len(text.split()) <= settings.words[1])
 
     def task(self, candidates: int, *, seed: int = 0) -> Task:
-        """A question with so many candidates, all distinct, because identical candidates would be scored once."""
+        """A question with this number of candidates. They are distinct, as identical ones would be scored only once."""
         rng = random.Random(f"{self._settings.seed} {seed}")
         texts = self._real(candidates, rng) if self._pool else self._made(candidates, rng)
         return Task(self._question, tuple(texts))

@@ -96,7 +96,7 @@ class Access:
         self._callers: dict[bytes, Caller] = {}
         self._seen: tuple[int, int, int] | None = None
         self._problem = ""
-        """The reason that the file cannot be read; empty when it can."""
+        """The reason that the file cannot be read; empty if it can."""
         self._checked_at = clock()
         if path is not None:
             try:

@@ -99,21 +99,21 @@ def _add_models(app: FastAPI, settings: Settings, versions: VersionRegistry, ope
         entries = [entry for entry in describe(snapshot, settings) if model in {None, entry.get("model")}]
         return {"state": snapshot.state.value, "models": entries}
 
-    @app.get("/v1/models", summary="Versions in service, and what the store has")
+    @app.get("/v1/models", summary="Show the versions in service and in the store")
     def models() -> Models:
         return {**shown(), "store": operations.stored()}
 
-    @app.post("/v1/models/{model}/versions/{version}/load", status_code=202, summary="Keep a version loaded")
+    @app.post("/v1/models/{model}/versions/{version}/load", status_code=202, summary="Load and keep a version")
     def load(model: Name, version: Name) -> Models:
         operations.load(Reference(model, version))
         return shown(model)
 
-    @app.post("/v1/models/{model}/versions/{version}/unload", status_code=202, summary="Give its memory back")
+    @app.post("/v1/models/{model}/versions/{version}/unload", status_code=202, summary="Unload a version")
     def unload(model: Name, version: Name) -> Models:
         operations.unload(Reference(model, version))
         return shown(model)
 
-    @app.put("/v1/models/{model}/versions/{version}/drop-schedule", summary="Default drop ratios of its exits")
+    @app.put("/v1/models/{model}/versions/{version}/drop-schedule", summary="Set a version's default drop ratios")
     def drop_schedule(model: Name, version: Name, change: ScheduleChange) -> Models:
         operations.set_schedule(model, version, change.drop_schedule)
         return shown(model)
@@ -122,27 +122,27 @@ def _add_models(app: FastAPI, settings: Settings, versions: VersionRegistry, ope
 def _add_labels(app: FastAPI, versions: VersionRegistry, operations: Operations) -> None:
     labels = operations.labels
 
-    @app.put("/v1/models/{model}/labels/{label}", summary="Let a label stand for a version")
+    @app.put("/v1/models/{model}/labels/{label}", summary="Move a label to a version")
     def move(model: Name, label: Label, change: LabelMove) -> dict[str, str | None]:
         before = labels.move(model, label, change.version, only_from=change.only_from)
         return _moved(model, label, before, change.version)
 
-    @app.delete("/v1/models/{model}/labels/{label}", summary="Let a label stand for nothing")
+    @app.delete("/v1/models/{model}/labels/{label}", summary="Remove a label")
     def remove(model: Name, label: Label) -> dict[str, str | None]:
         return _moved(model, label, labels.move(model, label, None), None)
 
-    @app.post("/v1/models/{model}/rollback", summary="Make the version before stable again")
+    @app.post("/v1/models/{model}/rollback", summary="Move stable back to the previous version")
     def rollback(model: Name) -> dict[str, str | None]:
         return _moved(model, "stable", *labels.rollback(model))
 
 
 def _add_replica(app: FastAPI, versions: VersionRegistry, operations: Operations) -> None:
-    @app.post("/v1/drain", summary="Take no new questions, and be not ready")
+    @app.post("/v1/drain", summary="Refuse new questions and become not ready")
     def drain() -> dict[str, str]:
         operations.drain()
         return {"state": versions.snapshot.state.value}
 
-    @app.post("/v1/resume", summary="Take questions again")
+    @app.post("/v1/resume", summary="Accept questions again")
     def resume() -> dict[str, str]:
         operations.resume()
         return {"state": versions.snapshot.state.value}

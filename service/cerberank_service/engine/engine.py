@@ -183,8 +183,10 @@ class Engine:
             self._metrics.offered(self.speeds.shared(offer.stage_tokens), accepted=True)
 
     def cancel(self, key: int) -> None:
-        """End a work whose client has disconnected. If the work is already done, free the room for the question's
-        next work; this has no effect once the next work was submitted.
+        """End a work whose client has disconnected.
+
+        If the work is already done, free the room that is kept for the question's next work. This has no effect once
+        the next work was submitted.
         """
         with self._lock:
             if (question := self._accepted.get(key)) is not None:

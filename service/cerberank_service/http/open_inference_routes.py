@@ -81,12 +81,12 @@ def add(app: FastAPI, versions: VersionRegistry, settings: Settings, rank: RankR
         )
 
     get("/v2", server, "The server's name and version")
-    get("/v2/health/live", server_live, "As /health/live")
-    get("/v2/health/ready", server_ready, "As /health/ready")
+    get("/v2/health/live", server_live, "Liveness, like /health/live")
+    get("/v2/health/ready", server_ready, "Readiness, like /health/ready")
     for path in MODEL_PATHS:
         get(path, model_metadata, "The model's inputs and outputs")
-        get(f"{path}/ready", model_ready, "Whether the model is ready")
-        get(f"{path}/config", model_config, "The model's inputs and outputs, as Triton's clients ask for them")
+        get(f"{path}/ready", model_ready, "Readiness of the model")
+        get(f"{path}/config", model_config, "The model's configuration in Triton's format")
         app.add_api_route(
             f"{path}/infer",
             infer,

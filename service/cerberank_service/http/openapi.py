@@ -37,8 +37,8 @@ def describe_errors(*models: type[BaseModel]) -> dict[int | str, dict[str, Any]]
     """
     content = _content(tuple(dict.fromkeys(models)))
     return {
-        "4XX": {"content": content, "description": "The request cannot be answered as it is."},
-        "5XX": {"content": content, "description": "The service cannot answer it now."},
+        "4XX": {"content": content, "description": "The request is invalid or refused."},
+        "5XX": {"content": content, "description": "The service cannot answer the request now."},
     }
 
 
@@ -73,7 +73,7 @@ def with_components(
 
 
 def add_document(app: FastAPI) -> None:
-    """Add `/openapi.json`. Its bytes are cached, because rendering blocks the loop for 15 ms and needs no key."""
+    """Add `/openapi.json`. Its bytes are cached: rendering blocks the loop for 15 ms, and clients need no key."""
 
     @cache
     def content() -> bytes:

@@ -106,7 +106,7 @@ PROBES = {
 def add_health(app: FastAPI, versions: VersionRegistry, settings: Settings) -> None:
     """Add the liveness and readiness probes."""
 
-    @app.get("/health/live", tags=["health"], summary="503 when only a new process helps")
+    @app.get("/health/live", tags=["health"], summary="Liveness: 503 when the process must be restarted")
     async def live() -> Response:
         broken = versions.snapshot.broken
         return Response(to_json({"live": not broken}), 503 if broken else 200, media_type="application/json")
@@ -118,7 +118,7 @@ def add_health(app: FastAPI, versions: VersionRegistry, settings: Settings) -> N
         status = 200 if state is State.READY else 503
         return Response(to_json(content), status, media_type="application/json")
 
-    shapes: dict[int | str, dict[str, Any]] = {503: {"model": Readiness, "description": "It takes no questions."}}
+    shapes: dict[int | str, dict[str, Any]] = {503: {"model": Readiness, "description": "Not ready."}}
     for path, tag in PROBES.items():
         app.add_api_route(
             path,
@@ -180,7 +180,7 @@ OPEN_METRICS = "application/openmetrics-text"
 
 
 class Exposition:
-    """The metrics as bytes, cached for a short time: rendering blocks the event loop, and the path needs no key."""
+    """The metrics as bytes, cached for a short time: rendering blocks the event loop, and clients need no key."""
 
     def __init__(
         self,

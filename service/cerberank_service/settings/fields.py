@@ -388,16 +388,16 @@ class Settings(BaseSettings):
         return backend, precision
 
     def form(self, files: Collection[str]) -> Form:
-        """The backend and precision to run a checkpoint of these `files` with.
+        """The backend and precision with which to run a checkpoint of these `files`.
 
-        Raises ValueError where the precision that is set is not one of the backend's that runs this checkpoint.
+        Raises ValueError if the backend for this checkpoint does not have the precision of the settings.
         """
         backend, precision = self.chosen
         return form_for(files, self.device, backend=backend, precision=precision)
 
     @property
     def max_bodies_bytes(self) -> int:
-        """Memory limit of the bodies of all requests that are not answered yet, beyond 64 KB each."""
+        """Memory limit of the bodies of all unanswered requests; the first 64 KB of each body do not count."""
         return BODIES * self.max_body_bytes
 
     @property

@@ -22,7 +22,7 @@ PROCESSOR_BYTES = 2 * 1024**3
 DEVICE_SHARE = 0.9
 """Share of a GPU's memory that all versions may take; the rest is for the context and for fragmentation."""
 WORKSPACE_BYTES = 2 * 1024**3
-"""Estimated memory of a version on a GPU in addition to its weights, which was not measured on a GPU yet. It is for the
+"""Memory of a version on a GPU in addition to its weights; the estimate was not verified on a GPU yet. It covers the
 activations of a step of 65,536 tokens (one of four times a width of 768 takes 400 MB in half precision, and several
 exist at a time), workspaces of libraries, and captured graphs. Waiting states have a limit of their own.
 """

@@ -1,8 +1,8 @@
 """The registry of versions in service: an immutable snapshot that is replaced under a lock, and leases for requests.
 
 A request holds a lease on its version. A label move replaces the snapshot under the lock that also guards the leases.
-Therefore a version without labels gets no new leases, and is unloaded after its last lease is released. `lifecycle`
-decides which labels move and which versions are loaded.
+Therefore a version without labels gets no new leases. The watcher unloads it after its last lease is released, or after
+the drain time. `lifecycle` decides which labels move and which versions are loaded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from cerberank_service.versions.state import Snapshot, State, VersionState
 
 
 class Lease:
-    """The right of one request to use one version, which cannot be unloaded meanwhile."""
+    """The right of one request to use at most one version."""
 
     def __init__(self, registry: VersionRegistry) -> None:
         """Start without a version."""

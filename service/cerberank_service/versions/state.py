@@ -23,7 +23,7 @@ class State(Enum):
     REFUSED = "refused"
     """A version that a label or pin names is not loaded, for lack of memory."""
     FAILED = "failed"
-    """A version cannot serve. It uses no memory and is not retried, because versions never change."""
+    """A version cannot serve. It uses no memory and is retried only if an operator loads it (versions never change)."""
     RETRYING = "retrying"
     """A version could not be copied, for a reason other than the version itself. It uses no memory and is retried."""
     STOPPED = "stopped"

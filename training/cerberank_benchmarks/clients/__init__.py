@@ -1,1 +1,1 @@
-"""Servers that are started for a benchmark, and clients that load them in open and closed loops."""
+"""Starts servers for benchmarks, and loads them with clients in open and closed loops."""

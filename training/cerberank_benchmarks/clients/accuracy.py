@@ -11,9 +11,9 @@ from cerberank_training.evaluation.metrics import question_metrics, ranks_of
 
 
 def metrics_of(answer: dict[str, Any], labels: Sequence[int]) -> dict[str, float]:
-    """The expected metrics of a ranking whose `results` hold every candidate; `labels` are by candidate.
+    """The expected metrics of an answer whose `results` have every candidate; `labels` are by candidate.
 
-    Candidates that no stage has scored are tied in the last place.
+    Candidates that no stage has scored count as tied in the last place.
     """
     by_candidate = sorted(answer["results"], key=lambda result: int(result["index"]))
     scores = np.asarray([result["score"] or 0.0 for result in by_candidate])
@@ -22,5 +22,5 @@ def metrics_of(answer: dict[str, Any], labels: Sequence[int]) -> dict[str, float
 
 
 def average_precision(answer: dict[str, Any], labels: Sequence[int]) -> float:
-    """Expected average precision of such a ranking."""
+    """The expected average precision of an answer, see `metrics_of`."""
     return metrics_of(answer, labels)["map"]

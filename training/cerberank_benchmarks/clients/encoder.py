@@ -1,6 +1,7 @@
-"""A process of the GPU benchmark's piece `encode`: tokenises in threads, by a job on stdin (`processes.run_together`).
+"""A process of the GPU benchmarks' piece `encode`, which tokenises in threads. It reads its job from stdin.
 
-It imports neither PyTorch nor what starts it, so that it is ready at once and its memory is the tokenizer's.
+`processes.run_together` starts it. It imports neither PyTorch nor the module of the piece, so that it starts fast and
+uses little memory besides the tokenizer's.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cerberank_models.encoding import Candidate, PairEncoder
 
 
 def main() -> None:
-    """Encode for the job's seconds in each of its threads, and report the texts of all a second."""
+    """Encode for the job's seconds in each thread, and report the texts per second of all threads together."""
     job = json.loads(sys.stdin.readline())
     encoder = PairEncoder(
         Tokenizer.from_file(job["tokenizer"]),
@@ -39,7 +40,7 @@ def main() -> None:
 
 
 def _questions(job: Mapping[str, Any], thread: int) -> list[tuple[str, list[Candidate]]]:
-    """A few questions with texts of their own."""
+    """A few questions with different texts for each thread."""
     texts = bodies(
         Job(
             port=0,

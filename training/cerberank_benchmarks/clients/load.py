@@ -1,7 +1,7 @@
-"""The load generator: requests to `/v1/rank` at given times or in closed loops, and the outcome of each.
+"""The load generator: sends requests to `/v1/rank` at given times or in closed loops, and records their outcomes.
 
-`python -m cerberank_benchmarks.clients.load URL` asks as a trial's users do and prints what they see; `docker compose
---profile load` runs this file alone, so it imports nothing but httpx.
+`python -m cerberank_benchmarks.clients.load URL` imitates the users of a trial and prints statuses and latencies.
+`docker compose --profile load` runs only this file, so the only library that it imports is httpx.
 """
 
 from __future__ import annotations
@@ -31,30 +31,30 @@ LINE_SECONDS = 10.0
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Request:
-    """The body of a request, and what its answer is compared with."""
+    """The body of a request, with values for checks of its answer."""
 
     content: bytes
     candidates: int
     number: int = 0
-    """Its place among the bodies that are sent in turns."""
+    """The place of the body among several bodies that are sent in turn."""
     id: str = ""
-    """Sent as `X-Request-Id`."""
+    """The value of `X-Request-Id`; no header is sent if it is empty."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Answer:
-    """The outcome of one request; times are in seconds after the load began."""
+    """The outcome of one request; times are in seconds since the beginning of the load."""
 
     candidates: int
     fate: Literal["answered", "gave up", "failed"]
-    """A request that is refused in the end is given up."""
+    """`gave up` is a request whose last attempt was refused."""
     seconds: float
     """The duration of the last attempt."""
     ended: float
     due: float = 0.0
-    """The time at which it was to be sent."""
+    """The scheduled time of the request."""
     status: int = 200
-    """NO_ANSWER: none came, or half of one."""
+    """The HTTP status; NO_ANSWER if there was no complete answer."""
     refusals: int = 0
     retry_after: str | None = None
     number: int = 0
@@ -67,26 +67,26 @@ class Answer:
 
     @property
     def milliseconds(self) -> float:
-        """The time since the request was due, so that waiting for a connection counts."""
+        """The time from the scheduled time to the answer, which includes waiting for a connection."""
         return 1000.0 * (self.ended - self.due)
 
 
 @dataclass
 class Load:
-    """Requests to the service at `url`, the first at once; nothing is sent after `seconds`."""
+    """Sends requests to the service at `url`; after `seconds` no request is sent."""
 
     url: str
     seconds: float = inf
     refused: Literal["wait", "go on", "end"] = "go on"
-    """The client's reaction: it sends it again when `Retry-After` is over, sends its next request, or ends its loop."""
+    """The client's reaction to a refusal: retry after `Retry-After`, send the next request, or end its loop."""
     connections: int | None = None
-    """The most at once; by default no request waits for another in the client."""
+    """Limit of simultaneous connections; without it, requests never wait for a connection."""
     patience: float = 600.0
-    """Seconds until a request without an answer is given up."""
+    """Seconds after which a request without an answer fails."""
     address: str | None = None
-    """The local address that requests come from."""
+    """The local address from which requests are sent."""
     answers: list[Answer] = field(default_factory=list)
-    """As they come."""
+    """All answers in the order of their arrival."""
     begin: float = field(default_factory=time.monotonic)
 
     @property
@@ -95,18 +95,18 @@ class Load:
         return time.monotonic() - self.begin
 
     async def at_times(self, requests: Iterator[Request], times: Iterator[float]) -> list[Answer]:
-        """Send a request at each time, whether earlier ones are answered or not; the answers in that order."""
+        """Send a request at each time, even if earlier ones are not answered yet; returns the answers in this order."""
         self.begin = time.monotonic()
         tasks = []
         async with self._connected() as client, asyncio.TaskGroup() as group:
             for due in itertools.takewhile(lambda due: due < self.seconds, times):
-                # Behind schedule, the next request starts at once: a slow client process must not reduce the load.
+                # A late request is sent at once, so that a slow client process does not reduce the load.
                 await asyncio.sleep(max(0.0, due - self.now))
                 tasks.append(group.create_task(self._ask(client, next(requests), due)))
         return [task.result() for task in tasks]
 
     async def in_loops(self, clients: Sequence[Iterator[Request]], *, pause: float = 0.0) -> list[list[Answer]]:
-        """Let each client send its next request `pause` seconds after an answer; each sends at least one."""
+        """Let each client send its next request `pause` seconds after an answer; each client sends at least one."""
         self.begin = time.monotonic()
         async with self._connected() as client, asyncio.TaskGroup() as group:
             tasks = [group.create_task(self._loop(client, requests, pause)) for requests in clients]
@@ -114,7 +114,7 @@ class Load:
 
     @contextmanager
     def meanwhile(self, sending: Coroutine[Any, Any, object]) -> Iterator[None]:
-        """Send in a thread of its own while the block lasts; every request has its answer when it ends."""
+        """Run `sending` in a separate thread during the block; at the end of the block, wait for all answers."""
         with ThreadPoolExecutor(1, thread_name_prefix="load") as pool:
             sent = pool.submit(asyncio.run, sending)
             try:
@@ -177,7 +177,7 @@ class Load:
 
 
 def steadily(rate: float) -> Iterator[float]:
-    """Times `1 / rate` apart."""
+    """Times at intervals of `1 / rate`."""
     return (number / rate for number in itertools.count())
 
 
@@ -192,13 +192,13 @@ def request_of(body: dict[str, Any], **more: Any) -> Request:
 
 
 def percentile(answers: Sequence[Answer], percent: float) -> float:
-    """A percentile of the answers' milliseconds, the next value below it; NaN without answers."""
+    """A percentile of the answers' milliseconds, rounded down to a measured value; NaN without answers."""
     ordered = sorted(answer.milliseconds for answer in answers)
     return ordered[int((len(ordered) - 1) * percent / 100.0)] if ordered else float("nan")
 
 
 def users(rng: random.Random, candidates: float) -> Iterator[Request]:
-    """A user's questions: their sizes vary about `candidates`, and one in ten has a deadline and drops candidates."""
+    """The questions of one user: `candidates` is the mean size; one in ten has a deadline and a drop ratio."""
     while True:
         texts = [_words(rng, rng.randint(5, 60)) for _ in range(max(1, round(rng.expovariate(1 / candidates))))]
         options = {"deadline_ms": 200, "drop_ratio": 0.4} if rng.random() < 0.1 else {}
@@ -228,7 +228,7 @@ async def _ask_as_users(load: Load, options: argparse.Namespace) -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Ask until `--seconds` are over, and print a line every ten seconds."""
+    """Send requests until `--seconds` are over, and print a line every ten seconds."""
     parser = argparse.ArgumentParser(prog="python -m cerberank_benchmarks.clients.load", description=__doc__)
     parser.add_argument("url", help="address of the service or of the proxy before it")
     parser.add_argument("--clients", type=int, default=10, help="number of users")

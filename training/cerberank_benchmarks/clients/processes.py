@@ -1,7 +1,7 @@
-"""Closed-loop clients in processes of their own, which load a server faster than one Python process could.
+"""Closed-loop clients in several processes, because a single Python process cannot load a fast server fully.
 
-In: a job. Out: the latencies of all requests. A child process reads its job from stdin, warms up, says that it is
-ready, and begins when it is told; it imports the standard library alone, so that it starts at once.
+A child process reads its job from stdin, warms up, reports that it is ready, starts when it is told to, and reports the
+latencies of all its requests. It only imports the standard library, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from typing import Any
 
 MOST_PROCESSES = 8
 PATIENCE = 3600.0
-"""Seconds after which processes are ended, unless the caller has fewer."""
+"""Seconds after which processes are killed by default."""
 VARIANTS = 4
-"""Different questions of a job whose texts repeat."""
+"""Number of different questions in a job whose texts repeat."""
 PARSED = 8
-"""A client reads every so-manieth answer; of the others it looks at the status."""
+"""A client parses one in this many answers; for the others it only checks the status."""
 SERIAL_WORDS = 5
-"""The first words of a candidate are its number: no two candidates are equal."""
+"""Number of words at the beginning of a candidate that encode its number, so that all candidates differ."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -37,9 +37,9 @@ class Job:
     candidates: int
     seconds: float
     repeated: bool
-    """True if requests have the same texts again, so that a server may remember their tokens."""
+    """True if texts are repeated, so that a server may cache their tokens."""
     vocabulary: tuple[str, ...]
-    """Words that a tokenizer knows as one token each."""
+    """Words that are one token each."""
     question_words: int
     candidate_words: int
     seed: int
@@ -48,20 +48,20 @@ class Job:
 
 @dataclass(kw_only=True, slots=True)
 class Outcome:
-    """The outcome of the requests; times are of the monotonic clock, which all processes share."""
+    """The outcome of the requests; times are on the monotonic clock, which all processes share."""
 
     seconds: list[float] = field(default_factory=list)
-    """One for every answered request."""
+    """The latency of each answered request."""
     failed: int = 0
     began: float = float("inf")
     ended: float = 0.0
     encode_ms: list[float] = field(default_factory=list)
     compute_ms: list[float] = field(default_factory=list)
-    """The server's own times, of the answers that were read."""
+    """The server's own compute times in the parsed answers; likewise `encode_ms`."""
     processor_seconds: float = 0.0
 
     def add(self, more: Outcome) -> None:
-        """Join the requests of other clients."""
+        """Add the outcome of other clients."""
         self.seconds += more.seconds
         self.failed += more.failed
         self.began, self.ended = min(self.began, more.began), max(self.ended, more.ended)
@@ -73,8 +73,8 @@ class Outcome:
 def ask_from_processes(job: Job, *, patience: float = PATIENCE) -> tuple[Outcome, int]:
     """Run the job in up to `MOST_PROCESSES` processes; returns the outcome and their number.
 
-    Raises RuntimeError when a process fails, which it does when its first request is not answered, and when it is ended
-    after `patience` seconds.
+    Raises RuntimeError when a process fails, for example because its first request is not answered, or when processes
+    are killed after `patience` seconds.
     """
     count = min(job.clients, MOST_PROCESSES)
     shares = [(job.clients + place) // count for place in range(count)]
@@ -95,10 +95,10 @@ def run_together(
     patience: float = PATIENCE,
     environment: Mapping[str, str] | None = None,
 ) -> list[dict[str, Any]]:
-    """Run `module` once for each job, each in a process, all from the same moment on; returns what they report.
+    """Run `module` in one process for each job, all starting at the same moment; returns the processes' reports.
 
-    A process reads its job from stdin, answers with a line when it is ready, begins after a second line, and reports
-    in a third; all are ended after `patience` seconds. Raises RuntimeError when a process ends without its report.
+    A process reads its job from stdin, writes a line when it is ready, starts after a further line of input, and writes
+    its report. All processes are killed after `patience` seconds. Raises RuntimeError when one ends without a report.
     """
     children: list[subprocess.Popen[str]] = []
 
@@ -126,7 +126,7 @@ def run_together(
 
 
 def bodies(job: Job, client: int) -> Iterator[bytes]:
-    """The requests of a client, without end; repeated ones are the same for all clients."""
+    """An endless sequence of a client's request bodies; repeated bodies are the same for all clients."""
     rng = random.Random(f"{job.seed} {0 if job.repeated else client + 1}")
     tails = [" ".join(rng.choices(job.vocabulary, k=job.candidate_words - SERIAL_WORDS)) for _ in range(64)]
     serial = rng.randrange(len(job.vocabulary) ** SERIAL_WORDS)
@@ -166,7 +166,7 @@ def _tell(child: subprocess.Popen[str], line: str) -> None:
         child.stdin.write(line + "\n")
         child.stdin.flush()
     except BrokenPipeError:
-        pass  # it has ended: what it wrote is read by _expect
+        pass  # the process has ended; `_expect` reports its output
 
 
 def _expect(child: subprocess.Popen[str]) -> str:
@@ -179,7 +179,7 @@ def _expect(child: subprocess.Popen[str]) -> str:
 
 
 class _Client(threading.Thread):
-    """One client: a connection, and a request as soon as the one before it is answered."""
+    """One client, which sends its next request on its connection as soon as the last one is answered."""
 
     def __init__(self, job: Job, number: int, go: threading.Event) -> None:
         super().__init__(daemon=True)
@@ -189,7 +189,7 @@ class _Client(threading.Thread):
         self.outcome = Outcome()
 
     def warm_up(self) -> None:
-        """Send what may be remembered, or one request. Raises RuntimeError when it is not answered."""
+        """Send all repeated requests, or one request. Raises RuntimeError if one is not answered."""
         for _ in range(VARIANTS if self._job.repeated else 1):
             status, content = self._ask(next(self._bodies))
             if status != 200:
@@ -232,7 +232,7 @@ class _Client(threading.Thread):
 
 
 def main() -> None:
-    """A child process."""
+    """Run a job in a child process."""
     given = json.loads(sys.stdin.readline())
     job = Job(**given | {"vocabulary": tuple(given["vocabulary"])})
     go = threading.Event()

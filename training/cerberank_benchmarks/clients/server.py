@@ -1,6 +1,6 @@
-"""Starts the servers to measure as processes: `cerberank serve`, and infinity-emb in its own environment.
+"""Starts the measured servers as processes: `cerberank serve`, and infinity-emb in its own environment.
 
-The service is started as a user starts it: training never imports it.
+The service is started by its command, as users do, because training packages must not import it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Server:
 
     @property
     def resident_bytes(self) -> int:
-        """The current memory of the process; 0 where the system does not report it."""
+        """The current memory of the process; 0 if the system does not report it."""
         try:
             pages = Path(f"/proc/{self.process_id}/statm").read_text(encoding="ascii").split()[1]
         except OSError:
@@ -51,14 +51,14 @@ def cerberank_server(
     remaining: Callable[[], float] = lambda: float("inf"),
     **settings: str | float,
 ) -> Iterator[Server]:
-    """Run `cerberank serve` with `settings` as CERBERANK_* variables; without them it queues for an hour.
+    """Run `cerberank serve` with `settings` as CERBERANK_* variables; by default questions may queue for an hour.
 
-    Neither its start nor its end takes longer than the seconds `remaining` then, but for one. Raises ServerError, also
-    when it is not ready in time.
+    The start and the end each take at most the seconds that `remaining` returns at that time, or one second. Raises
+    ServerError if the server is not ready in time.
     """
     port = _free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CERBERANK_")}
-    environment["CERBERANK_QUEUE_SECONDS"] = "3600"  # closed loops fill a server on purpose
+    environment["CERBERANK_QUEUE_SECONDS"] = "3600"  # closed loops fill the queue on purpose
     environment |= {f"CERBERANK_{name.upper()}": str(value) for name, value in settings.items()}
     environment["CERBERANK_PORT"] = str(port)
     if checkpoint is not None:

@@ -1,4 +1,4 @@
-"""The requests of a load test: questions of several sizes, each with its share."""
+"""The requests of a load test: a mix of questions of several sizes."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ VARIANTS = 4
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Traffic:
-    """Sizes of questions with their shares, and the requests of each."""
+    """Sizes of questions with their shares, and the request bodies of each size."""
 
     shares: Mapping[int, float]
     bodies: Mapping[int, Sequence[bytes]]
 
     @classmethod
     def mixed(cls, workload: Workload, shares: Mapping[int, float]) -> Self:
-        """Traffic with questions of the `workload` in every size."""
+        """Traffic with questions from `workload` in every size of `shares`."""
         bodies = {size: [body(workload, size, seed) for seed in range(VARIANTS)] for size in shares}
         return cls(shares=shares, bodies=bodies)
 
@@ -35,7 +35,7 @@ class Traffic:
         return sum(size * share for size, share in self.shares.items()) / sum(self.shares.values())
 
     def requests(self, rng: random.Random) -> Iterator[Request]:
-        """Requests without end."""
+        """An endless sequence of requests."""
         while True:
             size = rng.choices(list(self.shares), list(self.shares.values()))[0]
             yield Request(content=rng.choice(self.bodies[size]), candidates=size)
@@ -48,7 +48,7 @@ def body(workload: Workload, candidates: int, seed: int = 0) -> bytes:
 
 
 def run_clients(url: str, clients: Sequence[Traffic], *, seconds: float, seed: int) -> list[list[Answer]]:
-    """The answers of one client for each traffic, which wait for each answer and obey `Retry-After`."""
+    """Run one client for each traffic; clients wait for each answer and obey `Retry-After`. Returns their answers."""
     load = Load(url, seconds=seconds, refused="wait")
     requests = [traffic.requests(random.Random(f"{seed} {number}")) for number, traffic in enumerate(clients)]
     return asyncio.run(load.in_loops(requests))

@@ -1,1 +1,1 @@
-"""the GPU benchmarks: what one GPU gives, measured in one bounded run without data sets or a network."""
+"""The GPU benchmarks: measure one GPU in a single run of limited time, without data sets or a network."""

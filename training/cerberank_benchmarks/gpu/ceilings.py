@@ -1,4 +1,4 @@
-"""Piece `ceilings`: the rates that the device reaches where nothing but arithmetic, or nothing but copying, is done."""
+"""Piece `ceilings`: the device's rates for pure matrix products and for pure copying."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ TEXT = (
     "written). Shares of the matmul rate in other pieces refer to this product, measured again beside them."
 )
 INNER = 10
-"""Calls between two looks at the clock."""
+"""Number of calls that are timed together."""
 
 
 def run(lab: Lab) -> Findings:
-    """A row for each half precision, and one for the copy; the clocks are those just after."""
+    """A row for each half precision, and one for the copy; the clocks are read just after the measurement."""
     for dtype in (torch.float16, torch.bfloat16):
         rate = matmul_rate(lab, dtype)
         size = lab.sizes.matmul
@@ -29,7 +29,7 @@ def run(lab: Lab) -> Findings:
 
 
 def matmul_rate(lab: Lab, dtype: torch.dtype | None = None) -> float:
-    """Floating-point operations a second of a square product in `dtype`, by default the lab's."""
+    """Floating-point operations per second of a square product in `dtype`, by default the lab's."""
     size = lab.sizes.matmul
     left, right = (lab.random(size, size, dtype=dtype, seed=seed) for seed in (1, 2))
     out = torch.empty_like(left)

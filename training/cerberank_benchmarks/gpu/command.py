@@ -1,7 +1,7 @@
-"""the GPU benchmarks: everything that is to be known of one GPU, in one bounded run.
+"""The GPU benchmarks: measure one GPU in a single run of limited time, without data sets or a network.
 
-It needs no data set and no network. `gpu.json` and `gpu.md` in --out are written again after every row; a piece for
-which there is no time is listed as not run, and a piece that fails does not keep the others from running.
+`gpu.json` and `gpu.md` in --out are rewritten after every row. Pieces for which no time is left are listed as not run.
+If a piece fails, the others still run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from cerberank_models.checkpoint.bundled import default_checkpoint
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """One measurement, which yields rows and problems as it finds them."""
+    """One measurement, which yields its rows and problems one by one."""
 
     text: str
     run: Callable[[Lab], Findings]
@@ -67,11 +67,11 @@ PIECES: dict[str, Piece] = {
     "faults": Piece(faults.TEXT, faults.run),
     "training": Piece(training.TEXT, training.run),
 }
-"""By name, in the order in which they run."""
+"""The pieces by name, in the order in which they run."""
 
 
 def main(argv: list[str]) -> int:
-    """Run the verb; returns 1 when a piece failed or found a problem, 2 for a wrong call."""
+    """Run the pieces; returns 1 if a piece failed or found a problem, 2 for a wrong command line."""
     arguments = _parser().parse_args(argv)
     if arguments.device.startswith("cuda") and not torch.cuda.is_available():
         print(f"cerberank_benchmarks gpu: PyTorch {torch.__version__} finds no GPU here", file=sys.stderr)  # noqa: T201
@@ -80,7 +80,7 @@ def main(argv: list[str]) -> int:
         print(f"cerberank_benchmarks gpu: there is no {arguments.tokenizer}; name one by --tokenizer", file=sys.stderr)  # noqa: T201
         return 2
     if arguments.tiny:
-        torch.set_num_threads(1)  # of networks of a few weights; several threads would only wait for each other
+        torch.set_num_threads(1)  # with tiny networks, several threads would only wait for each other
     with tempfile.TemporaryDirectory() as scratch:
         lab = lab_for(
             arguments.device,
@@ -102,7 +102,8 @@ def main(argv: list[str]) -> int:
 def measure(lab: Lab, names: Sequence[str], out: Path, *, together: int = 1) -> Record:
     """Run the pieces `names` and write their record to the folder `out`.
 
-    `together` pieces run at a time, the last ones first: for sizes at which times mean nothing.
+    With `together` above 1, that many pieces run at the same time, the last ones first. This is for tiny sizes, whose
+    times are meaningless anyway.
     """
     out.mkdir(parents=True, exist_ok=True)
     settings = {"device": lab.device, "precision": lab.precision, "sizes": "tiny" if together > 1 else "full"}
@@ -138,18 +139,18 @@ class _Run:
             piece.status = "ran"
         except OutOfTimeError:
             piece.status, piece.reason = "cut", "out of time"
-        except Exception as error:  # one piece must not end the others
+        except Exception as error:  # the other pieces must still run
             piece.status, piece.reason = "failed", f"{type(error).__name__}: {error}"
-            if self.lab.remaining <= 0:  # such as that of a process which was ended then
+            if self.lab.remaining <= 0:  # the error may come from a process that was killed at the deadline
                 piece.status, piece.reason = "cut", f"out of time: {piece.reason}"
         piece.seconds = self.lab.clock() - started
-        self.lab.taken_bytes()  # returns the piece's memory, for the pieces that start processes
+        self.lab.taken_bytes()  # frees the piece's memory, which processes of other pieces may need
         with self.lock:
             self.record.write()
         self._note(f"{piece.name}: {piece.status} {piece.reason} ({piece.seconds:.1f} s)")
 
     def _collect(self, piece: PieceRecord) -> None:
-        # Closing the generator ends what the piece has started, such as a server.
+        # Closing the generator ends processes that the piece has started, such as a server.
         with closing(PIECES[piece.name].run(self.lab)) as findings:
             for finding in findings:
                 piece.add(finding)

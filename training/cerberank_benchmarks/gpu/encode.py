@@ -1,4 +1,4 @@
-"""Piece `encode`: texts a second that threads and processes tokenise, as the service does for texts it has not seen."""
+"""Piece `encode`: texts per second that threads and processes tokenise, as the service does for uncached texts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ARENAS = ("default", "2")
 
 
 def run(lab: Lab) -> Findings:
-    """A row for each number of threads, with inner threads and without, then of processes; each for both arenas."""
+    """Rows for numbers of threads, with and without inner threads, then of processes; each with both arena limits."""
     counts = lab.sizes.encode_threads
     threads = [(1, count, inner) for count in counts for inner in (True, False)]
     for processes, each, inner in threads + [(count, 1, False) for count in counts if count > 1]:

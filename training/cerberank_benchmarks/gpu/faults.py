@@ -1,7 +1,6 @@
-"""Piece `faults`: a step that does not fit into the GPU's memory, and what comes after it.
+"""Piece `faults`: a step that does not fit into the GPU's memory, and the steps after it.
 
-On a processor a kernel that raises takes the place of the full memory for a backend, and the service is asked without
-any fault.
+On a processor, the backend has a kernel that raises the error of full memory, and the service runs without a fault.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ TEXT = (
 
 
 def run(lab: Lab) -> Findings:
-    """A row for the backend, then one for each of the service's answers."""
+    """A row for the backend, then one for each answer of the service."""
     yield from _backend(lab)
     yield from _service(lab)
 
@@ -47,7 +46,7 @@ def _backend(lab: Lab) -> Findings:
     before = rank_pairs(backend, small).scores
     with _memory_capped(lab):
         raised = _error(backend, large)
-    gc.collect()  # the error's traceback held the step's tensors
+    gc.collect()  # frees the step's tensors, which the error's traceback references
     after = rank_pairs(backend, small).scores
     difference = float(np.abs(after - before).max())
     yield {"of": "backend", "tokens": large.tokens, "raised": raised, "difference after": difference}
@@ -88,7 +87,7 @@ def _service(lab: Lab) -> Findings:
 
 
 def _asked(lab: Lab, server: Server, body: bytes) -> tuple[int, list[int], float]:
-    """The status, the best candidate, and how long it took."""
+    """The status, the best candidate (in a list, empty without an answer), and the seconds."""
     started = lab.clock()
     try:
         response = server.client.post("/v1/rank", content=body, timeout=max(1.0, lab.remaining))
@@ -99,7 +98,7 @@ def _asked(lab: Lab, server: Server, body: bytes) -> tuple[int, list[int], float
 
 
 def _error(backend: Any, pairs: EncodedPairs) -> str:
-    """The type of what computing raises; no reference to the error is kept."""
+    """The type of the error that ranking raises, or "nothing"; no reference to the error is kept."""
     try:
         rank_pairs(backend, pairs)
     except RuntimeError as error:
@@ -109,7 +108,7 @@ def _error(backend: Any, pairs: EncodedPairs) -> str:
 
 @contextmanager
 def _memory_capped(lab: Lab) -> Iterator[None]:
-    """Let this process take no more of the GPU than it has, and far less than the large step needs."""
+    """Limit this process's memory on the GPU to its current use plus far less than the large step needs."""
     if not lab.on_gpu:
         yield
         return
@@ -123,7 +122,7 @@ def _memory_capped(lab: Lab) -> Iterator[None]:
 
 
 def _too_large_beyond(tokens: int, kernel: VarlenAttention) -> VarlenAttention:
-    """A kernel that raises what PyTorch raises, for more than so many tokens."""
+    """A kernel that raises PyTorch's out-of-memory error for more than `tokens` tokens."""
 
     def limited(query: Tensor, key: Tensor, value: Tensor, spans: Spans) -> Tensor:
         if len(key) > tokens:

@@ -1,4 +1,4 @@
-"""Pieces `graphs` and `fusion`: what captured graphs and a compiled residual with its norm save, and what they cost."""
+"""Pieces `graphs` and `fusion`: the gains and costs of captured graphs, and of compiling residuals with their norms."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SHAPES = (MINI, THREE_HEADS)
 
 
 def graphs(lab: Lab) -> Findings:
-    """Rows of speed for each shape and step, then of captures."""
+    """Rows with the speeds for each shape and step, then rows on captures."""
     for shape in SHAPES:
         before = lab.taken_bytes()
         eager = lab.backend(random_ranker(lab, shape))
@@ -47,7 +47,7 @@ def graphs(lab: Lab) -> Findings:
 
 
 def fusion(lab: Lab) -> Findings:
-    """Rows of speed for each shape and step."""
+    """Rows with the speeds for each shape and step."""
     largest = max(lab.sizes.graph_steps[:-1])
     for shape in SHAPES:
         backends = {"eager": lab.backend(random_ranker(lab, shape))}
@@ -79,7 +79,7 @@ def _speeds(lab: Lab, shape: Shape, backends: dict[str, TorchBackend], tokens: i
 
 
 def _beside_an_engine(lab: Lab) -> Findings:
-    """Capture a second version while the first one answers in another thread."""
+    """Capture the graphs of a second backend while the first one computes in another thread."""
     serving = lab.backend(random_ranker(lab, THREE_HEADS), graph_tokens=lab.sizes.graph_tokens)
     pairs = equal_pairs(lab, lab.sizes.candidates)
     expected = rank_pairs(serving, pairs).scores

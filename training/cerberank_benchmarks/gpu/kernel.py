@@ -1,4 +1,4 @@
-"""Piece `kernel`: variable-length attention against its definition in float64."""
+"""Piece `kernel`: compares variable-length attention with its definition in float64."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ TEXT = (
     "over pairs of every length. Bitwise: pairs give the same bits when the others are in another order."
 )
 BOUND = {torch.float16: 2e-3, torch.bfloat16: 1.5e-2, torch.float32: 1e-5}
-"""About four times what rounding the weights, the products and the result once each gives."""
+"""About four times the error of rounding the attention weights, the products and the result once each."""
 WIDTHS = ((12, 32), (12, 64), (36, 64))
-"""Attention heads and their width: MiniLM, a base encoder, three stacked heads of CERBERUS."""
+"""Number and width of attention heads: MiniLM, a base encoder, three stacked heads of CERBERUS."""
 INNER = 10
-"""Calls that are timed together, because one takes less than launching and waiting for it."""
+"""Number of calls that are timed together, because a single call takes less time than launching and waiting."""
 TAIL = 7
-"""Empty pairs at the end, as captured graphs have them, and tokens that belong to no pair."""
+"""Number of empty pairs at the end, and of tokens without a pair, as in captured graphs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class _Inputs:
 
 
 def run(lab: Lab) -> Findings:
-    """A row for each precision and number of heads, and for queries of the first tokens alone."""
+    """Rows for each precision and number of heads, with queries of all tokens and of the first tokens only."""
     dtypes = (torch.float16, torch.bfloat16) if lab.on_gpu else (lab.dtype,)
     for dtype in dtypes:
         for heads, width in WIDTHS:
@@ -57,7 +57,7 @@ def run(lab: Lab) -> Findings:
 
 
 def relative_error(got: Tensor, expected: Tensor) -> float:
-    """||got - expected|| / ||expected||; NaN where one is NaN."""
+    """||got - expected|| / ||expected||; NaN if any value is NaN."""
     return float((got.double() - expected).norm() / expected.norm())
 
 
@@ -74,7 +74,7 @@ def _attend(kernel: VarlenAttention, inputs: _Inputs, *, first: bool) -> Tensor:
 
 
 def _attention(kernel: VarlenAttention, inputs: _Inputs, *, first: bool) -> Callable[[], Tensor]:
-    """The attention alone, to be timed: offsets and queries lie on the device already."""
+    """A function that only computes attention, for timing; offsets and queries are already on the device."""
     lengths, device = inputs.lengths, inputs.query.device
     offsets = torch.tensor([0, *lengths] + [0] * TAIL).cumsum(0).int().to(device)
     layout = VarlenLayout(offsets, max(lengths), kernel, len(inputs.query))
@@ -107,6 +107,6 @@ def _same_in_another_order(kernel: VarlenAttention, inputs: _Inputs, got: Tensor
 
 
 def _reversed(packed: Tensor, sizes: Sequence[int], *after: Tensor) -> Tensor:
-    """The parts of `sizes` in the opposite order, and what comes `after` them."""
+    """The parts of `packed` with these `sizes` in reverse order, followed by `after`."""
     parts = torch.split_with_sizes(packed, list(sizes))
     return torch.cat([*parts[::-1], *after])

@@ -1,8 +1,7 @@
-"""The surroundings in which the pieces of the GPU benchmarks measure: a device, a precision, sizes, a clock and a
-deadline.
+"""The environment of the GPU benchmarks' pieces: a device, a precision, sizes, a clock and a deadline.
 
-On a GPU the backend takes its own attention kernel and CUDA graphs. On a processor stand-ins take their places, which
-compute the same with other means, so that every piece runs everywhere; figures from there say nothing about a GPU.
+On a GPU the backend uses its own attention kernel and CUDA graphs. On a processor, stand-ins that compute the same
+results replace them, so that every piece runs everywhere; the figures then say nothing about a GPU.
 """
 
 from __future__ import annotations
@@ -33,30 +32,30 @@ Row = Mapping[str, Value]
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A result that is wrong; the run's exit code is then 1."""
+    """A wrong result; the run's exit code is then 1."""
 
     text: str
 
 
 Finding = Row | Problem
 Findings = Generator[Finding, None, None]
-"""The results that a piece yields; closing it ends the processes that the piece has started."""
+"""The generator of a piece's results; closing it ends processes that the piece has started."""
 
 
 class OutOfTimeError(Exception):
-    """The deadline has passed; a piece ends where this is raised and keeps the rows that it has."""
+    """The deadline has passed; the piece ends here and keeps its rows so far."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sizes:
-    """The amounts that the pieces measure; the defaults are for a GPU."""
+    """The sizes of the measurements; the defaults are for a GPU."""
 
     warm_up: int = 3
     rounds: int = 20
-    """Timed runs of a figure, at least three and no more than fit into `figure_seconds`."""
+    """Limit of the timed runs for a figure; at least three, then at most those that fit into `figure_seconds`."""
     figure_seconds: float = 0.5
     matmul: int = 8192
-    """Rows and columns of the matrices whose product gives the matmul rate."""
+    """Rows and columns of the matrices whose product defines the matmul rate."""
     copy_bytes: int = 4 << 30
     width: int | None = None
     """Replaces the width of every network."""
@@ -69,30 +68,30 @@ class Sizes:
     """Lengths of pairs from 1 to this many tokens, for the attention kernel."""
     questions: int = 10
     graph_tokens: int = GRAPH_TOKENS
-    """Graphs are captured up to so many tokens, by default as in the service; a larger question runs without."""
+    """Tokens up to which graphs are captured, by default as in the service; larger questions run without graphs."""
     graph_steps: tuple[int, ...] = (256, 1024, 4096, 16_384, 32_768, 65_536)
     products: tuple[int, ...] = (8192, 16_384, 32_768, 65_536)
     """Rows M of the matrix products of a body."""
     lock_steps: tuple[int, ...] = (4096, 16_384, 65_536)
     lock_rounds: int = 50
     encode_threads: tuple[int, ...] = (1, 2, 4, 8, 16)
-    """Threads, and processes of one thread, that tokenise."""
+    """Numbers of threads, and of processes with one thread, that tokenise."""
     encode_seconds: float = 0.5
     steps: tuple[int, ...] = (1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144)
     batches: tuple[int, ...] = (32, 64, 128, 256, 512)
-    """Batch sizes that the peer is tried with."""
+    """Batch sizes of the peer."""
     clients: tuple[int, ...] = (1, 16, 64)
     served: tuple[int, ...] = (20, 100, 500, 5000)
     """Candidates of a request."""
     served_by_default: tuple[tuple[int, int], ...] = ((16, 100), (16, 500))
-    """Clients and candidates that are measured with the service's default number of encode workers too."""
+    """Clients and candidates that are also measured with the service's default number of encode workers."""
     served_seconds: float = 1.5
     served_networks: int = 2
-    """1 leaves the smaller network out."""
+    """Number of served networks; 1 leaves out the smaller one."""
     fault_step: int = 262_144
-    """Tokens of a step that does not fit into the memory that is left."""
+    """Tokens of the step that does not fit into the remaining memory."""
     fault_bytes: int = 4 << 30
-    """Memory that is left for it."""
+    """The remaining memory for that step."""
     training_layers: int = 12
     training_questions: int = 32
     """Questions of a training step, of ten candidates each."""
@@ -129,7 +128,7 @@ TINY = Sizes(
     training_questions=2,
     training_steps=2,
 )
-"""Every piece in seconds on a processor: shows that the pieces run, and no figure."""
+"""Sizes with which every piece takes seconds on a processor, to test the pieces; the figures are meaningless."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,10 +137,10 @@ class Lab:
 
     device: str
     precision: str
-    """The half precision that is measured; fp32 where the device is a processor."""
+    """The half precision to measure; fp32 on a processor."""
     sizes: Sizes
     scratch: Path
-    """A folder for checkpoints, made-up questions and logs."""
+    """A folder for checkpoints, generated questions and logs."""
     tokenizer: Path
     """`tokenizer.json` for the networks that read texts."""
     end: float = float("inf")
@@ -149,9 +148,9 @@ class Lab:
     seed: int = 0
     clock: Callable[[], float] = field(default=time.perf_counter)
     kernel: VarlenAttention | None = None
-    """Replaces the device's variable-length attention."""
+    """A replacement of the device's variable-length attention; None for the device's own."""
     capture: Capture | None = None
-    """Replaces the capture of CUDA graphs."""
+    """A replacement of the capture of CUDA graphs; None for the device's own."""
 
     @property
     def on_gpu(self) -> bool:
@@ -174,7 +173,7 @@ class Lab:
             raise OutOfTimeError
 
     def attention(self, dtype: torch.dtype, head_size: int) -> VarlenAttention:
-        """The kernel that a backend of this lab uses. Raises RuntimeError where the GPU has none for the shape."""
+        """The kernel that a backend of this lab uses. Raises RuntimeError if the GPU has none for this shape."""
         kernel = self.kernel or kernel_for(torch.device(self.device), dtype, head_size)
         if kernel is None:
             raise RuntimeError(f"no variable-length attention for {dtype}, heads of {head_size} on {self.device}")
@@ -183,14 +182,14 @@ class Lab:
     def backend(
         self, ranker: Ranker, *, precision: str | None = None, graph_tokens: int = 0, fuse: bool = False
     ) -> TorchBackend:
-        """A backend that takes over `ranker`; fp32 is computed as a reference, without the kernel.
+        """A backend that owns `ranker`. In fp32 without graphs it is a reference, which does not use the kernel.
 
         Raises OutOfTimeError after the deadline.
         """
         self.check_time()
         precision = precision or self.precision
         reference = precision == "fp32" and not graph_tokens
-        self.synchronise()  # the backend has a stream of its own, which does not wait for the weights
+        self.synchronise()  # the backend's own stream does not wait for the weights
         return TorchBackend(
             ranker,
             device=self.device,
@@ -206,28 +205,28 @@ class Lab:
         return _compiled if self.on_gpu else uncompiled
 
     def synchronise(self) -> None:
-        """Wait for everything that the device was given to do."""
+        """Wait until the device has finished all its work."""
         if self.on_gpu:
             torch.cuda.synchronize(self.device)
 
     def random(self, *shape: int, dtype: torch.dtype | None = None, seed: int = 0) -> Tensor:
-        """Normal numbers on the device, the same for the same arguments."""
+        """Normal random numbers on the device; the same arguments give the same numbers."""
         generator = torch.Generator(self.device).manual_seed(self.seed + seed)
         values = torch.randn(shape, generator=generator, device=self.device, dtype=torch.float32)
         return values.to(dtype or self.dtype)
 
     def seconds(self, run: Callable[[], object], *, inner: int = 1) -> float:
-        """Median seconds of `run` with everything that it starts on the device, timed `inner` calls at a time."""
+        """Median seconds of `run`, including its work on the device; `inner` calls are timed together."""
         return self.compared({"": run}, inner=inner)[""]
 
     def compared(self, runs: Mapping[str, Callable[[], object]], *, inner: int = 1) -> dict[str, float]:
-        """Median seconds of each function, as `times` measures them."""
+        """Median seconds of each function; see `times`."""
         return {name: statistics.median(values) for name, values in self.times(runs, inner=inner).items()}
 
     def times(self, runs: Mapping[str, Callable[[], object]], *, inner: int = 1) -> dict[str, list[float]]:
-        """Seconds of each function by round; they run in turns, so that noise affects all alike.
+        """Seconds of each function by round; the functions run in turn, so that noise affects all alike.
 
-        Raises OutOfTimeError where the deadline passes before every function has had its rounds.
+        Raises OutOfTimeError if the deadline passes before all rounds are done.
         """
         for run in runs.values():
             for _ in range(self.sizes.warm_up):
@@ -252,7 +251,7 @@ class Lab:
         return (self.clock() - started) / inner
 
     def taken_bytes(self) -> int:
-        """Memory of the GPU that this process needs, after what it does not need is returned; 0 on a processor."""
+        """Memory of the GPU that this process uses, after unused memory was freed; 0 on a processor."""
         gc.collect()
         if not self.on_gpu:
             return 0
@@ -261,7 +260,7 @@ class Lab:
 
     @contextmanager
     def memory_left(self, left: int) -> Iterator[int]:
-        """Hold the GPU's memory but for `left` bytes, so that other processes run out of it; gives the bytes held."""
+        """Allocate the GPU's free memory except for `left` bytes during the block; yields the allocated bytes."""
         held: list[Tensor] = []
         if self.on_gpu:
             self.taken_bytes()
@@ -278,7 +277,7 @@ class Lab:
 
 
 def lab_for(device: str, *, precision: str | None = None, **fields: Any) -> Lab:
-    """A lab whose kernel and capture are the device's own on a GPU, and stand-ins on a processor."""
+    """A lab with the device's own kernel and capture on a GPU, and with stand-ins on a processor."""
     if device.startswith("cuda"):
         return Lab(device=device, precision=precision or "fp16", **fields)
     stand_ins = {"kernel": sdpa_kernel, "capture": written_again} | fields

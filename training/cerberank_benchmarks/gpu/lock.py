@@ -1,4 +1,4 @@
-"""Piece `lock`: how long the launch of a step waits for Python's lock, which the service's other threads hold."""
+"""Piece `lock`: the time for which the launch of a step waits for the GIL while other threads of the service use it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def run(lab: Lab) -> Findings:
 
 
 def _forms(lab: Lab, shape: Shape, tokens: int) -> dict[str, Callable[[], object]]:
-    """The first stage, which is the whole network, launched by kernels and as a graph."""
+    """Functions that launch the first stage, which is the whole network, by single kernels and as a graph."""
     lab.check_time()
     place, pairs = torch.device(lab.device), equal_pairs(lab, max(1, tokens // lab.sizes.tokens))
     ranker = random_ranker(lab, shape)
@@ -72,7 +72,7 @@ def _forms(lab: Lab, shape: Shape, tokens: int) -> dict[str, Callable[[], object
 
 
 def _times(lab: Lab, step: Callable[[], object]) -> tuple[list[float], list[float]]:
-    """Seconds of each launch, and of each launch and its computation."""
+    """Seconds of each launch, and of each launch with its computation."""
     launches, wholes = [], []
     for count in range(lab.sizes.warm_up + lab.sizes.lock_rounds):
         lab.check_time()
@@ -89,7 +89,7 @@ def _times(lab: Lab, step: Callable[[], object]) -> tuple[list[float], list[floa
 
 @contextmanager
 def _busy(threads: int) -> Iterator[None]:
-    """So many threads of pure Python beside the block."""
+    """Run this number of threads with pure Python work during the block."""
     ended = threading.Event()
 
     def work() -> None:

@@ -1,7 +1,6 @@
-"""The networks that are measured: shapes of the papers with random weights, made on the device, and their operations.
+"""The measured networks: the papers' shapes with random weights, created on the device, and their operations.
 
-Their weights rank nothing. Speed does not depend on weights, rounding errors do: networks with trained weights have
-larger outliers.
+Speed does not depend on the weights. Rounding errors do: networks with trained weights have larger outliers.
 """
 
 from __future__ import annotations
@@ -23,9 +22,9 @@ from cerberank_models.network.ranker import Ranker
 from cerberank_models.transformer import TransformerConfig
 
 VOCABULARY = 30_522
-"""BERT's and ELECTRA's."""
+"""The size of the vocabulary of BERT and ELECTRA."""
 DEVIATION = 0.06
-"""The deviation of random weights: wide enough that scores differ; else equal results would prove nothing."""
+"""Standard deviation of random weights, large enough that scores differ; else equal results would prove nothing."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -36,9 +35,9 @@ class Shape:
     layers: int
     width: int
     family: Literal["bert", "albert"] = "bert"
-    """ALBERT runs one layer at all depths, on embeddings of 128 numbers."""
+    """The family of the encoder; ALBERT uses the same layer at all depths, and embeddings of width 128."""
     heads: int = 1
-    """k of B_(n-1) kH_1; 0 is a plain encoder, whose last layer computes all tokens."""
+    """k of B_(n-1) kH_1; 0 for a plain encoder, whose last layer computes all tokens."""
     exits: tuple[int, ...] = ()
 
 
@@ -53,7 +52,7 @@ LARGE = Shape(name="LARGE", layers=24, width=1024, heads=0, exits=(24,))
 
 
 def config_of(lab: Lab, shape: Shape) -> RankerConfig:
-    """The configuration; attention heads are 64 wide from a width of 768 on, 32 below (as MiniLM's)."""
+    """The configuration of the shape, with the lab's width if it has one; for attention heads see `head_width`."""
     width = lab.sizes.width or shape.width
     return RankerConfig(
         name="random",
@@ -74,7 +73,7 @@ def config_of(lab: Lab, shape: Shape) -> RankerConfig:
 
 
 def random_ranker(lab: Lab, shape: Shape, *, seed: int = 0) -> Ranker:
-    """The network on the lab's device, in fp32, the same weights for the same seed."""
+    """The network on the lab's device in fp32; the same seed gives the same weights."""
     with torch.device(lab.device):
         ranker = Ranker(config_of(lab, shape))
     generator = torch.Generator(lab.device).manual_seed(lab.seed + seed)
@@ -88,19 +87,19 @@ def random_ranker(lab: Lab, shape: Shape, *, seed: int = 0) -> Ranker:
 
 
 def equal_pairs(lab: Lab, count: int, *, tokens: int | None = None, seed: int = 0) -> EncodedPairs:
-    """Random pairs of the sizes' number of tokens, or of `tokens`."""
+    """Random pairs with `tokens` tokens each, by default the lab's number."""
     return random_pairs(lab, [tokens or lab.sizes.tokens] * count, seed=seed)
 
 
 def mixed_pairs(lab: Lab, count: int, *, seed: int = 0) -> EncodedPairs:
-    """Random pairs of lengths around the sizes' number of tokens, half of it at least."""
+    """Random pairs with lengths from half to one and a half times the lab's number of tokens."""
     mean = lab.sizes.tokens
     rng = np.random.default_rng([lab.seed, seed])
     return random_pairs(lab, rng.integers(mean // 2, mean + mean // 2, count).tolist(), seed=seed)
 
 
 def random_pairs(lab: Lab, lengths: Sequence[int], *, seed: int = 0) -> EncodedPairs:
-    """Random token ids; the second half of each pair has type 1."""
+    """Pairs of these lengths with random token ids; the second half of each pair has type 1."""
     rng = np.random.default_rng([lab.seed, seed, 1])
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]).astype(np.int64)
     place = np.concatenate([np.arange(length) >= length // 2 for length in lengths])
@@ -113,10 +112,10 @@ def random_pairs(lab: Lab, lengths: Sequence[int], *, seed: int = 0) -> EncodedP
 
 
 def operations(config: RankerConfig, candidates: int, tokens: float, policy: DropPolicy | None = None) -> float:
-    """Floating-point operations for `candidates` pairs of `tokens`, dropped by `policy`; a product and a sum are two.
+    """Floating-point operations for `candidates` pairs of `tokens` tokens, with drops by `policy`.
 
-    Matrix products and attention count; embeddings, norms and activations do not. A head's last layer computes its
-    queries and its feed-forward for the first token alone.
+    A multiplication and an addition count as two. Only matrix products and attention count, not embeddings, norms and
+    activations. A head's last layer computes queries and feed-forward only for the first token.
     """
     policy = policy or config.drop_policy(0.0)
     width, maps = config.body.hidden_size, config.body.feed_forward_maps

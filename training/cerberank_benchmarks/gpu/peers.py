@@ -1,4 +1,4 @@
-"""Piece `peers`: sentence-transformers' CrossEncoder with the same weights on the same texts."""
+"""Piece `peers`: compares with sentence-transformers' CrossEncoder, with the same weights and texts."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ TEXT = (
 )
 PEER = "CrossEncoder"
 BOUND = 0.1
-"""Largest difference in probability between bf16 and the lab's precision."""
+"""Largest allowed difference in probability between bf16 and the lab's precision."""
 
 
 def run(lab: Lab) -> Findings:
-    """For each shape a row per batch size of the peer, then the comparison at the best."""
+    """Rows of each shape: one per batch size of the peer, then a comparison at its best batch size."""
     for shape in (MINI, ONE_HEAD):
         settings = BenchmarkSettings(
             layers=shape.layers, width=lab.sizes.width or shape.width, tokenizer=lab.tokenizer, seed=lab.seed
@@ -88,8 +88,8 @@ def _compared(lab: Lab, shape: Shape, task: Task, predicted: Callable[[], NDArra
 
 
 def _same_weights(lab: Lab, shape: Shape, settings: BenchmarkSettings) -> tuple[Any, _Ours]:
-    """The peer, and a backend of the same weights."""
-    from sentence_transformers import CrossEncoder  # noqa: PLC0415 - takes seconds, and other pieces need none
+    """The peer, and a backend with the same weights."""
+    from sentence_transformers import CrossEncoder  # noqa: PLC0415 - takes seconds, and other pieces do not need it
     from tokenizers import Tokenizer  # noqa: PLC0415
     from transformers import AutoModelForSequenceClassification  # noqa: PLC0415
 

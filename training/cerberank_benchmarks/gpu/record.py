@@ -1,4 +1,4 @@
-"""The result of the GPU benchmarks: `gpu.json` for programs and `gpu.md` for people, written again as it grows."""
+"""The result of the GPU benchmarks: `gpu.json` for programs and `gpu.md` for people, rewritten after every row."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class PieceRecord:
     text: str
     """The description of the measurement, in a sentence or two."""
     status: Status = "not run"
-    """`cut` has the rows until the deadline; `not run` was not asked for, or there was no time."""
+    """`cut` has only the rows until the deadline; `not run` was not requested, or no time was left."""
     reason: str = ""
-    """The reason that it is not run, cut or failed: the type and the message of an error."""
+    """The reason that the piece did not run, was cut or failed, such as the type and message of an error."""
     seconds: float = 0.0
     rows: list[Row] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
@@ -53,7 +53,7 @@ class Record:
         return any(piece.status == "failed" or piece.problems for piece in self.pieces)
 
     def write(self) -> None:
-        """Write both files in place of the former ones."""
+        """Write both files, replacing older ones."""
         content = {
             "format": FORMAT,
             "machine": dict(self.machine),
@@ -64,7 +64,7 @@ class Record:
         write_bytes(self.folder / "gpu.md", self.markdown().encode())
 
     def markdown(self) -> str:
-        """A section for every piece, with a table wherever its rows' columns change."""
+        """The record as Markdown, with a section for every piece; a new table begins when its columns change."""
         facts = "\n".join(f"- {name}: {value}" for name, value in {**self.machine, **self.settings}.items())
         return "\n".join(["# python -m cerberank_benchmarks gpu", "", facts, "", *map(_section, self.pieces)])
 

@@ -1,4 +1,4 @@
-"""Pieces `parity` and `invariance`: how far half precision and the composition of a batch move scores."""
+"""Pieces `parity` and `invariance`: the effect of half precision, and of other pairs in the batch, on scores."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ OTHERS = (1, 7, 63, 499)
 
 
 def parity(lab: Lab) -> Findings:
-    """A row for each shape, precision and form; different by more than the bound is a problem."""
+    """A row for each shape, precision and form; a difference above the bound is a problem."""
     precisions = ("fp16", "bf16")
     for shape in SHAPES:
         questions = [mixed_pairs(lab, lab.sizes.candidates, seed=seed) for seed in range(lab.sizes.questions)]
@@ -42,7 +42,7 @@ def parity(lab: Lab) -> Findings:
 
 
 def invariance(lab: Lab) -> Findings:
-    """A row for each shape, form and composition."""
+    """A row for each shape, form and composition of the batch."""
     for shape in SHAPES:
         own = mixed_pairs(lab, min(8, lab.sizes.candidates))
         for form, graph_tokens in (("eager", 0), ("graphs", lab.sizes.graph_tokens)):

@@ -1,4 +1,4 @@
-"""Piece `served`: the real `cerberank serve` under clients in processes of their own. Other pieces use its server."""
+"""Piece `served`: loads the real `cerberank serve` with clients in other processes. Other pieces use its server."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ TEXT = (
 QUESTION_WORDS = 8
 SPECIAL_TOKENS = 3
 LARGE, MOST_CLIENTS = 1000, 16
-"""Requests beyond so many candidates are sent by no more clients."""
+"""Requests with more than `LARGE` candidates are sent by at most `MOST_CLIENTS` clients."""
 TOKEN_CACHE = 1 << 30
 OUT_OF_MEMORY = "cerberank_out_of_memory_total"
-"""Batches that did not fit into memory."""
+"""The metric that counts batches that did not fit into memory."""
 ENOUGH = 100
-"""A p99 of fewer requests would be their maximum, and is left out."""
+"""Number of requests below which p99 is left out, because it would be the maximum."""
 SERVER_LOG = "server.log"
-"""In the lab's scratch folder, and beside `gpu.json` where a server printed anything."""
+"""The servers' log in the lab's scratch folder; it is copied beside `gpu.json` unless it is empty."""
 
 
 def run(lab: Lab) -> Findings:
-    """A row for each network, number of encode workers, clients, candidates, and kind of texts."""
+    """Rows for each network, number of encode workers, clients and candidates, and kind of texts."""
     every = [
         (clients, candidates, repeated)
         for clients in lab.sizes.clients
@@ -87,7 +87,7 @@ def _serving(lab: Lab, shape: Shape, workers: int | None, loads: Sequence[tuple[
 def served_checkpoint(lab: Lab, shape: Shape) -> Path:
     """A checkpoint of the shape with random weights."""
     folder = lab.scratch / f"served {shape.name}"
-    with suppress(FileExistsError):  # another piece has written the same
+    with suppress(FileExistsError):  # another piece may have written the same checkpoint
         export_checkpoint(
             random_ranker(lab, shape),
             Tokenizer.from_file(str(lab.tokenizer)),
@@ -102,7 +102,7 @@ def served_checkpoint(lab: Lab, shape: Shape) -> Path:
 
 @contextmanager
 def service(lab: Lab, checkpoint: Path, **settings: str | float | None) -> Iterator[Server]:
-    """`cerberank serve` on the lab's device; what it printed is appended to `SERVER_LOG` when it ends.
+    """Run `cerberank serve` on the lab's device; its output is appended to `SERVER_LOG` when it ends.
 
     A setting that is None keeps the service's default.
     """
@@ -131,18 +131,18 @@ def service(lab: Lab, checkpoint: Path, **settings: str | float | None) -> Itera
 
 
 def encode_workers() -> int:
-    """More than the service's default where there are many processors: cold texts would wait for them."""
+    """The number of encode workers. It exceeds the default on large machines, where cold texts would have to wait."""
     return max(2, min(8, usable_processors() // 2))
 
 
 def counted(server: Server, metric: str) -> int:
-    """The sum of a metric's samples, 0 where it has none."""
+    """The sum of a metric's samples; 0 without any."""
     lines = server.client.get("/metrics").raise_for_status().text.splitlines()
     return sum(int(float(line.rpartition(" ")[2])) for line in lines if line.startswith((f"{metric} ", f"{metric}{{")))
 
 
 def job(lab: Lab, server: Server, *, clients: int, candidates: int, repeated: bool) -> Job:
-    """Clients of `server` whose pairs have the lab's number of tokens; cold texts differ from those of other jobs."""
+    """A job of clients of `server`, whose pairs have the lab's number of tokens; other jobs have other cold texts."""
     return Job(
         port=server.client.base_url.port or 0,
         clients=clients,

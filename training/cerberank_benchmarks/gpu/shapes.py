@@ -1,7 +1,7 @@
-"""Piece `shapes`: the rates of a network's own matrix products, which are far from square, and of faster forms.
+"""Piece `shapes`: the rates of a network's matrix products, which are far from square, and of faster variants.
 
-PyTorch's public functions have no product with GELU in it, and none of FP8 with a scale for each row. Its operators
-have; the service and the training never call them.
+The variants are products fused with GELU, and products in FP8 with a scale for each row. PyTorch has them only as
+private operators, which neither the service nor training uses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FORMS = ("product", "product, GELU", "fused", "FP8")
 
 
 def run(lab: Lab) -> Findings:
-    """A row for each network, product and number of tokens; then why FP8 was left out, where it was."""
+    """A row for each network, product and number of tokens; at the end the reason if FP8 was left out."""
     reason = _unsupported(lab)
     for shape in (THREE_HEADS, MINI):
         width = config_of(lab, shape).body.hidden_size
@@ -53,7 +53,7 @@ def _measured(lab: Lab, size: tuple[int, int, int], *, gelu: bool, fp8: bool) ->
         lab.random(columns, inner, seed=2),
         lab.random(columns, seed=3),
     )
-    scaled = weight / inner**0.5  # results of about 1, where GELU is curved
+    scaled = weight / inner**0.5  # gives results of about 1, where GELU is not linear
     runs: dict[str, Callable[[], Tensor]] = {"product": lambda: functional.linear(left, scaled, bias)}
     if gelu:
         runs["product, GELU"] = lambda: functional.gelu(functional.linear(left, scaled, bias), approximate="tanh")
@@ -62,7 +62,7 @@ def _measured(lab: Lab, size: tuple[int, int, int], *, gelu: bool, fp8: bool) ->
         runs["FP8"] = _fp8_product(left, scaled)
     seconds = lab.compared(runs, inner=INNER)
     work = 2 * rows * inner * columns
-    # Columns of a network's tables stay the same from row to row.
+    # Every row has the same columns, so that a network has one table.
     rates = {name: work / seconds[name] / 1e12 if name in seconds else "" for name in FORMS}
     row: dict[str, Value] = {f"{name}, TFLOP/s": rate for name, rate in rates.items()}
     row["fused, difference"] = _difference(runs["fused"](), runs["product, GELU"]()) if gelu else ""
@@ -76,7 +76,7 @@ def _fp8_product(left: Tensor, weight: Tensor) -> Callable[[], Tensor]:
 
 
 def _quantised(values: Tensor) -> tuple[Tensor, Tensor]:
-    """The values in FP8 and the scale of each row."""
+    """The values in FP8, and the scale of each row."""
     scale = values.float().abs().amax(dim=1, keepdim=True) / torch.finfo(FP8).max
     return (values.float() / scale).to(FP8), scale
 
@@ -86,7 +86,7 @@ def _difference(one: Tensor, other: Tensor) -> float:
 
 
 def _unsupported(lab: Lab) -> str:
-    """The reason that this device or this PyTorch computes no FP8 products; empty where it does."""
+    """The reason that this device or PyTorch does not support FP8 products; empty if it does."""
     try:
         _fp8_product(lab.random(64, 64), lab.random(64, 64))()
     except (RuntimeError, NotImplementedError, AttributeError, TypeError) as error:

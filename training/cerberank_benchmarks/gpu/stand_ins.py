@@ -1,4 +1,4 @@
-"""Stand-ins for a GPU's attention kernel, graph capture and compiler where there is no GPU."""
+"""Stand-ins for a GPU's attention kernel, graph capture and compiler, for machines without a GPU."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ FunctionT = TypeVar("FunctionT")
 
 
 def sdpa_kernel(query: Tensor, key: Tensor, value: Tensor, spans: Spans) -> Tensor:
-    """`VarlenAttention` by PyTorch's padded attention, pair by pair; tokens that belong to no pair give NaN.
+    """`VarlenAttention` by PyTorch's attention, pair by pair; the results of tokens without a pair are NaN.
 
-    Raises ValueError for a window: no network of the benchmark has local attention.
+    Raises ValueError for local attention, which the benchmark's networks do not have.
     """
     if spans.window != (-1, -1):
         raise ValueError("this stand-in has no local attention")
@@ -32,7 +32,7 @@ def sdpa_kernel(query: Tensor, key: Tensor, value: Tensor, spans: Spans) -> Tens
 
 
 def written_again(compute: Compute) -> Compute:
-    """`Capture` as a CUDA graph behaves: every replay writes into the tensors that the capture made."""
+    """`Capture` that behaves like a CUDA graph: every replay writes to the tensors that the capture created."""
     fixed = compute()
 
     def replay() -> tuple[Tensor, Tensor]:
@@ -44,5 +44,5 @@ def written_again(compute: Compute) -> Compute:
 
 
 def uncompiled(function: FunctionT) -> FunctionT:
-    """`Fuse` without a compiler."""
+    """`Fuse` that does not compile anything."""
     return function

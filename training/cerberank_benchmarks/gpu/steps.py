@@ -1,4 +1,4 @@
-"""Piece `steps`: tokens a second by the size of a step, and the smallest step that reaches 95 % of the best rate."""
+"""Piece `steps`: tokens per second by the size of a step, and the smallest step that reaches 95 % of the best rate."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from cerberank_models.rank import rank_pairs
 
 TEXT = "One step of so many tokens, computed without tokenising, with graphs up to the backend's default size."
 ENOUGH = 0.95
-"""Share of the best rate at which a larger step is not worth its latency."""
+"""Share of the best rate from which on a larger step is not worth its latency."""
 
 
 def run(lab: Lab) -> Findings:
-    """Rows for each shape and step, then the smallest step that is enough."""
+    """Rows of each shape: one per step, then the smallest step that reaches `ENOUGH`."""
     for shape in (MINI, THREE_HEADS):
         ceiling = matmul_rate(lab)
         backend = lab.backend(random_ranker(lab, shape), graph_tokens=min(GRAPH_TOKENS, lab.sizes.graph_tokens))

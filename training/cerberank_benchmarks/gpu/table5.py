@@ -1,4 +1,4 @@
-"""Piece `table5`: the networks of the CERBERUS paper's table 5 on a batch, and cascades on one question."""
+"""Piece `table5`: measures the networks of table 5 of the CERBERUS paper on a batch, and cascades on one question."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ ENSEMBLES = {
     "ensemble of ALBERT-base and 2 BASE": (ALBERT_BASE, BASE, BASE),
     "ensemble of 3 LARGE": (LARGE, LARGE, LARGE),
 }
-"""Table 2's rows 12, and 10 and 11, and one that the paper does not have."""
+"""Ensembles: row 12 of table 2, rows 10 and 11, and one that the paper does not have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class _Entry:
 
 
 def run(lab: Lab) -> Findings:
-    """A row for each network; then 3H1 against 1H1 and against BASE; then a row for each drop ratio."""
+    """Rows for the networks, ratios of 3H1 to 1H1 and to BASE, rows for the drop ratios, then for larger networks."""
     ceiling, pairs = matmul_rate(lab), equal_pairs(lab, lab.sizes.batch)
     base = [_entry(lab, shape, pairs) for shape in (BASE, ALBERT_BASE, ONE_HEAD, THREE_HEADS)]
     times = _timed(lab, base)
@@ -69,7 +69,7 @@ def run(lab: Lab) -> Findings:
     yield from _cascades(lab, equal_pairs(lab, lab.sizes.candidates), ceiling)
     larger = [partial(_entry, lab, shape, pairs) for shape in (LARGE, ALBERT_XXLARGE)]
     larger += [partial(_ensemble, lab, name, pairs) for name in ENSEMBLES]
-    for made in larger:  # one after the other, because their weights need not fit beside each other
+    for made in larger:  # one after the other, because their weights may not fit into memory together
         entry = made()
         (rounds,) = _timed(lab, [entry]).values()
         yield _row(entry, rounds, ceiling, len(pairs))

@@ -1,4 +1,4 @@
-"""Piece `training`: questions a second of `train teach` and `train distil`, in one process and on all GPUs."""
+"""Piece `training`: questions per second of `train teach` and `train distil`, in one process and on all GPUs."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ TEXT = (
 QUESTIONS, DEV_QUESTIONS, CANDIDATES = 64, 2, 10
 STOP_SECONDS = 30.0
 LOGGED = 50
-"""`teach` records the loss after so many steps, or after each evaluation where these are more frequent."""
+"""Number of steps after which `teach` records the loss, unless evaluations, which record it too, are more frequent."""
 
 
 def run(lab: Lab) -> Findings:
-    """A row for each verb and number of processes."""
+    """A row for each command and number of processes."""
     settings = BenchmarkSettings(
         layers=lab.sizes.training_layers, width=lab.sizes.width or 768, tokenizer=lab.tokenizer, seed=lab.seed
     )
@@ -64,11 +64,11 @@ class _Task:
 
 
 def _teach(lab: Lab, task: _Task) -> float:
-    """Seconds of a step, from the times at which TensorBoard's records were written."""
+    """Seconds of a step, from the times of TensorBoard's records."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415 - slow
 
     steps = lab.sizes.training_steps
-    # With as many steps between evaluations as there are, none comes between two records.
+    # On a GPU there is only one evaluation, at the end, so that none falls between the first and the last record.
     steps, evaluate = (max(steps, 2 * LOGGED), max(steps, 2 * LOGGED)) if lab.on_gpu else (steps, 1)
     out = lab.scratch / f"teach-{task.processes}"
     options: list[str | int] = ["--evaluate-every", evaluate, "--precision", "bf16" if lab.on_gpu else "fp32"]
@@ -77,7 +77,7 @@ def _teach(lab: Lab, task: _Task) -> float:
         with _started(lab, task, out, options) as process:
             process.wait(max(1.0, lab.remaining))
         _check(process, out)
-    elif code := cerberank(_arguments(lab, task, out, options)):  # in a process of its own, importing takes longest
+    elif code := cerberank(_arguments(lab, task, out, options)):  # a new process would spend most time on imports
         raise RuntimeError(f"exit code {code}")
     events = next(out.rglob("events.out.tfevents.*")).parent
     records = EventAccumulator(str(events)).Reload().Scalars("train/loss")
@@ -85,7 +85,7 @@ def _teach(lab: Lab, task: _Task) -> float:
 
 
 def _distil(lab: Lab, task: _Task) -> float:
-    """Seconds of a step by the run's own log; the run is ended after it, before it evaluates and exports."""
+    """Seconds of a step, from the run's own log; the run is killed after these steps, before evaluation and export."""
     steps, endless = lab.sizes.training_steps, 1_000_000
     out = lab.scratch / f"distil-{task.processes}"
     options: list[str | int] = [
@@ -110,7 +110,7 @@ def _distil(lab: Lab, task: _Task) -> float:
 
 
 def _logged(path: Path) -> list[float]:
-    """Seconds of the steps so far; a line that is being written does not count."""
+    """The seconds of the steps so far; an incomplete last line does not count."""
     if not path.is_file():
         return []
     lines = path.read_text(encoding="utf-8").split("\n")[:-1]
@@ -119,14 +119,14 @@ def _logged(path: Path) -> list[float]:
 
 @contextmanager
 def _started(lab: Lab, task: _Task, out: Path, options: Sequence[str | int]) -> Iterator[subprocess.Popen[bytes]]:
-    """The verb as a user starts it, ended with the block; what it prints goes to `<out>.log`."""
+    """Start the command as a user would, and end it with the block; its output goes to `<out>.log`."""
     several = ["torch.distributed.run", f"--nproc-per-node={task.processes}", "-m"] if task.processes > 1 else []
     command = [sys.executable, "-m", *several, "cerberank", *_arguments(lab, task, out, options)]
     environment = os.environ | {"HF_HUB_OFFLINE": "1"}
     if not lab.on_gpu:
         environment["OMP_NUM_THREADS"] = str(torch.get_num_threads())
     if task.processes == 1 and lab.on_gpu:
-        # Hugging Face's Trainer would spread one process over all GPUs that it sees.
+        # Hugging Face's Trainer would use all visible GPUs in a single process.
         first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
         environment["CUDA_VISIBLE_DEVICES"] = first
     with out.with_name(out.name + ".log").open("wb") as log:
@@ -155,7 +155,7 @@ def _check(process: subprocess.Popen[bytes], out: Path) -> None:
 
 
 def _questions(lab: Lab, settings: BenchmarkSettings, name: str, numbers: range) -> str:
-    """A file of questions with made-up candidates, the first of which is the right one."""
+    """Write a file of questions with generated candidates, of which the first is correct; returns its `FORMAT:PATH`."""
     workload, path = Workload(settings), lab.scratch / f"{name}.jsonl"
     with path.open("w", encoding="utf-8") as file:
         for number in numbers:

@@ -1,1 +1,1 @@
-"""The benchmarks of `python -m cerberank_benchmarks`, one per file: settings and a folder in, a report out."""
+"""The benchmarks of `python -m cerberank_benchmarks`, one per file; each takes settings and a folder."""

@@ -1,4 +1,4 @@
-"""Measures over HTTP what a deadline costs in accuracy, from a tenth of a question's full time to all of it."""
+"""Measures over HTTP the accuracy lost by deadlines, from a tenth of a question's full time to all of it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cerberank_training.evaluation.metrics import question_metrics
 
 SHARES = tuple(share / 10 for share in range(1, 11))
 STEP_TOKENS = 1024
-"""Deadlines are checked between steps; the default step, which holds half an article, would be too coarse."""
+"""Tokens of a step. Deadlines are checked between steps; the default step, of half an article, would be too long."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,7 +35,7 @@ class _Answer:
 
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:
-    """A row per share of each question's full time, and one without a deadline. Raises DataNeededError without data."""
+    """A row per deadline, as a share of a question's full time, and one without. Raises DataNeededError."""
     questions = sampled(
         list(read_questions(settings.one_set("anytime"))), size=settings.questions, seed=settings.seed, name="clean"
     )

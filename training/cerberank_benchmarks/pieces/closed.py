@@ -1,4 +1,4 @@
-"""Measures closed-loop clients, as their number grows: latencies by size of question, and throughput."""
+"""Measures latencies by size of question, and throughput, with growing numbers of closed-loop clients."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ CLIENTS = (1, 4, 16)
 
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:
-    """A row per number of clients and size, and one for all sizes."""
+    """A row per number of clients and size, and a row per number of clients for all sizes."""
     traffic = Traffic.mixed(Workload(settings), dict(settings.mix))
     rows: list[dict[str, Value]] = []
     seconds = settings.seconds / len(CLIENTS)
@@ -80,7 +80,7 @@ def scaling(settings: BenchmarkSettings, scratch: Path) -> Report:
 
 
 def summarise(arrivals: Sequence[Answer]) -> list[dict[str, Value]]:
-    """A row per size with requests, and one for all; rates count until the last answer."""
+    """A row per size that occurs, and one for all sizes; rates are over the time until the last answer."""
     seconds = max(arrival.ended for arrival in arrivals)
     sizes = sorted({arrival.candidates for arrival in arrivals})
     groups = {str(size): [arrival for arrival in arrivals if arrival.candidates == size] for size in sizes}

@@ -1,5 +1,7 @@
-"""Measures how well the hardware is used: the torch path's operation rate against that of plain square matrix products
-on the same cores, and the share of padding in length buckets.
+"""Measures how well the hardware is used.
+
+Compares the operation rate of the torch backend with that of square matrix products on the same cores, and measures the
+share of padding in the ONNX backend's length buckets.
 """
 
 from __future__ import annotations
@@ -58,7 +60,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
 
 
 def operations(config: RankerConfig, lengths: np.ndarray[Any, Any]) -> float:
-    """Floating-point operations of linear layers and attention that a question needs, padding not counted."""
+    """Floating-point operations of a question's linear layers and attention, without padding."""
     width, maps = config.body.hidden_size, config.body.feed_forward_maps
     feed = maps * width * config.body.intermediate_size
     tokens, pairs, squares = float(lengths.sum()), len(lengths), float((lengths**2).sum())

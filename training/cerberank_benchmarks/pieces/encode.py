@@ -1,4 +1,4 @@
-"""Measures the time from texts to token ids of all pairs, with the token cache and without, in one thread."""
+"""Measures the time to encode texts as the token ids of all pairs, with and without the token cache, in one thread."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from cerberank_models.encoding import EncodedPairs, PairEncoder
 from cerberank_models.token_cache import TokenCache
 
 CACHE_BYTES = 64 * 1024 * 1024
-"""The service's default."""
+"""The size of the full cache, which is the service's default."""
 UNBOUNDED = 2**60
 FILLED_WITH_TOKENS = 50
 ROUNDS = 10
-"""Each of the settings' rounds stands for so many of these, because one takes milliseconds."""
+"""Number of rounds for each round of the settings; a single one only takes milliseconds."""
 SYSTEMS = ("no cache", "cold, filling", "cold, full", "cached")
 
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:
-    """A row per number of candidates: medians in milliseconds of alternating runs, and of the ratios in a round."""
+    """A row per number of candidates: medians of alternating runs in milliseconds, and medians of ratios by round."""
     checkpoint = read_checkpoint(settings.checkpoint or default_checkpoint())
     encoder, workload = checkpoint.encoder(), Workload(settings)
     full = _full_cache()
@@ -53,7 +53,7 @@ def _row(encoder: PairEncoder, task: Task, full: TokenCache, rounds: int) -> dic
     filling, warm, numbers = TokenCache(UNBOUNDED), TokenCache(UNBOUNDED), count()
 
     def cold(cache: TokenCache) -> EncodedPairs:
-        """In a partition of its own, so that nothing is found; rows share the full cache."""
+        """Encode in a new partition of the cache, so that no text is found; rows share the full cache."""
         return encoder.encode(question, candidates, cache, partition=f"{len(candidates)} {next(numbers)}")
 
     runs: dict[str, Callable[[], EncodedPairs]] = {
@@ -74,7 +74,7 @@ def _row(encoder: PairEncoder, task: Task, full: TokenCache, rounds: int) -> dic
 
 
 def _full_cache() -> TokenCache:
-    """A cache whose two generations hold other texts."""
+    """A cache that is filled with other texts."""
     cache, numbers = TokenCache(CACHE_BYTES), count()
     while cache.counts.size < 0.9 * CACHE_BYTES:
         texts = [str(next(numbers)) for _ in range(1000)]

@@ -1,4 +1,4 @@
-"""Measures how long a small question waits while large ones keep the queue full, in seconds and engine steps."""
+"""Measures the wait of a small question while large ones keep the queue full, in seconds and in engine steps."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from cerberank_benchmarks.workload import Workload
 from cerberank_models.checkpoint.bundled import default_checkpoint
 
 BESIDE = (0, 1, 4)
-"""The numbers of clients that send large questions all the time."""
+"""Numbers of clients that send large questions continuously."""
 STEP_TOKENS = 8192
-"""The tokens of a step; the service's default."""
+"""Tokens of a step, which is also the largest step that the service chooses on a processor."""
 
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:
-    """A row per number of clients with large questions beside the one with small questions."""
+    """A row per number of clients with large questions, beside one client with small questions."""
     workload = Workload(settings)
     sizes = dict(settings.mix)
     small, large = (Traffic.mixed(workload, {size: 1.0}) for size in (min(sizes), max(sizes)))
@@ -53,7 +53,10 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
 
 
 def summarise(arrivals: Mapping[int, Sequence[Sequence[Answer]]]) -> list[dict[str, Value]]:
-    """A row per number n of large clients; `arrivals[n][0]` are those of the small client, and n = 0 must exist."""
+    """A row per number n of clients with large questions; n = 0 must be present.
+
+    `arrivals[n][0]` are the answers of the client with small questions.
+    """
     alone = float(np.median([arrival.seconds for arrival in arrivals[0][0]]))
     rows: list[dict[str, Value]] = []
     for count, (small, *others) in arrivals.items():

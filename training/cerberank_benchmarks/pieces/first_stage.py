@@ -1,6 +1,6 @@
-"""Measures over HTTP what a first stage saves and costs, with vectors that are stored, cached, or computed.
+"""Measures over HTTP the time and the accuracy of a first stage, with vectors that are stored, cached, or computed.
 
-Every question has the same number of distinct candidates: its own, then those of other documents with label 0.
+Every question has the same number of distinct candidates: its own, then candidates of other documents with label 0.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ class Joined:
     labels: tuple[int, ...]
 
     def body(self, **fields: object) -> dict[str, object]:
-        """A request to rank them."""
+        """The body of a request, with further `fields`."""
         return {"question": self.text, "candidates": list(self.candidates), **fields}
 
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """A server, and what its requests say beside question and candidates."""
+    """A server, and the further fields of its requests."""
 
     client: httpx.Client
     fields: dict[str, object]
 
     def ask(self, question: Joined) -> tuple[float, dict[str, Any]]:
-        """Seconds of the whole request, and the answer."""
+        """The seconds of the whole request, and the answer."""
         body = question.body(**self.fields)
         started = time.perf_counter()
         response = self.client.post("/v1/rank", json=body)
@@ -67,9 +67,9 @@ class System:
 def joined(
     questions: Sequence[Question], size: int, seed: int, *, every: Sequence[Question] | None = None
 ) -> Iterator[Joined]:
-    """Each question at a depth of `size`, with candidates of `every` question (default: of these).
+    """Each question with `size` candidates; those that it lacks are taken from `every` (by default, `questions`).
 
-    Raises DataNeededError where there are too few.
+    Raises DataNeededError if there are too few texts.
     """
     documents = Documents(questions if every is None else every)
     for question in questions:
@@ -135,7 +135,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
 
 
 def stored_vectors(settings: BenchmarkSettings, texts: Iterable[str], scratch: Path) -> Path:
-    """Vectors of the texts, as `cerberank data embed` stores them."""
+    """Store the vectors of the texts with `cerberank data embed`; returns the folder."""
     lines, out = scratch / "texts.jsonl", scratch / "vectors"
     lines.write_text("".join(json.dumps({"text": text}) + "\n" for text in dict.fromkeys(texts)), encoding="utf-8")
     if program(["data", "embed", str(settings.checkpoint), str(lines), str(out), "--precision", settings.precision]):

@@ -1,8 +1,11 @@
-"""Measures what each ranker's milliseconds buy: MAP and nDCG@10 against the time of a question, in one run.
+"""Measures the trade-off between accuracy and time: MAP and nDCG@10 of several rankers by the time of a question.
 
-Every system ranks the same questions with the same candidates, in turns: the service on the bundled checkpoint by
-several drop schedules, and with a first stage where one is given; CrossEncoder and infinity-emb with one head of the
-same weights; a bi-encoder; BM25 over the question's candidates.
+All systems rank the same questions with the same candidates, in turn:
+
+- the service with the bundled checkpoint and several drop schedules, and with a first stage if one is given;
+- CrossEncoder and infinity-emb, with the first head of the bundled checkpoint;
+- a bi-encoder;
+- BM25 over the question's candidates.
 """
 
 from __future__ import annotations
@@ -44,9 +47,10 @@ SCHEDULES: Mapping[str, dict[str, object]] = {
 }
 BI_ENCODER, STORED_VECTORS, BM25 = "bi-encoder", "bi-encoder, stored vectors", "BM25"
 PAIRS = 10_000
-"""Most pairs of a set at a depth: CrossEncoder in fp32 needs two minutes for them on two cores."""
+"""Limit of the pairs of a set for each number of candidates; CrossEncoder in fp32 takes two minutes for them on two
+cores."""
 WARM_UP = 20
-"""Candidates of the question that each system ranks first; of so few none need be a positive."""
+"""Number of candidates of the question with which each system warms up."""
 METRICS = ("map", "ndcg@10")
 
 Metrics = Mapping[str, float]
@@ -54,12 +58,12 @@ Metrics = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Ranker:
-    """A system of the comparison, a point of it, and its ranking of one question."""
+    """A system of the comparison, in one configuration (a point of the chart)."""
 
     system: str
     point: str
     rank: Callable[[Joined], tuple[float, Metrics]]
-    """Seconds of the question, and its metrics."""
+    """Ranks a question; returns the seconds and the metrics."""
 
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:
@@ -154,7 +158,7 @@ def _scored(score: Callable[[Task], NDArray[np.floating]]) -> Callable[[Joined],
 def _stored(
     model: SentenceTransformer, vectors: dict[str, NDArray[np.float32]]
 ) -> Callable[[Joined], tuple[float, Metrics]]:
-    """Ranks by vectors of the candidates that were computed beforehand; the time is that of the question alone."""
+    """A function that ranks with vectors of candidates computed before; only the question's encoding is timed."""
 
     def rank(question: Joined) -> tuple[float, Metrics]:
         missing = [text for text in question.candidates if text not in vectors]
@@ -186,7 +190,8 @@ def _measured(
     metrics: list[list[Metrics]] = [[] for _ in rankers]
     few = tasks[0].candidates[:WARM_UP]
     for ranker in rankers:
-        ranker.rank(replace(tasks[0], candidates=few, labels=(1, *(0 for _ in few[1:]))))  # its figures are not kept
+        # Figures of the warm-up are discarded. One label is 1, because metrics need a positive.
+        ranker.rank(replace(tasks[0], candidates=few, labels=(1, *(0 for _ in few[1:]))))
     for task in progress(tasks, desc=f"{set_name}, {count} candidates"):
         for place, ranker in enumerate(rankers):
             took, figures = ranker.rank(task)
@@ -224,12 +229,12 @@ def _panels(rows: Sequence[Mapping[str, Value]]) -> Panels:
 
 
 def _set_name(path: str) -> str:
-    """The folder of the file, which names the set: squad-as2/dev.jsonl.gz."""
+    """The name of the set, which is that of the file's folder, such as squad-as2/dev.jsonl.gz."""
     return Path(path).parent.name or Path(path).name
 
 
 def _one_head(scratch: Path) -> Path:
-    """The first head of the bundled checkpoint as a classifier that transformers loads."""
+    """Export the first head of the bundled checkpoint as a classifier for transformers; returns the folder."""
     source, weights, out = default_checkpoint(), scratch / "weights", scratch / "head"
     if read_checkpoint(source).weights is None:
         code, source = program(["checkpoint", "weights", str(source), str(weights)]), weights

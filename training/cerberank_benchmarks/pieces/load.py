@@ -1,4 +1,4 @@
-"""Measures open-loop load, questions of 20 to 5,000 candidates: latencies, goodput, overload, recovery.
+"""Measures latencies, goodput, overload and recovery under open-loop load, by default with 20 to 5,000 candidates.
 
 The server refuses questions that would wait longer in the queue than its bound.
 """
@@ -26,21 +26,21 @@ from cerberank_benchmarks.workload import Workload
 from cerberank_models.checkpoint.bundled import default_checkpoint
 
 PHASES = {"half": 0.5, "near": 0.8, "overload": 3.0, "after": 0.5}
-"""Load relative to capacity, in order."""
+"""The phases in order, with their load relative to the capacity."""
 CAPACITY_CANDIDATES = 1000
 PROBE_SECONDS = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class Capacity:
-    """The throughput per second of one client that always sends 1,000 candidates."""
+    """The throughput per second of one client that always sends questions with 1,000 candidates."""
 
     candidates: float
     tokens: float
 
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:
-    """A row per phase and size, and one for all sizes."""
+    """A row per phase and size, and a row per phase for all sizes."""
     before = processor_time()
     workload = Workload(settings)
     traffic = Traffic.mixed(workload, dict(settings.mix))
@@ -78,10 +78,10 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
 
 
 def summarise(arrivals: Sequence[Answer], *, settings: BenchmarkSettings, capacity: float) -> list[dict[str, Value]]:
-    """A row per size with arrivals, and one for all.
+    """A row per size that occurs, and one for all sizes.
 
-    Goodput: candidates answered in time per second, until the last answer, because some work that was accepted in
-    the phase is done after it.
+    Goodput is the number of candidates answered in time, per second until the last answer, because some questions of
+    the phase are answered after its end.
     """
     seconds = max([settings.seconds, *(arrival.ended for arrival in arrivals if arrival.fate == "answered")])
     sizes = sorted({arrival.candidates for arrival in arrivals})
@@ -126,7 +126,7 @@ def _capacity(client: httpx.Client, content: bytes, rounds: int) -> Capacity:
 async def _phase(
     url: str, traffic: Traffic, rate: float, settings: BenchmarkSettings, number: int
 ) -> tuple[list[Answer], float]:
-    """The arrivals, and how many seconds after the last arrival a small question was answered in time."""
+    """The answers, and the seconds from the phase's end until a small question was answered in time."""
     arrivals, recovery = await asyncio.gather(
         run_phase(url, traffic, rate=rate, seconds=settings.seconds, seed=settings.seed + number),
         _recovery(url, traffic.bodies[min(traffic.shares)][0], settings),

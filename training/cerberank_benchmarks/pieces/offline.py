@@ -1,4 +1,4 @@
-"""Measures ranking without HTTP against `sentence_transformers.CrossEncoder`: same weights, pairs and results."""
+"""Compares ranking without HTTP with `sentence_transformers.CrossEncoder`, with the same weights and pairs."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ EQUAL = {
     **dict.fromkeys(("fp32", "torch fp32", INFINITY), 0.0001),
     **dict.fromkeys(("int8", "torch bf16", HALF_PEER, HALF_INFINITY), 0.1),
 }
-"""Largest difference in probability that still counts as the same result."""
+"""Largest difference in probability that counts as an equal result."""
 
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:
-    """A row per number of candidates and form: median seconds of a question, tokenising included."""
+    """A row per number of candidates and system: median seconds of a question, with tokenising."""
     source = cross_encoder(settings, scratch)
     checkpoint = imported(source, scratch)
     peers = cross_encoders(source)
@@ -67,7 +67,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
 
 
 def cross_encoders(source: Path) -> dict[str, CrossEncoder]:
-    """The peer in fp32 and, where the processor multiplies bf16, in bf16: the fastest that a user gets by one line."""
+    """The peer in fp32 and, if the processor has products in bf16, in bf16, which is its fastest simple option."""
     peers = {PEER: CrossEncoder(str(source), max_length=MAX_LENGTH, device="cpu")}
     if multiplies_bf16():
         half = {"dtype": torch.bfloat16}
@@ -81,7 +81,7 @@ def tokens_of(checkpoint: Checkpoint, task: Task) -> int:
 
 
 def predicted(peer: Any, task: Task) -> NDArray[Any]:
-    """The probabilities that the peer predicts."""
+    """The peer's probabilities."""
     return np.asarray(peer.predict([(task.question, text) for text in task.texts], show_progress_bar=False))
 
 
@@ -95,7 +95,7 @@ def compared(
 ) -> list[dict[str, Value]]:
     """A row for each entry of `seconds`: speed, ratios to the peers, and largest difference from PEER's scores.
 
-    Tokens a second and core compare with other people's figures, whose pairs have other lengths.
+    Tokens per second and core allow comparisons with published figures for pairs of other lengths.
     """
     best = min(seconds[name] for name in peers)
     return [
@@ -114,7 +114,7 @@ def compared(
 
 
 def differing(rows: Sequence[Mapping[str, Value]]) -> list[str]:
-    """The problems of a report: rows whose scores differ by more than their precision explains."""
+    """The problems of a report: rows whose scores differ by more than their precision allows."""
     return [
         f"{row['candidates']} candidates, {row['by']}: scores differ by {row['largest difference']:.2g}"
         for row in rows
@@ -123,7 +123,7 @@ def differing(rows: Sequence[Mapping[str, Value]]) -> list[str]:
 
 
 def speed_chart(rows: list[dict[str, Value]]) -> Chart:
-    """Candidates per second by number of candidates."""
+    """A chart of candidates per second by number of candidates."""
     names = list(dict.fromkeys(str(row["by"]) for row in rows))
     return Chart(
         kind="bars",

@@ -1,8 +1,8 @@
-"""Measures OpenVINO against the default backend: the same graphs, batches and threads, in turns.
+"""Compares OpenVINO with the default backend, with the same graphs, batches and threads, in turn.
 
-This is an experiment, not a backend; docs/decisions/0008 has the results. It needs `openvino`, which reads the int8
-graphs of a checkpoint as they are. OpenVINO prepares its kernels for each new shape of a batch, so that a question is
-measured again and again, as benchmarks do, and questions once each, as a service meets them.
+This is an experiment, not a backend; docs/decisions/0008 has the results. It needs `openvino`, which can read the int8
+graphs of a checkpoint. OpenVINO prepares its kernels for each new shape of a batch. Therefore one question is measured
+repeatedly, as benchmarks usually do, and other questions once each, as a service receives them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class OpenVinoNeededError(ImportError):
 
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:
-    """A row per form. Raises OpenVinoNeededError."""
+    """A row per form of the graphs. Raises OpenVinoNeededError."""
     openvino = _library()
     checkpoint = read_checkpoint(settings.checkpoint or default_checkpoint())
     known, new = _questions(settings, checkpoint, settings.candidates[0])
@@ -98,7 +98,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
 
 def _library() -> Any:
     try:
-        import openvino  # noqa: PLC0415 - needed for this experiment alone
+        import openvino  # noqa: PLC0415 - only needed for this experiment
     except ImportError as error:
         raise OpenVinoNeededError("install openvino beside the training environment") from error
     return openvino
@@ -107,7 +107,7 @@ def _library() -> Any:
 def _questions(
     settings: BenchmarkSettings, checkpoint: Checkpoint, count: int
 ) -> tuple[EncodedPairs, list[EncodedPairs]]:
-    """A question that is asked again and again, and others; of the data, or else made up."""
+    """The question that is repeated, and other questions, from the data or generated."""
     encoder = checkpoint.encoder()
     if settings.data:
         questions = sampled(
@@ -125,7 +125,7 @@ def _questions(
 
 
 def forms(openvino: Any, checkpoint: Checkpoint) -> dict[str, Rank]:
-    """The functions that rank by each form of the checkpoint's int8 graphs, by name."""
+    """Functions that rank with each form of the checkpoint's int8 graphs, by name."""
     sessions = partial(_sessions, openvino, checkpoint)
     return {
         OURS: _rank(open_backend(checkpoint, precision="int8")),
@@ -141,7 +141,7 @@ def _rank(backend: Any) -> Rank:
 
 
 def _sessions(openvino: Any, checkpoint: Checkpoint, precision: str, *, whole: bool = False) -> list[_Session]:
-    """The stages, computed in `precision`; `whole` leaves the activations as they are and widens the int8 weights."""
+    """The stages, computed in `precision`; with `whole`, activations are not quantised and int8 weights are widened."""
     threads, core = compute_threads(None), openvino.Core()
     options = {"INFERENCE_PRECISION_HINT": precision, "NUM_STREAMS": threads, "INFERENCE_NUM_THREADS": threads}
     models = [core.read_model(str(graph)) for graph in checkpoint.stage_graphs("int8")]
@@ -151,12 +151,12 @@ def _sessions(openvino: Any, checkpoint: Checkpoint, precision: str, *, whole: b
 
 
 def without_quantisation(model: Any) -> None:
-    """Let every product read its input where the model quantises it and widens it again at once."""
+    """Remove the quantisation of activations, so that every product reads its original input."""
     for quantised in [op for op in model.get_ops() if op.get_type_name() == "FakeQuantize"]:
         waiting = [quantised]
         while waiting:
             node = waiting.pop()
-            if node.get_type_name() == "Multiply":  # by the scale, the last step of widening
+            if node.get_type_name() == "Multiply":  # the product with the scale is the last step of dequantisation
                 node.output(0).replace(quantised.input_value(0))
             else:
                 waiting += [target.get_node() for target in node.output(0).get_target_inputs()]
@@ -164,7 +164,7 @@ def without_quantisation(model: Any) -> None:
 
 
 class _Session:
-    """A compiled graph with the interface of an ONNX Runtime session; a thread has a request of its own."""
+    """A compiled graph with the interface of an ONNX Runtime session; every thread has its own request."""
 
     def __init__(self, compiled: Any) -> None:
         self._compiled, self._own = compiled, threading.local()
@@ -177,7 +177,7 @@ class _Session:
 
 
 class _InOpenVino(OnnxBackend):
-    """The default backend with other sessions: its batches, threads and states are measured along."""
+    """The default backend with OpenVINO's sessions, so that batches, threads and states are the same."""
 
     def __init__(self, checkpoint: Checkpoint, sessions: Sequence[_Session]) -> None:
         super().__init__(checkpoint.stage_graphs("int8"), checkpoint.config, precision="int8")
@@ -185,15 +185,15 @@ class _InOpenVino(OnnxBackend):
 
 
 def operator_seconds(graph: Path, batches: Sequence[dict[str, NDArray[Any]]], rounds: int) -> Counter[str]:
-    """Seconds of one thread by type of operator for all batches, by OpenVINO's own profile; means over the rounds.
+    """Seconds of one thread by type of operator for all batches, from OpenVINO's own profile; means over the rounds.
 
-    The operators outside of the integer products run in bf16 where the processor multiplies it, OpenVINO's default.
+    By OpenVINO's default, operators other than integer products run in bf16 if the processor has products in bf16.
     Raises OpenVinoNeededError.
     """
     options = {"NUM_STREAMS": 1, "INFERENCE_NUM_THREADS": 1, "PERF_COUNT": True}
     core = _library().Core()
     request = core.compile_model(core.read_model(str(graph)), "CPU", options).create_infer_request()
-    for batch in batches:  # it prepares its kernels for the shape of each batch
+    for batch in batches:  # OpenVINO prepares its kernels for the shape of each batch
         request.infer(batch)
     spent: Counter[str] = Counter()
     for _ in range(rounds):
@@ -205,7 +205,7 @@ def operator_seconds(graph: Path, batches: Sequence[dict[str, NDArray[Any]]], ro
 
 
 def agreement(scores: Sequence[Scores], reference: Sequence[Scores]) -> dict[str, Value]:
-    """Root mean square of the difference in log odds, and how often the same candidate comes first."""
+    """Root mean square of the difference in log odds, and the percentage of questions with the same first candidate."""
     difference = np.concatenate([log_odds(one) - log_odds(other) for one, other in zip(scores, reference, strict=True)])
     first = [int(one.argmax() == other.argmax()) for one, other in zip(scores, reference, strict=True)]
     return {"difference": float(np.sqrt((difference**2).mean())), "same first, %": 100 * float(np.mean(first))}

@@ -1,6 +1,6 @@
-"""Measures other ONNX Runtime operators for the parts of a layer in the int8 form, one thread, in turns.
+"""Compares alternative ONNX Runtime operators for the parts of a layer in int8, in one thread, in turn.
 
-An attempt is worth a change of the graphs where it is faster at an equal error; docs/decisions/0008 has the results.
+An alternative is worth a change of the graphs if it is faster with an equal error; docs/decisions/0008 has the results.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from cerberank_models.backends.onnx_session import EXACT_INT8, products_saturate
 
 TOKENS = 48
 PAIRS = 21
-"""A full batch of the service: 1,024 tokens."""
+"""Number of pairs, for a full batch of the service, which has 1,024 tokens."""
 HEAD = 32
 STEP = 8 / 255
-"""The scale of the inputs, which have a standard deviation of 1."""
+"""The quantisation step of the inputs, which have a standard deviation of 1."""
 Array = NDArray[np.generic]
 Floats = NDArray[np.float32]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Part:
-    """A part of a layer, and the graphs that compute it, by name; the first is that of the int8 form."""
+    """A part of a layer, and the graphs that compute it, by name; the first one is used in int8 checkpoints."""
 
     name: str
     inputs: Mapping[str, Array]
     forms: Mapping[str, onnxruntime.InferenceSession]
     exact: Floats | None = None
-    """The result in float32; None where all forms are the same function."""
+    """The result in float32, to compute errors; None for parts without an error."""
 
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:
@@ -106,7 +106,7 @@ def parts(rng: np.random.Generator, width: int) -> list[Part]:
 
 
 def _product(rng: np.random.Generator, x: Floats, outputs: int, name: str) -> Part:
-    """uint8 by int8 with fixed scales, and blocks of 8 or 4 bits whose inputs are quantised as they come."""
+    """A product of uint8 and int8 with fixed scales, and block-quantised weights with dynamically quantised inputs."""
     inputs = x.shape[-1]
     weight = (rng.normal(size=(inputs, outputs)) / np.sqrt(inputs)).astype(np.float32)
     scale = np.abs(weight).max(axis=0) / 127
@@ -135,7 +135,7 @@ def _blocks(weight: Floats, bits: int, block: int, inputs: Mapping[str, Array]) 
 
 
 def _attention(rng: np.random.Generator, x: Floats, mask: NDArray[np.int32]) -> Part:
-    """Three products and the attention, one product and the attention, and one operator for all of it."""
+    """Three forms: three products and attention, one product and attention, and a single operator for everything."""
     width = x.shape[-1]
     weights = [(rng.normal(size=(width, width)) / np.sqrt(width)).astype(np.float32) for _ in range(3)]
     scales = [(np.abs(weight).max(axis=0) / 127).astype(np.float32) for weight in weights]
@@ -176,7 +176,7 @@ def _quantised_inputs(width: int) -> dict[str, Array]:
 
 
 def _quantise() -> list[onnx.NodeProto]:
-    """Smoothing and rounding, as `convert/int8.py` writes them."""
+    """The nodes for smoothing and rounding, as in `convert/int8.py`."""
     return [
         helper.make_node("Mul", ["x", "inverse"], ["smooth"]),
         helper.make_node("QuantizeLinear", ["smooth", "s", "z"], ["q"]),

@@ -1,5 +1,6 @@
-"""Measures servers over HTTP with one client and the same weights: `cerberank serve`, infinity-emb where it is given,
-and CrossEncoder in this process, without the cost of HTTP.
+"""Compares servers over HTTP with one client and the same weights: `cerberank serve`, and infinity-emb if it is given.
+
+CrossEncoder, which runs in this process without the cost of HTTP, is compared too.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from cerberank_benchmarks.weights import cross_encoder, imported
 from cerberank_benchmarks.workload import Task, Workload
 
 INFINITY_MODEL = "default/not-specified"
-"""The name that infinity-emb 0.0.77 gives to a model from a folder."""
+"""The name that infinity-emb 0.0.77 gives a model from a folder."""
 
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:
@@ -80,7 +81,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
 
 
 def _rank(client: httpx.Client, task: Task) -> NDArray[Any]:
-    body = {"question": task.question, "candidates": list(task.texts), "windows": "off"}  # its peers cut as well
+    body = {"question": task.question, "candidates": list(task.texts), "windows": "off"}  # peers cut long texts too
     results = client.post("/v1/rank", json=body).raise_for_status().json()["results"]
     return _by_index(results, "score")
 

@@ -1,5 +1,6 @@
-"""Measures the time that HTTP, JSON and scheduling add to a question: the client's time against the server's own times,
-and against the same work without a server.
+"""Measures the time that HTTP, JSON and scheduling add to a question.
+
+The client's time is compared with the server's own times, and with the same work without a server.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
     backend = open_backend(checkpoint, precision=settings.precision)
     rows: list[dict[str, Value]] = []
     workload = Workload(settings)
-    # The comparison tokenises every round, so that the server must too: with its cache the share was negative.
+    # The comparison tokenises in every round, so the server must too; with its cache the overhead would be negative.
     with cerberank_server(checkpoint.path, scratch, precision=settings.precision, token_cache_bytes=0) as server:
         for candidates in settings.candidates:
             task = workload.task(candidates)
@@ -50,7 +51,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
                     "queue": times["queue"],
                     "encode": times["encode"],
                 }
-                if round_:  # the first one warms up
+                if round_:  # the first round is the warm-up
                     for name, value in now.items():
                         seen.setdefault(name, []).append(value)
             rows.append(_row(candidates, {name: statistics.median(values) for name, values in seen.items()}))

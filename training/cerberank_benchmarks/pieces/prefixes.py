@@ -1,4 +1,4 @@
-"""Measures what a decoder saves by computing once what the pairs of a question begin with."""
+"""Measures the time that a decoder saves by computing the common prefix of a question's pairs only once."""
 
 from __future__ import annotations
 
@@ -30,16 +30,16 @@ SHAPE = {
 """A layer of Qwen3-Reranker-0.6B, which has 28."""
 VOCABULARY = 1000
 PREFIX, TAIL = 60, 9
-"""Tokens before and behind a candidate."""
+"""Tokens before and after a candidate."""
 BATCH = 32
-"""Pairs of a padded batch of transformers."""
+"""Pairs of a padded batch in transformers."""
 ANSWERS = (5, 6)
 WAYS = ("shared", "whole", "transformers")
 SAME = 1e-3
 
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:
-    """A row per number of candidates: seconds of the best of some rounds, in turns."""
+    """A row per number of candidates: the best seconds over the rounds of runs in turn."""
     torch.manual_seed(settings.seed)
     network = transformers.AutoModelForCausalLM.from_config(
         transformers.Qwen3Config(vocab_size=VOCABULARY, num_hidden_layers=settings.layers, **SHAPE)
@@ -94,7 +94,7 @@ def _scores(backend: TorchBackend, pairs: EncodedPairs) -> Scores:
 
 
 def _pairs(candidates: int, settings: BenchmarkSettings) -> EncodedPairs:
-    """One question's pairs of random tokens."""
+    """The pairs of one question, with random tokens and a common prefix."""
     random = np.random.default_rng(settings.seed)
     lengths = random.integers(settings.words[0], settings.words[1], candidates, endpoint=True) + PREFIX + TAIL
     offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
@@ -112,7 +112,7 @@ def _pairs(candidates: int, settings: BenchmarkSettings) -> EncodedPairs:
 
 
 def _own(network: Any, pairs: EncodedPairs) -> Scores:
-    """The same scores by transformers: batches of similar lengths, padded to the left."""
+    """The same scores from transformers, in batches of similar lengths that are padded on the left."""
     odds = np.empty(len(pairs), np.float32)
     order = np.argsort(-pairs.lengths, kind="stable")
     for rows in np.split(order, range(BATCH, len(order), BATCH)):

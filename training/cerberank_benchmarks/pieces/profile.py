@@ -1,5 +1,7 @@
-"""Measures where a question's time goes on this processor, by operator: ONNX Runtime's own profile of the graphs,
-PyTorch's of the torch backend, and OpenVINO's of the int8 graph where it is installed.
+"""Measures the time of a question by operator on this processor.
+
+The times are from ONNX Runtime's profile of the graphs, PyTorch's profile of the torch backend and, if it is installed,
+OpenVINO's profile of the int8 graph.
 """
 
 from __future__ import annotations
@@ -30,11 +32,11 @@ from cerberank_models.encoding import EncodedPairs, packed_rows
 from cerberank_models.rank import rank_pairs
 
 LISTED = 10
-"""Operators with a row of their own; the others are added up."""
+"""Number of operators with a row of their own; the others are summed up."""
 
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:
-    """A row per form and operator: milliseconds of one thread for one question, and their share."""
+    """A row per form and operator: milliseconds of one thread for one question, and their share of the total."""
     checkpoint = imported(cross_encoder(settings, scratch), scratch)
     task = Workload(settings).task(settings.candidates[0])
     pairs = checkpoint.encoder().encode(task.question, task.candidates)
@@ -65,7 +67,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
 
 
 def operator_seconds(profile: Path) -> Counter[str]:
-    """Seconds by operator in a profile that ONNX Runtime wrote; the nodes of a type are added up."""
+    """Seconds by type of operator in a profile of ONNX Runtime."""
     spent: Counter[str] = Counter()
     for event in json.loads(profile.read_text(encoding="utf-8")):
         if event.get("cat") == "Node" and event["name"].endswith("_kernel_time"):

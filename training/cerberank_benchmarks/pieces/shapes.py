@@ -1,4 +1,4 @@
-"""Measures the cost of heads and exits: 3 heads against 1 at equal depth, and a cascade against its layer count."""
+"""Measures the cost of 3 heads relative to 1 at equal depth, and the time of a cascade relative to its layers run."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from cerberank_models.rank import rank_pairs
 
 RATIOS = (0.0, 0.3, 0.5)
 CASCADE_LAYERS, CASCADE_EXITS = 12, (4, 6, 8, 10, 12)
-"""The Cascade Transformer's shape: four exits that drop candidates, and a last one."""
+"""The shape of the Cascade Transformer: four exits that drop candidates, and a last exit."""
 
 
 def heads(settings: BenchmarkSettings, scratch: Path) -> Report:
-    """A row per number of candidates: k heads of one layer on the same body."""
+    """A row per number of candidates, with 1 and 3 heads of one layer on bodies of the same shape."""
     shapes = {count: made(settings, scratch, f"heads-{count}", layers=settings.layers, heads=count) for count in (1, 3)}
     backends = {count: open_backend(shape, precision=settings.precision) for count, shape in shapes.items()}
     rows: list[dict[str, Value]] = []
