@@ -1,5 +1,4 @@
-"""The first stage's encoder on PyTorch, for processors and GPUs. Texts are packed, so that linear layers compute no
-padding."""
+"""The first stage's encoder on PyTorch. Texts are packed, so that linear layers compute no padding."""
 
 from __future__ import annotations
 
