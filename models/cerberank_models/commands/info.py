@@ -13,7 +13,7 @@ from cerberank_models.transformer import OpaqueTransformer
 
 
 def info(checkpoint: Path | None = None, /, *, json: bool = False) -> None:
-    """Show name, version, network, forms, exits and figures of a checkpoint, after its files were verified.
+    """Verify a checkpoint, and show its name, version, network, forms (weights, ONNX precisions), exits and metrics.
 
     Args:
         checkpoint: Checkpoint folder (default: CERBERANK_CHECKPOINT, else the bundled one).

@@ -48,7 +48,7 @@ class WithFirstStage(Generic[State]):
         return self._pairs.device_memory
 
     def start(self, pairs: EncodedPairs) -> EncodedPairs | State:
-        """The token ids of texts, for stage 0, or of pairs, for stage 1."""
+        """Return the token ids: of texts as the input of stage 0, or of pairs as the input of stage 1."""
         return pairs
 
     def run(self, state: EncodedPairs | State, stage: int) -> StageOutput[EncodedPairs | State]:
