@@ -1,4 +1,4 @@
-"""The answer to a question: the same object from a ranker in this process and from a client of a service."""
+"""The answer to a question, which rankers in this process and clients of a service both return."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Result:
     heads: tuple[float, ...] | None = None
     """The score of each head; None for a model without heads and for a candidate that an exit dropped."""
     window: tuple[int, int] | None = None
-    """The part of a long text that scored best, as `text[start:end]`; None if the text fits into one pair."""
+    """The window of a long text with the highest score, as `text[start:end]`; None if the text fits into one pair."""
 
     def to_json(self) -> dict[str, Any]:
         """The values in the shape of a result of `/v1/rank`."""

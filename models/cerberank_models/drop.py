@@ -1,4 +1,4 @@
-"""The rules of dropping: which candidates an exit drops, the order of all candidates, and the cost. No torch.
+"""The rules of dropping: which candidates an exit drops, the order of all candidates, and the cost.
 
 An exit drops `alpha * alive` candidates, rounded to the nearest integer. CT (section 4.3.2) contradicts itself here:
 with 128 candidates and a ratio of .3, its text rounds down (90, 63, 45, 32 stay) and its example to the nearest integer

@@ -76,7 +76,7 @@ LANGUAGES = {
         "äöüß",
     ),
     "el": Language("Greek", scripts=("GREEK",)),
-    # English's last line: words with a meaning that look like function words of another language.
+    # The last line of English lists content words that are also function words of another language.
     "en": Language(
         "English",
         words_of(

@@ -1,4 +1,7 @@
-"""The shape of an encoder: its family, its special tokens around a pair, and its sizes. No torch, no files."""
+"""The shape of an encoder or decoder: its family, the tokens or text around a pair, and its sizes.
+
+This module holds data only: it imports no torch and opens no files.
+"""
 
 from __future__ import annotations
 
@@ -120,7 +123,7 @@ class PreNormConfig(Frozen):
     norm_bias: bool = False
 
     def window_of(self, depth: int) -> int | None:
-        """The reach of attention in the layer at `depth`, counted from 0; None for the whole pair."""
+        """The window of attention in the layer at `depth`, counted from 0; None if it attends to the whole pair."""
         return self.window if depth % self.global_every else None
 
     def theta_of(self, depth: int) -> float:

@@ -1,4 +1,4 @@
-"""The reasons that a folder is not a valid checkpoint."""
+"""The errors for folders that are not valid checkpoints."""
 
 from __future__ import annotations
 

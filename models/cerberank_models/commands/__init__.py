@@ -1,1 +1,1 @@
-"""The verbs of the `cerberank` program that need neither the service nor the training package."""
+"""The commands of the program `cerberank` that need neither the service nor the training package."""

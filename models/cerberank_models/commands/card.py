@@ -1,4 +1,4 @@
-"""`cerberank checkpoint card`: another card, name, version or language for a checkpoint."""
+"""The command `cerberank checkpoint card`, which changes a checkpoint's card, name, version or languages."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ def card(
     version: str | None = None,
     language: Names | None = None,
 ) -> None:
-    """Change the model card, the name, the version or the languages of a checkpoint, and its manifest with them.
+    """Change the model card, the name, the version or the languages of a checkpoint, and update its manifest.
 
-    Weights, graphs and golden questions stay as they are. A store keeps every version as it was pushed: what was
-    pushed needs another version to be pushed again.
+    Weights, graphs and golden questions are not changed. A version in a store is never changed: to push a changed
+    checkpoint again, give it another version.
 
     Args:
         checkpoint: Checkpoint folder.
-        terms: Licence and terms of the data, as text or as a file: the card's last section.
-        file: Whole card, in Markdown.
+        terms: Licence and terms of the data, as text or as a file, for the card's last section.
+        file: File with the whole card in Markdown.
         name: Name of the model in stores and services.
         version: Version in stores and services.
-        language: Languages of the texts that the model is for, as codes of ISO 639-1 with commas between them; an
-            answer warns of texts in others.
+        language: Languages of the texts that the model is for, as ISO 639-1 codes separated by commas; answers warn
+            of texts in other languages.
     """
     made = edit_card(checkpoint, terms=terms, file=file, name=name, version=version, languages=language)
     say(f"{checkpoint} is {made.config.name}@{made.manifest.version}")
@@ -52,11 +52,11 @@ def edit_card(
     version: str | None = None,
     languages: Sequence[str] | None = None,
 ) -> Checkpoint:
-    """Put a checkpoint with these changes in the place of `path`; what is None stays.
+    """Replace the checkpoint `path` by one with these changes; arguments that are None change nothing.
 
-    `languages` are codes of ISO 639-1. The folder is written beside and renamed. A process that is killed between the
-    two renames leaves `path` as a hidden folder, which the next call puts back. Raises ValueError for bad names and
-    codes, and when nothing is to be changed.
+    `languages` are ISO 639-1 codes. The new folder is written beside `path` and then renamed. A process that is killed
+    between the two renames leaves the old folder under a hidden name, which the next call restores. Raises ValueError
+    for invalid names and codes, and if there is nothing to change.
     """
     if terms is None and file is None and name is None and version is None and languages is None:
         raise ValueError("give --terms, --file, --name, --version or --language: what to change")

@@ -1,4 +1,4 @@
-"""`cerberank data embed`: the vectors of candidates, in a store for the service."""
+"""The command `cerberank data embed`, which computes candidates' vectors and writes them to a store for the service."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def embed(
     engine: Literal["local", "ray"] = "local",
     workers: Count = 1,
 ) -> None:
-    """Store the vectors of candidates, computed before a question arrives, for a service with a first stage.
+    """Compute the vectors of candidates before questions arrive, and store them for a service with a first stage.
 
     A line of TEXTS is a JSON string, an object with `text`, or a question with its candidates in the format of
-    `cerberank rank`. A text that occurs twice is stored once. All lines are checked before anything is written. The
-    same call again goes on where a killed one ended.
+    `cerberank rank`. A text that occurs twice is stored once. All lines are checked before anything is written.
+    If a call was killed, repeating it continues the work.
 
     Args:
         checkpoint: Checkpoint folder with a first stage.
-        texts: Candidates, one line of JSON each.
+        texts: File of candidates, one line of JSON each.
         out: Folder of the vectors.
         backend: Backend.
         threads: Threads of the model (default: all usable processors; 1 with ray).
@@ -51,7 +51,7 @@ def embed(
     """
     opened = read_checkpoint(checkpoint)
     chosen = backend.chosen(opened)
-    if engine == "local":  # Ray's workers have devices of their own
+    if engine == "local":  # with Ray, the workers' devices are used
         check_device(chosen.device, chosen.kind)
     run = file_to_run(opened, kind=chosen.kind, precision=chosen.precision)
     inputs, count = check_texts(texts)
@@ -76,7 +76,7 @@ def embed(
 def _shard_map(
     checkpoint: Checkpoint, backend: Backend, engine: str, *, threads: int | None, workers: int
 ) -> tuple[ShardMap[list[str], Vectors], str]:
-    """The encoding of shards, and its precision, which for fp16 in this process may be bf16."""
+    """The map that encodes shards, and the precision in which it computes: fp16 may become bf16 in this process."""
     if engine == "local":
         opened = open_first_stage(checkpoint, **asdict(backend), threads=threads)
         return map_here(encoder_of(opened, open_encoder(checkpoint))), opened.precision
@@ -86,9 +86,9 @@ def _shard_map(
 
 
 def check_texts(path: Path) -> tuple[str, int]:
-    """Read every line once: the SHA-256 of the file, and the number of its texts.
+    """Read every line once; returns the SHA-256 of the file, and the number of its texts.
 
-    Raises ValueError naming the line, NotRegularError for what is not a regular file.
+    Raises ValueError with the number of an invalid line, and NotRegularError if `path` is not a regular file.
     """
     digest, count = hashlib.sha256(), 0
     with open_regular(path) as file:
@@ -99,7 +99,7 @@ def check_texts(path: Path) -> tuple[str, int]:
 
 
 def read_texts(path: Path) -> Iterator[str]:
-    """The candidates of a file, line by line. Raises as `check_texts` does."""
+    """The texts of a file, line by line. Raises as `check_texts` does."""
     with open_regular(path) as file:
         for number, line in enumerate(file, start=1):
             yield from _texts(line, path, number)

@@ -1,4 +1,4 @@
-"""`cerberank checkpoint first-stage`: attaches a bi-encoder that ranks all candidates before any is read as a pair."""
+"""The command `cerberank checkpoint first-stage`, which adds a bi-encoder as first stage to a checkpoint."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def first_stage(
     Args:
         checkpoint: Checkpoint folder without a first stage.
         encoder: Folder of `train pairwise`, a sentence-transformers model with mean pooling, or a ColBERT of
-            sentence-transformers (MultiVectorEncoder) or PyLate; the last three as a folder or a hub id.
+            sentence-transformers (MultiVectorEncoder) or PyLate; these models as a folder or a hub id.
         out: Checkpoint folder to make.
         alpha: Share of the candidates that the first stage drops.
         precisions: ONNX forms, separated by commas (default: the checkpoint's); "" for none.

@@ -1,4 +1,4 @@
-"""A decoder that reranks by a token's logit becomes a checkpoint with weights alone; `cerberank import`."""
+"""Imports a decoder that reranks by a token's logit as a checkpoint with weights only, for `cerberank import`."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from cerberank_models.transformer import PromptTemplate
 logger = logging.getLogger(__name__)
 
 QUESTION_LENGTH = 128
-"""Most tokens of a question, where the prompt leaves as much."""
+"""The most tokens of a question, if the prompt leaves as many."""
 LEAST_ROOM = 16
 TRYING = (("What is 2+2?", ("", "4", " indented", "\nA line\n", "It's 330 m (1,083 ft)!")), ("3 \n", ("?", "ok.\n\n")))
-"""Texts that begin and end with what tokenizers join to their neighbours: blanks, line ends, digits, signs."""
+"""Questions with candidates that begin or end with characters that tokenizers may join to the text around them."""
 CARD = """# {name}
 
 Imported from the decoder `{source}` by `cerberank import`; the weights are unchanged, without the rows of the language
@@ -54,8 +54,8 @@ def import_decoder(
 ) -> None:
     """Write the checkpoint `out` of the decoder at `source`, whose pairs have at most `max_length` tokens.
 
-    `prompt` names the text around its questions and candidates (`find_prompt`). Raises UnsupportedModelError for what
-    has no body here, ParityError where the ranker's scores are not the language model's.
+    `prompt` names the text around its questions and candidates (`find_prompt`). Raises UnsupportedModelError for a
+    family without a body in this package, and ParityError if the ranker's scores differ from the language model's.
     """
     known, plain = find_prompt(source, tokenizer, prompt), plain_tokenizer(tokenizer)
     answers = answer_tokens(source, tokenizer, known.prompt)
@@ -90,7 +90,7 @@ def import_decoder(
 
 
 def check_joined(encoder: PairEncoder, tokenizer: Tokenizer, known: KnownPrompt) -> None:
-    """Raise UnsupportedModelError unless the pieces of a prompt give the tokens of the whole text."""
+    """Raise UnsupportedModelError unless the pieces of a prompt give the same tokens as the whole text."""
     prompt = known.prompt
     asked = prompt.default_instruction
     pieces = "".join(prompt.instruction).replace(INSTRUCTION, asked) if asked is not None else ""
@@ -121,9 +121,9 @@ def check_joined(encoder: PairEncoder, tokenizer: Tokenizer, known: KnownPrompt)
 
 
 def _encoding(prompt: PromptTemplate, max_length: int, taken: int) -> EncodingConfig:
-    """The encoding of pairs of at most so many tokens; the prompt takes `taken` of them.
+    """The encoding of pairs of at most `max_length` tokens, of which the prompt takes `taken`.
 
-    Raises UnsupportedModelError where too few are left.
+    Raises UnsupportedModelError if too few tokens are left.
     """
     room = max_length - taken
     if room < LEAST_ROOM:

@@ -1,4 +1,4 @@
-"""`cerberank import`: a Hugging Face model that ranks becomes a checkpoint that the service can serve."""
+"""The command `cerberank import`, which makes a checkpoint from a Hugging Face model that ranks."""
 
 from __future__ import annotations
 
@@ -86,12 +86,12 @@ def import_(
         revision: Branch, tag or commit of a model on the hub (default: main).
         name: Name of the model (default: the last part of the source).
         max_length: Tokens of a pair, or of a ColBERT's candidate (default: the model's, at most 512).
-        context: Read the previous and the next sentence as a third segment; a teacher's folder tells it by itself.
+        context: Read the previous and the next sentence as a third segment; not needed for a teacher's folder.
         precisions: ONNX forms to write beside the weights, separated by commas; "" for none.
         calibrate: File of questions to measure int8 ranges on, as `cerberank rank` reads them; labels are ignored.
-        opaque: One graph without exits and heads, as for families that have no layers here.
-        graph: ONNX file of the source to take as the opaque graph, such as onnx/model.onnx.
-        prompt: Text around a decoder's questions, where its name does not tell (qwen3-reranker,
+        opaque: Import as one graph without exits and heads, as for families whose layers are not supported.
+        graph: ONNX file of the source to use as the opaque graph, such as onnx/model.onnx.
+        prompt: Text around a decoder's questions, if its name does not determine it (qwen3-reranker,
             mxbai-rerank-v2, zerank, or a JSON file).
         end_with_stdin: End when standard input ends.
     """
@@ -120,8 +120,8 @@ def import_(
 
 
 def _end_with_stdin() -> None:
-    """End this process when standard input ends: the service that runs it has ended, whatever it died of."""
-    while os.read(0, 1024):  # not sys.stdin, whose lock Python cannot take as it ends
+    """End this process when standard input ends, because the process that started it has ended, even if by SIGKILL."""
+    while os.read(0, 1024):  # not sys.stdin, whose lock would block Python's exit
         pass
     os._exit(1)
 
@@ -140,12 +140,13 @@ def import_model(
     graph: str | None = None,
     prompt: str | None = None,
 ) -> None:
-    """Read `source`, check that every weight finds its place and that pairs are read as before, write `out`.
+    """Import the model `source` as the checkpoint `out`, after checking that all weights and pairs are read correctly.
 
-    A ColBERT becomes a first stage that ranks alone. A model of an unknown family becomes one opaque stage
-    (`import_opaque`), as does any with `opaque`, or with `graph`, a file of it. A folder of `train teach` says what the
-    teacher reads, and the checkpoint reads the same. Raises UnsupportedModelError for models that do not rank in one of
-    these ways, SourceError where there is no model.
+    A ColBERT becomes a first stage without stages of pairs. A model of an unknown family becomes one opaque stage
+    (`import_opaque`), as does any model with `opaque`, or with `graph`, the name of one of its files. A folder of
+    `train teach` states the input of the teacher, and the checkpoint gets the same input.
+
+    Raises UnsupportedModelError for models that do not rank in one of these ways, and SourceError if there is no model.
     """
     found = find_source(source, revision)
     check_source(found)
@@ -190,7 +191,7 @@ def import_model(
         length = own_length(tokenizer, getattr(described, "max_position_embeddings", None) or MOST_TOKENS)
         if max_length is not None and max_length > length:
             raise UnsupportedModelError(f"max_length {max_length} is more than the {length} tokens that {source} reads")
-        from cerberank_models.commands.import_opaque import import_opaque  # noqa: PLC0415 - it alone always needs onnx
+        from cerberank_models.commands.import_opaque import import_opaque  # noqa: PLC0415 - always needs onnx
 
         import_opaque(
             found,
@@ -222,7 +223,7 @@ def import_model(
         config=encoding.model_copy(update={"segments": 2}),
         type_vocab_size=transformer.type_vocab_size,
     )
-    if encoding.segments == 2:  # with context, training decided what the model reads
+    if encoding.segments == 2:  # with context, training defined the pairs
         check_pairs(tokenizer, pairs_alone, GOLDEN_TEXTS, max_length=encoding.max_length)
         wanted = own_scores(network, tokenizer, GOLDEN_TEXTS, longest=encoding.max_length)
         check_parity("imported", wanted, golden_scores(ranker, pairs_alone), PARITY["fp32"])
@@ -256,9 +257,10 @@ def _import_late_interaction(
     precisions: Sequence[str],
     calibration: Sequence[tuple[str, Sequence[Candidate]]],
 ) -> None:
-    """Write the checkpoint `out` of a ColBERT, which ranks alone; candidates have at most `max_length` tokens.
+    """Write the checkpoint `out` with a ColBERT as its only stage; candidates have at most `max_length` tokens.
 
-    Raises UnsupportedModelError for what a first stage does not read, ParityError where a graph computes otherwise.
+    Raises UnsupportedModelError for settings that a first stage does not support, and ParityError if a graph's results
+    differ too much.
     """
     transformer = transformer_config(described)
     room = transformer.max_positions - transformer.position_offset - SPECIAL
@@ -280,7 +282,7 @@ def _import_late_interaction(
 
 
 def check_prompt(source: Source) -> None:
-    """Raise UnsupportedModelError for a model that sentence-transformers gives a prompt before every question."""
+    """Raise UnsupportedModelError for a model for which sentence-transformers adds a prompt before every question."""
     settings = source.optional_json(SENTENCE_TRANSFORMERS) or {}
     name = settings.get("default_prompt_name")
     if prompt := name and (settings.get("prompts") or {}).get(name):
@@ -291,7 +293,7 @@ def check_prompt(source: Source) -> None:
 
 
 def _encoding(source: str, own: int, asked: int | None, *, context: bool) -> EncodingConfig:
-    """The encoding for pairs of a model that reads `own` tokens: `asked` for, or as a teacher's file says."""
+    """The encoding of pairs for a model that reads `own` tokens, by the request `asked` or by a teacher's file."""
     teacher = TeacherInput(max_length=own, context=context)
     if (Path(source) / FILE).is_file():
         teacher = TeacherInput.read(source)
@@ -303,7 +305,7 @@ def _encoding(source: str, own: int, asked: int | None, *, context: bool) -> Enc
 
 
 def _length(source: str, own: int, asked: int | None) -> int:
-    """The most tokens of a pair: `asked` for, or else what the model reads, `own`, up to a usual bound."""
+    """The most tokens of a pair: `asked`, or else the model's number `own` up to the default limit."""
     if asked is None and own > MOST_TOKENS:
         logger.warning(
             "pairs are cut at %d of the %d tokens that %s reads; --max-length sets another number",

@@ -1,4 +1,4 @@
-"""A cross-encoder of a family that has no body here becomes a checkpoint of one opaque stage; `cerberank import`."""
+"""Imports a cross-encoder of a family without layers in this package as one opaque stage, for `cerberank import`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ from cerberank_models.convert.source import Source
 logger = logging.getLogger(__name__)
 
 SHIPPED = ("onnx/model.onnx", "model.onnx")
-"""The folder of the graph in a repository without weights."""
+"""The possible paths of the graph in a repository without weights."""
 WEIGHTS = ("*.safetensors", "*.bin", "*.index.json")
-"""Names of files that hold weights or list those that do."""
+"""The names of files that hold weights, or that list such files."""
 CARD = """# {name}
 
 Imported from the Hugging Face cross-encoder `{source}` (`{model_type}`) by `cerberank import` as one opaque stage:
@@ -47,12 +47,14 @@ def import_opaque(
     graph: str | None,
     head: ModularHead | None,
 ) -> None:
-    """Write the checkpoint `out` of the model at `source`: its own forward exported, or a graph that it ships.
+    """Write the checkpoint `out` of the model at `source`, from its exported network or from a graph that it ships.
 
-    `described` and `tokenizer` are its `transformers` configuration and fast tokenizer, `head` that of a modular
-    cross-encoder; `graph` names a file of it that is taken instead of the exported forward, as is one of `SHIPPED`
-    where there are no weights. Raises UnsupportedModelError for what cannot be exported or read, ParityError for a
-    graph that computes something else.
+    `described` and `tokenizer` are the model's `transformers` configuration and fast tokenizer, and `head` is the head
+    of a modular cross-encoder. `graph` is the name of a file of the model to use instead of exporting the network. If
+    the model has no weights, one of `SHIPPED` is used.
+
+    Raises UnsupportedModelError for a network or graph that cannot be exported or read, and ParityError for a graph
+    whose scores differ from the model's.
     """
     config = opaque_config(described, tokenizer, name=name, encoding=encoding)
     config = config.model_copy(update={"languages": source.languages})
@@ -88,7 +90,7 @@ def import_opaque(
 
 
 def _network(source: Source, head: ModularHead | None, *, pad: int, reads_types: bool) -> OpaqueNetwork | None:
-    """The model with its weights; None where the repository has a graph but no weights."""
+    """The model with its weights; None if the repository has a graph but no weights."""
     try:
         network = read_network(source, head)
     except OSError as error:
@@ -103,7 +105,7 @@ def _network(source: Source, head: ModularHead | None, *, pad: int, reads_types:
 
 
 def _has_weights(source: Source) -> bool:
-    """True if the repository has a file of weights, or an index of such files, beside its configuration."""
+    """True if the repository has a file of weights, or an index of such files, next to its configuration."""
     if source.commit is None:
         names = [item.name for item in source.folder.iterdir()]
     else:
@@ -111,13 +113,13 @@ def _has_weights(source: Source) -> bool:
 
         try:
             names = HfApi().list_repo_files(source.place, revision=source.commit)
-        except OSError:  # offline: what is in the cache
+        except OSError:  # offline: only the files in the cache
             names = [item.name for item in source.folder.iterdir()]
     return any("/" not in name and fnmatch(name, each) for name in names for each in WEIGHTS)
 
 
 def _shipped(source: Source, names: Sequence[str]) -> Path:
-    """The first file of `names` that the repository has; raises UnsupportedModelError without."""
+    """The first file of `names` that the repository has. Raises UnsupportedModelError if it has none."""
     if (file := _found(source, names)) is None:
         raise UnsupportedModelError(f"{source.place} has no {' or '.join(names)}")
     return file
@@ -127,6 +129,6 @@ def _found(source: Source, names: Sequence[str]) -> Path | None:
     if source.commit is not None:
         from huggingface_hub import snapshot_download  # noqa: PLC0415 - folders need no hub
 
-        # A graph above 2 GB has its weights in files beside it, whose names begin with its own.
+        # A graph above 2 GB has its weights in other files, whose names begin with the graph's name.
         snapshot_download(source.place, revision=source.commit, allow_patterns=[f"{name}*" for name in names])
     return next((source.folder / name for name in names if (source.folder / name).is_file()), None)

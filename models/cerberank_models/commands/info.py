@@ -1,4 +1,4 @@
-"""`cerberank checkpoint info`: what a checkpoint is, without loading its network."""
+"""The command `cerberank checkpoint info`, which describes a checkpoint without loading its network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cerberank_models.transformer import OpaqueTransformer
 
 
 def info(checkpoint: Path | None = None, /, *, json: bool = False) -> None:
-    """Show name, version, network, forms, exits and figures of a checkpoint, after its files were verified.
+    """Verify a checkpoint, and show its name, version, network, forms (weights, ONNX precisions), exits and metrics.
 
     Args:
         checkpoint: Checkpoint folder (default: CERBERANK_CHECKPOINT, else the bundled one).
@@ -29,7 +29,7 @@ def info(checkpoint: Path | None = None, /, *, json: bool = False) -> None:
 
 
 def facts_of(checkpoint: Checkpoint) -> dict[str, object]:
-    """The facts that people ask for, by name."""
+    """The values that the command shows, by name."""
     config, manifest, calibration = checkpoint.config, checkpoint.manifest, checkpoint.calibration
     forms = [f"onnx {precision}" for precision in checkpoint.precisions]
     return {

@@ -1,4 +1,4 @@
-"""`cerberank store mlflow`: copies versions and labels between a store and MLflow's model registry."""
+"""The command `cerberank store mlflow`, which copies versions and labels between a store and MLflow's registry."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cerberank_models.commands.store import Address, moved
 from cerberank_models.output import UsageError, note, say
 
 MODEL_TAG, VERSION_TAG = "cerberank.model", "cerberank.version"
-"""Tags of a registered version: the model and the version that its checkpoint states."""
+"""The tags of a registered version, for the model name and the version of its checkpoint."""
 ARTIFACTS = "checkpoint"
 
 
@@ -77,7 +77,7 @@ def _alias(text: str) -> tuple[str, Label]:
 def to_store(registry: Any, model: str, store: Store, aliases: Mapping[Label, str]) -> Iterator[str]:
     """Push the checkpoint of every registered version that the store lacks, then move the labels.
 
-    Yields a line for each thing that was done. Raises ValueError for a version whose checkpoint has another name.
+    Yields a line for each change. Raises ValueError for a version whose checkpoint has another name.
     """
     held: dict[str, str] = {}
     for registered in _versions(registry, model):
@@ -105,9 +105,9 @@ def to_store(registry: Any, model: str, store: Store, aliases: Mapping[Label, st
 def to_registry(
     store: Store, model: str, registry: Any, aliases: Mapping[Label, str], *, experiment: str
 ) -> Iterator[str]:
-    """Register every version of the store that the registry lacks, then point the aliases to the labels' versions.
+    """Register every version of the store that the registry lacks, then move the aliases to the labels' versions.
 
-    Yields a line for each thing that was done. Raises NotInStoreError for a model that the store does not have.
+    Yields a line for each change. Raises NotInStoreError for a model that the store does not have.
     """
     versions = store.versions(model)
     if not versions:
@@ -130,7 +130,7 @@ def to_registry(
 
 
 def _versions(registry: Any, model: str) -> list[Any]:
-    """The registered versions, the oldest first, of all pages."""
+    """The registered versions from all pages of results, the oldest first."""
     found, token = [], None
     while True:
         page = registry.search_model_versions(f"name='{model}'", page_token=token)
@@ -141,7 +141,7 @@ def _versions(registry: Any, model: str) -> list[Any]:
 
 
 def _downloaded(registry: Any, model: str, number: str, scratch: Path) -> Checkpoint | None:
-    """The verified checkpoint of a registered version: its artifacts, or the one folder in them; None without one."""
+    """The verified checkpoint in a registered version's artifacts, or in the only folder of these; None if none."""
     uri = registry.get_model_version_download_uri(model, number)
     folder = Path(download_artifacts(artifact_uri=uri, dst_path=str(scratch), tracking_uri=registry.tracking_uri))
     holds = [path.parent for path in (folder / MANIFEST, *sorted(folder.glob(f"*/{MANIFEST}"))) if path.is_file()]
@@ -149,7 +149,7 @@ def _downloaded(registry: Any, model: str, number: str, scratch: Path) -> Checkp
 
 
 def _register(store: Store, reference: Reference, registry: Any, experiment: str) -> str:
-    """Log a version's folder as artifacts of a run of its own, and register it; returns the registry's number."""
+    """Log a version's folder as artifacts of a new run, and register it; returns the number in the registry."""
     known = registry.get_experiment_by_name(experiment)
     place = known.experiment_id if known else registry.create_experiment(experiment)
     tags = {MODEL_TAG: reference.model, VERSION_TAG: reference.version}

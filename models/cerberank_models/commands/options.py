@@ -1,4 +1,4 @@
-"""Options that several commands have: the backend of a checkpoint, drop ratios, the reading of long texts."""
+"""Options that several commands share: the backend of a checkpoint, drop ratios, the reading of long texts."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ def _ratios(type_: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
 
 
 Ratios = Annotated[tuple[float, ...], Parameter(converter=_ratios, n_tokens=1)]
-"""Drop ratios: one number for all exits, or one for each."""
+"""Drop ratios: one number for all exits, or one number for each exit."""
 
 
 def one_or_all(ratios: tuple[float, ...] | None) -> float | tuple[float, ...] | None:
-    """A single ratio stands for all exits."""
+    """The ratios as `drop.drop_ratios` takes them: a single ratio becomes a number, which applies to all exits."""
     return ratios[0] if ratios is not None and len(ratios) == 1 else ratios
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Backend:
-    """The arguments of `registry.open_backend`."""
+    """The values of the options, as arguments of `registry.open_backend`."""
 
     kind: str
     precision: str
@@ -56,9 +56,9 @@ class BackendOptions:
     ] = None
 
     def chosen(self, checkpoint: Checkpoint | None = None) -> Backend:
-        """The backend with the usual choices for device and `checkpoint` where nothing was chosen (`form_for`).
+        """The options, with the defaults of `form_for` for device and `checkpoint` where no value was given.
 
-        Raises ValueError for an unknown backend, or a precision that it lacks.
+        Raises ValueError for an unknown backend, or a precision that the backend lacks.
         """
         device = chosen_device(self.device)
         files = () if checkpoint is None else checkpoint.manifest.files
@@ -67,21 +67,21 @@ class BackendOptions:
 
 
 OWN = BackendOptions()
-"""The usual backend of this machine."""
+"""The options with all defaults."""
 
 
 def check_device(device: str, backend: str = "torch") -> None:
-    """Raise ValueError, which names the option, unless the backend can compute on the device, such as cpu or cuda:1.
+    """Raise ValueError, with the option's name, unless the backend can compute on the device (`cpu`, `cuda:1`).
 
-    Of ONNX Runtime only the installed providers are checked: whether one starts shows when a graph is opened.
+    For ONNX Runtime, only the installation of the provider is checked. If it cannot start, opening a graph fails.
     """
     try:
         if backend == "onnx":
-            from cerberank_models.backends.onnx_session import provider_of  # noqa: PLC0415 - an extra of its own
+            from cerberank_models.backends.onnx_session import provider_of  # noqa: PLC0415 - an optional dependency
 
             provider_of(device)
         else:
-            import torch  # noqa: PLC0415 - ONNX Runtime needs none
+            import torch  # noqa: PLC0415 - not needed for ONNX Runtime
 
             torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
@@ -89,14 +89,14 @@ def check_device(device: str, backend: str = "torch") -> None:
 
 
 def chosen_device(device: str) -> str:
-    """`device`, or for `auto` the machine's first GPU that PyTorch can use, else the processor."""
+    """The given `device`; for `auto`, the machine's first GPU that PyTorch can use, or else the processor."""
     if device != "auto":
         return device
-    # Asking PyTorch takes a second; without NVIDIA's driver there is nothing to ask for.
+    # Importing PyTorch takes a second, and is not needed without NVIDIA's driver.
     if not Path("/proc/driver/nvidia/version").exists():
         return "cpu"
     try:
-        import torch  # noqa: PLC0415 - a service's environment has none
+        import torch  # noqa: PLC0415 - an environment for services may lack it
     except ModuleNotFoundError:
         return "cpu"
     return "cuda" if torch.cuda.is_available() else "cpu"

@@ -1,6 +1,6 @@
-"""The input of `cerberank rank`: one line of JSON per question, in the shape of a `/v1/rank` body.
+"""Parses the input of `cerberank rank`: one line of JSON per question, in the shape of a `/v1/rank` body.
 
-In: the bytes of a line. Out: a QuestionLine, or a ValueError whose one-line message says what is wrong.
+A line becomes a QuestionLine; an invalid line raises ValueError with a message of one line.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from cerberank_models.transformer import Frozen
 
 
 class CandidateLine(Frozen):
-    """A candidate with its context and the caller's id for it."""
+    """A candidate with its context and the caller's id."""
 
     id: str | None = None
     text: str
     previous: str = ""
     next: str = ""
     label: Annotated[float | None, Field(exclude=True)] = None
-    """The label of training data, which has the same form; not read."""
+    """A label, which is ignored; training data, which has the same format, has labels."""
 
     def candidate(self) -> Candidate:
         """The fields that the ranker reads."""
@@ -32,7 +32,7 @@ class CandidateLine(Frozen):
 
 
 def _kind(value: Any) -> str:
-    """The tag of a value's branch in the union, so that an error names this branch alone."""
+    """The tag of the branch of the union for a value, so that an error message is about this branch only."""
     return "<text>" if isinstance(value, str) else "<object>"
 
 
@@ -61,9 +61,9 @@ class QuestionLine(Frozen):
 
 
 def read_line(line: bytes) -> QuestionLine:
-    """Parse one line; a byte-order mark is skipped, a lone surrogate becomes U+FFFD as in the encoder.
+    """Parse one line. A byte-order mark is skipped, and lone surrogates become U+FFFD, as in the encoder.
 
-    Raises ValueError naming the field.
+    Raises ValueError with the name of the invalid field.
     """
     try:
         content = json.loads(line)
@@ -82,7 +82,7 @@ def read_line(line: bytes) -> QuestionLine:
 
 
 def read_questions(path: Path) -> list[tuple[str, list[Candidate]]]:
-    """The questions of a file with their candidates. Raises ValueError naming the line and the field, or for none."""
+    """The questions of a file with their candidates. Raises ValueError for an invalid line, or if there are none."""
     questions = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         try:
@@ -96,6 +96,6 @@ def read_questions(path: Path) -> list[tuple[str, list[Candidate]]]:
 
 
 def _place(location: tuple[int | str, ...]) -> str:
-    """`candidates.3.text: `; union tags, in angle brackets, are left out."""
+    """The location as text, such as `candidates.3.text: `, without union tags, which are in angle brackets."""
     parts = [str(part) for part in location if not str(part).startswith("<")]
     return ".".join(parts) + ": " if parts else ""

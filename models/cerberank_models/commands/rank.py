@@ -1,4 +1,4 @@
-"""`cerberank rank`: ranks offline what the service ranks, from a file or standard input."""
+"""The command `cerberank rank`, which ranks candidates from a file or standard input without a service."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from cerberank_models.windows import Reading
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Options:
-    """The options of one call."""
+    """The options of one call of the command."""
 
     file: str
     question: str | None
@@ -59,8 +59,8 @@ def rank(
     """Rank candidates from a file or standard input, as the service ranks them.
 
     A line `{"question": ..., "candidates": [text | {"text", "previous"?, "next"?, "id"?}]}` becomes a line in the shape
-    of a `/v1/rank` answer, written as soon as it is known. With --question the input is one candidate a line, and the
-    output is for reading. The exit code is 1 if a line could not be used; the others are answered.
+    of a `/v1/rank` answer, which is written at once. With --question the input is one candidate per line, and the
+    output is a table for people. Invalid lines are reported and skipped, and the exit code is then 1.
 
     Args:
         file: Input; - is standard input.
@@ -72,11 +72,11 @@ def rank(
         backend: Backend.
         threads: Threads of the model (default: all usable processors).
         return_text: Repeat the text of each candidate in the answer.
-        return_heads: Give the probability of each head.
-        progress: Progress on a terminal.
+        return_heads: Add the probability of each head.
+        progress: Show the progress on a terminal.
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # JSON is UTF-8, whatever the terminal's locale
+        sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # JSON is UTF-8 in any locale
     options = _Options(
         file=file,
         question=question,
@@ -96,10 +96,10 @@ def rank(
                 precision=backend.precision,
                 threads=threads,
             )
-            ranker.checkpoint.config.drop_policy(options.drop_ratio)  # a wrong number of ratios, once for all
+            ranker.checkpoint.config.drop_policy(options.drop_ratio)  # rejects a wrong number of ratios
             return (_rank_lines if question is None else _rank_texts)(ranker, opened, options)
     except BrokenPipeError:
-        # The reader (head, less) has closed the pipe; Python must not flush into it again at exit.
+        # The reader (head, less) has closed the pipe. Python must not write to it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
 
@@ -109,7 +109,7 @@ def _open(name: str) -> AbstractContextManager[BinaryIO]:
 
 
 def _rank_lines(ranker: Ranker, file: BinaryIO, options: _Options) -> int:
-    """Answer every valid line; invalid lines are reported on standard error and make the exit code 1."""
+    """Answer every valid line; returns exit code 1 if there are invalid lines, which go to standard error."""
     failed = 0
     for number, line in _numbered(file, not options.progress):
         if not line.strip():
@@ -121,7 +121,7 @@ def _rank_lines(ranker: Ranker, file: BinaryIO, options: _Options) -> int:
             failed += 1
         else:
             sys.stdout.write(json.dumps(answer.to_json(), ensure_ascii=False) + "\n")
-            sys.stdout.flush()  # a caller that writes line by line waits for each answer
+            sys.stdout.flush()  # a caller may wait for each answer before it writes the next line
     return 1 if failed else 0
 
 
@@ -139,7 +139,7 @@ def _rank_texts(ranker: Ranker, file: BinaryIO, options: _Options) -> int:
 
 
 def _numbered(file: BinaryIO, off: bool) -> Iterator[tuple[int, bytes]]:
-    """Lines counted from 1, with a bar on standard error when that is a terminal and the work takes over a second."""
+    """The lines with their numbers from 1. A bar is shown on a terminal if the work takes more than a second."""
     try:
         state = os.fstat(file.fileno())
         size = state.st_size if stat.S_ISREG(state.st_mode) else None
@@ -152,7 +152,7 @@ def _numbered(file: BinaryIO, off: bool) -> Iterator[tuple[int, bytes]]:
 
 
 def _answer(ranker: Ranker, line: QuestionLine, options: _Options) -> Answer:
-    """The answer to a line, by the options of the program."""
+    """The answer to a line, by the options of the call."""
     answer = ranker.rank(
         line.question,
         [item.model_dump() for item in line.parsed()],

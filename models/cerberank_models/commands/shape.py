@@ -1,4 +1,4 @@
-"""`cerberank checkpoint random B11 3H1 OUT`: a checkpoint of that shape with random weights."""
+"""The command `cerberank checkpoint random`, which makes a checkpoint of a given shape with random weights."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ def random(
 ) -> None:
     """Make a checkpoint of a shape with random weights, to size a machine before a model exists.
 
-    It ranks nothing, and its name, version, source and model card tell so. torch serves the weights in any precision;
-    ONNX graphs of a large network take minutes.
+    Its scores are meaningless, as its name, version, source and model card state. The torch backend runs the weights in
+    any precision; writing ONNX graphs of a large network takes minutes.
 
     Args:
         body: B and the layers of the body, such as B11.
         heads: Heads and their layers, such as 3H1; 0H0 with an exit after the last layer.
         out: Checkpoint folder to make.
-        like: Encoder whose sizes to take.
+        like: Encoder whose sizes to use.
         width: Width of the hidden states, instead of that encoder's.
         attention_heads: Attention heads, instead of that encoder's.
         vocabulary: Rows of the token table, instead of that encoder's.
-        exits: Body layers with an exit behind them, separated by commas, such as 4,6,8.
+        exits: Body layers with an exit after them, separated by commas, such as 4,6,8.
         max_length: Tokens of a pair.
         precisions: ONNX forms to write, separated by commas: fp32, fp16, int8.
         tokenizer: File tokenizer.json (default: the bundled checkpoint's).
@@ -87,10 +87,10 @@ def _heads(text: str) -> tuple[int, int]:
 
 
 def _tokenizer(path: Path) -> Tokenizer:
-    """Raises ValueError for what is not a tokenizer."""
+    """Read a tokenizer. Raises ValueError if the file is not one."""
     if not path.is_file():
         raise FileNotFoundError(f"{path} does not exist; name a tokenizer.json with --tokenizer")
     try:
         return Tokenizer.from_file(str(path))
-    except Exception as error:  # tokenizers raises nothing narrower
+    except Exception as error:  # tokenizers raises plain `Exception`
         raise ValueError(f"{path} is not a tokenizer: {error}") from error

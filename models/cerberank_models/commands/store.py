@@ -1,4 +1,4 @@
-"""`cerberank store push`, `pull`, `list` and `label`. None of them needs torch."""
+"""The commands `cerberank store push`, `pull`, `list` and `label`. They do not need torch."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def push(
             undone = _moved_back(opened, Reference(model, version), label, before)
             raise RejectedError(f"{error}; {undone}") from error
         say(f"{address} serves it as {label}")
-    if label == "stable":  # services that may only read the store cannot say so
+    if label == "stable":  # recorded here, because the services may only have read access
         opened.note_served(Reference(model, version))
 
 
@@ -137,7 +137,7 @@ def label(
 
 
 def check_target(version: str | None, *, remove: bool, only_from: str | None) -> None:
-    """Raise UsageError unless a label is either to point to a version or to be removed."""
+    """Raise UsageError unless the label is to be moved to a version or removed, but not both."""
     if (version is None) != remove:
         raise UsageError("name a VERSION, or --remove the label")
     if remove and only_from:
@@ -150,12 +150,12 @@ def _line(row: StoredVersion) -> str:
 
 
 def _named(metric: str) -> str:
-    """A metric's name; those of dev sets name the set in brackets, as different sets have figures of their own."""
+    """The metric's name, with "[unnamed set]" for a metric of a dev set whose name is not in brackets."""
     return f"{metric}[unnamed set]" if metric.startswith("dev_") and "[" not in metric else metric
 
 
 def _moved_back(store: Store, rejected: Reference, label: Label, before: str | None) -> str:
-    """Move the label to the version `before`, unless it has moved on; returns what a person must know of it."""
+    """Move the label back to the version `before`, unless it was moved meanwhile; returns a message on the result."""
     model, version = rejected
     if before == version:
         return f"the label {label} named it already, and still does"
@@ -167,7 +167,7 @@ def _moved_back(store: Store, rejected: Reference, label: Label, before: str | N
 
 
 def moved(model: str, label: str, before: str | None, version: str | None) -> str:
-    """One line with the version that a label pointed to, and the version that it points to now.
+    """A line with the version that a label pointed to, and the version that it points to now.
 
     >>> moved("mini", "stable", None, "2")
     'mini@stable: nothing -> 2'

@@ -1,7 +1,7 @@
-"""Types of option values: whole numbers, numbers within a range, lists; and the call that words of a shell make.
+"""Types of option values (whole numbers, numbers within a range, lists), and the parsing of a command line.
 
-A list of numbers or names is one value with commas (`--exits 2,4`); an option that takes several paths or data sets is
-repeated, with one of them each time.
+A list of numbers or names is one value, separated by commas (`--exits 2,4`). An option for several paths or data sets
+is repeated, once for each of them.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from cyclopts.validators import Number
 
 
 def _shown(value: Any) -> Any:
-    """A default as it would be typed; None, which is not shown, where the help says it or nothing could be typed."""
+    """A default as users would type it. None shows no default, if the help text states it or it cannot be typed."""
     if value is False or value in ((), "", "auto"):
         return None
     return ",".join(map(str, value)) if isinstance(value, tuple) else value
 
 
 DEFAULTS = Parameter(negative=(), show_default=_shown)
-"""Settings that all options share: `--no-X` and `--empty-X` exist only where an option names them."""
+"""The settings of all options. `--no-X` and `--empty-X` exist only for options that name them."""
 
 
 def listed(kind: Callable[[str], Any], example: str, *, within: Number | None = None) -> Parameter:
-    """The parameter of a tuple whose items stand between commas; an empty value is an empty tuple."""
+    """The parameter of a tuple whose items are separated by commas. An empty value is an empty tuple."""
 
     def convert(type_: Any, tokens: Sequence[Token]) -> tuple[Any, ...]:
         try:
@@ -64,9 +64,9 @@ Names = Annotated[tuple[str, ...], listed(str, "fp32,int8")]
 def arguments_of(
     command: Callable[..., Any], words: Sequence[str], *, config: Callable[..., None] | None = None
 ) -> dict[str, Any]:
-    """The arguments with which these words of a shell would call the command; `config` is that of its app.
+    """The arguments of `command` for the words of a command line. `config` is passed to cyclopts' app.
 
-    Raises cyclopts.CycloptsError for an unknown option or a wrong value; the message names the option.
+    Raises cyclopts.CycloptsError, with the option's name, for an unknown option or a wrong value.
     """
     app = App(default_parameter=DEFAULTS, help_flags=(), version_flags=(), config=config)
     app.default(command)
@@ -75,7 +75,7 @@ def arguments_of(
 
 
 def replaced(words: Sequence[str], changes: Sequence[str]) -> list[str]:
-    """The words of a call in which every option of `changes` takes the place of the same option.
+    """The words of a command line, in which the options in `changes` replace the same options.
 
     >>> replaced(["--steps", "2", "--context", "--seed", "1"], ["--steps", "3"])
     ['--context', '--seed', '1', '--steps', '3']

@@ -1,4 +1,4 @@
-"""Asks a running service what has become of a version that was pushed."""
+"""Asks a running service if it serves a pushed version, or why it rejected the version."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ POLL_SECONDS, ANSWER_SECONDS = 0.5, 10.0
 
 
 class VerdictError(ValueError):
-    """A service has not told in time whether it can serve the version; the message has the last that it said."""
+    """A service did not report in time that it serves the version; the message contains its last state."""
 
 
 class RejectedError(VerdictError):
-    """A service cannot serve the version; the message has its reason."""
+    """A service rejected the version; the message contains the reason."""
 
 
 def wait_for_verdict(url: str, reference: Reference, label: Label, end: float) -> None:
     """Return once the service at `url` serves the version as `label`.
 
-    Asks `/v1/models` until the monotonic clock's `end`. Raises RejectedError when the service cannot serve the version,
-    VerdictError when it has not said by then.
+    Asks `/v1/models` until the time `end` of the monotonic clock. Raises RejectedError if the service rejected the
+    version, and VerdictError if it has not decided by then.
     """
     if not url.startswith(("http://", "https://")):
         raise VerdictError(f"{url} is not an http or https address")
@@ -47,7 +47,7 @@ def wait_for_verdict(url: str, reference: Reference, label: Label, end: float) -
 
 
 def _entry(url: str, reference: Reference) -> dict[str, Any]:
-    """The service's entry for the version; empty when there is none."""
-    with urlopen(f"{url.rstrip('/')}/v1/models", timeout=ANSWER_SECONDS) as response:  # an address of the operator's
+    """The service's entry for the version; empty if there is none."""
+    with urlopen(f"{url.rstrip('/')}/v1/models", timeout=ANSWER_SECONDS) as response:  # the operator gave the address
         models = json.load(response)["models"]
     return next((entry for entry in models if (entry.get("model"), entry.get("version")) == reference), {})

@@ -1,4 +1,4 @@
-"""`cerberank checkpoint weights`: weights from ONNX graphs."""
+"""The command `cerberank checkpoint weights`, which reads weights back from ONNX graphs."""
 
 from __future__ import annotations
 
@@ -30,30 +30,30 @@ Read back from the {precision} ONNX graphs of {name} {version} by `checkpoint we
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Agreement:
-    """The distance between the scores of weights that were read back and those of the graphs."""
+    """The agreement of the scores of weights that were read back with those of the graphs."""
 
     difference: float
     """The largest difference of two scores (probabilities)."""
     ordered: int
-    """Pairs of candidates of the same question that both order alike, ties being an order of their own."""
+    """The number of pairs of candidates of a question that both order alike; a tie counts as an order."""
     pairs: int
 
     def __str__(self) -> str:
-        """In words."""
+        """The agreement in words."""
         return f"largest difference {self.difference:.2g}, {self.ordered} of {self.pairs} pairs of candidates in order"
 
 
 def weights(checkpoint: Path, out: Path, /, *, precision: Literal["fp32", "int8"] | None = None) -> None:
     """Read weights back from the ONNX graphs of a checkpoint that has no model.safetensors.
 
-    The new folder can be trained further (`train distil --base OUT`), exported, and served by torch. From fp32 graphs
-    the weights are exact. From int8 graphs they are what the int8 numbers stand for; how far the scores then lie from
-    those of the graphs, on the checkpoint's golden questions, is told and written to the model card and the manifest.
+    The new folder can be trained further (`train distil --base OUT`), exported, and served by torch. Weights from fp32
+    graphs are exact. Weights from int8 graphs are the values of the int8 numbers. The difference of the scores from
+    those of the graphs, on the checkpoint's golden questions, is shown and written to the model card and the manifest.
 
     Args:
         checkpoint: Checkpoint folder without model.safetensors.
-        out: Folder to make, with weights alone.
-        precision: Precision of the graphs to read (default: the best that is there).
+        out: Folder to make, with weights only.
+        precision: Precision of the graphs to read (default: the best that the checkpoint has).
     """
     if out.exists():
         raise FileExistsError(f"{out} exists; a checkpoint is never overwritten")
@@ -90,9 +90,9 @@ def weights(checkpoint: Path, out: Path, /, *, precision: Literal["fp32", "int8"
 
 
 def measure_agreement(checkpoint: Checkpoint, precision: str, ranker: Ranker) -> Agreement:
-    """Score the checkpoint's golden questions by `ranker` and compare with what it records for `precision`.
+    """Score the checkpoint's golden questions with `ranker`, and compare with the scores recorded for `precision`.
 
-    Raises ParityError when a score is further away than any form of the same network may be.
+    Raises ParityError if a score differs by more than is allowed between forms of the same network.
     """
     backend, encoder = TorchBackend(ranker), checkpoint.encoder()
     keep_all = pairs_policy(backend.config, 0.0)
@@ -111,5 +111,5 @@ def measure_agreement(checkpoint: Checkpoint, precision: str, ranker: Ranker) ->
 
 
 def _order(scores: Scores) -> Scores:
-    """The order of every pair of candidates: -1, 0 or 1."""
+    """The order of each pair of candidates: -1, 0 for a tie, or 1."""
     return np.asarray([np.sign(one - two) for one, two in combinations(scores.tolist(), 2)])

@@ -1,1 +1,1 @@
-"""Models become checkpoints, and checkpoints other forms of themselves."""
+"""Imports Hugging Face models as checkpoints, and exports checkpoints as ONNX graphs or Hugging Face models."""

@@ -1,4 +1,4 @@
-"""The Hugging Face model that training starts from, described by its configuration before any weights are read."""
+"""The Hugging Face model that training starts from, as its configuration describes it; no weights are read here."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from cerberank_models.transformer import TransformerConfig
 
 @dataclass(frozen=True, slots=True)
 class HuggingFaceModel:
-    """A Hugging Face model that exists: an encoder, a sequence classifier, or a modular cross-encoder."""
+    """An existing Hugging Face model: an encoder, a sequence classifier, or a modular cross-encoder."""
 
     source: Source
     described: Any
-    """Its `transformers` configuration. What it says counts: poolers and language models' heads may bear the names of a
-    classifier's weights."""
+    """The model's `transformers` configuration. It determines the kind of the model, because weights of poolers and of
+    language models' heads may have the same names as those of a classifier."""
 
     @property
     def classifies(self) -> bool:
@@ -32,16 +32,16 @@ class HuggingFaceModel:
 
     @property
     def is_cross_encoder(self) -> bool:
-        """True for a sequence classifier whose one logit, or whose two, give a pair's score."""
+        """True for a sequence classifier with one or two logits, from which the score of a pair is computed."""
         return self.classifies and self.described.num_labels in (1, 2)
 
     def head(self) -> ModularHead | None:
-        """The modules behind its encoder where it is a modular cross-encoder. Raises UnsupportedModelError."""
+        """The modules after the encoder of a modular cross-encoder; None otherwise. Raises UnsupportedModelError."""
         return read_modular_head(self.source)
 
     @property
     def kind(self) -> str:
-        """Its kind, in words."""
+        """The kind of the model, in words."""
         if (head := self.head()) is not None:
             return f"a modular cross-encoder of {'one logit' if head.labels == 1 else 'two logits'}"
         if self.is_cross_encoder:
@@ -49,11 +49,11 @@ class HuggingFaceModel:
         return f"a classifier into {self.described.num_labels} labels" if self.classifies else "an encoder"
 
     def tokenizer(self) -> Any:
-        """Its fast tokenizer. Raises UnsupportedModelError without one."""
+        """The model's fast tokenizer. Raises UnsupportedModelError if it has none."""
         return read_tokenizer(self.source)
 
     def layers(self) -> TransformerConfig:
-        """Its layers. Raises UnsupportedModelError, which says what is possible, unless its family has them here."""
+        """The shape of the model's layers. Raises UnsupportedModelError if this package has no such layers."""
         try:
             return transformer_config(self.described)
         except UnsupportedModelError as error:
@@ -64,9 +64,9 @@ class HuggingFaceModel:
 
 
 def check_room(base: HuggingFaceModel, max_length: int) -> None:
-    """Raise UnsupportedModelError where texts of so many tokens have no positions.
+    """Raise UnsupportedModelError if the model has fewer positions than `max_length`.
 
-    Only families that have layers here are known well enough: others may have relative positions.
+    Only families with layers in this package are checked, because others may have relative positions.
     """
     try:
         transformer = transformer_config(base.described)
@@ -77,14 +77,14 @@ def check_room(base: HuggingFaceModel, max_length: int) -> None:
 
 
 def is_checkpoint(base: str) -> bool:
-    """True if `base` is a checkpoint folder of ours, rather than a Hugging Face model."""
+    """True if `base` is a checkpoint folder of this package, False for a Hugging Face model."""
     return (Path(base) / MANIFEST).is_file()
 
 
 def open_base(base: str) -> HuggingFaceModel:
-    """The model of this folder, or of this id on the hub; only its configuration is loaded.
+    """The model in this folder, or with this id on the hub; only its configuration is loaded.
 
-    Raises SourceError where there is none, UnsupportedModelError for one that transformers does not know.
+    Raises SourceError if it does not exist, and UnsupportedModelError if transformers does not know it.
     """
     source = find_source(base)
     try:
@@ -97,7 +97,7 @@ def open_base(base: str) -> HuggingFaceModel:
 
 
 def open_teacher_base(base: str) -> HuggingFaceModel:
-    """As `open_base`, for training by transformers. Raises UnsupportedModelError for a checkpoint of ours."""
+    """Open a base for training by transformers. Raises as `open_base`, and UnsupportedModelError for a checkpoint."""
     if is_checkpoint(base):
         raise UnsupportedModelError(
             f"{base} is a Cerberank checkpoint, and teachers are Hugging Face classifiers: `train distil --base "

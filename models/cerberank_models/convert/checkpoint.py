@@ -1,7 +1,7 @@
-"""A ranker becomes a checkpoint folder: weights, one ONNX graph per stage and precision, golden questions.
+"""Writes a ranker as a checkpoint folder: weights, one ONNX graph per stage and precision, golden questions.
 
-Every form is run on the golden texts before it is written: fp32 graphs must reproduce PyTorch's
-scores, fp16 and int8 graphs must stay near them. If one fails, no folder is written.
+Every form (the graphs of one precision) is run on the golden texts before the folder is written. fp32 graphs must
+reproduce PyTorch's scores, and fp16 and int8 graphs must be close to them. If a form fails, no folder is written.
 """
 
 from __future__ import annotations
@@ -27,26 +27,26 @@ from cerberank_models.rank import log_odds, pairs_policy, rank_pairs
 from cerberank_models.windows import Windowing
 
 PARITY = {"fp32": 1e-4, "fp16": 0.02, "int8": 0.15}
-"""Largest difference from PyTorch's fp32 scores (probabilities) that a written form may show. The same bound holds for
-log-odds, in units of their spread, because scores near 0 or 1 are alike whatever the network computes."""
+"""The largest allowed difference of a form's scores (probabilities) from PyTorch's fp32 scores. The same bound applies
+to log-odds, in units of their spread, because scores near 0 or 1 hardly differ even if the log-odds are wrong."""
 LEAST_SPREAD = 1 / (0.1 * 0.9)
-"""Log-odds that spread less are compared as if they spread this far. A small difference d of log-odds moves a
-probability p by d p (1 - p), so that between 0.1 and 0.9 the bound on probabilities is the stricter one, and this one
-counts where that one says little."""
+"""The spread of log-odds in this comparison is at least this. A small difference d of log-odds changes a probability p
+by d p (1 - p). With this value, the bound on probabilities is the stricter one for p between 0.1 and 0.9, and the bound
+on log-odds is the stricter one elsewhere."""
 SAME_SCORE = 1e-6
-"""Log-odds that are nearer to each other than this are all the same one."""
+"""Scores whose log-odds all lie within this distance count as the same score."""
 GOLDEN_TOLERANCE = {"fp32": 1e-3, "fp16": 0.02, "int8": 0.1}
-"""Largest difference between a service's scores and the recorded ones: processors round products differently."""
+"""The largest allowed difference between a service's scores and the recorded ones. Processors round differently."""
 
 MARGIN, GOLDEN_MARGIN = 1.1, 1.5
-"""Factors that widen int8 ranges: those measured on given texts, and those measured on the few golden texts."""
+"""The factors that widen int8 ranges which were measured on given texts, or on the few golden texts."""
 CALIBRATION_ROWS = 64
-"""Pairs of one question, windows of long texts among them, on which ranges are measured in one pass: 64 of 512 tokens
-take about 400 MB at a width of 768."""
+"""The most pairs of one question, including windows of long texts, on which ranges are measured in one pass. 64 pairs
+of 512 tokens take about 400 MB at a width of 768."""
 
 
 class ParityError(RuntimeError):
-    """An exported form does not compute what the network computes; nothing was written."""
+    """The scores of an exported form differ too much from those of the network; nothing was written."""
 
 
 def export_checkpoint(
@@ -68,15 +68,20 @@ def export_checkpoint(
 ) -> None:
     """Write the checkpoint folder `path` atomically.
 
-    `weights` False leaves `model.safetensors` out: such a folder is only for serving ONNX, and cannot be exported
-    again. Without `precisions` the weights are all that is written, which needs neither onnx nor onnxruntime.
-    int8 measures its ranges on the questions and candidates of `calibration`, a few hundred of the kind that will be
-    ranked; without any, on the golden texts, which are too few for the best agreement with fp32.
-    `accept` is called with each form's precision and backend before anything is written, and raises to reject it.
-    `first_stage` are the files of the first stage that the ranker's config states (`first_stage_files.kept_files`),
-    `further` are files that nothing here reads, by their names in the folder.
-    Raises ParityError when a form differs by more than `parity`, ValueError for an unknown precision, and for a first
-    stage without its files.
+    `weights` False omits `model.safetensors`. Such a folder can only be run by ONNX Runtime, and exported again only
+    after its weights were read back (`read_back.py`). Without `precisions` only weights are written, which needs
+    neither onnx nor onnxruntime.
+
+    The ranges of int8 are measured on the questions and candidates of `calibration`, a few hundred of the kind that
+    will be ranked. Without any they are measured on the golden texts, which are too few for the best agreement with
+    fp32. `accept` is called with each form's precision and backend before anything is written, and raises an error to
+    reject the form.
+
+    `first_stage` holds the files of the first stage in the ranker's config (`first_stage_files.kept_files`), and
+    `further` any other files to include, both by their names in the folder.
+
+    Raises ParityError if a form differs by more than `parity`, and ValueError for an unknown precision or a first stage
+    without its files.
     """
     if ranker.config.first_stage is not None and not first_stage:
         raise ValueError(f"{ranker.config.name} has a first stage, which cannot be kept here: use it without one")
@@ -98,9 +103,9 @@ def export_checkpoint(
         if weights:
             files["model.safetensors"] = Path(scratch) / "model.safetensors"
             state = {name: value.contiguous() for name, value in ranker.state_dict().items()}
-            save_file(state, files["model.safetensors"])  # `save` would hold two more copies of a large model
+            save_file(state, files["model.safetensors"])  # `save` would need memory for two more copies
         for precision in precisions:
-            from cerberank_models.convert.graphs import export_form  # noqa: PLC0415 - weights alone need no onnx
+            from cerberank_models.convert.graphs import export_form  # noqa: PLC0415 - weights need no onnx
 
             backend, graphs = export_form(
                 precision, ranker, Path(scratch) / precision, calibration=ranges_on, margin=margin
@@ -126,7 +131,7 @@ def export_checkpoint(
 def _calibration(
     given: Sequence[tuple[str, Sequence[Candidate]]], encoder: PairEncoder
 ) -> tuple[list[EncodedPairs], float]:
-    """The pairs that int8 measures its ranges on, and the factor that widens these."""
+    """The pairs on which int8 ranges are measured, and the factor that widens the ranges."""
     if given:
         windowing = Windowing(most_rows=CALIBRATION_ROWS)
         return [encoder.encode(question, candidates, windowing=windowing) for question, candidates in given], MARGIN
@@ -134,7 +139,7 @@ def _calibration(
 
 
 def golden_scores(ranker: Ranker, encoder: PairEncoder) -> list[Scores]:
-    """PyTorch's scores of every golden question's texts, in the precision of `ranker`, without dropping."""
+    """The scores that PyTorch gives all golden questions' texts, in the precision of `ranker`, without dropping."""
     return _scores(TorchBackend(ranker), _golden_pairs(encoder))
 
 
@@ -149,9 +154,9 @@ def _scores(backend: Backend[Any], pairs: Sequence[EncodedPairs]) -> list[Scores
 
 
 def check_parity(precision: str, expected: Sequence[Scores], got: Sequence[Scores], bound: float) -> None:
-    """Raise ParityError when a score of a form, `[n]` a question, is further than `bound` from PyTorch's.
+    """Raise ParityError if a form's score differs by more than `bound` from PyTorch's; scores are `[n]` per question.
 
-    So it is when the log-odds are further apart than `bound` times the spread of PyTorch's (`LEAST_SPREAD`).
+    The error is also raised if log-odds differ by more than `bound` times the spread of PyTorch's (`LEAST_SPREAD`).
     """
     wanted, given = np.concatenate(expected), np.concatenate(got)
     difference = float(np.abs(wanted - given).max())
@@ -166,13 +171,13 @@ def check_parity(precision: str, expected: Sequence[Scores], got: Sequence[Score
 
 
 def check_differing(source: str, scores: Sequence[Scores]) -> None:
-    """Raise UnsupportedModelError when the model `source` gives all pairs the same score; `scores` are `[n]` each."""
+    """Raise UnsupportedModelError if the model `source` gives all pairs the same score (`[n]` per question)."""
     if np.ptp(log_odds(every := np.concatenate(scores))) <= SAME_SCORE:
         raise UnsupportedModelError(f"{source} gives every pair the same score, {every[0]:.4g}: it is not trained")
 
 
 def golden_questions(recorded: Mapping[str, Sequence[Scores]]) -> list[GoldenQuestion]:
-    """The golden texts with the scores of each, by precision."""
+    """The golden questions from the golden texts and their recorded scores by precision."""
     return [
         GoldenQuestion(
             question=question,

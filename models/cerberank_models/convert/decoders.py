@@ -1,7 +1,7 @@
-"""Decoders that rerank by a token's logit: their configuration and weights, by the mapping of their family.
+"""Imports decoders that rerank by a token's logit: causal language models of transformers.
 
-In: a causal language model of transformers. Out: a ranker of one stage whose classifier is the rows of the language
-model's head that belong to the answer's tokens; the rest of that head is left out.
+The result is a ranker with one stage. Its classifier consists of those rows of the language model's head that belong to
+the tokens of the answer; the other rows are left out.
 """
 
 from __future__ import annotations
@@ -85,13 +85,13 @@ QWEN = ImportMapping(
     unused=re.compile(r"^lm_head\.|rotary_emb\.inv_freq$"),
 )
 MAPPINGS: Mapping[Family, ImportMapping] = MappingProxyType({"qwen2": QWEN, "qwen3": QWEN})
-"""By `model_type` of the `transformers` configuration, which is the family's name here too."""
+"""The mapping of each decoder, by `model_type` of its `transformers` configuration, which is also the family's name."""
 
 
 def decoder_config(described: Any, *, name: str, encoding: EncodingConfig) -> RankerConfig:
-    """The ranker of a decoder's `transformers` configuration, with the prompt of `encoding`.
+    """The ranker's configuration from a decoder's `transformers` configuration, with the prompt of `encoding`.
 
-    Raises UnsupportedModelError for a decoder that has no body here.
+    Raises UnsupportedModelError for a decoder of a family without an entry in `MAPPINGS`.
     """
     if described.model_type not in MAPPINGS or encoding.prompt is None:
         raise UnsupportedModelError(
@@ -132,10 +132,10 @@ def read_decoder(source: Source) -> Any:
 
 
 def decoder_ranker(config: RankerConfig, network: Any, answers: Sequence[int]) -> Ranker:
-    """The ranker with the weights of the language model `network`, whose memory it shares.
+    """The ranker with the weights of the language model `network`, in the same memory.
 
-    `answers` are the tokens that the classifier's rows belong to. Raises UnsupportedModelError naming every weight
-    without a place or without a source.
+    `answers` are the ids of the answer's tokens, which select the classifier's rows. Raises UnsupportedModelError with
+    the names of all weights of the model that the ranker has no place for, and of the ranker that the model lacks.
     """
     with torch.device("meta"):
         ranker = Ranker(config)
@@ -169,7 +169,7 @@ def decoder_scores(
     answers: Sequence[int],
     divisor: float,
 ) -> list[Scores]:
-    """The scores, `[n]` a question, that the language model itself gives the encoder's pairs, each alone."""
+    """The scores, `[n]` per question, that the language model gives the encoder's pairs, each pair alone."""
     scores = []
     for question, candidates in texts:
         pairs = encoder.encode(question, [Candidate(text=text) for text in candidates])

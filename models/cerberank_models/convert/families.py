@@ -1,7 +1,4 @@
-"""The mapping from each family's Hugging Face models to ours: their configuration, and the places of their weights.
-
-A row a family.
-"""
+"""The table of families of Hugging Face encoders: how configurations and names of weights map to those of a ranker."""
 
 from __future__ import annotations
 
@@ -17,40 +14,42 @@ from cerberank_models.transformer import Family, PreNormConfig, TransformerConfi
 
 
 class UnsupportedModelError(ValueError):
-    """The Hugging Face model cannot become a ranker; the message says why."""
+    """The Hugging Face model cannot be imported as a ranker; the message says why."""
 
 
 Names = Mapping[str, str]
-"""Beginnings of their names, each with the beginning of ours that takes its place."""
+"""Maps the beginning of a Hugging Face name of a weight to the beginning of the ranker's name."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ImportMapping:
-    """The names that a family's models use, and ours."""
+    """The mapping from a family's Hugging Face models to rankers."""
 
     prefix: str
-    """Stands before the names of an encoder's weights in a model with a head."""
+    """The prefix of the encoder's weights in a model with a head, such as `bert.`."""
     transformer: Callable[[Any, Family], TransformerConfig]
-    """Translates a `transformers` configuration. Raises UnsupportedModelError for what the body does not compute."""
+    """Translates a `transformers` configuration. Raises UnsupportedModelError for settings that the body lacks."""
     activation: Literal["tanh", "gelu", "relu"]
     """The activation of the classifier's hidden layer."""
     embeddings: Names
-    """To names in `embeddings`."""
+    """Maps to names in `embeddings`."""
     layer: re.Pattern[str]
-    """Matches a layer's weight: its number, its name within the layer. A layer that all depths share has number 0."""
+    """Matches the name of a layer's weight. The groups are the layer's number, which is 0 for a layer that all depths
+    share, and the name within the layer."""
     layer_names: Names
-    """To names in a layer of the body or a head."""
+    """Maps to names in a layer of the body or a head."""
     classifier: Names
-    """To names in a head, beside its layers."""
+    """Maps to names in a head, outside of its layers."""
     merged: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """Parts of the names of weights that are several of ours one after another, and the parts that name these."""
+    """For Hugging Face weights that hold several of the ranker's weights one after another: the part of their name that
+    shows this, and its replacements in the names of these weights."""
     output_norm: str | None = None
-    """The norm behind the last layer, where the family has one: it becomes that of every exit and head."""
+    """The name of the norm after the last layer, if the family has one. It is copied to every exit and head."""
     unused: re.Pattern[str]
-    """Weights that ranking does not use: heads for language modelling, ids that can be counted."""
+    """Matches names of weights that rankers do not need: heads for language modelling, and position ids."""
 
     def parts(self, key: str, value: Tensor) -> list[tuple[str, Tensor]]:
-        """The weight `key` as those that it holds, each with a name; most hold themselves alone."""
+        """The weights that the weight `key` holds, by name; usually only itself (see `merged`)."""
         for whole, names in self.merged.items():
             if whole in key:
                 renamed = [key.replace(whole, name) for name in names]
@@ -58,7 +57,7 @@ class ImportMapping:
         return [(key, value)]
 
     def is_classifier(self, key: str) -> bool:
-        """True if `key` is a weight of a classification head, or of a pooler that may stand in its place."""
+        """True if `key` is a weight of a classification head, or of a pooler, which may be the first layer of one."""
         return key.startswith((*self.classifier, "pooler."))
 
 
@@ -112,7 +111,7 @@ def _post_norm_mapping(prefix: str, activation: Literal["tanh", "gelu"], classif
 
 
 def _albert(source: Any, family: Family) -> TransformerConfig:
-    """The configuration of the post-LN encoder with one layer for all depths."""
+    """The configuration of the post-norm encoder with one layer for all depths."""
     if (groups := (source.num_hidden_groups, source.inner_group_num)) != (1, 1):
         raise UnsupportedModelError(
             f"num_hidden_groups {groups[0]} and inner_group_num {groups[1]} are not supported, only one layer that all "
@@ -285,4 +284,4 @@ FAMILIES: Mapping[Family, ImportMapping] = MappingProxyType(
         "xlm-roberta": _post_norm_mapping("roberta.", "tanh", _TWO_LINEARS),
     }
 )
-"""By `model_type` of the `transformers` configuration, which is the family's name here too."""
+"""The mapping of each encoder, by `model_type` of its `transformers` configuration, which is also the family's name."""

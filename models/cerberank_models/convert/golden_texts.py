@@ -1,4 +1,4 @@
-"""Questions with candidates on which every exported checkpoint is tested. Written for this project."""
+"""The golden texts: questions and candidates, written for this project, on which exported checkpoints are tested."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""Exports a ranker as one ONNX graph per stage: in fp32, in half precision, or in its int8 form (`int8.py`).
+"""Exports a ranker as one ONNX graph per stage: in fp32, in half precision, or in int8 (`int8.py`).
 
-Stage 0 reads token ids, later ones the hidden states `[N, S, D]` of the stage before; all read the
-mask `[N, S]`; all but the last give hidden states back, because a runtime cannot stop inside a graph
-to drop candidates. N and S are dynamic. Messages of the exporter about its own internals are shown only when it fails.
+There is one graph per stage, because a runtime cannot stop inside a graph to drop candidates. The inputs of stage 0 are
+token ids, and those of later stages the hidden states `[N, S, D]` of the stage before; the mask `[N, S]` is an input of
+all stages. All stages but the last return hidden states with their logits. N and S are dynamic. Messages of the
+exporter about its own internals are shown only if it fails.
 """
 
 from __future__ import annotations
@@ -32,12 +33,12 @@ from cerberank_models.network.precision import in_precision
 from cerberank_models.network.ranker import Ranker
 
 NAMES = ("torch.onnx", "torch.export", "torch._export", "onnxscript", "onnx_ir")
-"""The loggers of PyTorch's exporter and of what it writes with; loggers below them pass their messages on to them."""
+"""The loggers of PyTorch's exporter and of the libraries that it uses, to which their child loggers propagate."""
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Hold back warnings and log messages of the block; if it raises, they are shown before the error goes on."""
+    """Hold back the warnings and log messages of the block. If it raises an error, they are shown before the error."""
     held = _Held()
     loggers = [logging.getLogger(name) for name in NAMES]
     before = [(logger, logger.handlers, logger.propagate) for logger in loggers]
@@ -60,7 +61,7 @@ def quiet() -> Iterator[None]:
 
 
 class _Held(logging.Handler):
-    """Keeps records in memory."""
+    """A handler that keeps log records in memory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -75,7 +76,7 @@ def export_form(
 ) -> tuple[Backend[Any], list[Path]]:
     """Export `ranker` in `precision` (fp32, fp16, int8) to `folder`; returns the backend that runs it and its graphs.
 
-    int8 measures its ranges on `calibration` and widens them by the factor `margin`.
+    The ranges of int8 are measured on `calibration` and widened by the factor `margin`.
     """
     if precision == "fp16":
         graphs = export_stages(in_precision(copy.deepcopy(ranker), torch.float16), folder, gather=True)
@@ -89,14 +90,12 @@ def export_form(
 
 
 OPSET = 20
-"""The version that PyTorch's exporter writes by default; 23 would bring an Attention operator, but ONNX Runtime's own
-is faster.
-"""
+"""The default version of PyTorch's exporter. Version 23 has an Attention operator, but ONNX Runtime's own is faster."""
 
 
 MASKED = -10_000.0
-"""The number that is added to a product of query and key which does not count: the operator's own number for padding,
-which fits float16. Infinity would leave nothing to a padding token that has padding alone within its window.
+"""The number that masks a product of query and key, by addition. It is the operator's own number for padding, and fits
+into float16. With infinity, the softmax of a padding token whose window holds only padding would be NaN.
 """
 
 
@@ -124,13 +123,13 @@ class _LaterStage(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class FusedAttentionLayout(PaddedLayout):
-    """Padded, with attention as ONNX Runtime's own operator.
+    """A padded layout that computes attention with ONNX Runtime's own operator.
 
-    The exporter's transposes, masks and NaN guards around softmax took a third of an int8 stage's time.
+    PyTorch's attention is exported with transposes, masks and NaN guards, which took a third of an int8 stage's time.
     """
 
     longest: int
-    """No pair that the graph is given has more tokens."""
+    """The most tokens of a pair that the graph will read."""
 
     def attend(
         self,
@@ -142,7 +141,7 @@ class FusedAttentionLayout(PaddedLayout):
         window: int | None = None,
         causal: bool = False,
     ) -> Tensor:
-        """One MultiHeadAttention node; `dropout` does not exist at inference. Raises ValueError for `causal`."""
+        """Attention as one MultiHeadAttention node; `dropout` is ignored. Raises ValueError for `causal`."""
         if causal:
             raise ValueError("decoders are not exported to ONNX")
         inputs = [query.flatten(-2), key.flatten(-2), value.flatten(-2), None, self.mask.to(torch.int32)]
@@ -160,7 +159,7 @@ class FusedAttentionLayout(PaddedLayout):
         return mixed.reshape(query.shape)
 
     def read(self, queries: Tensor, hidden: Tensor, scale: float) -> Tensor:
-        """One MultiHeadAttention node with a single attention head."""
+        """Attention as one MultiHeadAttention node with a single attention head."""
         mixed: Tensor = torch.onnx.ops.symbolic(
             "com.microsoft::MultiHeadAttention",
             (queries, hidden, hidden, None, self.mask.to(torch.int32)),
@@ -180,14 +179,15 @@ def _outputs(ranker: Ranker, hidden: Tensor, layout: PaddedLayout, stage: int) -
 
 
 INLINE_BYTES = 1_900_000_000
-"""Graphs with more bytes of weights have them in a file beside: protobuf reads no message of 2 GiB or more."""
+"""The most bytes of weights within a graph. Larger weights are written to a separate file, because protobuf cannot read
+messages of 2 GiB or more."""
 
 
 def export_stages(ranker: Ranker, folder: Path, *, gather: bool = False) -> list[Path]:
     """Write `stage-<i>.onnx` for every stage into `folder`; returns the paths in order.
 
-    With `gather` later stages read `hidden[P, S, D]` and `rows[N]`, the pairs of it that they run: states can then stay
-    on the device. Hidden states have the precision of `ranker`, logits are float32.
+    With `gather`, later stages read `hidden[P, S, D]`, and `rows[N]` selects the pairs that they run, so that states
+    can stay on the device. Hidden states have the precision of `ranker`; logits are float32.
     """
     folder.mkdir(parents=True, exist_ok=True)
     ranker = ranker.cpu().eval()
@@ -211,11 +211,12 @@ def export_module(
     shapes: Mapping[str, Mapping[int, Dim]],
     outputs: Sequence[str],
 ) -> None:
-    """Write `module` as the graph `path`: examples of its inputs by name, what varies in them, names of outputs.
+    """Write `module` as the graph `path`.
 
-    Weights of more than `INLINE_BYTES` are written to `<path>.data`, which the graph names.
+    `inputs` are examples by name, `shapes` their dynamic dimensions, and `outputs` names. Weights of more than
+    `INLINE_BYTES` are written to `<path>.data`, which the graph names.
     """
-    # The exporter warns of its own internals (copyreg, deprecated pytree names, torchvision), never of the model.
+    # The exporter's warnings are about its own internals (copyreg, deprecated pytree names, torchvision) only.
     with quiet(), torch.no_grad():
         program = torch.onnx.export(
             module.eval(),
@@ -234,18 +235,18 @@ def export_module(
 
 
 def is_large(model: onnx.ModelProto) -> bool:
-    """True if the weights of a graph in memory take more than `INLINE_BYTES`."""
+    """True if the weights of the graph in memory take more than `INLINE_BYTES`."""
     size: int = sum(weight.ByteSize() for weight in model.graph.initializer)
     return size > INLINE_BYTES
 
 
 def save_graph(model: onnx.ModelProto, path: Path) -> None:
-    """Write a graph whose weights are in memory; those of a large one to `<path>.data`, which the graph names."""
+    """Write a graph whose weights are in memory; those of a large graph to `<path>.data`, which the graph names."""
     onnx.save(model, path, save_as_external_data=is_large(model), location=f"{path.name}.data")
 
 
 def token_inputs(longest: int) -> tuple[dict[str, Tensor], dict[str, dict[int, Dim]]]:
-    """Examples of token ids, type ids and mask `[N, S]`, S of at most `longest` tokens, and their dimensions."""
+    """Examples of token ids, type ids and mask, `[N, S]` with S up to `longest`, and their dynamic dimensions."""
     ids = torch.ones((2, 16), dtype=torch.int64)
     inputs = {"token_ids": ids, "type_ids": torch.zeros_like(ids), "mask": torch.ones_like(ids, dtype=torch.bool)}
     dimensions = {0: Dim("pairs"), 1: Dim("tokens", max=longest)}
@@ -253,7 +254,7 @@ def token_inputs(longest: int) -> tuple[dict[str, Tensor], dict[str, dict[int, D
 
 
 def _inputs(ranker: Ranker, stage: int, *, gather: bool) -> tuple[dict[str, Tensor], dict[str, dict[int, Dim]]]:
-    """Examples of a stage's inputs by name, and which of their dimensions vary."""
+    """Examples of a stage's inputs by name, and their dynamic dimensions."""
     if stage == 0:
         return token_inputs(ranker.config.encoding.max_length)
     pairs, tokens = Dim("pairs"), Dim("tokens", max=ranker.config.encoding.max_length)
@@ -268,7 +269,7 @@ def _inputs(ranker: Ranker, stage: int, *, gather: bool) -> tuple[dict[str, Tens
 
 
 def _strip(path: Path) -> None:
-    """Remove the exporter's stack traces from the graph: they name files of the machine that exported it."""
+    """Remove the exporter's stack traces from the graph, because they contain paths of the exporting machine."""
     model = onnx.load(path, load_external_data=False)
     for part in (
         model,

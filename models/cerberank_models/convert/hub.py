@@ -1,4 +1,4 @@
-"""Uploads a Hugging Face folder to a repository on the hub, by huggingface_hub with its endpoint and token."""
+"""Uploads a Hugging Face folder to a repository on the hub, with huggingface_hub and its endpoint and token."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 
 class HubError(ValueError):
-    """The folder is not on the hub; the message names the repository and says why."""
+    """The folder could not be uploaded; the message names the repository and the reason."""
 
 
 def check_repository(repository: str) -> None:
@@ -22,9 +22,9 @@ def check_repository(repository: str) -> None:
 
 
 def push_folder(folder: Path, repository: str, *, private: bool, endpoint: str | None = None) -> str:
-    """Upload all files of `folder` as one commit, making the repository if it is not there; returns the commit's URL.
+    """Upload all files of `folder` as one commit, and make the repository if needed; returns the commit's URL.
 
-    `endpoint` is the hub's (default: HF_ENDPOINT, or the public one). Raises HubError; the folder stays as it is.
+    `endpoint` is the hub's URL (default: HF_ENDPOINT, or the public hub). Raises HubError.
     """
     api = HfApi(endpoint=endpoint)
     try:

@@ -1,7 +1,7 @@
-"""Hugging Face models become rankers: configuration and weights, by the mapping of their family.
+"""Builds rankers from Hugging Face models, by the mapping of their family for configuration and weights.
 
-Every weight is accounted for: what the model has and the ranker has no place for is an error,
-unless it belongs to a head that ranking does not use (language modelling, an unused pooler).
+A weight that the ranker has no place for is an error, unless it belongs to a head that rankers do not use (for language
+modelling, or an unused pooler).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cerberank_models.transformer import TransformerConfig
 
 
 def transformer_config(source: Any) -> TransformerConfig:
-    """Translate a `transformers` configuration; refuse what our encoder does not compute."""
+    """Translate a `transformers` configuration. Raises UnsupportedModelError for settings that the body lacks."""
     family = next((family for family in FAMILIES if family == source.model_type), None)
     if family is None:
         raise UnsupportedModelError(f"model type {source.model_type!r} is not one of {', '.join(FAMILIES)}")
@@ -40,10 +40,11 @@ def ranker_config(
     logits: Literal[1, 2] = 2,
     head: ModularHead | None = None,
 ) -> RankerConfig:
-    """`B_b kH_h` for a `transformers` configuration; b defaults to n - 1, and to n without heads.
+    """The ranker `B_b kH_h` for a `transformers` configuration with n layers.
 
-    b also defaults to n where all layers share their weights: a head's own layer would be a second copy of them.
-    `head` is the classifier of a modular cross-encoder; None is the family's own.
+    b defaults to n - 1. It defaults to n if there are no heads, or if all layers share their weights, because a head's
+    own layer would be a second copy of these. `head` is the classifier of a modular cross-encoder; None means the
+    family's classifier.
     """
     transformer = transformer_config(source)
     in_heads = 1 if heads and not transformer.shared_layers else 0
@@ -69,14 +70,16 @@ def ranker_config(
 def load_weights(
     ranker: Ranker | TextRanker | TextVectors, weights: Mapping[str, Tensor], *, fresh_classifier: bool = False
 ) -> None:
-    """Fill `ranker` from the state dict of a Hugging Face model of the same family, strictly.
+    """Load the state dict of a Hugging Face model of the same family into `ranker`.
 
-    Layers b..n-1 and the classifier are copied into every head (CERBERUS section 3); a layer that all depths share is
-    the body's one layer and every head's. With
-    `fresh_classifier` the weights come from a model without a classification head, and the heads'
-    classifiers, like all exits and all of a text ranker but its encoder, keep their random initialisation; the norm
-    behind the last layer, where a family has one, is copied to every exit and head. Raises
-    UnsupportedModelError naming every key without a place or without a source.
+    Layers b..n-1 and the classifier are copied into every head (CERBERUS section 3). A layer that all depths share is
+    copied to the body's one layer and to that of every head. The norm after the last layer, if the family has one, is
+    copied to every exit and head. Exits, and all parts of a text ranker but its encoder, keep their random
+    initialisation. With `fresh_classifier`, for a model without a classification head, the classifiers of heads keep it
+    too.
+
+    Raises UnsupportedModelError with the names of all weights that the ranker has no place for, and of all weights that
+    the model lacks.
     """
     state, family = (
         ranker.state_dict(),
@@ -106,7 +109,7 @@ def load_weights(
 
 
 def initialise(module: torch.nn.Module, *, seed: int, deviation: float = 0.02) -> None:
-    """BERT's initialisation of fresh linear layers: normal weights, zero biases; seeded."""
+    """Initialise linear layers as BERT does, with normally distributed weights by `seed` and zero biases."""
     generator = torch.Generator().manual_seed(seed)
     for part in module.modules():
         if isinstance(part, torch.nn.Linear):
@@ -117,7 +120,7 @@ def initialise(module: torch.nn.Module, *, seed: int, deviation: float = 0.02) -
 
 
 def places(key: str, names: ImportMapping, ranker: Ranker | TextRanker | TextVectors) -> list[str]:
-    """Names in the ranker's state dict that take the weight `key`; empty when there is none."""
+    """The names in the ranker's state dict to which the weight `key` is copied; empty if there is none."""
     heads = range(len(ranker.heads) if isinstance(ranker, Ranker) else 0)
     if matched := names.layer.match(key):
         name = _renamed(matched[2], names.layer_names)
@@ -139,7 +142,7 @@ def places(key: str, names: ImportMapping, ranker: Ranker | TextRanker | TextVec
 
 
 def _layer_places(index: int, ranker: Ranker | TextRanker | TextVectors) -> list[str]:
-    """The places of a Hugging Face model's layer `index` in the ranker's state dict."""
+    """The prefixes in the ranker's state dict to which a Hugging Face model's layer `index` is copied."""
     body, heads = len(ranker.body), range(len(ranker.heads) if isinstance(ranker, Ranker) else 0)
     if ranker.encoder.shared_layers:
         own = isinstance(ranker, Ranker) and ranker.config.architecture.head_layers > 0

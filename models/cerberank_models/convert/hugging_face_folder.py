@@ -1,7 +1,7 @@
-"""Writes a head of a checkpoint as a Hugging Face folder, and compares what is loaded from it with the checkpoint.
+"""Writes one head of a checkpoint as a Hugging Face folder, and compares the model in it with the checkpoint.
 
-`config.json`, `model.safetensors`, `tokenizer.json`, `tokenizer_config.json` and `README.md`: what
-`AutoModelForSequenceClassification` and sentence-transformers' `CrossEncoder` load without code of ours.
+The folder has `config.json`, `model.safetensors`, `tokenizer.json`, `tokenizer_config.json` and `README.md`.
+`AutoModelForSequenceClassification` and sentence-transformers' `CrossEncoder` load it without this package.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ from cerberank_models.transformer import PAIR_TEMPLATES, TransformerConfig
 NAMES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {"pad": ("[PAD]", "<pad>"), "unk": ("[UNK]", "<unk>"), "mask": ("[MASK]", "<mask>")}
 )
-"""The names that vocabularies give to special tokens which stand in no pair."""
+"""The names in vocabularies of special tokens that do not occur in pairs."""
 
 
 def special_token_names(tokenizer: Tokenizer, shape: TransformerConfig) -> dict[str, str]:
-    """The special tokens by their role: `cls`, `sep` and `pad`, and `unk` and `mask` where the vocabulary has them.
+    """The special tokens by role: `cls`, `sep` and `pad`, and `unk` and `mask` if the vocabulary has them.
 
-    Where positions are counted from the padding token's id, that token is the padding. Raises UnsupportedModelError for
-    a vocabulary without a padding token.
+    If positions are counted from the padding token's id, `pad` is the token with that id. Raises UnsupportedModelError
+    for a vocabulary without a padding token.
     """
     template = PAIR_TEMPLATES[shape.family]
     special = {"cls": template.first, "sep": template.separator}
@@ -58,13 +58,16 @@ def special_token_names(tokenizer: Tokenizer, shape: TransformerConfig) -> dict[
 
 
 def token_ids(tokenizer: Tokenizer, names: Mapping[str, str]) -> dict[str, int]:
-    """The ids of special tokens by their role."""
+    """The ids of special tokens by role."""
     ids = {role: tokenizer.token_to_id(name) for role, name in names.items()}
     return {role: number for role, number in ids.items() if number is not None}
 
 
 def tokenizer_files(tokenizer: Tokenizer, shape: TransformerConfig, *, max_length: int) -> dict[str, bytes]:
-    """`tokenizer.json` and `tokenizer_config.json` of a fast tokenizer that makes our pairs, of `max_length` tokens."""
+    """The files `tokenizer.json` and `tokenizer_config.json` of a fast tokenizer that makes the ranker's pairs.
+
+    Pairs have at most `max_length` tokens.
+    """
     special = special_token_names(tokenizer, shape)
     template = PAIR_TEMPLATES[shape.family]
     first, separator = special_tokens(tokenizer, template)
@@ -115,7 +118,7 @@ keeps {question} tokens of the question and cuts the candidate, so that scores o
 
 
 def hugging_face_card(checkpoint: Checkpoint, *, head: int, model_class: str, place: str) -> str:
-    """The card of `head` (from 1) of the checkpoint, which becomes a `model_class` that is loaded from `place`.
+    """The model card for the checkpoint's `head` (counted from 1) as a `model_class` that users load from `place`.
 
     Terms and other metadata of the checkpoint's card are kept.
     """
@@ -142,28 +145,29 @@ def hugging_face_card(checkpoint: Checkpoint, *, head: int, model_class: str, pl
         length=encoding.max_length,
         cut=CUT.format(question=encoding.question_length) if encoding.truncation == "last_first" else "",
     )
-    body = without_section((given.text if given else own).strip("\n"), CALIBRATED)  # that model has raw scores
+    body = without_section((given.text if given else own).strip("\n"), CALIBRATED)  # the written model gives raw scores
     return f"---\n{data.to_yaml()}\n---\n\n{body}\n{section}"
 
 
 def place_of(out: Path, repository: str | None) -> str:
-    """The name that users load the model by: its repository on the hub, or else the folder's name."""
+    """The name by which users load the model: its repository on the hub, or else the folder's name."""
     return repository or out.name
 
 
 RUN = "run.json"
-"""The record of the run that made the checkpoint, which its card names."""
+"""The record of the training run, to which the checkpoint's card links."""
 SAME = 1e-5
-"""The largest difference of scores (probabilities) between the written model and the checkpoint."""
+"""The largest allowed difference of scores (probabilities) between the written model and the checkpoint."""
 
 
 def export_hugging_face(
     checkpoint: Checkpoint, out: Path, *, head: int | None = None, repository: str | None = None
 ) -> None:
-    """Write `head` (from 1) of the checkpoint to the folder `out`, atomically; None is the only head of a plain one.
+    """Write the checkpoint's `head` (counted from 1) to the folder `out` atomically.
 
-    `repository` is where on the hub the folder will be, which its card names. Raises UnsupportedModelError for what no
-    sequence classifier is, ParityError when the written model tokenises or scores otherwise, FileExistsError.
+    `head` may be None if the checkpoint has only one head and nothing else. `repository` is the folder's future place
+    on the hub, which the card names. Raises UnsupportedModelError for a ranker that is not a sequence classifier,
+    ParityError if the written model tokenises or scores differently, and FileExistsError.
     """
     check_exportable(checkpoint.config, head)
     if out.exists():
@@ -188,9 +192,9 @@ def export_hugging_face(
 
 
 def check_written(folder: Path, ranker: Ranker, tokenizer: Tokenizer) -> None:
-    """Raise unless what transformers loads from `folder` gives the golden texts the tokens and scores of `ranker`.
+    """Raise an error unless the model in `folder` gives the golden texts the same tokens and scores as `ranker`.
 
-    Both cut pairs that are too long as transformers does.
+    Pairs that are too long are cut as transformers cuts them.
     """
     shape, length = ranker.config.body, ranker.config.encoding.max_length
     encoder = PairEncoder(

@@ -1,7 +1,7 @@
-"""One head of a ranker with the body below it, as a sequence classifier of transformers.
+"""Converts one head of a ranker, with the body below it, to a sequence classifier of transformers.
 
-It is an ordinary encoder of b + h layers with one classifier. Its configuration and the names of its weights are those
-that `convert/families.py` reads.
+The result is an ordinary encoder of b + h layers with one classifier. Its configuration and the names of its weights
+follow the same mapping as imports (`convert/families.py`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ from cerberank_models.network.ranker import Ranker
 from cerberank_models.transformer import OpaqueTransformer, PreNormConfig, TransformerConfig
 
 SIGMOID = "torch.nn.modules.activation.Sigmoid"
-"""The activation with which sentence-transformers makes the one logit a score, as our service does."""
+"""The activation with which sentence-transformers computes a score from one logit, as the service does."""
 
 
 def hugging_face_config(config: RankerConfig, special: Mapping[str, int]) -> Any:
-    """The configuration of a sequence classifier of one logit; `special` are its special tokens' ids, by their names
-    without `_token` (`pad`, `cls`, `sep`).
+    """The configuration of a sequence classifier with one logit.
+
+    `special` holds the ids of special tokens by their names without `_token` (`pad`, `cls`, `sep`).
     """
     shape = config.body
     return AutoConfig.for_model(
@@ -42,7 +43,7 @@ def hugging_face_config(config: RankerConfig, special: Mapping[str, int]) -> Any
 
 
 def _own(shape: TransformerConfig, config: RankerConfig) -> dict[str, Any]:
-    """The fields that families name differently."""
+    """The fields whose names depend on the family."""
     if shape.family == "distilbert":
         return {
             "dim": shape.hidden_size,
@@ -67,7 +68,7 @@ def _own(shape: TransformerConfig, config: RankerConfig) -> dict[str, Any]:
 
 
 def _pre_norm(options: PreNormConfig, layers: int, config: RankerConfig) -> dict[str, Any]:
-    """The fields of ModernBERT's configuration beside the sizes."""
+    """The fields of ModernBERT's configuration other than the sizes."""
     kinds = ["full_attention" if options.window_of(depth) is None else "sliding_attention" for depth in range(layers)]
     return {
         "layer_types": kinds,
@@ -88,11 +89,11 @@ OUTPUT = "heads.0.classifier.output."
 
 
 def classifier_of(ranker: Ranker, described: Any) -> Any:
-    """The transformers model of the configuration `described`, in evaluation mode, with the weights of a one-headed
-    `ranker`. A classifier of two logits becomes one of their difference.
+    """The transformers model of the configuration `described`, with the weights of `ranker`, in evaluation mode.
 
-    Raises UnsupportedModelError for weights that the model has no place for, such as those of a head on ALBERT that
-    were trained apart from the body's one layer.
+    `ranker` must have one head. A classifier with two logits is converted to one with their difference. Raises
+    UnsupportedModelError for weights that the model has no place for, such as the own layer of a head on ALBERT if it
+    was trained to differ from the body's one layer.
     """
     names, state, used = FAMILIES[ranker.config.body.family], _one_logit(ranker.state_dict()), set()
     model = AutoModelForSequenceClassification.from_config(described).eval()
@@ -120,7 +121,7 @@ def classifier_of(ranker: Ranker, described: Any) -> Any:
 
 
 def _one_logit(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The weights, of two logits those of `z1 - z0`."""
+    """The weights of a classifier with one logit; for two logits this is `z1 - z0`."""
     return {
         name: value[1:] - value[:1] if name.startswith(OUTPUT) and len(value) == 2 else value
         for name, value in state.items()
@@ -128,9 +129,9 @@ def _one_logit(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 
 def check_exportable(config: RankerConfig, head: int | None) -> None:
-    """Raise UnsupportedModelError, which says what is possible, unless `head` (from 1) can be a sequence classifier.
+    """Raise UnsupportedModelError unless `head` (counted from 1) can be a sequence classifier.
 
-    None is the only head of a ranker that has nothing else: no further heads, no exits and no first stage.
+    `head` may be None if the ranker has one head, no exits and no first stage. The message says what is possible.
     """
     name, heads = config.name, config.architecture.heads
     if isinstance(config.transformer, OpaqueTransformer):
@@ -169,7 +170,7 @@ def check_exportable(config: RankerConfig, head: int | None) -> None:
 
 
 def one_head(ranker: Ranker, head: int) -> Ranker:
-    """The ranker `B_b 1H_h` of a ranker's body and its `head` (from 1), without exits, first stage or schedules."""
+    """The ranker `B_b 1H_h` with the body and the `head` (counted from 1), without exits, first stage and schedules."""
     config = ranker.config
     single = Ranker(
         RankerConfig(

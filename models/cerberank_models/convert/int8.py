@@ -1,16 +1,16 @@
-"""The int8 form of a ranker for ONNX Runtime: int8 weights, uint8 activations with fixed scales.
+"""Quantises a ranker for ONNX Runtime: int8 weights, and uint8 activations with fixed scales.
 
-Three things keep it close to fp32 (docs/decisions/0001 has the figures):
+Three methods keep the scores close to fp32 (docs/decisions/0001 has the figures):
 
-1. SmoothQuant (Xiao et al., 2023): each input channel is divided by a factor that its weights are multiplied by,
-   so that a few large channels do not take the resolution of all others.
-2. The channels of a feed-forward's inner layer that still stand out are multiplied in fp32: sixteen of 1,536.
-3. Ranges are measured on real texts before export, so a score does not depend on the batch around it.
+1. SmoothQuant (Xiao et al., 2023): each input channel is divided by a factor, and its weights are multiplied by it, so
+   that a few large channels do not determine the resolution of all others.
+2. The channels of a feed-forward's inner layer that are still the largest are multiplied in fp32: sixteen of 1,536.
+3. Ranges are measured on real texts before export, so that a score does not depend on the rest of its batch.
 
-Processors without VNNI or AMX add products of uint8 and int8 in 16 bits, which saturate. There ONNX Runtime makes the
-weights uint8 as it opens a graph (`backends/onnx_session.py`), which it can for weights that one node reads.
+Processors without VNNI or AMX add products of uint8 and int8 in 16 bits, which saturate. On these, ONNX Runtime
+converts weights to uint8 when it opens a graph (`backends/onnx_session.py`), but only weights that a single node reads.
 
-Exits, classifiers, norms and attention stay fp32: a thousandth of the work, and they decide the order.
+Exits, classifiers, norms and attention stay in fp32, because they are a thousandth of the work and determine the order.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ from cerberank_models.network.text_ranker import TextVectors
 
 NetworkT = TypeVar("NetworkT", Ranker, TextVectors)
 SMOOTHING = 0.8
-"""SmoothQuant's alpha: 1 moves all of an input channel's spread into the weights, 0 none."""
+"""SmoothQuant's alpha. 1 moves all of an input channel's spread into the weights, 0 nothing."""
 KEPT_CHANNELS = 16
-"""Input channels that stay fp32 in each product that reads inner channels (`Layer.inner_products`)."""
+"""The number of input channels that stay in fp32 in each product that reads inner channels (`inner_products`)."""
 
 LARGEST_WEIGHT, LARGEST_SHARED_WEIGHT = 127, 64
-"""The largest int8 number of a weight. Those of ALBERT's layer, which several nodes read, stay where two products of a
-uint8 and a weight fit into 16 bits: 2 * 255 * 64 < 2**15."""
+"""The largest int8 number of a weight, and of a weight that several nodes read, as those of ALBERT's layer. The latter
+is chosen so that the sum of two products of a uint8 and a weight fits into 16 bits: 2 * 255 * 64 < 2**15."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputRange:
-    """The range of an input that the linear layers `readers` share: `low[K]` and `high[K]` by channel."""
+    """The range, `low[K]` to `high[K]` by channel, of an input that all linear layers in `readers` read."""
 
     readers: tuple[str, ...]
     low: Tensor
@@ -55,16 +55,16 @@ class InputRange:
         return self.low.abs().maximum(self.high.abs())
 
     def merge(self, other: InputRange) -> InputRange:
-        """The smallest range that covers both, for the readers of both."""
+        """The smallest range that covers both ranges, for the readers of both."""
         readers = tuple(dict.fromkeys(self.readers + other.readers))
         return InputRange(readers, self.low.minimum(other.low), self.high.maximum(other.high))
 
 
 @torch.no_grad()
 def measure_ranges(ranker: Ranker | TextVectors, batches: Sequence[EncodedPairs]) -> list[InputRange]:
-    """Run the fp32 `ranker` on `batches` and record the input of every linear layer that will be int8.
+    """Run the fp32 `ranker` on `batches`, and record the range of the input of every linear layer to be quantised.
 
-    Raises ValueError without a pair: ranges of nothing would make every score the same.
+    Raises ValueError if `batches` has no pair, because all scores would be the same with empty ranges.
     """
     batches = [batch for batch in batches if len(batch.offsets) > 1]
     if not batches:
@@ -78,7 +78,7 @@ def measure_ranges(ranker: Ranker | TextVectors, batches: Sequence[EncodedPairs]
 
 
 def _joined(ranges: Iterable[InputRange]) -> list[InputRange]:
-    """Ranges with a common reader as one: a layer that runs at several depths has one scale for all of its inputs."""
+    """The ranges, merged if they share a reader, because a layer that runs at several depths has one scale."""
     joined: list[InputRange] = []
     for seen in ranges:
         apart, whole = [], seen
@@ -92,10 +92,10 @@ def _joined(ranges: Iterable[InputRange]) -> list[InputRange]:
 
 
 def quantise(ranker: NetworkT, ranges: Sequence[InputRange], *, margin: float) -> NetworkT:
-    """A copy of `ranker` whose products and token embeddings are ONNX Runtime's int8 operators.
+    """A copy of `ranker` in which products and token embeddings are ONNX Runtime's int8 operators.
 
-    Ranges are widened by `margin`, because saturation costs more accuracy than a coarser scale.
-    The copy can be exported, not run: its operators exist in ONNX Runtime alone.
+    Ranges are widened by `margin`, because saturation costs more accuracy than a coarser scale. The copy can be
+    exported, but not run, because its operators exist only in ONNX Runtime.
     """
     quantised = copy.deepcopy(ranker)
     inner = _inner_products(quantised)
@@ -111,10 +111,10 @@ def quantise(ranker: NetworkT, ranges: Sequence[InputRange], *, margin: float) -
 
 
 def dequantise(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The fp32 weights that the `state` of a network made by `quantise` stands for, by the names of the network's own.
+    """The fp32 weights for the `state` of a network from `quantise`, by their names in the network before.
 
-    A weight comes back within half a step of int8 (channels that were kept in fp32 exactly), with its feed-forward's
-    inner channels in another order, which computes the same. What was not quantised is unchanged.
+    A quantised weight is restored within half a step of int8; channels that were kept in fp32, and weights that were
+    not quantised, are exact. The inner channels of feed-forwards may be in another order, which has no effect.
     """
     weights = {}
     for name, value in state.items():
@@ -140,7 +140,7 @@ def _measure(ranker: Ranker | TextVectors, batch: EncodedPairs) -> list[InputRan
         if isinstance(module, nn.Linear) and not _stays_fp32(name) and name not in absorbed:
 
             def remember(_: nn.Module, arguments: tuple[Tensor], name: str = name) -> None:
-                # The inputs are kept until all layers have run: Python may reuse the id of a freed tensor.
+                # Inputs are kept until all layers have run, because Python may reuse the id of a freed tensor.
                 inputs[id(arguments[0])] = arguments[0]
                 readers.setdefault(id(arguments[0]), []).append(name)
 
@@ -161,7 +161,7 @@ def _measure(ranker: Ranker | TextVectors, batch: EncodedPairs) -> list[InputRan
 
 
 def _absorbed(ranker: Ranker | TextVectors) -> set[str]:
-    """Names of the projections that an exported graph computes as plain matrix products (`absorbed.py`)."""
+    """The names of projections that are plain matrix products in an exported graph (`absorbed.py`)."""
     if not isinstance(ranker, Ranker) or not can_absorb(ranker):
         return set()
     last = ranker.config.architecture.head_layers - 1
@@ -173,7 +173,7 @@ def _stays_fp32(name: str) -> bool:
 
 
 def _inner_products(ranker: Ranker | TextVectors) -> dict[str, tuple[str, ...]]:
-    """Each linear layer that reads a feed-forward's inner channels, and the layers that compute them, by full name."""
+    """For each linear layer that reads a feed-forward's inner channels: the layers that compute them, by full names."""
     layers = [(name, module) for name, module in ranker.named_modules() if isinstance(module, Layer)]
     return {
         f"{name}.{reader}": tuple(f"{name}.{maker}" for maker in makers)
@@ -183,14 +183,14 @@ def _inner_products(ranker: Ranker | TextVectors) -> dict[str, tuple[str, ...]]:
 
 
 def _outliers_first(ranker: Ranker | TextVectors, seen: InputRange, makers: Sequence[str]) -> InputRange:
-    """Reorder a feed-forward's inner channels, so that those kept in fp32 are one slice; computes the same."""
+    """Reorder a feed-forward's inner channels, so that those kept in fp32 are a slice. Results do not change."""
     if not makers:
         return seen
     weight = ranker.get_parameter(f"{seen.readers[0]}.weight")
     order = (seen.largest * weight.detach().abs().amax(0)).argsort(descending=True)
     weight.data = weight.data[:, order]
     for maker in makers:
-        for parameter in ranker.get_submodule(maker).parameters():  # a row of the weight and a bias each
+        for parameter in ranker.get_submodule(maker).parameters():  # a row of the weight, and a bias, per channel
             parameter.data = parameter.data[order]
     return InputRange(seen.readers, seen.low[order], seen.high[order])
 
@@ -198,7 +198,7 @@ def _outliers_first(ranker: Ranker | TextVectors, seen: InputRange, makers: Sequ
 def _quantised(
     readers: Sequence[nn.Module], seen: InputRange, margin: float, kept: int, largest: int
 ) -> list[nn.Module]:
-    """The int8 form of linear layers that share an input: they share smoothing and scale, so it is quantised once."""
+    """The int8 form of linear layers that read the same input, which is smoothed and quantised once for all of them."""
     linears = [reader for reader in readers if isinstance(reader, nn.Linear)]
     weights = torch.stack([linear.weight.detach().abs().amax(0) for linear in linears]).amax(0).clamp(min=1e-4)
     smooth = seen.largest.clamp(min=1e-3) ** SMOOTHING / weights ** (1 - SMOOTHING)
@@ -242,7 +242,7 @@ class _QuantisedLinear(nn.Module):
             self.entry.scale,
             self.weight_scale,
             self.entry.zero_point,
-            None,  # the zero point of the weight is 0; one that several nodes share cannot be made uint8
+            None,  # no zero point: ONNX Runtime cannot convert one that several nodes share to uint8
             self.bias,
         )
         product: Tensor = torch.onnx.ops.symbolic(
@@ -256,7 +256,7 @@ class _QuantisedLinear(nn.Module):
 
 
 class _QuantisedEmbedding(nn.Module):
-    """An embedding table of int8 rows with one scale per row."""
+    """An embedding table with int8 rows and one scale per row."""
 
     def __init__(self, weight: Tensor) -> None:
         super().__init__()

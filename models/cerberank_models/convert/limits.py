@@ -1,6 +1,6 @@
-"""Limits on a model to import, checked before any library reads it: sizes of files, links, and shapes.
+"""Checks a model's file sizes, links and shapes against limits before any library reads it for an import.
 
-A refusal costs less than a second and no memory that grows with the files: of weights the header alone is read.
+The checks take less than a second and a fixed amount of memory, because only the header of weights is read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.source import CARD, CONFIG, VOCABULARIES, Source
 
 LARGE = 256 << 20
-"""Bytes of a vocabulary; one of 250,000 tokens takes 33 MB as JSON, and ten times that once it is read."""
+"""The most bytes of a vocabulary. One of 250,000 tokens takes 33 MB as JSON, and ten times that in memory."""
 LARGEST: Mapping[str, int] = MappingProxyType(
     {
         **dict.fromkeys(VOCABULARIES, LARGE),
@@ -34,7 +34,7 @@ LARGEST: Mapping[str, int] = MappingProxyType(
         CARD: 16 * SMALL,
     }
 )
-"""Bytes that files with these names may have, because a library reads them whole."""
+"""The most bytes of files that a library reads as a whole, by file name."""
 WEIGHTS = ("*.safetensors", "*.bin")
 MOST: Mapping[str, int] = MappingProxyType(
     {
@@ -54,16 +54,16 @@ MOST: Mapping[str, int] = MappingProxyType(
         "num_labels": 1 << 20,
     }
 )
-"""The largest numbers that a configuration may state; the largest public models have a tenth of most of them."""
+"""The largest values in a configuration. The largest public models have a tenth of most of them."""
 TABLES = ("albert", "bert", "distilbert", "electra", "roberta", "xlm-roberta")
-"""Kinds of models with a table of positions."""
+"""The values of `model_type` whose models have a table of positions."""
 
 
 def check_source(source: Source) -> None:
-    """Raise UnsupportedModelError for a model whose files or shapes are beyond what is read here.
+    """Raise UnsupportedModelError for a model whose files or shapes exceed the limits.
 
-    These are links that lead out of its folder, vocabularies and settings that are too large, weights that are not
-    safetensors, and a configuration whose weights could not lie in the files that it has.
+    Rejected are links out of the model's folder, vocabularies and settings that are too large, weights in other formats
+    than safetensors, and configurations that need more weights than the files can hold.
     """
     for name, most in LARGEST.items():
         file = source.file(name)
@@ -76,7 +76,7 @@ def check_source(source: Source) -> None:
 
 
 def _check_links(folder: Path) -> None:
-    """Raise UnsupportedModelError for a link to a place outside; snapshots of the hub's cache link to its blobs."""
+    """Raise UnsupportedModelError for a link out of the folder; a snapshot of the hub may link to the cache's blobs."""
     roots = [folder.resolve()]
     if folder.resolve().parent.name == "snapshots":
         roots.append(folder.resolve().parent.parent / "blobs")
@@ -88,7 +88,7 @@ def _check_links(folder: Path) -> None:
 
 
 def _check_weights(folder: Path) -> None:
-    """Raise UnsupportedModelError for a file of weights, among those that are here, that safetensors cannot read."""
+    """Raise UnsupportedModelError for a file of weights in the folder that safetensors cannot read."""
     for file in sorted(folder.glob("*.safetensors")):
         try:
             with safe_open(file, framework="pt"):
@@ -98,15 +98,15 @@ def _check_weights(folder: Path) -> None:
 
 
 def _check_shape(source: Source, described: Any) -> None:
-    """Raise UnsupportedModelError for numbers that no model has, or for more weights than its files can hold."""
+    """Raise UnsupportedModelError for values beyond `MOST`, or if the files cannot hold the weights of this shape."""
     if not isinstance(described, dict):
-        raise UnsupportedModelError(f"{source.place}: {CONFIG} is not JSON object")
+        raise UnsupportedModelError(f"{source.place}: {CONFIG} is not a JSON object")
     for name, most in MOST.items():
         value = described.get(name)
         if value is not None and not (isinstance(value, int) and 0 <= value <= most):
             raise UnsupportedModelError(f"{source.place}: {CONFIG} says {name} = {value!r:.50}, at most {most} is read")
     stored = sum(file.stat().st_size for kind in WEIGHTS for file in source.folder.glob(kind))
-    if not stored or source.commit is not None:  # a graph alone, or files that the hub has not given yet
+    if not stored or source.commit is not None:  # only a graph, or weights not loaded from the hub yet
         return
     least = _least_weights(described)
     if least > stored:
@@ -116,7 +116,7 @@ def _check_shape(source: Source, described: Any) -> None:
 
 
 def _least_weights(described: Mapping[str, Any]) -> int:
-    """Fewer weights than any network of this configuration has."""
+    """A lower bound of the number of weights of a network with this configuration."""
 
     def size(*names: str) -> int:
         return next((int(described[name]) for name in names if described.get(name)), 0)
@@ -131,7 +131,7 @@ def _least_weights(described: Mapping[str, Any]) -> int:
 
 
 def check_external_data(graph: Path) -> None:
-    """Raise UnsupportedModelError for an ONNX graph whose tensors lie outside of its folder, or nowhere."""
+    """Raise UnsupportedModelError if a tensor of an ONNX graph is outside of its folder, or in a missing file."""
     try:
         with open_regular(graph) as file:
             named = external_files(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))

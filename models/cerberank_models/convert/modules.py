@@ -1,7 +1,7 @@
-"""Modular cross-encoders of sentence-transformers: an encoder, and a head whose modules `modules.json` lists.
+"""Reads modular cross-encoders of sentence-transformers: an encoder and a head, whose modules `modules.json` lists.
 
-In: the modules' configurations and weights. Out: the head as a ranker's configuration states it, and the whole model as
-the network that scores pairs. Only known modules are read, and no code is looked up by a name that a file states.
+From the modules' configurations and weights it builds the head for a ranker's configuration, and the whole model as a
+network that scores pairs. Only known modules are supported; code is never imported by a name in a file.
 """
 
 from __future__ import annotations
@@ -30,12 +30,11 @@ MODULES, TRANSFORMER, SENTENCE_TRANSFORMERS = (
     "sentence_bert_config.json",
     "config_sentence_transformers.json",
 )
-"""The files in which sentence-transformers lists a model's modules, how the first reads texts, and the model's kind."""
+"""The files of sentence-transformers: the list of modules, the settings of the first module, and the model's kind."""
 CLASSIFIER = "classifier."
-"""Begins the names of a head's weights, in a `ModularNetwork` and in a ranker's head."""
+"""The prefix of the names of a head's weights, in a `ModularNetwork` and in a ranker's head."""
 EMBEDDING, SCORES = "sentence_embedding", "scores"
-"""The names that sentence-transformers gives to the pooled vector, and to the output of a cross-encoder's last module.
-"""
+"""The names in sentence-transformers of the pooled vector and of the output of a cross-encoder's last module."""
 POOLINGS: Mapping[str, Pooling] = MappingProxyType({"cls": "first", "mean": "mean"})
 ACTIVATIONS: Mapping[str, Activation] = MappingProxyType(
     {
@@ -52,20 +51,20 @@ WEIGHTS = "model.safetensors"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ModularHead:
-    """The modules behind the encoder of a modular cross-encoder."""
+    """The modules after the encoder of a modular cross-encoder."""
 
     pooling: Pooling
     modules: tuple[HeadModule, ...]
     weights: Mapping[str, Tensor]
-    """By their names in a `ModularClassifier`."""
+    """The weights by their names in a `ModularClassifier`."""
 
     @property
     def labels(self) -> int:
-        """The number of logits that it gives, one or two."""
+        """The number of logits, one or two."""
         return cast(DenseModule, self.modules[-1]).width
 
     def architecture(self, encoder: ArchitectureConfig) -> ArchitectureConfig:
-        """The architecture `encoder` with this head's classifier in place of the family's."""
+        """The architecture `encoder` with this head's classifier instead of the family's."""
         own = {"classifier_pooling": self.pooling, "classifier_modules": self.modules, "classifier_logits": self.labels}
         return ArchitectureConfig.model_validate({**dict(encoder), **own})
 
@@ -79,12 +78,12 @@ class Logits(NamedTuple):
 class ModularNetwork(nn.Module):
     """A modular cross-encoder with the interface of a sequence classifier of transformers.
 
-    Its weights have the names of such a classifier's: the encoder's behind the prefix that its class states, the head's
-    behind `classifier.`.
+    Its weights have the same names as in such a classifier: those of the encoder have the prefix that its class states,
+    and those of the head the prefix `classifier.`.
     """
 
     def __init__(self, encoder: Any, head: ModularHead) -> None:
-        """Take `encoder`, a base model of transformers, without its pooler, which no module reads.
+        """Use `encoder`, a base model of transformers, without its pooler, which no module reads.
 
         Raises UnsupportedModelError for weights that do not fit the head's modules.
         """
@@ -109,7 +108,7 @@ class ModularNetwork(nn.Module):
         return self.get_submodule(self._place)
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, token_type_ids: Tensor | None = None) -> Logits:
-        """Ids and mask `[N, S]` to logits `[N, 1]` or `[N, 2]`; an encoder without token types does not read them."""
+        """Compute logits `[N, 1]` or `[N, 2]` from ids and mask `[N, S]`. Encoders without token types ignore types."""
         types = {"token_type_ids": token_type_ids} if self._types and token_type_ids is not None else {}
         hidden = self.base_model(input_ids=input_ids, attention_mask=attention_mask, **types).last_hidden_state
         if self._pooling == "mean":
@@ -121,18 +120,19 @@ class ModularNetwork(nn.Module):
 
 
 def model_kind(source: Source) -> str | None:
-    """The class of sentence-transformers that the model is one of; None where nothing says so. Raises SourceError."""
+    """The class of sentence-transformers that the model belongs to; None if it states none. Raises SourceError."""
     kind = (source.optional_json(SENTENCE_TRANSFORMERS) or {}).get("model_type")
     if kind is None and any(name == "Pooling" for name, _ in _modules(source)):
-        return "SentenceTransformer"  # as versions before 5.0 saved it
+        return "SentenceTransformer"  # the format of versions before 5.0
     return None if kind is None else str(kind)
 
 
 def read_modular_head(source: Source) -> ModularHead | None:
-    """The head of a modular cross-encoder; None for a model of another kind, and where nothing is behind the encoder.
+    """The head of a modular cross-encoder; None for a model of another kind, or without modules after the encoder.
 
-    Raises UnsupportedModelError, which names the module, for a head that is not `Pooling` by the first token or the
-    mean and then `Dense`, `LayerNorm`, `Normalize` and `Dropout`, ending in a `Dense` that gives one score or two.
+    A head must begin with `Pooling` by the first token or the mean. `Dense`, `LayerNorm`, `Normalize` and `Dropout` may
+    follow, and the last module must be a `Dense` with one or two outputs. Raises UnsupportedModelError with the name of
+    the module for any other head.
     """
     listed = _modules(source)
     if len(listed) < 2 or model_kind(source) != "CrossEncoder":
@@ -148,7 +148,7 @@ def read_modular_head(source: Source) -> ModularHead | None:
     weights: dict[str, Tensor] = {}
     result = EMBEDDING
     for kind, place in rest:
-        if kind == "Dropout":  # does nothing at inference
+        if kind == "Dropout":  # has no effect at inference
             continue
         described = _described(source, place)
         reads = described.get("module_input_name") or EMBEDDING
@@ -175,7 +175,7 @@ def read_modular_head(source: Source) -> ModularHead | None:
 
 
 def module_settings(source: Source, kind: str) -> dict[str, Any] | None:
-    """The configuration of a model's first module of this class; None where it lists none. Raises SourceError."""
+    """The configuration of a model's first module of the class `kind`; None without one. Raises SourceError."""
     places = [place for name, place in _modules(source) if name == kind]
     return _described(source, places[0]) if places else None
 
@@ -194,7 +194,7 @@ def _modules(source: Source) -> list[tuple[str, str]]:
 
 
 def _check_transformer(source: Source, place: str) -> None:
-    """Raise UnsupportedModelError for an encoder that is elsewhere, or reads texts otherwise than its tokenizer."""
+    """Raise UnsupportedModelError if the encoder is in another folder, or changes texts before it tokenises them."""
     if place:
         raise _unsupported(source, f"the Transformer in the folder {place}")
     settings = source.optional_json(TRANSFORMER) or {}
@@ -209,7 +209,7 @@ def _check_transformer(source: Source, place: str) -> None:
 def _pooling(source: Source, place: str) -> Pooling:
     described = _described(source, place)
     mode = described.get("pooling_mode")
-    if mode is None:  # as sentence-transformers before 5.4 saved it
+    if mode is None:  # the format of sentence-transformers before 5.4
         named = {"cls_token": "cls", "mean_tokens": "mean"}
         on = [key.removeprefix("pooling_mode_") for key, value in described.items() if value is True]
         mode = "+".join(named.get(each, each) for each in on if each != "include_prompt")
@@ -238,7 +238,7 @@ def _described(source: Source, place: str) -> dict[str, Any]:
 
 
 def _weights(source: Source, place: str, old: str, new: str) -> dict[str, Tensor]:
-    """The weights in a module's folder, with names that begin with `new` where they began with `old`."""
+    """The weights in a module's folder, with the prefix `old` of their names replaced by `new`."""
     file = source.file(f"{place}/{WEIGHTS}")
     if file is None:
         raise UnsupportedModelError(f"{source.place} has no {place}/{WEIGHTS}: a part of its head is missing")

@@ -1,9 +1,9 @@
-"""A sequence classifier of any family becomes a checkpoint with an opaque network: a graph a precision, no weights.
+"""Imports a sequence classifier of any family as an opaque network: one graph per precision, and no weights.
 
-Its tokenizer tells how its pairs are built, and its configuration becomes that of a ranker with a single stage.
+The layout of pairs is read from the model's tokenizer. The ranker's configuration has a single stage.
 
-fp32 must reproduce the scores that the model gives each pair alone, without padding. int8 must stay near fp32; where it
-does not, fp32 alone is written.
+The fp32 graph must reproduce the scores that the model gives each pair alone, without padding. The scores of the int8
+graph must be close to fp32; if they are not, only fp32 is written.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ QUESTION, TEXT = "How tall is it?", "It is 330 metres tall."
 
 
 def why_opaque(source: Any) -> str | None:
-    """The reason that the network of a `transformers` configuration has no layers here; None where it has."""
+    """The reason why this package has no layers for a `transformers` configuration; None if it has."""
     try:
         transformer_config(source)
     except UnsupportedModelError as error:
@@ -44,10 +44,10 @@ def why_opaque(source: Any) -> str | None:
 
 
 def opaque_config(source: Any, tokenizer: Any, *, name: str, encoding: EncodingConfig) -> RankerConfig:
-    """The ranker of a `transformers` configuration and tokenizer, whose pairs are cut as `encoding` says.
+    """The ranker's configuration for a `transformers` configuration and tokenizer; `encoding` says how pairs are cut.
 
-    Raises UnsupportedModelError for a model that does not say the size of its vocabulary, and for pairs that are not
-    built as `PairTemplate` states.
+    Raises UnsupportedModelError for a model that does not state the size of its vocabulary, and for pairs that do not
+    fit a `PairTemplate`.
     """
     vocabulary = getattr(source, "vocab_size", None)
     if not isinstance(vocabulary, int):
@@ -75,7 +75,7 @@ def opaque_config(source: Any, tokenizer: Any, *, name: str, encoding: EncodingC
 
 
 def pair_template(tokenizer: Any) -> PairTemplate:
-    """The special tokens that a fast tokenizer of transformers puts around a question and a text.
+    """The special tokens that a fast tokenizer of transformers adds around a question and a text.
 
     Raises UnsupportedModelError for other layouts than `first question separator ... text separator`.
     """
@@ -96,12 +96,12 @@ logger = logging.getLogger(__name__)
 
 PRECISIONS = ("fp32", "int8")
 ONE_BATCH = BucketRule(overhead=1 << 20)
-"""Pairs of mixed lengths are padded into one batch, up to its limit of tokens."""
+"""A rule that pads pairs of mixed lengths into one batch, up to the limit of tokens."""
 GRAPH = "stage-0.onnx"
 
 
 def long_texts(tokens: int) -> tuple[str, tuple[str, ...]]:
-    """A question with a text of at least `tokens` tokens and a short one: what a pair of full length is tried with."""
+    """A question with a short text and one of at least `tokens` tokens, to test pairs of full length."""
     question, texts = GOLDEN_TEXTS[0]
     return question, (" ".join((texts[0].split() * tokens)[:tokens]), texts[0])
 
@@ -118,12 +118,13 @@ def export_opaque(
     precisions: Sequence[str] = PRECISIONS,
     expected: Sequence[Scores] | None = None,
 ) -> None:
-    """Write the checkpoint folder `path` atomically; `graph` writes the fp32 graph to the path that it is given.
+    """Write the checkpoint folder `path` atomically. `graph` writes the fp32 graph to the path that it is called with.
 
-    `expected` are the model's own scores of the golden texts and of `long_texts`; without any, the graph's own scores
-    of each pair alone are what its padded batches must reproduce. Raises ParityError when fp32 differs, or int8 does
-    and fp32 is not wanted, UnsupportedModelError for a model that scores all pairs alike, ValueError for a precision
-    that an opaque network has not.
+    The graph must reproduce `expected`, the model's own scores of the golden texts and of `long_texts`, in padded
+    batches. Without `expected`, it must reproduce its own scores of each pair alone.
+
+    Raises ParityError if fp32 differs, or if int8 differs and fp32 was not requested; UnsupportedModelError for a model
+    that gives all pairs the same score; ValueError for a precision that opaque networks do not support.
     """
     if not precisions or not set(precisions) <= set(PRECISIONS):
         raise ValueError(
@@ -171,7 +172,7 @@ def _forms(kept: Sequence[str]) -> str:
 
 
 def _scores(graph: Path, config: RankerConfig, tokenizer: Tokenizer) -> list[Scores]:
-    """The scores of every question's texts, padded into one batch."""
+    """The scores of every question's texts, computed in one padded batch."""
     backend = OnnxBackend([graph], config, threads=1, buckets=ONE_BATCH)
     encoder = opaque_encoder(config, tokenizer)
     return [
@@ -181,7 +182,7 @@ def _scores(graph: Path, config: RankerConfig, tokenizer: Tokenizer) -> list[Sco
 
 
 def _alone(graph: Path, config: RankerConfig, tokenizer: Tokenizer) -> list[Scores]:
-    """The same scores, each pair in a batch of its own."""
+    """The scores of every question's texts, computed in one batch per pair."""
     backend = OnnxBackend([graph], config, threads=1)
     encoder = opaque_encoder(config, tokenizer)
     return [
@@ -191,7 +192,7 @@ def _alone(graph: Path, config: RankerConfig, tokenizer: Tokenizer) -> list[Scor
 
 
 def opaque_encoder(config: RankerConfig, tokenizer: Tokenizer) -> PairEncoder:
-    """The encoder of an opaque network's pairs."""
+    """The encoder for the pairs of an opaque network."""
     return PairEncoder(
         tokenizer, family="opaque", config=config.encoding, type_vocab_size=config.transformer.type_vocab_size
     )

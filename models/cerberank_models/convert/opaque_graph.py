@@ -1,7 +1,7 @@
-"""The one graph of an opaque network: from token ids, type ids and mask `[N, S]` to the log-odds `[N, 1]`.
+"""Writes the one graph of an opaque network: log-odds `[N, 1]` from token ids, type ids and mask, `[N, S]`.
 
-In: a sequence classifier of transformers, or an ONNX graph of one. Out: a graph with the inputs of every ranker's first
-stage, so that the backends run it like any other. What padding holds is replaced by the model's own padding token.
+The graph is made from a sequence classifier of transformers, or from an ONNX graph of one. It has the same inputs as
+stage 0 of any ranker, so that the backends can run it. Ids of padding are replaced by the model's own padding token.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from cerberank_models.convert.graphs import export_module, is_large, save_graph,
 from cerberank_models.convert.limits import check_external_data
 
 PREFIX = "network/"
-"""Begins the names within a shipped graph, which cannot then be those of the nodes around it."""
+"""The prefix that is added to names within a shipped graph, so that they differ from those of the nodes around it."""
 IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
-"""The inputs of transformers' encoders, by the names that its exporters write."""
+"""The names of the inputs in graphs that transformers' exporters write."""
 
 
 class OpaqueNetwork(nn.Module):
-    """A sequence classifier of transformers with one or two labels, as the function that its graph computes."""
+    """The function that the graph computes, by a sequence classifier of transformers with one or two labels."""
 
     def __init__(self, network: Any, *, pad: int, reads_types: bool) -> None:
         super().__init__()
         self.network, self.pad, self.reads_types = network.float().cpu().eval(), pad, reads_types
 
     def forward(self, token_ids: Tensor, type_ids: Tensor, mask: Tensor) -> Tensor:
-        """The logit of one label, or the second's less the first's."""
+        """The logit of the only label, or the second label's logit minus the first's."""
         types = {TYPES: type_ids} if self.reads_types else {}
         ids = torch.where(mask, token_ids, self.pad)
         logits: Tensor = self.network(**{IDS: ids, MASK: mask.to(torch.int64)}, **types).logits
@@ -43,9 +43,9 @@ class OpaqueNetwork(nn.Module):
 
 
 def export_network(network: OpaqueNetwork, path: Path, *, longest: int) -> None:
-    """Write the graph that `network` computes for pairs of at most `longest` tokens, by its own forward.
+    """Export `network` as a graph for pairs of at most `longest` tokens.
 
-    Raises UnsupportedModelError for a forward that PyTorch's exporter cannot trace.
+    Raises UnsupportedModelError if PyTorch's exporter cannot trace the network's `forward`.
     """
     inputs, shapes = token_inputs(longest)
     try:
@@ -55,15 +55,15 @@ def export_network(network: OpaqueNetwork, path: Path, *, longest: int) -> None:
 
 
 def adopt_graph(shipped: Path, path: Path, *, labels: int, pad: int) -> None:
-    """Write the graph `shipped`, which takes transformers' inputs to the logits of `labels` labels, as ours.
+    """Write the graph `shipped`, which computes `labels` logits from transformers' inputs, with this package's inputs.
 
-    Raises UnsupportedModelError for other inputs or outputs, for tensors outside of its folder, and for what is not a
-    graph.
+    Raises UnsupportedModelError for other inputs or outputs, for tensors outside of the graph's folder, and for a file
+    that is not a graph.
     """
     check_external_data(shipped)
     try:
         model = onnx.compose.add_prefix(onnx.load(shipped), PREFIX)
-    except Exception as error:  # protobuf's DecodeError, or onnx's for external data, which share no base
+    except Exception as error:  # errors of protobuf and onnx have no common base class
         raise UnsupportedModelError(f"{shipped} is not an ONNX graph: {error}") from error
     graph = model.graph
     constants = {each.name for each in graph.initializer}
@@ -103,9 +103,9 @@ def adopt_graph(shipped: Path, path: Path, *, labels: int, pad: int) -> None:
 
 
 def _check_logits(shipped: Path, output: onnx.ValueInfoProto, labels: int) -> None:
-    """Raise UnsupportedModelError for an output that is not stated to be `labels` logits a pair.
+    """Raise UnsupportedModelError unless the graph states that its output has `labels` logits per pair.
 
-    A graph that is an encoder alone gives vectors, often of a width that it does not state.
+    The output of a graph that is only an encoder is vectors, often without a stated width.
     """
     shape = output.type.tensor_type.shape.dim
     sizes = [each.dim_value if each.HasField("dim_value") else each.dim_param or "?" for each in shape]
@@ -118,15 +118,15 @@ def _check_logits(shipped: Path, output: onnx.ValueInfoProto, labels: int) -> No
 
 
 def quantise_graph(fp32: Path, path: Path) -> None:
-    """Write the int8 form of a graph: ONNX Runtime's dynamic quantisation of its products with weights.
+    """Write the int8 form of a graph, by ONNX Runtime's dynamic quantisation of products with weights.
 
-    The classifier's products, which read one vector a pair, stay fp32. Where products share a weight, all weights have
-    seven bits, for the reason that `int8.py` gives. The scale of each product's input is taken from
-    the batch that is run, so that a score depends a little on what runs beside it. Raises UnsupportedModelError where
-    there is no product that can be quantised.
+    The classifier's products, which read one vector per pair, stay in fp32. If several products share a weight, all
+    weights have seven bits, for the reason in `int8.py`. The scale of a product's input is computed from each batch, so
+    that a score depends slightly on the rest of its batch. Raises UnsupportedModelError if the graph has no product
+    that can be quantised.
     """
     model = onnx.load(fp32)
-    # Shapes that PyTorch's exporter noted: some contradict those that quantisation infers.
+    # Some of the shapes that PyTorch's exporter recorded contradict those that quantisation infers.
     del model.graph.value_info[:]
     classifier = [node for node in model.graph.node if node.op_type == "Gemm"]
     for number, node in enumerate(classifier):
@@ -147,7 +147,7 @@ def quantise_graph(fp32: Path, path: Path) -> None:
             prepared,
             quantised,
             op_types_to_quantize=["MatMul"],
-            nodes_to_exclude=[f"{node.name}_MatMul" for node in classifier],  # what ONNX Runtime turns them into
+            nodes_to_exclude=[f"{node.name}_MatMul" for node in classifier],  # the names after ONNX Runtime's rewriting
             weight_type=QuantType.QInt8,
             per_channel=True,
             reduce_range=_shares_weights(onnx.load(prepared, load_external_data=False)),
@@ -161,7 +161,7 @@ def quantise_graph(fp32: Path, path: Path) -> None:
 
 
 def _shares_weights(model: onnx.ModelProto) -> bool:
-    """True if two products read the same constant, as DeBERTa's of words and of positions do."""
+    """True if two products read the same constant, as in DeBERTa the products for words and for positions do."""
     constants = {each.name for each in model.graph.initializer}
     read = [name for node in model.graph.node if node.op_type == "MatMul" for name in node.input if name in constants]
     return len(read) > len(set(read))

@@ -1,6 +1,6 @@
-"""A sequence classifier as transformers loads it: its configuration, its network with all weights, and its scores.
+"""Loads a sequence classifier with transformers: its configuration, its network with all weights, and its scores.
 
-What cannot be loaded is refused with the reason. Code that a repository brings is never run.
+A model that cannot be loaded is rejected with the reason. Code in a model's repository is never run.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ KINDS = {
     "ColBERT": READS_ALONE,
     "SparseEncoder": "a sparse encoder, which reads texts one by one; only cross-encoders are ranked with",
 }
-"""Kinds of models of sentence-transformers that are not cross-encoders, in words."""
+"""Descriptions of the kinds of sentence-transformers models that are not cross-encoders."""
 
 
 def read_config(source: Source) -> Any:
-    """The configuration; raises UnsupportedModelError for a model that needs its repository's code, or reads images."""
+    """The configuration. Raises UnsupportedModelError for a model that needs its repository's code, or reads images."""
     stated = source.optional_json(CONFIG) or {}
     foreign = [name for name in stated.get("architectures") or () if not hasattr(transformers, str(name))]
     coded = UnsupportedModelError(
@@ -63,10 +63,10 @@ def read_config(source: Source) -> Any:
 
 
 def read_head(source: Source, described: Any) -> ModularHead | None:
-    """The modules behind the encoder of a modular cross-encoder; None for a sequence classifier of transformers.
+    """The modules after the encoder of a modular cross-encoder; None for a sequence classifier of transformers.
 
-    `described` is its `transformers` configuration. No weights are loaded but those of the head. Raises
-    UnsupportedModelError, which says what the model is, for one that is not a cross-encoder.
+    `described` is the model's `transformers` configuration. Only the head's weights are loaded. Raises
+    UnsupportedModelError, with the model's kind, for a model that is not a cross-encoder.
     """
     if (kind := model_kind(source)) in KINDS:
         raise UnsupportedModelError(f"{source.place} is {KINDS[kind]}")
@@ -86,15 +86,15 @@ def read_head(source: Source, described: Any) -> ModularHead | None:
 def own_scores(
     network: Any, tokenizer: Any, texts: Sequence[tuple[str, Sequence[str]]], *, longest: int
 ) -> list[Scores]:
-    """The scores, `[n]` a question, that the network gives each pair alone as its own tokenizer makes it.
+    """The scores, `[n]` per question, that the network gives each pair alone, as made by the model's own tokenizer.
 
-    Raises UnsupportedModelError for a pair that it cannot read.
+    Raises UnsupportedModelError for a pair that the network cannot read.
     """
     network, scores = network.float().cpu().eval(), []
     for question, candidates in texts:
         odds = []
         for text in candidates:
-            # A list of one: transformers reads an empty text alone as if there were no pair.
+            # Lists of one item, because transformers takes an empty text for a missing one.
             read = tokenizer([question], [text], truncation="longest_first", max_length=longest, return_tensors="pt")
             try:
                 with torch.no_grad():
@@ -110,9 +110,9 @@ def own_scores(
 
 
 def read_network(source: Source, head: ModularHead | None = None) -> Any:
-    """The network, with the `head` of a modular cross-encoder behind its encoder.
+    """The network, including the `head` of a modular cross-encoder.
 
-    Raises UnsupportedModelError for damaged or missing weights, OSError where no file holds any.
+    Raises UnsupportedModelError for damaged or missing weights, and OSError if there is no file of weights.
     """
     kind = AutoModelForSequenceClassification if head is None else AutoModel
     try:

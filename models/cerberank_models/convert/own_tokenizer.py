@@ -1,4 +1,4 @@
-"""A model's own tokenizer: how many tokens it reads, and whether the checkpoint reads pairs as it does."""
+"""A model's own tokenizer: the number of tokens that it reads, and a comparison with the checkpoint's encoder."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from cerberank_models.convert.source import VOCABULARIES, Source
 from cerberank_models.encoding import Candidate, PairEncoder
 
 MOST_TOKENS = 512
-"""Tokens of a pair that are read where a model could read more and no length is asked for: attention's time grows with
-the square of the length, and a question of 100 candidates of 8,192 tokens takes a processor hours."""
+"""The default limit on the tokens of a pair for models that could read more. The time of attention grows with the
+square of the length, and a question with 100 candidates of 8,192 tokens would take a processor hours."""
 UNLIMITED = 1 << 30
-"""A tokenizer that knows no length states 10 to the power of 30."""
+"""The number from which a tokenizer's stated length means that it has no limit; tokenizers then state 10 ** 30."""
 
 
 def read_tokenizer(source: Source) -> Any:
-    """The model's fast tokenizer. Raises UnsupportedModelError without one: transformers would make an empty one."""
+    """The model's fast tokenizer. Raises UnsupportedModelError if it has none; transformers would make an empty one."""
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             source.place, revision=source.commit or "main", trust_remote_code=False
@@ -38,7 +38,7 @@ def read_tokenizer(source: Source) -> Any:
 
 
 def plain_tokenizer(tokenizer: Any) -> Tokenizer:
-    """A copy of what a fast tokenizer runs, without its truncation and padding, which are not part of the model."""
+    """A copy of the `Tokenizer` in a fast tokenizer, without truncation and padding, which are settings of a call."""
     plain = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
     plain.no_truncation()
     plain.no_padding()
@@ -46,7 +46,7 @@ def plain_tokenizer(tokenizer: Any) -> Tokenizer:
 
 
 def own_length(tokenizer: Any, positions: int) -> int:
-    """The most tokens of a pair that the model reads: what its tokenizer states, and no more than `positions`."""
+    """The most tokens of a pair that the model reads: the number that its tokenizer states, but at most `positions`."""
     stated = tokenizer.model_max_length
     return positions if stated >= UNLIMITED else min(int(stated), positions)
 
@@ -54,11 +54,11 @@ def own_length(tokenizer: Any, positions: int) -> int:
 def check_pairs(
     tokenizer: Any, encoder: PairEncoder, texts: Sequence[tuple[str, Sequence[str]]], *, max_length: int
 ) -> None:
-    """Raise UnsupportedModelError unless both give each question with its texts the same token ids and types.
+    """Raise UnsupportedModelError unless `tokenizer` and `encoder` give all pairs the same token ids and types.
 
-    `encoder` reads two segments of at most `max_length` tokens together. Pairs that are too long are cut as Hugging
-    Face's tokenizers do (`longest_first`; where two texts of different lengths each fill all room alone, the odd token
-    may go to the other). A tokenizer that gives no types lets the model read zeros.
+    `encoder` must read two segments of at most `max_length` tokens together. Pairs that are too long are cut as Hugging
+    Face's tokenizers cut them (`longest_first`). The odd token may go to the other text if both texts, of different
+    lengths, would fill the pair alone. A tokenizer without types counts as one whose types are 0.
     """
     for question, candidates in [*texts, *_long(texts, max_length)]:
         got = encoder.encode(question, [Candidate(text=text) for text in candidates])
@@ -74,7 +74,7 @@ def check_pairs(
 
 
 def _long(texts: Sequence[tuple[str, Sequence[str]]], length: int) -> list[tuple[str, list[str]]]:
-    """A long question, a long candidate, and both, of the first question's words."""
+    """Pairs with a long question, a long candidate, and both, made from the first question's words."""
     question = texts[0][0]
     words = " ".join((question.split() * length)[:length])
     return [(words, [question, words, ""]), (question, [words])]
@@ -83,7 +83,7 @@ def _long(texts: Sequence[tuple[str, Sequence[str]]], length: int) -> list[tuple
 def _compare(
     what: str, wanted: Sequence[int], got: Sequence[int], name: Callable[[int], str | None] = lambda number: None
 ) -> None:
-    """Raise UnsupportedModelError unless both are the same numbers; the first that differs is told with its `name`."""
+    """Raise UnsupportedModelError, with the first difference by its `name`, unless both sequences are the same."""
     if list(wanted) == list(got):
         return
     place = next(

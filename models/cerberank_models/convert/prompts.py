@@ -1,7 +1,7 @@
-"""The prompts of known decoders that rerank, and which of them a model was trained with.
+"""The prompts of known decoders that rerank, and the search for the prompt that a model was trained with.
 
-Facts are those of the models' cards and of their makers' own code. A chat template is compared with them and never
-rendered: it is a program.
+The prompts are taken from the models' cards and from their authors' code. A chat template is searched for known text,
+but never rendered, because it is a program.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ LOGIT_SCORE = "LogitScore"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KnownPrompt:
-    """A prompt, and by what its models are known."""
+    """A prompt, and the properties by which its models are recognised."""
 
     prompt: PromptTemplate
     name: re.Pattern[str]
-    """Is in the name of a repository or folder."""
+    """Matches the names of repositories and folders of these models."""
     mark: str | None = None
-    """Is in the chat templates of these models and in no other's."""
+    """A text that only the chat templates of these models contain."""
     joined: bool = True
-    """True if the model's own code tokenises the whole text at once, which gives the same tokens as the pieces."""
+    """True if the model's own code tokenises the whole text at once, with the same tokens as for separate pieces."""
 
 
 PROMPTS: Mapping[str, KnownPrompt] = MappingProxyType(
@@ -102,9 +102,9 @@ PROMPTS: Mapping[str, KnownPrompt] = MappingProxyType(
 
 
 def find_prompt(source: Source, tokenizer: Any, named: str | None) -> KnownPrompt:
-    """The prompt of the decoder at `source`: the one that is `named`, or else known by its name or chat template.
+    """The prompt of the decoder at `source`: `named`, or else the prompt found by the model's name or chat template.
 
-    `named` is one of `PROMPTS`, or a JSON file with the fields of a `PromptTemplate`. Raises UnsupportedModelError.
+    `named` is a key of `PROMPTS`, or a JSON file with the fields of a `PromptTemplate`. Raises UnsupportedModelError.
     """
     if named is not None:
         return PROMPTS[named] if named in PROMPTS else _own(Path(named))
@@ -129,9 +129,9 @@ def _own(file: Path) -> KnownPrompt:
 
 
 def answer_tokens(source: Source, tokenizer: Any, prompt: PromptTemplate) -> list[int]:
-    """The ids of the tokens whose logits a pair's score is made of: `no`, if there is one, and `yes`.
+    """The ids of the tokens from whose logits a score is computed: `no`, if the prompt has one, and `yes`.
 
-    Raises UnsupportedModelError where the vocabulary lacks one, or where the model's own settings name others.
+    Raises UnsupportedModelError if the vocabulary lacks one, or if the model's own settings name other tokens.
     """
     words = [word for word in (prompt.no, prompt.yes) if word is not None]
     plain = tokenizer.backend_tokenizer

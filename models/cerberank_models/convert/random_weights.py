@@ -1,6 +1,6 @@
-"""Checkpoints with random weights: the right shape before a model exists, to size a machine or to measure speed.
+"""Writes checkpoints with random weights, to size a machine or to measure speed before a model of that shape exists.
 
-Their scores mean nothing. Whoever meets one is told so by its name, version, source and model card.
+Their scores are meaningless, which is stated in their name, version, source and model card.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from cerberank_models.network.ranker import Ranker
 from cerberank_models.transformer import Family, PreNormConfig, TransformerConfig
 
 MARK = "random-"
-"""The beginning of the names and versions of such checkpoints."""
+"""The prefix of the names and versions of such checkpoints."""
 POSITIONS = 512
 CARD = """# {name}
 
@@ -35,20 +35,21 @@ pairs of at most {length} tokens; seed {seed}. Made to measure how fast a ranker
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EncoderShape:
-    """A known encoder without its depth."""
+    """The shape of a known encoder, except for its depth."""
 
     family: Family
     width: int
     attention_heads: int
     embedding: int
     feed: float = 4.0
-    """The width of a feed-forward, as a multiple of the hidden states'."""
+    """The width of a feed-forward, as a multiple of the hidden states' width."""
     vocabulary: int = 30522
-    """BERT's, which ELECTRA and MiniLM share; ALBERT's 30,000 are as good as equal, and fit no bundled tokenizer."""
+    """The number of tokens: BERT's, which ELECTRA and MiniLM share. ALBERT has 30,000, but the bundled tokenizer needs
+    BERT's number."""
 
     @property
     def transformer(self) -> dict[str, object]:
-        """The settings of the encoder that follow from its family, apart from its sizes."""
+        """The settings of the encoder that depend on its family, without its sizes."""
         if self.family == "modernbert":
             return {"pre_norm": PreNormConfig(), "type_vocab_size": 1, "layer_norm_epsilon": 1e-5}
         if self.family == "xlm-roberta":
@@ -83,7 +84,7 @@ SHAPES: Mapping[str, EncoderShape] = MappingProxyType(
         "xlm-roberta-large": replace(_shape("xlm-roberta", 1024, 16), vocabulary=250_002),
     }
 )
-"""By name, as their configurations on the Hugging Face hub state them but for the vocabulary."""
+"""The shapes by name, as in the configurations on the Hugging Face hub, except for the vocabulary."""
 
 
 def random_config(
@@ -96,9 +97,9 @@ def random_config(
     exits: Sequence[int] = (),
     max_length: int = 128,
 ) -> RankerConfig:
-    """`B_b kH_h` of the encoder, with `exits` after these body layers; the name is `random-` and `name`.
+    """The ranker `B_b kH_h` with this encoder, and `exits` after these body layers; `random-` is added to the name.
 
-    Raises ValueError (pydantic's) for a shape that cannot be.
+    Raises ValueError (from pydantic) for an invalid shape.
     """
     return RankerConfig(
         name=MARK + name,
@@ -128,13 +129,13 @@ def random_config(
 
 
 def random_ranker(config: RankerConfig, *, seed: int = 0) -> Ranker:
-    """A network of this shape whose weights are a function of `seed`; candidates get different scores from it.
+    """A network of this shape with random weights by `seed`, which gives candidates different scores.
 
-    Weights of 1 / sqrt(D) keep the size of what a layer reads. With BERT's 0.02 the first token hardly depends on
-    the others, and every candidate of a deep network gets the same score within rounding.
+    Weights have the deviation 1 / sqrt(D), which keeps the magnitude of a layer's input. With BERT's 0.02 the first
+    token would hardly depend on the others, and a deep network would give all candidates almost the same score.
     """
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)  # for the embeddings
+        torch.manual_seed(seed)  # for the initial embeddings
         ranker = Ranker(config)
     initialise(ranker, seed=seed, deviation=config.body.hidden_size**-0.5)
     return ranker
@@ -143,10 +144,10 @@ def random_ranker(config: RankerConfig, *, seed: int = 0) -> Ranker:
 def write_random_checkpoint(
     path: Path, config: RankerConfig, tokenizer: Tokenizer, *, seed: int = 0, precisions: Sequence[str] = ()
 ) -> Checkpoint:
-    """Write the checkpoint `path` with weights, ONNX graphs in `precisions`, and its own golden scores.
+    """Write the checkpoint `path` with random weights, ONNX graphs in `precisions`, and golden scores.
 
-    Raises ValueError for a name that does not begin with `random-`, and for a tokenizer with more tokens than the
-    network has embeddings; FileExistsError when `path` exists, before anything is computed.
+    Raises ValueError for a name that does not begin with `random-`, or a tokenizer with more tokens than the network
+    has embeddings, and FileExistsError if `path` exists. All of these are checked before anything is computed.
     """
     if not config.name.startswith(MARK):
         raise ValueError(f"the name of a checkpoint with random weights begins with {MARK!r}, not {config.name!r}")
@@ -171,6 +172,6 @@ def write_random_checkpoint(
         version=f"{MARK}seed-{seed}",
         source="random weights, not trained",
         precisions=precisions,
-        parity={**PARITY, "int8": 1.0},  # no channel of random weights stands out less than another
+        parity={**PARITY, "int8": 1.0},  # int8 is less exact on random weights, which have no few largest channels
     )
     return read_checkpoint(path)

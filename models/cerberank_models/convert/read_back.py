@@ -1,8 +1,9 @@
 """Reads weights back from a checkpoint's ONNX graphs, for a folder that was written without `model.safetensors`.
 
-The exporter names, transposes, shares and folds constants as it likes. So a network of the same shape with random
-weights is exported in the same precision: both graphs have the same nodes, and where an operation of the one reads a
-random tensor whose name is known, the same operation of the other reads the wanted tensor. Needs onnx.
+The names, layouts and sharing of constants in a graph are up to the exporter. To find the weights, a network of the
+same shape with random weights is exported in the same precision, so that both graphs have the same nodes. If a node of
+this graph reads the random tensor of a weight, the same node of the checkpoint's graph reads the weight itself. Needs
+onnx.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from cerberank_models.network.precision import in_precision
 from cerberank_models.network.ranker import Ranker
 
 PRECISIONS = ("fp32", "fp16", "int8")
-"""The best first."""
+"""The precisions in which weights can be read back, the most exact first."""
 Array: TypeAlias = NDArray[np.generic]
 
 
 def read_back(checkpoint: Checkpoint, precision: str) -> Ranker:
-    """The network that the graphs of `precision` compute, in fp32; its own are exact only from fp32 graphs.
+    """The network in fp32 that computes the graphs of `precision`. Weights are exact only from fp32 graphs.
 
-    int8 weights come back as what they stand for, and activations are no longer quantised: the scores are near those
-    of the graphs, not equal. Biases of keys that cancel in a softmax are not in a graph; they are zero. Raises
-    CheckpointError when there are none, or when another version of the exporter wrote them.
+    int8 weights are converted to fp32, and activations are not quantised, so that scores are close to those of the
+    graphs, but not equal. Biases of keys that cancel in a softmax are missing in graphs, and are set to zero. Raises
+    CheckpointError if there are no graphs, or if another version of the exporter wrote them.
     """
     graphs = checkpoint.stage_graphs(precision)
     template = _random_network(checkpoint)
@@ -63,7 +64,7 @@ def read_back(checkpoint: Checkpoint, precision: str) -> Ranker:
 
 
 def _random_network(checkpoint: Checkpoint) -> Ranker:
-    """Every parameter random, also those that a fresh network has alike, such as biases: none may be confused."""
+    """A network in which every parameter is random, including biases, so that no two parameters are equal."""
     ranker = Ranker(checkpoint.config).eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
@@ -86,9 +87,9 @@ def _form(template: Ranker, precision: str, checkpoint: Checkpoint) -> Ranker:
 
 
 def _constants(ours: Path, theirs: Path) -> list[tuple[Array, Array]]:
-    """Pairs of constants that the same operations of two graphs read; the exporter leaves out a bias that is zero.
+    """The pairs of constants that the same nodes of two graphs read. The exporter omits biases that are zero.
 
-    Raises CheckpointError when the nodes differ.
+    Raises CheckpointError if the nodes differ.
     """
     known, other = onnx.load(ours).graph, onnx.load(theirs).graph
     nodes = list(zip_longest(known.node, other.node, fillvalue=onnx.NodeProto()))
@@ -110,7 +111,7 @@ def _constants(ours: Path, theirs: Path) -> list[tuple[Array, Array]]:
 def _found(
     state: Mapping[str, Array], constants: Sequence[tuple[Array, Array]], *, attention_heads: int
 ) -> dict[str, Tensor]:
-    """The other graph's tensor in the place where the known graph has each tensor of `state`."""
+    """For each tensor of `state`, which the known graph contains, the tensor at the same place in the other graph."""
     found = {}
     for name, value in state.items():
         for known, other in constants:
@@ -125,7 +126,7 @@ def _found(
 
 
 def _layouts(value: Array, attention_heads: int) -> Iterator[slice | NDArray[np.int64]]:
-    """The orders in which a graph may hold a tensor's numbers: its own, transposed, transposed by attention head."""
+    """The orders in which a graph may store a tensor: unchanged, transposed, or transposed by attention head."""
     yield slice(None)
     if value.ndim == 2:
         numbers = np.arange(value.size).reshape(value.shape)

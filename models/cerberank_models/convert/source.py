@@ -1,6 +1,6 @@
-"""The source of a model to import: a folder that `save_pretrained` wrote, or a model on the Hugging Face hub.
+"""Finds a model to import: a folder that `save_pretrained` wrote, or a model on the Hugging Face hub.
 
-In: what a user names. Out: the place that transformers loads from, with what identifies its content. No torch.
+The result is the place from which transformers loads the model, and the identity of its content. Needs no torch.
 """
 
 from __future__ import annotations
@@ -21,54 +21,54 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 CONFIG = "config.json"
 CARD = "README.md"
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
-"""Files that transformers makes a tokenizer from; without any it makes an empty one."""
+"""The files from which transformers makes a tokenizer; without any of them it makes an empty one."""
 
 
 class SourceError(ValueError):
-    """There is no model to import at the place that was named; the message says what to do."""
+    """There is no model to import at the given place; the message says what to do."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """A Hugging Face model that exists."""
+    """An existing Hugging Face model."""
 
     place: str
-    """The folder, or the id on the hub: what `from_pretrained` takes."""
+    """The folder, or the id on the hub, as an argument of `from_pretrained`."""
     folder: Path
-    """The folder, or the hub's snapshot in the local cache, which holds the files that were loaded so far."""
+    """The folder, or the hub's snapshot in the local cache, which has only the files that were loaded so far."""
     commit: str | None
-    """The hub's commit; None for a folder."""
+    """The commit on the hub; None for a folder."""
 
     @property
     def name(self) -> str:
-        """The last part of the place."""
+        """The last part of `place`."""
         return Path(self.place).name if self.commit else self.folder.resolve().name
 
     @property
     def decodes(self) -> bool:
-        """True if its configuration is that of a causal language model. Raises SourceError."""
+        """True if the model's configuration is that of a causal language model. Raises SourceError."""
         described = _json(self.folder / CONFIG)
         architectures = described.get("architectures") if isinstance(described, dict) else None
         return any(str(name).endswith("ForCausalLM") for name in architectures or ())
 
     @property
     def has_tokenizer(self) -> bool:
-        """True if a tokenizer's vocabulary is among its files; on the hub, once the tokenizer has been loaded."""
+        """True if `folder` has a tokenizer's vocabulary; for a model on the hub, after its tokenizer was loaded."""
         return any((self.folder / name).is_file() for name in VOCABULARIES)
 
     def optional_json(self, name: str) -> Any:
-        """The content of its file `name` as JSON; None without such a file. Raises SourceError."""
+        """The content of the model's JSON file `name`; None without such a file. Raises SourceError."""
         file = self.file(name)
         return None if file is None else _json(file)
 
     @property
     def languages(self) -> tuple[str, ...]:
-        """The languages that its model card states, as codes of ISO 639-1.
+        """The languages that the model card states, as ISO 639-1 codes.
 
-        Empty where the card states none, or anything else among them, such as "multilingual".
+        Empty if the card states none, or if one of them is not such a code, as "multilingual".
         """
         from huggingface_hub import metadata_load  # noqa: PLC0415 - importing it takes long
-        from yaml import YAMLError  # noqa: PLC0415 - huggingface_hub brings it
+        from yaml import YAMLError  # noqa: PLC0415 - a dependency of huggingface_hub
 
         try:
             file = self.file(CARD)
@@ -80,7 +80,7 @@ class Source:
         return tuple(dict.fromkeys(known)) if len(known) == len(codes) else ()
 
     def file(self, name: str) -> Path | None:
-        """Its file `name`, which is loaded from the hub if need be; None without such a file."""
+        """The model's file `name`, after loading it from the hub if needed; None without such a file."""
         file = self.folder / name
         if self.commit is not None and not file.is_file():
             from huggingface_hub import hf_hub_download  # noqa: PLC0415 - folders need no hub
@@ -93,7 +93,7 @@ class Source:
         return file if file.is_file() else None
 
     def content(self) -> str:
-        """The identity of the content: the commit, or the SHA-256 of a folder's files with their names."""
+        """The identity of the content: the commit, or the SHA-256 of a folder's files and their names."""
         if self.commit is not None:
             return self.commit
         digest = hashlib.sha256()
@@ -105,7 +105,7 @@ class Source:
 
 
 def _files(folder: Path) -> Iterator[Path]:
-    """The regular files below `folder` that are not hidden, also behind links to folders, each folder once."""
+    """The regular files below `folder` that are not hidden. Links to folders are followed, each folder once."""
     seen: set[Path] = set()
     for place, folders, names in os.walk(folder, followlinks=True):
         real = Path(place).resolve()
@@ -116,10 +116,10 @@ def _files(folder: Path) -> Iterator[Path]:
 
 
 def find_source(model: str, revision: str | None = None) -> Source:
-    """The folder `model` if there is one, else the model of this id on the hub at `revision` (a branch, tag or commit).
+    """The model in the folder `model` if that exists, else the one with this id on the hub at `revision`.
 
-    Of a model on the hub only its configuration is loaded, by huggingface_hub, whose cache, token (HF_TOKEN) and
-    offline mode (HF_HUB_OFFLINE) count. Raises SourceError.
+    `revision` is a branch, tag or commit. From the hub only the configuration is loaded, by huggingface_hub with its
+    cache, token (HF_TOKEN) and offline mode (HF_HUB_OFFLINE). Raises SourceError.
     """
     folder = Path(model)
     if model and folder.is_dir():

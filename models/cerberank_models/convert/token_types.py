@@ -13,12 +13,16 @@ NewTypes = Literal["fresh", "copied", "anew"]
 
 
 def grow_token_types(model: Any, types: int, *, new: NewTypes, seed: int) -> None:
-    """Enlarge a model's table of token types to at least `types` rows, in place, with `model.config` in step.
+    """Enlarge a model's table of token types to at least `types` rows in place, and update `model.config`.
 
-    `model` is any transformers model whose base model has `embeddings.token_type_embeddings`; a table that has enough
-    rows stays. Of another one the rows stay, and new ones are drawn from N(0, initializer_range^2) by `seed` (`fresh`),
-    or are equal to the last row (`copied`), so that the model's outputs do not change; or all rows are drawn (`anew`,
-    SSP appendix C). Raises UnsupportedModelError for a model without such a table.
+    `model` is a transformers model whose base model has `embeddings.token_type_embeddings`. A table with enough rows is
+    not changed. `new` says how rows are added:
+
+    - `fresh`: new rows are drawn from N(0, initializer_range^2) by `seed`;
+    - `copied`: new rows are copies of the last row, so that the model's outputs do not change;
+    - `anew`: all rows are drawn, including the old ones (SSP appendix C).
+
+    Raises UnsupportedModelError for a model without such a table.
     """
     embeddings = getattr(model.base_model, "embeddings", None)
     old = getattr(embeddings, "token_type_embeddings", None)

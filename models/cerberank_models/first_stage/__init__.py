@@ -1,1 +1,1 @@
-"""The first stage: a bi-encoder that ranks texts, whose vectors can be known before the question arrives (TRMD)."""
+"""The first stage (TRMD): a bi-encoder that ranks texts by vectors, which can be computed before a question arrives."""

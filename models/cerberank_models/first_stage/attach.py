@@ -1,4 +1,4 @@
-"""A checkpoint gets a first stage, or is one alone: a new checkpoint, whose stages of pairs are as they were."""
+"""Writes a new checkpoint: an existing one with a first stage added, or one that has only a first stage."""
 
 from __future__ import annotations
 
@@ -50,8 +50,8 @@ from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
 
 VECTOR_PARITY = 2.0**-9
-"""Largest distance of fp32 vectors from PyTorch's, as a share of the largest number: two steps of float16's last digit.
-"""
+"""The largest allowed difference of fp32 vectors from PyTorch's, relative to the largest number: two units in the last
+place of float16."""
 
 
 class _Encoder(nn.Module):
@@ -68,10 +68,10 @@ class _Encoder(nn.Module):
 def export_encoder(
     precision: str, network: TextVectors, path: Path, *, calibration: Sequence[EncodedPairs], margin: float
 ) -> OnnxEncoder:
-    """Write the graph `path` and open it; int8 measures its ranges on `calibration`, widened by the factor `margin`.
+    """Write the graph `path` and open it. int8 ranges are measured on `calibration` and widened by the factor `margin`.
 
-    The graph reads padded token ids, type ids and mask `[N, S]`, and gives `vectors [N, W]` and `tokens [N, S, P]`,
-    each where the first stage has such a part.
+    The inputs of the graph are padded token ids, type ids and mask `[N, S]`. Its outputs are `vectors [N, W]`,
+    `tokens [N, S, P]`, or both, depending on the rankers of the first stage.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     if precision == "int8":
@@ -88,13 +88,13 @@ def export_encoder(
 
 
 def _longest(network: TextVectors) -> int:
-    """Tokens of the longest text, with its special ones."""
+    """The number of tokens of the longest text, including special tokens."""
     lengths = network.config.encoding
     return lengths.special + max(lengths.question_length, lengths.document_length)
 
 
 def check_vectors(expected: Sequence[Vector], got: Sequence[Vector]) -> None:
-    """Raise ParityError unless the fp32 graph's vectors are PyTorch's within `VECTOR_PARITY`."""
+    """Raise ParityError unless the vectors of the fp32 graph are within `VECTOR_PARITY` of PyTorch's."""
     wanted, given = (np.concatenate(vectors).astype(np.float32) for vectors in (expected, got))
     difference, largest = float(np.abs(wanted - given).max()), max(1.0, float(np.abs(wanted).max()))
     if not difference <= VECTOR_PARITY * largest:
@@ -104,9 +104,9 @@ def check_vectors(expected: Sequence[Vector], got: Sequence[Vector]) -> None:
 
 
 Calibrating = Sequence[tuple[str, Sequence[Candidate]]]
-"""Questions and candidates on which int8 measures its ranges."""
+"""Questions and candidates on which int8 ranges are measured."""
 STALE = (CALIBRATION, "tune.json", "tune.png")
-"""Files with what was measured without a first stage."""
+"""The files with results that were measured without a first stage, which are not copied."""
 CARD = """
 ## First stage
 
@@ -135,12 +135,14 @@ def attach(
     calibration: Calibrating = (),
     version: str | None = None,
 ) -> Checkpoint:
-    """Write the checkpoint `out`, which drops the share `alpha` of the candidates after its first stage.
+    """Write the checkpoint `out`: `checkpoint` with a first stage that drops the share `alpha` of the candidates.
 
-    `precisions` are those of the ONNX graphs; None means the checkpoint's. Weights are written where the checkpoint has
-    weights. int8 measures its ranges on the questions and candidates of `calibration`, or on the golden texts.
-    `source` names the encoder in the card. Raises ParityError when a form does not compute what PyTorch computes,
-    ValueError for an unknown precision, CheckpointError for a checkpoint with a first stage, FileExistsError.
+    ONNX graphs are written in `precisions`, or in those of the checkpoint if None. Weights are written if the
+    checkpoint has weights. int8 ranges are measured on the questions and candidates of `calibration`, or else on the
+    golden texts. `source` is the name of the encoder for the card.
+
+    Raises ParityError if a form's results differ too much from PyTorch's, ValueError for an unknown precision,
+    CheckpointError for a checkpoint that has a first stage already, and FileExistsError.
     """
     if checkpoint.config.first_stage is not None:
         raise CheckpointError(f"{checkpoint.path} has a first stage already")
@@ -174,9 +176,9 @@ def write_alone(
     languages: Sequence[str] = (),
     calibration: Calibrating = (),
 ) -> Checkpoint:
-    """Write the checkpoint `out`, whose first stage ranks alone; weights are always written.
+    """Write the checkpoint `out`, whose first stage is its only stage. Weights are always written.
 
-    `source` names the encoder in the card and the manifest. Raises as `attach` does.
+    `source` is the name of the encoder for the card and the manifest. Raises as `attach` does.
     """
     first = encoder.network.config
     lengths = first.encoding
@@ -220,7 +222,7 @@ class Exported:
 def exported(
     encoder: BiEncoder, out: Path, precisions: Sequence[str], calibration: Calibrating, *, weights: bool
 ) -> Iterator[Exported]:
-    """A bi-encoder's files, in a folder that the block's end removes, for the checkpoint `out` that is not there yet.
+    """The files of a bi-encoder for the new checkpoint `out`, in a temporary folder that exists during the block.
 
     Raises as `attach` does.
     """
@@ -276,7 +278,7 @@ def _scores(scorer: FirstStageScorer, vectors: Sequence[Sequence[Vector]]) -> li
 
 
 def _check(precision: str, expected: Sequence[Scores], got: Sequence[Scores]) -> None:
-    """Scores must be near PyTorch's, and clearly separated candidates in the same order."""
+    """Raise ParityError unless scores are close to PyTorch's and clearly separated candidates keep their order."""
     check_parity(precision, expected, got, PARITY[precision])
     if mismatch := next(filter(None, map(half_mismatch, expected, got)), ""):
         raise ParityError(f"{precision}: {mismatch}")

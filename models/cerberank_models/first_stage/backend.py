@@ -1,8 +1,8 @@
-"""A first stage in front of a ranker's stages of pairs, behind the one stage contract.
+"""Combines a first stage and a ranker's stages of pairs in one backend.
 
-Stage 0 turns texts into vectors, stage s is the ranker's stage s - 1. Both start from token ids alone, so a state that
-has not run yet is the token ids themselves; the first stage that it runs says whether they are texts (stage 0) or pairs
-(stage 1). A state of texts ends with stage 0, so that no later state can meet one.
+Stage 0 computes the vectors of texts, and stage s > 0 is the ranker's stage s - 1. Stages 0 and 1 both start from token
+ids: a state before its first run is `EncodedPairs`, which holds texts if stage 0 is run on it, and pairs if stage 1 is.
+Stage 0 returns no state, so texts and pairs are never joined in one state after a run.
 """
 
 from __future__ import annotations
@@ -21,40 +21,40 @@ from cerberank_models.first_stage.contract import VectorBackend
 
 
 class WithFirstStage(Generic[State]):
-    """Fulfils `Backend` with `config.scored_stages` stages; its state is `EncodedPairs` until a stage has run."""
+    """Implements `Backend` with `config.scored_stages` stages. A state is `EncodedPairs` until a stage has run."""
 
     def __init__(self, first: VectorBackend, pairs: Backend[State]) -> None:
-        """Own both, which run on the same device."""
+        """Use both backends, which must run on the same device."""
         self._first, self._pairs = first, pairs
 
     @property
     def config(self) -> RankerConfig:
-        """The ranker's shape; its stages here are `config.scored_stages`."""
+        """The ranker's shape; the number of stages here is `config.scored_stages`."""
         return self._pairs.config
 
     @property
     def precision(self) -> str:
-        """The precision of the stages of pairs, or of the first stage where it ranks alone."""
+        """The precision of the stages of pairs, or of the first stage if it is the only stage."""
         return self._pairs.precision if self.config.reads_pairs else self._first.precision
 
     @property
     def counts(self) -> BackendCounts:
-        """The work of the stages of pairs."""
+        """The counts of the stages of pairs."""
         return self._pairs.counts
 
     @property
     def device_memory(self) -> DeviceMemory | None:
-        """The memory of the GPU that both use."""
+        """The memory of the GPU that both backends use."""
         return self._pairs.device_memory
 
     def start(self, pairs: EncodedPairs) -> EncodedPairs | State:
-        """The token ids of texts, for stage 0, or of pairs, for stage 1."""
+        """Return the token ids: of texts as the input of stage 0, or of pairs as the input of stage 1."""
         return pairs
 
     def run(self, state: EncodedPairs | State, stage: int) -> StageOutput[EncodedPairs | State]:
-        """Run one stage; stage 0 gives vectors, no state, and scores of 0, or NaN where a vector is not finite.
+        """Run one stage. Stage 0 returns vectors and no state; its scores are 0, or NaN if a vector is not finite.
 
-        Raises ValueError when the state does not wait for this stage.
+        Raises ValueError if the state is not the input of this stage.
         """
         if isinstance(state, EncodedPairs) and stage == 0:
             vectors = self._first.encode(state)
@@ -66,11 +66,11 @@ class WithFirstStage(Generic[State]):
         return StageOutput(state=output.state, scores=output.scores, head_scores=output.head_scores)
 
     def select(self, state: EncodedPairs | State, rows: NDArray[np.integer]) -> EncodedPairs | State:
-        """The state of `rows` alone, in that order."""
+        """The state of `rows`, in that order."""
         return state.select(rows) if isinstance(state, EncodedPairs) else self._pairs.select(state, rows)
 
     def concat(self, states: Sequence[EncodedPairs | State]) -> EncodedPairs | State:
-        """One state of all rows, in order. Raises ValueError where only some of them have run."""
+        """One state with the rows of all `states`, in order. Raises ValueError if only some states have run a stage."""
         if len(states) == 1:
             return states[0]
         begun = [state for state in states if not isinstance(state, EncodedPairs)]
@@ -81,13 +81,13 @@ class WithFirstStage(Generic[State]):
         return self._pairs.concat(begun)
 
     def state_bytes(self, state: EncodedPairs | State) -> int:
-        """Bytes of hidden states; 0 while there are only token ids."""
+        """The bytes of hidden states; 0 if there are only token ids."""
         return 0 if isinstance(state, EncodedPairs) else self._pairs.state_bytes(state)
 
     def free_memory(self) -> None:
-        """Return the unused memory of the device that both use."""
+        """Return cached memory to the device that both backends use."""
         self._pairs.free_memory()
 
     def prepare(self, step_tokens: int) -> None:
-        """Make the stages that see pairs ready for full steps."""
+        """Prepare the stages of pairs for steps of up to `step_tokens` tokens."""
         self._pairs.prepare(step_tokens)

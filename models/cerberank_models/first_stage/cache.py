@@ -1,4 +1,4 @@
-"""A cache of candidates' vectors. It is exact, because a text's vector depends on no other text."""
+"""A cache of candidates' vectors. A cached vector is always valid, because it does not depend on other texts."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from cerberank_models.backends.contract import Vector
 from cerberank_models.generations import CacheCounts, Generations
 
 ENTRY_BYTES = 320
-"""Memory of an entry beside its numbers: digest, an array with its own memory, the dictionary's slots."""
+"""The bytes of memory of an entry beside its numbers: the digest, the array object, and slots of the dictionary."""
 NUMBER_BYTES = 2
 
 
 class VectorCache:
-    """Shared by threads. The lock is not held while texts are hashed or vectors copied."""
+    """A thread-safe cache. The lock is not held while texts are hashed or vectors are copied."""
 
     def __init__(self, most_bytes: int) -> None:
         """`most_bytes` bounds the memory of all entries together; 0 switches the cache off."""
@@ -27,9 +27,10 @@ class VectorCache:
         return self._entries.counts
 
     def find(self, scope: str, texts: Sequence[str]) -> list[Vector | None]:
-        """The vector of each candidate text, None where it is not known; a found one must not be changed.
+        """The vector of each candidate text, or None if it is not cached. Returned vectors must not be changed.
 
-        Entries of different scopes never meet: a scope names the encoder, the precision, and whose texts they are.
+        A scope names the encoder, the precision, and the owner of the texts. A lookup in one scope never finds an entry
+        of another scope.
         """
         if not self._entries.half:
             return [None] * len(texts)

@@ -1,7 +1,7 @@
-"""The contract between a first stage and its callers: vectors of texts, computed on a device or known before.
+"""The protocols between a first stage and its callers, for vectors of texts that are computed, cached or stored.
 
-The stages of pairs know nothing of vectors, and the engine nothing of questions: a caller asks for the vectors that it
-does not have, scores all of a question's candidates, drops, and encodes the survivors as pairs.
+The caller has missing vectors computed, scores all candidates of a question, drops some, and encodes the survivors as
+pairs. The stages of pairs do not use vectors, and the engine does not know questions.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from cerberank_models.text_config import ColbertTokens, TextRankerConfig
 
 
 class VectorBackend(Protocol):
-    """Runs the encoder. Not thread-safe: the thread that owns the pair stages' backend owns it too."""
+    """Runs the encoder. Not thread-safe: only the thread that uses the backend of the stages of pairs may use it."""
 
     @property
     def config(self) -> TextRankerConfig:
@@ -27,40 +27,38 @@ class VectorBackend(Protocol):
 
     @property
     def precision(self) -> str:
-        """The number format that it computes in."""
+        """The precision in which the encoder computes."""
 
     def encode(self, texts: EncodedPairs) -> Sequence[Vector]:
-        """The vector of each of the n texts, in order; empty for none. What it computes is independent of the others,
-        beyond the order in which numbers are added.
-        """
+        """The vector of each text, in order. The other texts affect a vector only by rounding."""
 
 
 class KnownVectors(Protocol):
-    """Vectors that need not be computed. Threads may share one."""
+    """Vectors that were computed before. Threads may share an instance."""
 
     def find(self, texts: Sequence[str]) -> list[Vector | None]:
-        """The vector of each candidate text, None where it is not known."""
+        """The vector of each candidate text, or None if it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRoles:
-    """The tokens of n texts that ColBERT treats in a way of their own, each array `[T]`; None where all are alike."""
+    """The tokens that ColBERT treats differently, in arrays `[T]`; an array is None if all tokens are treated alike."""
 
     attended: NDArray[np.bool_] | None = None
-    """True on tokens that others attend to."""
+    """True on tokens that other tokens attend to."""
     compared: NDArray[np.bool_] | None = None
     """True on tokens whose vectors take part in late interaction."""
 
 
 def token_roles(texts: EncodedPairs, colbert: ColbertTokens | None) -> TokenRoles:
-    """The roles of the texts' tokens. The mark behind a text's first token tells questions from documents."""
+    """The roles of the texts' tokens. The mark after a text's first token distinguishes questions from documents."""
     if colbert is None or not len(texts):
         return TokenRoles()
     marks = texts.token_ids[texts.offsets[:-1] + 1]
     questions = np.repeat(marks == colbert.question_mark, texts.lengths)
     fills = np.zeros_like(questions)
     for start, stop in zip(texts.offsets[:-1], texts.offsets[1:], strict=True):
-        if questions[start] and colbert.unattended is not None:  # behind the last token that is another one
+        if questions[start] and colbert.unattended is not None:  # after the last token of another kind
             own = np.flatnonzero(texts.token_ids[start:stop] != colbert.unattended)
             fills[start + own[-1] + 1 : stop] = True
     skipped = np.isin(texts.token_ids, colbert.skipped) & ~questions
@@ -73,10 +71,10 @@ def split_vectors(
     offsets: NDArray[np.int64],
     compared: NDArray[np.bool_] | None = None,
 ) -> list[Vector]:
-    """Vectors of n texts from their parts of a fixed width `[n, W]` and their packed token vectors `[T, P]`, if any.
+    """The vectors of n texts from their fixed-width parts `[n, W]` and their packed token vectors `[T, P]`, if any.
 
-    Text i owns the token vectors `offsets[i]:offsets[i + 1]`, or those of them that are `compared[T]`. A vector may
-    share memory with `fixed`.
+    The token vectors of text i are `offsets[i]:offsets[i + 1]`, without those for which `compared[T]` is False. A
+    vector may share memory with `fixed`.
     """
     if tokens is None:
         return list(fixed)

@@ -1,9 +1,11 @@
-"""Computes the vectors of many texts and writes a store (`store.py`); a killed run goes on where it was.
+"""Computes the vectors of many texts and writes them to a store (`store.py`). A killed run can be continued.
 
-Texts are encoded in shards of consecutive lines of the input. A shard is written atomically to `parts/`; when all are
-there, they are merged by digest into the store, its manifest is written, and the parts are removed. So the vectors of
-the whole input are on the disk twice for a moment; in memory of this process are one shard and about 105 bytes a
-distinct text (the set of digests that were met), then while merging 64 bytes.
+Texts are encoded in shards of consecutive lines of the input, and each shard is written atomically to `parts/`. After
+the last shard, the parts are merged by digest into the store, the manifest is written, and the parts are removed.
+
+So the vectors of the whole input are on the disk twice during the merge. The memory of this process holds one shard,
+and about 105 bytes per distinct text for the set of known digests. During the merge it holds 64 bytes per distinct
+text.
 """
 
 from __future__ import annotations
@@ -43,9 +45,9 @@ from cerberank_models.tokens import replace_surrogates
 from cerberank_models.transformer import Count, Frozen
 
 SHARD = 4096
-"""Texts of a shard."""
+"""The number of texts in a shard."""
 STEP = 256
-"""Texts that are encoded at once."""
+"""The number of texts that are encoded at once."""
 PARTS, PLAN = "parts", "plan.json"
 
 
@@ -55,15 +57,15 @@ class Vectors:
 
     numbers: NDArray[np.float16]
     sizes: NDArray[np.int64]
-    """Numbers of each text's vector."""
+    """The number of numbers in each text's vector."""
 
 
 EncodeShard = Callable[[Sequence[str]], Vectors]
-"""Encodes the distinct texts of a shard, without lone surrogates; none where all of its texts were met before."""
+"""Encodes those texts of a shard that did not occur before, which may be none. They contain no lone surrogates."""
 
 
 def encoder_of(backend: VectorBackend, encoder: TextEncoder) -> EncodeShard:
-    """Encode shards by an open encoder; raises ArithmeticError for a number that float16 cannot hold."""
+    """A function that encodes shards with an open encoder. It raises ArithmeticError for numbers beyond float16."""
 
     def encode(texts: Sequence[str]) -> Vectors:
         vectors: list[Vector] = []
@@ -78,7 +80,7 @@ def encoder_of(backend: VectorBackend, encoder: TextEncoder) -> EncodeShard:
 
 
 def open_shard_encoder(checkpoint: Path, *, kind: str, precision: str, device: str, threads: int) -> EncodeShard:
-    """Open the encoder of a checkpoint; raises ValueError when it takes another precision than `precision`."""
+    """Open the encoder of a checkpoint. Raises ValueError if it computes in another precision than `precision`."""
     read = read_checkpoint(checkpoint)
     backend = open_first_stage(read, kind=kind, precision=precision, device=device, threads=threads)
     if backend.precision != precision:
@@ -87,7 +89,7 @@ def open_shard_encoder(checkpoint: Path, *, kind: str, precision: str, device: s
 
 
 class _Plan(Frozen):
-    """The inputs that the shards of a begun store depend on."""
+    """The settings on which the shards of an unfinished store depend."""
 
     encoder: str
     precision: str
@@ -108,12 +110,13 @@ def embed(
     progress: Callable[[int], None] = lambda texts: None,
     shard: int = SHARD,
 ) -> StoreManifest:
-    """Write the store `out` of the distinct `texts`; of a finished one every byte is compared with its manifest.
+    """Write the store `out` of the distinct `texts`. If it is finished already, only check its files.
 
-    `inputs` is the SHA-256 of what the texts come from, `computed_by` that of the graph or weights that encode them in
-    `precision`. Lone surrogates are replaced. `progress` is called with the number of texts that were read. Raises
-    BoundError where `out` was begun with other arguments, StoreError where a finished store was damaged, ValueError
-    without a text.
+    `inputs` is the SHA-256 of the file of texts, and `computed_by` that of the graph or weights that encode them in
+    `precision`. Lone surrogates are replaced. `progress` is called with the number of texts that were read.
+
+    Raises BoundError if `out` was begun with other arguments, StoreError if a finished store is damaged, and ValueError
+    if there are no texts.
     """
     if next(texts(), None) is None:
         raise ValueError("the input holds no text")
@@ -140,8 +143,8 @@ def embed(
 
 
 def _begin(out: Path, plan: _Plan) -> None:
-    """Give a new store its plan; raise BoundError unless a begun one has the same, StoreError for other files."""
-    # The plan is the first file, and `replacing` writes it under such a name, which a killed run leaves behind.
+    """Write the plan of a new store. Raises BoundError if `out` has another plan, StoreError if it has other files."""
+    # A run that was killed while it wrote the plan, the first file, leaves only the hidden file of `replacing`.
     is_new = not (out / PLAN).exists()
     if is_new and out.exists() and any(not each.name.startswith(f".{PLAN}.") for each in out.iterdir()):
         raise StoreError(f"{out} holds other files: a store needs a folder of its own")
@@ -149,7 +152,7 @@ def _begin(out: Path, plan: _Plan) -> None:
 
 
 def _remove_leftovers(out: Path) -> None:
-    """Remove what only an unfinished store needs, and half-written files of killed runs."""
+    """Remove files that only an unfinished store needs, and partial files of killed runs."""
     if (out / PARTS).exists():
         shutil.rmtree(out / PARTS)
     for partial in out.glob(".*.partial"):
@@ -163,7 +166,7 @@ def _parts(
     progress: Callable[[int], None],
     size: int,
 ) -> list[Path]:
-    """Have the shards encoded that are not there yet; the files of all."""
+    """Encode the missing shards; returns the files of all shards."""
     parts: list[Path] = []
     read: dict[int, tuple[int, NDArray[np.generic]]] = {}
 
@@ -197,7 +200,7 @@ def _shards(texts: Iterator[str], size: int) -> Iterator[list[str]]:
 
 
 def _distinct(texts: Sequence[str], known: set[bytes]) -> list[str]:
-    """The texts that are not `known` by their digests, each once; they are known then."""
+    """The distinct texts whose digests are not `known`; their digests are added to `known`."""
     fresh = []
     for text, digest in zip(texts, text_digests(texts), strict=True):
         if (key := digest.tobytes()) not in known:
@@ -212,7 +215,7 @@ def _write_part(path: Path, digests: NDArray[np.generic], encoded: Vectors) -> N
 
 
 def _merge(out: Path, parts: Sequence[Path], width: int) -> int:
-    """Write the store's arrays, sorted by digest; `width` is 0 where it depends on the text. The number of texts."""
+    """Write the store's arrays, sorted by digest; returns the number of texts. `width` is 0 if widths differ."""
     digests, sizes = _joined(parts, "digests"), _joined(parts, "sizes")
     order = np.lexsort((digests[:, 1], digests[:, 0]))
     offsets = np.zeros(len(order) + 1, dtype=np.int64)

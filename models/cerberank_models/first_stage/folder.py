@@ -1,10 +1,10 @@
-"""The folder of a text ranker: written atomically, verified when it is read.
+"""The folder of a text ranker, which is written atomically and verified when it is read.
 
     config.json  tokenizer.json  model.safetensors  [scorer.safetensors]  manifest.json
 
-The files are those that a checkpoint with a first stage holds in `first-stage/`: the encoder's weights apart from those
-of the rankers that score its vectors. The manifest states each file's SHA-256, as a checkpoint's does. Nothing is ever
-unpickled.
+A checkpoint with a first stage has the same files in `first-stage/`. The weights of the encoder and those of the
+rankers that score its vectors are separate files. The manifest states each file's SHA-256, as in a checkpoint. Pickle
+is never used.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ WEIGHTS, SCORER = "model.safetensors", "scorer.safetensors"
 
 @dataclass(frozen=True, slots=True)
 class SavedTextRanker:
-    """A network with the tokenizer that belongs to it."""
+    """A network and its tokenizer."""
 
     ranker: TextRanker
     tokenizer: Tokenizer
@@ -56,7 +56,7 @@ def write_text_ranker(
     source: str,
     metrics: Mapping[str, float] | None = None,
 ) -> None:
-    """Write the folder `path`; raises FileExistsError when it exists. After an error nothing is left behind."""
+    """Write the folder `path`. Raises FileExistsError if it exists. After an error nothing is left behind."""
     with appearing_folder(path) as partial:
         write_bytes(partial / CONFIG, ranker.config.model_dump_json(indent=2).encode() + b"\n")
         write_bytes(partial / TOKENIZER, tokenizer.to_str().encode())
@@ -77,9 +77,9 @@ def write_text_ranker(
 
 
 def read_text_ranker(path: Path, *, dropout: float = 0.0) -> SavedTextRanker:
-    """Verify the folder's files and load the network, in fp32 on the CPU, in evaluation mode.
+    """Verify the folder's files, and load the network in fp32 on the CPU in evaluation mode.
 
-    Raises CheckpointError, or its subclasses for a file that is missing or was changed.
+    Raises CheckpointError, or one of its subclasses for a missing or changed file.
     """
     try:
         manifest = Manifest.model_validate_json(read_regular(path / MANIFEST))
@@ -104,7 +104,7 @@ def read_text_ranker(path: Path, *, dropout: float = 0.0) -> SavedTextRanker:
 
 
 def split_weights(ranker: TextRanker) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-    """The weights of a ranker's encoder (with ColBERT's projection), and those that score what it gives, by name."""
+    """The weights of a text ranker's encoder, including ColBERT's projection, and those of its rankers, by name."""
     state = {name: value.detach().cpu().contiguous() for name, value in ranker.state_dict().items()}
     parts = tuple(f"{part}." for part in ranker.config.weighted_rankers)
     scorer = {name: value for name, value in state.items() if name.startswith(parts)}

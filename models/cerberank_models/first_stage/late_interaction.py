@@ -1,8 +1,7 @@
-"""Public ColBERTs: the formats of sentence-transformers' MultiVectorEncoder and of PyLate, as a text ranker.
+"""Reads public ColBERTs, in the formats of sentence-transformers' MultiVectorEncoder and of PyLate, as text rankers.
 
-In: a folder or a hub id with `modules.json`. Out: a TextRanker with ColBERT's texts, or an UnsupportedModelError. Both
-libraries give a text one vector of length 1 for each token, and a pair the sum over the question's tokens of the
-largest similarity to one of the document's (MaxSim).
+In both libraries a text has one vector of length 1 for each token. The score of a pair is the sum, over the question's
+tokens, of the largest similarity to a token of the document (MaxSim).
 """
 
 from __future__ import annotations
@@ -25,24 +24,24 @@ from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.text_config import ColbertTokens, TextEncodingConfig, TextRankerConfig
 
 FEWEST = 64
-"""Tokens of a question that are read where the model does not say how many."""
+"""The most tokens of a question if the model does not state a limit."""
 SPECIAL = 3
-"""The special tokens of a text: the first one, the mark, the separator."""
+"""The number of special tokens of a text: the first token, the mark and the separator."""
 PUNCTUATION = tuple("!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~")
-"""Left out of documents by PyLate where its model does not say what is."""
+"""The tokens that PyLate skips in documents if a model does not state them."""
 
 
 KINDS = ("MultiVectorEncoder", "ColBERT")
-"""The kinds of models of sentence-transformers and of PyLate."""
+"""The classes of such models in sentence-transformers and in PyLate."""
 
 
 def is_late_interaction(source: Source) -> bool:
-    """True for a model of MultiVectorEncoder or PyLate."""
+    """True for a model of sentence-transformers' MultiVectorEncoder or of PyLate."""
     return model_kind(source) in KINDS
 
 
 def document_length(source: Source) -> int | None:
-    """Most tokens of a document that the model reads, without special ones; None where it does not say."""
+    """The most tokens of a document that the model reads, without special tokens; None if it states none."""
     saved = [source.optional_json(name) or {} for name in (SENTENCE_TRANSFORMERS, TRANSFORMER)]
     length = next((each["document_length"] for each in saved if each.get("document_length")), None)
     return None if length is None else int(length) - SPECIAL
@@ -50,20 +49,20 @@ def document_length(source: Source) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class _Settings:
-    """The settings of both formats: one has them in the files of its modules, the other in one file."""
+    """The settings of a model, which sentence-transformers keeps in the files of modules, and PyLate in one file."""
 
     question: str
-    """The text in front of a question."""
+    """The text before a question."""
     document: str
     length: int | None
-    """Most tokens of a question, special ones included."""
+    """The most tokens of a question, including special tokens."""
     expansion: Mapping[str, Any] | None
-    """The rule by which questions are filled: `strategy`, `length`, `attend`, `token`."""
+    """The rule by which questions are filled up: `strategy`, `length`, `attend`, `token`."""
     skipped: Sequence[str]
 
 
 def late_interaction_encoder(found: Source, candidate_length: int) -> tuple[TextRanker, Tokenizer]:
-    """The model as a text ranker. Raises UnsupportedModelError, which names what is not supported, and OSError."""
+    """The model as a text ranker. Raises UnsupportedModelError, which names the unsupported setting, and OSError."""
     source = found.place
     listed = [(str(each["type"]).rpartition(".")[2], str(each["path"])) for each in found.optional_json(MODULES) or []]
     modules = dict(listed)
@@ -138,7 +137,7 @@ def _settings(found: Source, modules: Mapping[str, str]) -> _Settings:
 
 
 def _projection(found: Source, folder: str) -> torch.Tensor:
-    """The weights `[P, D]` of the projection of token vectors. Raises UnsupportedModelError for another form of it."""
+    """The weights `[P, D]` of the projection of token vectors. Raises UnsupportedModelError for other projections."""
     source, config = found.place, found.optional_json(f"{folder}/config.json") or {}
     activation = str(config.get("activation_function", "")).rpartition(".")[2]
     if config.get("bias") or activation != "Identity" or config.get("use_residual"):
@@ -151,9 +150,9 @@ def _projection(found: Source, folder: str) -> torch.Tensor:
 
 
 def _texts(source: str, settings: _Settings, tokenizer: Tokenizer, named: Any, room: int) -> tuple[ColbertTokens, int]:
-    """ColBERT's tokens, and the most tokens of a question, without special ones, where an encoder has so much `room`.
+    """ColBERT's tokens, and the most tokens of a question without special tokens, for an encoder with `room` positions.
 
-    `named` has the tokenizer's special tokens by their names.
+    `named` holds the tokenizer's special tokens by name.
     """
     marks = [_mark(source, tokenizer, text) for text in (settings.question, settings.document)]
     if marks[0] == marks[1]:
@@ -180,7 +179,7 @@ def _texts(source: str, settings: _Settings, tokenizer: Tokenizer, named: Any, r
 
 
 def _mark(source: str, tokenizer: Tokenizer, text: str) -> int:
-    """The token of the text in front of a question or a document. Raises UnsupportedModelError unless it is one."""
+    """The id of the token before a question or a document. Raises UnsupportedModelError unless `text` is one token."""
     ids = tokenizer.encode(text, add_special_tokens=False).ids
     if len(ids) != 1:
         raise UnsupportedModelError(

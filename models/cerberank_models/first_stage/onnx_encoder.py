@@ -1,4 +1,4 @@
-"""The first stage's encoder on ONNX Runtime, without torch: texts of similar lengths are padded together."""
+"""The first stage's encoder on ONNX Runtime, without torch. Texts of similar lengths are padded to the same length."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ class OnnxEncoder:
         device: str = "cpu",
         buckets: BucketRule | None = None,
     ) -> None:
-        """Open the graph; `threads` None takes all processors that this process may use.
+        """Open the graph. `threads` None uses all processors that this process may use.
 
-        Raises DeviceError when the device's provider is not installed.
+        Raises DeviceError if the device's provider is not installed.
         """
         self.config = config
         """The bi-encoder's shape."""
         self.precision = precision
-        """The number format of the graph."""
+        """The precision of the graph."""
         self._buckets = buckets or BucketRule()
         self._threads = compute_threads(threads) if place_of(device)[0] == "cpu" else 1
         self._pool = ThreadPool(self._threads)

@@ -1,6 +1,6 @@
-"""Opens the parts of a checkpoint's first stage: its tokens, its encoder on a device, its rankers.
+"""Opens the parts of a checkpoint's first stage: its text encoder, its network on a device, and its scorer.
 
-The encoder's libraries are imported when it is opened, as a backend's are.
+The network's libraries are imported when it is opened, as those of a backend.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cerberank_models.tokens import largest_token_id
 def score_texts(
     backend: VectorBackend, encoder: TextEncoder, scorer: FirstStageScorer, question: str, texts: Sequence[str]
 ) -> Scores:
-    """Scores `[n]` of a question's candidates, with every vector computed now."""
+    """The scores `[n]` of a question's candidates, after computing all vectors."""
     vectors = backend.encode(concat_pairs([encoder.questions([question]), encoder.candidates(texts)]))
     return scorer(vectors[0], vectors[1:])
 
@@ -45,12 +45,13 @@ def check_first_stage(
     scorer: FirstStageScorer | None = None,
     pause: Callable[[], None] = lambda: None,
 ) -> None:
-    """Score every golden question of the first stage and compare with the scores recorded for `precision`.
+    """Score every golden question of the first stage, and compare with the scores recorded for `precision`.
 
-    A half precision without scores of its own is compared with fp32. `encoder` and `scorer` are the checkpoint's; None
-    makes them. `pause` is called before each question.
-    Raises GoldenMismatchError when the scores do not agree or there are none to compare with, CheckpointError for a
-    malformed golden file.
+    If no scores are recorded for a half precision, its scores are compared with those of fp32. `encoder` and `scorer`
+    must be the checkpoint's; None opens them. `pause` is called before each question.
+
+    Raises GoldenMismatchError if the scores do not agree or no scores are recorded, and CheckpointError for a malformed
+    golden file.
     """
     encoder, scorer = encoder or open_encoder(checkpoint), scorer or open_scorer(checkpoint)
     for golden in read_golden(checkpoint):
@@ -75,23 +76,23 @@ def read_golden(checkpoint: Checkpoint) -> list[GoldenQuestion]:
 
 
 def first_stage_of(checkpoint: Checkpoint) -> TextRankerConfig:
-    """The checkpoint's first stage. Raises CheckpointError when it has none."""
+    """The shape of the checkpoint's first stage. Raises CheckpointError if it has none."""
     if checkpoint.config.first_stage is None:
         raise CheckpointError(f"{checkpoint.path} has no first stage; `cerberank checkpoint first-stage` adds one")
     return checkpoint.config.first_stage
 
 
 def open_encoder(checkpoint: Checkpoint, tokenizer: Tokenizer | None = None) -> TextEncoder:
-    """A new encoder of texts. `tokenizer` may come from another encoder of the same `tokenizer.json`.
+    """A new text encoder. `tokenizer` may be shared with another encoder of the same `tokenizer.json`.
 
-    Raises CheckpointError when the first stage's `tokenizer.json` is not a tokenizer, or not its network's.
+    Raises CheckpointError if the first stage's `tokenizer.json` is not a tokenizer, or does not fit its network.
     """
     config, path = first_stage_of(checkpoint), checkpoint.path / TOKENIZER
     try:
         encoder = TextEncoder(
             tokenizer or Tokenizer.from_file(str(path)), config, tokenizer_digest=checkpoint.manifest.files[TOKENIZER]
         )
-    except Exception as error:  # tokenizers raises nothing narrower
+    except Exception as error:  # tokenizers raises plain `Exception`
         raise CheckpointError(f"{path} cannot be used: {error}") from error
     if (largest := largest_token_id(encoder.tokenizer)) >= config.transformer.vocab_size:
         raise CheckpointError(
@@ -102,7 +103,7 @@ def open_encoder(checkpoint: Checkpoint, tokenizer: Tokenizer | None = None) -> 
 
 
 def open_scorer(checkpoint: Checkpoint) -> FirstStageScorer:
-    """The first stage's rankers. Raises CheckpointError when their weights do not fit config.json."""
+    """The scorer of the first stage. Raises CheckpointError if its weights do not fit config.json."""
     config, path = first_stage_of(checkpoint), checkpoint.path / SCORER
     try:
         return FirstStageScorer(config, load_file(path) if config.weighted_rankers else {})
@@ -111,7 +112,7 @@ def open_scorer(checkpoint: Checkpoint) -> FirstStageScorer:
 
 
 def file_to_run(checkpoint: Checkpoint, *, kind: str, precision: str) -> str:
-    """The file in the checkpoint's manifest that `open_first_stage` runs. Raises CheckpointError when it lacks it."""
+    """The file of the checkpoint that `open_first_stage` runs. Raises CheckpointError if it is missing."""
     first_stage_of(checkpoint)
     name = encoder_graph(precision) if kind == "onnx" else WEIGHTS
     if name not in checkpoint.manifest.files:
@@ -132,9 +133,9 @@ def open_first_stage(
     threads: int | None = None,
     device: str = "cpu",
 ) -> VectorBackend:
-    """Open the first stage's encoder on `device`; the arguments, and what is raised, are `registry.open_backend`'s.
+    """Open the first stage's network on `device`, with the arguments and errors of `registry.open_backend`.
 
-    fp16 becomes bf16 where the golden texts' activations come too near to float16's end (`precision` tells).
+    fp16 becomes bf16 if activations on the golden texts are too large for float16; `precision` of the result says so.
     """
     config = first_stage_of(checkpoint)
     kind = kind or usual_backend(device)

@@ -1,4 +1,4 @@
-"""Ranks one question's candidates through the first stage and the stages of pairs, offline."""
+"""Ranks one question's candidates through the first stage and the stages of pairs, without the service's engine."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from cerberank_models.windows import NO_SPAN, Windowing
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextScores:
-    """The scores of a question's candidates, and what was read of the texts."""
+    """The scores of a question's candidates, and the facts about reading them."""
 
     scores: Scores
-    """Shape [n]."""
+    """Shape [n]: the score of each candidate."""
     truncated: NDArray[np.bool_]
-    """Shape [n]: True for a candidate whose end was not read; False where its vector was known."""
+    """Shape [n]: True for a candidate whose end was not read; False if its vector was known."""
     question_truncated: bool
     tokens: int
-    """Tokens that were encoded."""
+    """The number of tokens that were encoded."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,10 +42,10 @@ class FirstStage:
     encoder: TextEncoder
     scorer: FirstStageScorer
     known: KnownVectors | None = None
-    """Vectors that need not be computed."""
+    """Vectors that were computed before."""
 
     def read(self, question: str, texts: Sequence[str]) -> TextScores:
-        """The candidates' scores, with what was read of the texts. Raises NonFiniteScoreError when a score is NaN."""
+        """Encode the texts whose vectors are not known, and score all of them. Raises NonFiniteScoreError for NaN."""
         found: list[Vector | None] = [None] * len(texts) if self.known is None else self.known.find(texts)
         cold = [row for row, vector in enumerate(found) if vector is None]
         asked, said = self.encoder.questions([question]), self.encoder.candidates([texts[row] for row in cold])
@@ -72,24 +72,24 @@ def open_offline(
     device: str = "cpu",
     known: KnownVectors | None = None,
 ) -> FirstStage:
-    """The checkpoint's first stage; the arguments, and what is raised, are `open_first_stage`'s."""
+    """Open the checkpoint's first stage, with the arguments and errors of `open_first_stage`."""
     backend = open_first_stage(checkpoint, kind=kind, precision=precision, threads=threads, device=device)
     return FirstStage(backend=backend, encoder=open_encoder(checkpoint), scorer=open_scorer(checkpoint), known=known)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextRanking:
-    """The result of ranking texts: the ranking, whose stages count the first stage as 0, and what was read."""
+    """The result of ranking texts: the ranking, in which the first stage is stage 0, and the facts about reading."""
 
     ranking: Ranking
     truncated: NDArray[np.bool_]
-    """Shape [n]: True where the pair was cut, or the text where there are no pairs; False where the first stage has
-    dropped the candidate, or its vector was known."""
+    """Shape [n]: True if the candidate was cut in its pair, or as a text if there are no stages of pairs. False if the
+    first stage dropped it, or if its vector was known."""
     question_truncated: bool
     pairs: EncodedPairs | None
-    """The pairs of the survivors; None where the first stage ranks alone."""
+    """The pairs of the survivors; None if the first stage is the only stage."""
     tokens: int
-    """Tokens of all texts and pairs that were computed."""
+    """The number of tokens of all texts and pairs that were computed."""
 
 
 def rank_texts(
@@ -103,12 +103,12 @@ def rank_texts(
     windowing: Windowing | None = None,
     until: float | None = None,
 ) -> TextRanking:
-    """Score all texts, drop by the policy's stage 0, and rank the survivors as pairs by its later stages, if any.
+    """Score all texts, drop candidates by stage 0 of the policy, and rank the survivors in the stages of pairs, if any.
 
-    With a `windowing` survivors that do not fit are read in windows; the first stage cuts them. `until` is
-    `rank_pairs`'s.
+    With a `windowing`, the stages of pairs read survivors that do not fit in windows; the first stage always cuts
+    texts. `until` has the same meaning as in `rank_pairs`.
 
-    Raises ValueError without candidates or for a policy with a different number of stages, NonFiniteScoreError.
+    Raises ValueError if there are no candidates or the policy has a different number of stages, NonFiniteScoreError.
     """
     if not candidates:
         raise ValueError("there must be at least one candidate")

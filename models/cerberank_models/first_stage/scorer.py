@@ -1,6 +1,7 @@
-"""Vectors of a question and of its candidates to scores: TRMD's rankers on NumPy, for a thread beside the device.
+"""Computes scores from the vectors of a question and of its candidates, by TRMD's rankers in NumPy.
 
-Legend: n candidates, D width of the encoder, P width of ColBERT's token vectors.
+It runs on a worker's thread, not on the device. Legend: n is the number of candidates, D the width of the encoder, P
+the width of ColBERT's token vectors.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from cerberank_models.text_config import TextRankerConfig
 
 Floats = NDArray[np.float32]
 BLOCK = 1 << 20
-"""Numbers of candidates' vectors, and of their similarities, that are in float32 at once: they stay in the cache."""
+"""The most numbers of candidates' vectors, or of similarities, in float32 at once, so that they stay in the cache."""
 
 
 RESIDUAL = ("dense.weight", "dense.bias", "output.weight", "output.bias")
-"""The weights of a residual ranker, by their names in `network/text_ranker.py`."""
+"""The names of a residual ranker's weights, as in `network/text_ranker.py`."""
 
 
 def weight_shapes(config: TextRankerConfig) -> dict[str, tuple[int, ...]]:
-    """The weights of a first stage's rankers by name, each with its shape."""
+    """The shape of each weight of a first stage's rankers, by name."""
     width = config.transformer.hidden_size
     shapes = ((width, width), (width,), (1, width), (1,))
     return {
@@ -34,16 +35,16 @@ def weight_shapes(config: TextRankerConfig) -> dict[str, tuple[int, ...]]:
 
 
 class FirstStageScorer:
-    """Scores a question's candidates in float32. Threads may share one, because scoring changes nothing.
+    """Scores a question's candidates in float32. Threads may share an instance, because scoring changes nothing.
 
-    Without dropout a residual ranker is linear behind its maximum x (TRMD section 2.1):
-    `o . (W x + b + x) + c = (W^T o + o) . x + (o . b + c)`, one product of D numbers instead of D * D.
+    Without dropout a residual ranker is linear in its maximum x (TRMD section 2.1):
+    `o . (W x + b + x) + c = (W^T o + o) . x + (o . b + c)`, which takes D products instead of D * D.
     """
 
     def __init__(self, config: TextRankerConfig, weights: Mapping[str, NDArray[np.floating]]) -> None:
-        """`weights` by their names in a `TextRanker`; only residual rankers have any.
+        """Use `weights`, by their names in a `TextRanker`. Only residual rankers have weights.
 
-        Raises ValueError for weights that are missing, that no ranker has, or of another shape.
+        Raises ValueError for missing or unknown weights, or weights of another shape.
         """
         width = config.transformer.hidden_size
         shapes = weight_shapes(config)
@@ -60,12 +61,14 @@ class FirstStageScorer:
             self._constant += float(output[0] @ bias + offset[0])
 
     def __call__(self, question: Vector, candidates: Sequence[Vector]) -> Scores:
-        """P(relevant) of each candidate, `[n]`: the sigmoid of the rankers' sum, or (1 + cosine) / 2 for `dot`.
+        """P(relevant) of each candidate, `[n]`.
 
-        Where ColBERT reads its own texts and ranks alone, the cosine is the mean over the question's tokens of the
-        largest one: their sum, which is 32 at most, was not trained as a logit, and its sigmoid is near 1 for all.
+        - For `dot` it is (1 + cosine) / 2.
+        - For a public ColBERT it is (1 + c) / 2, where c is the mean over the question's tokens of the largest cosine.
+          The sum of up to 32 cosines was not trained as a logit, and its sigmoid would be near 1 for all candidates.
+        - For all others it is the sigmoid of the rankers' sum.
 
-        Raises ValueError for vectors that are not of this shape of first stage.
+        Raises ValueError for vectors that do not fit this first stage.
         """
         self._check([question, *candidates])
         asked = question.astype(np.float32)
@@ -102,9 +105,10 @@ class FirstStageScorer:
 
 
 def late_interaction(asked: Floats, candidates: Sequence[Vector], skipped: int, projection: int) -> Floats:
-    """The sum over a question's token vectors `[q * P]` of the largest similarity to one of a candidate's, `[n]`.
+    """The sum over a question's token vectors `[q * P]` of the largest similarity to a candidate's, `[n]`.
 
-    The first `skipped` numbers of a candidate's vector are not token vectors; each candidate has one or more of these.
+    The first `skipped` numbers of a candidate's vector do not belong to token vectors. Each candidate must have at
+    least one token vector.
     """
     parts = [each[skipped:] for each in candidates]
     said = widened(np.concatenate(parts)).reshape(-1, projection)
@@ -115,21 +119,22 @@ def late_interaction(asked: Floats, candidates: Sequence[Vector], skipped: int, 
 
 
 def widened(halves: NDArray[np.float16]) -> Floats:
-    """The same numbers in float32. NumPy's own conversion takes five times as long, 1.5 ms for 2,000 vectors of 384.
+    """The same numbers in float32. NumPy's own conversion takes five times as long: 1.5 ms for 2,000 vectors of 384.
 
-    A number's bits are moved to float32's places, which divides it by 2^112, exactly also where it is subnormal.
+    The bits of a number are shifted to their places in float32, which divides the number by 2^112. This is exact for
+    subnormal numbers too.
     """
     bits = halves.view(np.int16).astype(np.int32)
     bits <<= 13
-    bits &= np.int32(-0x70002000)  # the sign alone of what the shift has left of four copies of it
+    bits &= np.int32(-0x70002000)  # the shift leaves four copies of the sign bit; only the first is kept
     wide = bits.view(np.float32)
     wide *= np.float32(2.0**112)
     finite = wide.max(initial=0.0) < 2.0**16 and wide.min(initial=0.0) > -(2.0**16)
-    return wide if finite else halves.astype(np.float32)  # infinity and NaN have an exponent of their own
+    return wide if finite else halves.astype(np.float32)  # infinity and NaN have a special exponent
 
 
 def _blocks(candidates: Sequence[Vector]) -> Iterator[Sequence[Vector]]:
-    """Consecutive candidates of at most `BLOCK` numbers together, and at least one."""
+    """Groups of consecutive candidates with at most `BLOCK` numbers together, but at least one candidate."""
     start, size = 0, 0
     for row, vector in enumerate(candidates):
         if size + len(vector) > BLOCK and row > start:

@@ -1,7 +1,4 @@
-"""The sources of a first stage's encoder: a trained text ranker, a sentence encoder, or a public ColBERT.
-
-In: a folder or a hub id. Out: network, tokenizer and the weights of the rankers, or an UnsupportedModelError.
-"""
+"""Reads a first stage's encoder from a folder or a hub id: a trained text ranker, a sentence encoder, or a ColBERT."""
 
 from __future__ import annotations
 
@@ -33,18 +30,18 @@ QUESTION_LENGTH = 64
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BiEncoder:
-    """A first stage before it is attached."""
+    """A first stage before it is attached to a checkpoint."""
 
     network: TextVectors
     tokenizer: Tokenizer
     weights: Mapping[str, NDArray[np.float32]]
-    """Those of the rankers, by their names in a `TextRanker`."""
+    """The weights of the rankers, by their names in a `TextRanker`."""
     trained_length: int | None = None
-    """Most tokens of a document that the text ranker encoded at once; None where that is not recorded."""
+    """The most tokens of a document that the text ranker encoded at once in training; None if not recorded."""
 
 
 def read_bi_encoder(source: str, *, candidate_length: int) -> BiEncoder:
-    """A text ranker's folder, or a folder or hub id of sentence-transformers or PyLate.
+    """Read a text ranker's folder, or a model of sentence-transformers or PyLate in a folder or on the hub.
 
     Raises UnsupportedModelError, SourceError, OSError.
     """
@@ -61,7 +58,7 @@ def read_bi_encoder(source: str, *, candidate_length: int) -> BiEncoder:
 
 
 def read_hugging_face(source: Source, *, candidate_length: int) -> BiEncoder:
-    """A bi-encoder of sentence-transformers or PyLate, once its files and shapes were checked (`check_source`).
+    """Read a bi-encoder of sentence-transformers or PyLate, after checking its files and shapes (`check_source`).
 
     Raises UnsupportedModelError, OSError.
     """
@@ -72,7 +69,7 @@ def read_hugging_face(source: Source, *, candidate_length: int) -> BiEncoder:
 
 
 def bi_encoder(ranker: TextRanker, tokenizer: Tokenizer, *, candidate_length: int) -> BiEncoder:
-    """A first stage with the weights of `ranker`, which reads `candidate_length` tokens of a candidate at once."""
+    """The first stage with the weights of `ranker` that reads at most `candidate_length` tokens of a candidate."""
     vectors, scorer = split_weights(ranker)
     lengths = ranker.config.encoding.model_copy(
         update={"document_length": candidate_length, "window": candidate_length}
@@ -86,10 +83,13 @@ def bi_encoder(ranker: TextRanker, tokenizer: Tokenizer, *, candidate_length: in
 
 
 def encoder_id(config: TextRankerConfig, tokenizer: Tokenizer, weights: Mapping[str, Tensor]) -> str:
-    """The SHA-256 of everything that a text's vector depends on but the precision.
+    """The SHA-256 of everything on which a text's vector depends, except for the precision.
 
-    These are, one after the other: the config as JSON without `encoder` and `name`, with sorted keys; the tokenizer's
-    JSON; and each of the encoder's weights in the order of their names: name, shape, float32 numbers.
+    The hash covers, one after the other:
+
+    - the config as JSON with sorted keys, without `encoder` and `name`;
+    - the tokenizer's JSON;
+    - the name, the shape and the float32 numbers of each weight of the encoder, in the order of names.
     """
     digest = hashlib.sha256(json.dumps(config.model_dump(exclude={"encoder", "name"}), sort_keys=True).encode())
     digest.update(tokenizer.to_str().encode())
@@ -106,7 +106,7 @@ def _is_text_ranker(path: Path) -> bool:
 
 
 def _sentence_encoder(found: Source, candidate_length: int) -> tuple[TextRanker, Tokenizer]:
-    """A sentence-transformers model as a text ranker that compares means by their cosine."""
+    """Read a sentence-transformers model as a text ranker that compares means by their cosine."""
     _check_modules(found)
     source, revision = found.place, found.commit or "main"
     described: Any = AutoConfig.from_pretrained(source, revision=revision)
@@ -127,7 +127,7 @@ def _sentence_encoder(found: Source, candidate_length: int) -> tuple[TextRanker,
 
 
 def _check_modules(found: Source) -> None:
-    """Raise UnsupportedModelError for a sentence encoder that is more than a transformer, a mean, and a norm."""
+    """Raise UnsupportedModelError for a sentence encoder with other modules than transformer, mean and norm."""
     source = found.place
     kinds = [str(module["type"]).rpartition(".")[2] for module in found.optional_json(MODULES) or []]
     if unknown := [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]:

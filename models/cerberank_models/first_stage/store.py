@@ -1,11 +1,14 @@
-"""Vectors of candidates on a disk, computed before a question arrives; opened as memory maps.
+"""A store of candidates' vectors, which are computed before a question arrives. Its files are opened as memory maps.
 
     manifest.json  digests.npy  vectors.npy  [offsets.npy]
 
-`digests.npy` holds the sorted 128-bit digests of the texts as big-endian pairs of 64-bit numbers `[n, 2]`; row i of
-`vectors.npy` `[n, W]`, fp16, is the vector of digest i. ColBERT's vectors lie one after another, `[numbers]`, and
-`offsets.npy` `[n + 1]` says where. The manifest names each file's size and SHA-256 and is written last: without it the
-folder is not a store. A store that is in use must not be changed: cutting a mapped file ends the process that reads it.
+- `digests.npy`: the sorted 128-bit digests of the texts, as big-endian pairs of 64-bit numbers `[n, 2]`.
+- `vectors.npy`: the vectors in fp16, `[n, W]`; row i belongs to digest i. ColBERT's vectors have different lengths and
+  are stored one after another, `[numbers]`.
+- `offsets.npy`: the offsets `[n + 1]` of ColBERT's vectors.
+- `manifest.json`: the size and SHA-256 of each file. It is written last, and a folder without it is not a store.
+
+A store in use must not be changed, because truncating a mapped file kills the process that reads it.
 """
 
 from __future__ import annotations
@@ -31,14 +34,14 @@ DIGEST_BYTES = 16
 
 
 class StoreError(ValueError):
-    """The folder is not a store of vectors, or one of another encoder."""
+    """The folder is not a store of vectors, or its vectors belong to another encoder."""
 
 
 class StoredFile(Frozen):
     """One of a store's arrays."""
 
     size: int
-    """Bytes of the file."""
+    """The size of the file in bytes."""
     sha256: str
 
 
@@ -47,25 +50,28 @@ class StoreManifest(Frozen):
 
     format: Literal[1] = 1
     encoder: str
-    """`TextRankerConfig.encoder` of the vectors."""
+    """The `TextRankerConfig.encoder` of the first stage that computed the vectors."""
     precision: str
-    """The number format that they were computed in; they are stored in fp16."""
+    """The precision in which the vectors were computed; they are always stored in fp16."""
     texts: Count
-    """Distinct texts."""
+    """The number of distinct texts."""
     width: int
-    """Numbers of a vector; 0 where it depends on the text's length."""
+    """The width of a vector; 0 if it depends on the text's length."""
     inputs: str
-    """The SHA-256 of the file that the texts came from."""
+    """The SHA-256 of the file of texts."""
     computed_by: str
-    """The SHA-256 of the graph or weights that computed the vectors. An encoder has several, one for each precision and
-    calibration; their vectors differ within the precision's tolerance and are used alike.
+    """The SHA-256 of the graph or weights that computed the vectors. It is not compared when a store is opened, because
+    other precisions and calibrations of the same encoder give vectors within the precision's tolerance.
     """
     files: Mapping[str, StoredFile]
     """The arrays by their file names."""
 
 
 def text_digests(texts: Sequence[str]) -> NDArray[np.uint64]:
-    """The digests of texts as big-endian numbers, high and low half, `[n, 2]`; lone surrogates count as U+FFFD."""
+    """The digests of texts, as big-endian numbers for the high and the low half, `[n, 2]`.
+
+    Lone surrogates count as U+FFFD.
+    """
     content = bytearray()
     for text in texts:
         content += blake2b(replace_surrogates(text).encode(), digest_size=DIGEST_BYTES).digest()
@@ -73,7 +79,7 @@ def text_digests(texts: Sequence[str]) -> NDArray[np.uint64]:
 
 
 class VectorStore:
-    """The vectors of a store. Threads may share one, because it is only read."""
+    """The vectors of a store. Threads may share an instance, because it is only read."""
 
     def __init__(
         self,
@@ -82,7 +88,7 @@ class VectorStore:
         vectors: NDArray[np.float16],
         offsets: NDArray[np.int64] | None,
     ) -> None:
-        """See `open`."""
+        """Use mapped arrays; `open` maps and checks them."""
         self.manifest = manifest
         """The description of the store's content."""
         self._high, self._low = np.ascontiguousarray(digests[:, 0]), digests[:, 1]
@@ -90,12 +96,13 @@ class VectorStore:
 
     @classmethod
     def open(cls, path: Path, config: TextRankerConfig) -> VectorStore:
-        """Map the files of the folder `path`; the high halves of the digests, 8 bytes a text, are read into memory.
+        """Map the files of the folder `path`, and read the high halves of the digests into memory, 8 bytes per text.
 
-        Raises StoreError for a folder that is not a store, for vectors of another encoder, whose message names both,
-        and for files of other sizes or shapes than the manifest states and for digests out of order. Vectors are not
-        read, nor is any file hashed, because stores may hold many gigabytes: numbers that were changed without a
-        change of size are found by `check_files` alone, which `cerberank data embed` calls for a finished store.
+        Raises StoreError for a folder that is not a store, for vectors of another encoder (the message names both), for
+        files whose sizes or shapes differ from the manifest, and for digests out of order.
+
+        Vectors are not read and files are not hashed, because stores may have many gigabytes. Changed numbers are only
+        found by `check_files`, which `cerberank data embed` calls for a finished store.
         """
         manifest = read_manifest(path)
         if manifest.encoder != config.encoder:
@@ -121,19 +128,19 @@ class VectorStore:
         return len(self._high)
 
     def _in_order(self) -> bool:
-        """True if every digest is greater than the one before it, and every vector ends after it begins."""
+        """True if every digest is greater than the one before it, and the offsets of vectors do not decrease."""
         equal = np.flatnonzero(self._high[1:] == self._high[:-1])
         ordered = (self._high[1:] >= self._high[:-1]).all() and (self._low[equal + 1] > self._low[equal]).all()
         offsets = np.zeros(1, np.int64) if self._offsets is None else self._offsets
         return bool(ordered and offsets[0] == 0 and (offsets[1:] >= offsets[:-1]).all())
 
     def find(self, texts: Sequence[str]) -> list[Vector | None]:
-        """The vector of each text, None where the store does not have it."""
+        """The vector of each text, or None if it is not in the store."""
         if not texts:
             return []
         wanted = text_digests(texts)
         places = np.searchsorted(self._high, wanted[:, 0])
-        # Digests with an equal high half follow one another; two of a billion texts have one with a chance of 1 in 40.
+        # Digests with the same high half are neighbours; a billion texts have such a pair with a chance of 1 in 40.
         while True:
             inside = np.minimum(places, len(self._high) - 1)
             onward = (self._high[inside] == wanted[:, 0]) & (self._low[inside] < wanted[:, 1]) & (inside == places)
@@ -154,7 +161,7 @@ class VectorStore:
 
 
 def read_manifest(path: Path) -> StoreManifest:
-    """The manifest of a store. Raises StoreError where there is none."""
+    """The manifest of a store. Raises StoreError if there is none."""
     try:
         return StoreManifest.model_validate_json(read_regular(path / MANIFEST))
     except (OSError, ValidationError) as error:
@@ -172,7 +179,7 @@ def describe_files(path: Path) -> dict[str, StoredFile]:
 
 
 def check_sizes(path: Path, manifest: StoreManifest, names: Sequence[str]) -> None:
-    """Raise StoreError unless the manifest has the files `names` and these have the sizes that it states."""
+    """Raise StoreError unless the manifest names the files `names`, and they have the sizes in the manifest."""
     try:
         sizes = {name: (path / name).stat().st_size for name in names}
     except OSError as error:
@@ -182,7 +189,7 @@ def check_sizes(path: Path, manifest: StoreManifest, names: Sequence[str]) -> No
 
 
 def check_files(path: Path, manifest: StoreManifest) -> None:
-    """Raise StoreError unless the arrays are those of the manifest to the last bit; reads them whole."""
+    """Raise StoreError unless the arrays have the hashes in the manifest; reads all of their bytes."""
     if describe_files(path) != manifest.files:
         raise _damaged(path, f"does not have the content that its {MANIFEST} states")
 

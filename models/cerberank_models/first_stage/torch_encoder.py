@@ -1,4 +1,4 @@
-"""The first stage's encoder on PyTorch, CPU or GPU, packed: padding is never computed by a linear layer."""
+"""The first stage's encoder on PyTorch. Texts are packed, so that linear layers compute no padding."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cerberank_models.text_config import TextRankerConfig
 
 
 class TorchEncoder:
-    """Runs a `TextVectors`; a text's vector does not depend on the others."""
+    """Runs a `TextVectors` network in evaluation mode."""
 
     def __init__(
         self,
@@ -34,22 +34,22 @@ class TorchEncoder:
         precision: str = "fp32",
         kernel: VarlenAttention | None = None,
     ) -> None:
-        """Take over `network`: it is moved to `device` and cast to `precision` (fp32, bf16 or fp16).
+        """Move `network` itself, not a copy, to `device`, and cast it to `precision` (fp32, bf16 or fp16).
 
-        `kernel` replaces the device's variable-length attention. Raises ValueError for an unknown precision,
-        DeviceError without the device.
+        `kernel` replaces the device's variable-length attention. Raises ValueError for an unknown precision, and
+        DeviceError if there is no such device.
         """
         place, dtype = torch.device(device), dtype_of(precision)
         if place.type == "cuda" and not torch.cuda.is_available():
             raise DeviceError(f"device {device!r} needs an NVIDIA GPU with a driver, and PyTorch made for CUDA")
         self.precision = precision
-        """The precision that it computes in."""
+        """The precision in which the encoder computes."""
         self._device = place
         self._stream = own_stream(place) if place.type == "cuda" else None
         sum_in_fp32(dtype)
         transformer = network.config.transformer
         self._kernel = kernel or kernel_for(place, dtype, transformer.hidden_size // transformer.attention_heads)
-        with torch.cuda.stream(self._stream):  # which reads the weights that are written here
+        with torch.cuda.stream(self._stream):  # the stream that reads the weights later
             self._network = in_precision(network, dtype).to(place).eval()
             if self._kernel is not None:
                 self._network.encoder.merge_projections()
@@ -71,12 +71,12 @@ class TorchEncoder:
         return [vectors[row] for row in range(len(texts))]
 
     def _compute(self, texts: EncodedPairs) -> list[Vector]:
-        with torch.inference_mode(), torch.cuda.stream(self._stream):  # does nothing for the stream None
+        with torch.inference_mode(), torch.cuda.stream(self._stream):  # a stream of None has no effect
             offsets = self._upload(texts.offsets.astype(np.int32))
             token_ids, type_ids = self._upload(texts.token_ids), self._upload(texts.type_ids)
             roles = token_roles(texts, self.config.encoding.colbert)
             layout: Layout
-            if roles.attended is not None:  # the kernel knows no tokens within a text that others do not attend to
+            if roles.attended is not None:  # the kernel cannot mask tokens within a text
                 packed = PackedLayout.of(offsets)
                 attended = torch.from_numpy(roles.attended).to(self._device)
                 layout = replace(packed, keys=packed.pad(attended))

@@ -108,7 +108,7 @@ class TwinRanker(ResidualRanker):
 
 
 class ColbertRanker(nn.Module):
-    """ColBERT's ranker: token vectors of length 1, and late interaction."""
+    """ColBERT's ranker, which compares token vectors of length 1 by late interaction."""
 
     def __init__(self, width: int, projection: int) -> None:
         """Allocate the projection from `width`, D, to `projection`, P."""

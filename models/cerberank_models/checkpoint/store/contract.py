@@ -181,7 +181,7 @@ def natural_order(versions: list[str]) -> tuple[str, ...]:
 
 
 def parse_manifest(content: bytes, place: str) -> Manifest:
-    """A version's `manifest.json`; raises CheckpointError naming `place`."""
+    """Parse a version's `manifest.json`. Raises CheckpointError, with `place` in the message, if it is malformed."""
     try:
         return Manifest.model_validate_json(content)
     except ValidationError as error:
@@ -189,12 +189,12 @@ def parse_manifest(content: bytes, place: str) -> Manifest:
 
 
 def parse_labels(content: bytes, place: str) -> dict[Label, str]:
-    """The content of `labels.json`; raises StoreError naming `place`."""
+    """Parse `labels.json`. Raises StoreError, with `place` in the message, if it is malformed."""
     return _parse(TypeAdapter(dict[Label, Version]), content, place)
 
 
 def parse_record(content: bytes, place: str) -> Record:
-    """The content of `record.json`; raises StoreError naming `place`."""
+    """Parse `record.json`. Raises StoreError, with `place` in the message, if it is malformed."""
     return _parse(TypeAdapter(Record), content, place)
 
 
