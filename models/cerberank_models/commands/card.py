@@ -33,11 +33,11 @@ def card(
     Args:
         checkpoint: Checkpoint folder.
         terms: Licence and terms of the data, as text or as a file: the card's last section.
-        file: Whole card, in Markdown.
+        file: New card, in Markdown.
         name: Name of the model in stores and services.
         version: Version in stores and services.
-        language: Languages of the texts that the model is for, as codes of ISO 639-1 with commas between them; an
-            answer warns of texts in others.
+        language: Languages that the model is for, as codes of ISO 639-1 separated by commas; answers warn of texts in
+            other languages.
     """
     made = edit_card(checkpoint, terms=terms, file=file, name=name, version=version, languages=language)
     say(f"{checkpoint} is {made.config.name}@{made.manifest.version}")
