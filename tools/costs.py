@@ -1,7 +1,7 @@
 """Estimates the cost of the papers' commands on one GPU: `python -m tools.costs` writes the table of docs/papers.md.
 
-Steps, batches, lengths and evaluations are taken from the presets. Operations are counted from these, and the GPU's
-rate is assumed. A run with early stopping costs less.
+Steps, batches, lengths and evaluations are the presets'; operations are counted, the rate of the GPU is assumed. A run
+that stops early, because nothing is gained, costs less.
 """
 
 from __future__ import annotations
@@ -274,18 +274,21 @@ def section() -> str:
     tf32, half = RATE["fp32"] / 1e12, RATE["fp16"] / 1e12
     return f"""{HEADING}
 
-**Estimates, not measurements**: `python -m tools.costs` writes this table. Operations are counted from the presets'
-steps, batches and lengths, three times the forward pass for a training step; a fifth of the peak of dense products is
-assumed as the rate ({tf32:g} TFLOP/s in TF32, {half:g} in 16 bits). Every run is counted to its last step, although
-most stop for want of gain, and every text of `score`, `teach`, `pretrain` and `pairwise` at its greatest length; pairs
-of `distil` have {ASNQ.tokens:g} tokens on ASNQ and {WIKIQA.tokens:g} on WikiQA. A fold of Robust04 has {ROBUST04.dev:,}
-documents on dev. Reading data, writing forms and waiting are left out. GB are weights (those of a joint student's
-teachers included), gradients, Adam's moments and what layers keep of a step (in `pretrain` the logits over the
-vocabulary included), which `--accumulate` divides where it is more than {ROOM / 1e9:g} GB;
-`--gradient-checkpointing` needs less. ASNQ's dev set is most of the work where it is ranked every 250 steps, as
-CERBERUS's appendix D has it: `--evaluate-every 5000` divides that by 20. Grids are counted with 64 pairs a step, and
-without the run of each row after its grid; all rows of `sweep cerberus` are counted with three heads, although four of
-the eight have one (7 % too many operations). IAS2 and GPD are private and not counted.
+**Estimates, not measurements**: `python -m tools.costs` writes this table.
+
+- Operations are counted from the presets' steps, batches and lengths, with three times the forward pass for a training
+  step. The assumed rate is a fifth of the peak of dense products ({tf32:g} TFLOP/s in TF32, {half:g} in 16 bits).
+- Every run is counted to its last step, although most stop earlier because nothing is gained. Texts of `score`,
+  `teach`, `pretrain` and `pairwise` are counted at their greatest length; pairs of `distil` have {ASNQ.tokens:g} tokens
+  on ASNQ and {WIKIQA.tokens:g} on WikiQA. A fold of Robust04 has {ROBUST04.dev:,} documents on dev.
+- Reading data, writing forms and waiting are not counted, nor are IAS2 and GPD, which are private.
+- GB are the weights (with those of a joint student's teachers), gradients, Adam's moments, and what layers keep of a
+  step (in `pretrain` with the logits over the vocabulary). `--accumulate` divides the last part where the sum is more
+  than {ROOM / 1e9:g} GB; `--gradient-checkpointing` needs less.
+- ASNQ's dev set takes most of the work where it is ranked every 250 steps, as in CERBERUS's appendix D;
+  `--evaluate-every 5000` divides this by 20.
+- Grids are counted with 64 pairs a step, and without the run of each row after its grid. All rows of `sweep cerberus`
+  are counted with three heads, although four of the eight have one (7 % too many operations).
 
 {table(header, [cost.cells for cost in costs()])}
 """

@@ -32,12 +32,12 @@ def card(
 
     Args:
         checkpoint: Checkpoint folder.
-        terms: Licence and terms of the data, as text or as a file, for the card's last section.
-        file: File with the whole card in Markdown.
+        terms: Licence and terms of the data, as text or as a file: the card's last section.
+        file: New card, in Markdown.
         name: Name of the model in stores and services.
         version: Version in stores and services.
-        language: Languages of the texts that the model is for, as ISO 639-1 codes separated by commas; answers warn
-            of texts in other languages.
+        language: Languages that the model is for, as codes of ISO 639-1 separated by commas; answers warn of texts in
+            other languages.
     """
     made = edit_card(checkpoint, terms=terms, file=file, name=name, version=version, languages=language)
     say(f"{checkpoint} is {made.config.name}@{made.manifest.version}")

@@ -42,12 +42,12 @@ def embed(
 
     Args:
         checkpoint: Checkpoint folder with a first stage.
-        texts: File of candidates, one line of JSON each.
-        out: Folder of the vectors.
+        texts: File of candidates, one JSON string or object a line.
+        out: Folder to write the vectors to.
         backend: Backend.
         threads: Threads of the model (default: all usable processors; 1 with ray).
-        engine: This process, or a Ray cluster (RAY_ADDRESS).
-        workers: Encoders that run in parallel with ray.
+        engine: Computation in this process, or on a Ray cluster (RAY_ADDRESS).
+        workers: Number of encoders that run in parallel with ray.
     """
     opened = read_checkpoint(checkpoint)
     chosen = backend.chosen(opened)

@@ -34,8 +34,8 @@ def first_stage(
         alpha: Share of the candidates that the first stage drops.
         precisions: ONNX forms, separated by commas (default: the checkpoint's); "" for none.
         calibrate: Questions to measure int8 ranges on, in the format of `cerberank rank`.
-        candidate_length: Tokens of a candidate.
-        version: Version of the new folder (default: the old one's with -first-stage).
+        candidate_length: Most tokens of a candidate.
+        version: Version of the new checkpoint (default: the old one's with -first-stage).
     """
     opened = read_bi_encoder(encoder, candidate_length=candidate_length)
     made = attach(

@@ -36,17 +36,17 @@ def random(
     any precision; writing ONNX graphs of a large network takes minutes.
 
     Args:
-        body: B and the layers of the body, such as B11.
-        heads: Heads and their layers, such as 3H1; 0H0 with an exit after the last layer.
+        body: B and the number of layers of the body, such as B11.
+        heads: Number of heads, H, and layers of each head, such as 3H1; 0H0 needs an exit after the last layer.
         out: Checkpoint folder to make.
-        like: Encoder whose sizes to use.
+        like: Encoder whose layer sizes to take.
         width: Width of the hidden states, instead of that encoder's.
         attention_heads: Attention heads, instead of that encoder's.
         vocabulary: Rows of the token table, instead of that encoder's.
         exits: Body layers with an exit after them, separated by commas, such as 4,6,8.
-        max_length: Tokens of a pair.
+        max_length: Most tokens of a pair.
         precisions: ONNX forms to write, separated by commas: fp32, fp16, int8.
-        tokenizer: File tokenizer.json (default: the bundled checkpoint's).
+        tokenizer: Path of a tokenizer.json (default: the bundled checkpoint's).
         seed: Random seed.
     """
     if like not in SHAPES:

@@ -61,35 +61,35 @@ class AccelerateOptions:
     version: str | None = None
     """Version of the new folder (default: the old one's with -accelerated)."""
     exits: Integers = ()
-    """Body layers with an exit after them, such as 2,4 (default: 1 to 4 sixths of all layers)."""
+    """Layers to add an exit after, such as 2,4 (default: after one to four sixths of all layers)."""
     pooling: Pooling = "mean"
-    """Vector that exits read."""
+    """Vector that exits read: the mean of the tokens, or the first or last token."""
     epochs: Count = USUAL.epochs
-    """Number of times that every question is trained on."""
+    """Number of passes over the questions."""
     learning_rate: Annotated[float, Parameter(validator=Number(gte=1e-9, lte=1))] = USUAL.learning_rate
     """Highest learning rate."""
     seed: Whole = USUAL.seed
     """Random seed."""
     held_out: Count = 300
-    """Questions, the last ones, that choose the schedule and train nothing."""
+    """Number of questions, from the end of the file, that choose the schedule and are not trained on (at least 20)."""
     max_loss: Percent | None = None
     """Largest loss in points of agreement (default: 3, unless --max-cost is given)."""
     max_cost: Share | None = None
-    """Largest cost as a share of dropping nothing: 0.5 is half of the layers run."""
+    """Largest cost, as a share of the layers that run without drops: 0.5 is half of them."""
     minimum: Count = 1
-    """Least number of candidates that the schedules leave."""
+    """Least number of candidates that a schedule keeps."""
     trials: Whole = 200
-    """Trials of Optuna after the grid; 0 skips Optuna."""
+    """Number of schedules that Optuna tries after the grid; 0 skips Optuna."""
     device: str = "auto"
     """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    """Precision of the body's pass."""
+    """Precision in which the hidden states are computed."""
     precisions: Names = ("fp32", "int8")
     """ONNX forms to write beside the weights, separated by commas; "" for none."""
     gate_questions: Count = 100
-    """Held-out questions that check each form."""
+    """Number of held-out questions that check each form."""
     min_agreement: Percent = 95.0
-    """Least share of them with the same first candidate, in percent."""
+    """Least share of --gate-questions with the same first candidate, in percent."""
 
 
 def accelerate(checkpoint: Path, /, *, options: AccelerateOptions) -> None:
@@ -97,7 +97,7 @@ def accelerate(checkpoint: Path, /, *, options: AccelerateOptions) -> None:
 
     The body and the final scores stay what they are. Exits are trained on hidden states that are computed once and
     kept in OUT.work; the schedule is tuned on questions that they were not trained on, against the model's own
-    ranking. A killed run goes on when the command is repeated. `latency_target_ms` and deadlines work for the new
+    ranking. A killed run continues when the command is repeated. `latency_target_ms` and deadlines work for the new
     checkpoint.
 
     Args:

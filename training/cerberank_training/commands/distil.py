@@ -64,31 +64,33 @@ class DistilOptions:
     recipe: Annotated[str, Parameter(help=recipe_help())]
     base: str
     """Path or hub id of an encoder, or a checkpoint to train further."""
-    train: Annotated[str | None, Parameter(help=data_help("Questions to sample from at every step"))] = None
+    train: Annotated[str | None, Parameter(help=data_help("Questions to draw groups or pairs from at every step"))] = (
+        None
+    )
     groups: str | None = None
-    """Groups that `cerberank data sample` wrote, instead of --train; they are taken in order."""
+    """Groups that `cerberank data sample` wrote, as jsonl:PATH, instead of --train; they are used in their order."""
     dev: str
     """Questions to choose weights by, as FORMAT:PATH."""
     dev_questions: DevQuestions = None
     teacher: tuple[Path, ...] = ()
-    """Folder of a teacher's scores, which `cerberank data score` wrote for what is trained on; repeat for several."""
+    """Score cache of a teacher for all pairs of --train or --groups (`cerberank data score`); repeat for several."""
     out: Path
     """Folder of the run; the result is OUT/checkpoint."""
     device: str = "auto"
     """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
     workers: Whole = 0
-    """Processes that make batches ahead; 0: a thread, one batch ahead."""
+    """Processes that make batches ahead of the training; with 0 a thread does, one batch ahead."""
     precisions: Names | None = None
     """ONNX forms to write beside the weights (default: fp32,int8); "" for none."""
     no_export: bool = False
-    """Write the weights alone, in seconds; `cerberank export` makes the forms later."""
+    """Write only the weights, which takes seconds; `cerberank export` writes the ONNX forms later."""
     track: Track = ()
     name: str | None = None
-    """Name of the model in stores and services (default: OUT's)."""
+    """Name of the model in stores and services (default: the name of OUT)."""
     version: str | None = None
-    """Its version there (default: strategy, steps, seed and a digest of the run's record)."""
+    """Version of the model in stores and services (default: strategy, steps, seed and a digest of the run's record)."""
     terms: str | None = None
-    """Licence and terms of the data for the model card, or a file with them."""
+    """Licence and terms of the data for the model card, as text or as a file."""
     changes: RecipeOptions = UNCHANGED
 
     @property
@@ -100,7 +102,7 @@ class DistilOptions:
 def distil(*, options: DistilOptions) -> None:
     """Train a student by a recipe, on labels or teachers' scores.
 
-    A killed run goes on when the command is repeated. Several GPUs or processes:
+    A killed run continues when the command is repeated. Several GPUs or processes:
     `torchrun --nproc-per-node 4 -m cerberank train distil ...`.
 
     Args:

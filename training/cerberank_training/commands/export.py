@@ -47,12 +47,13 @@ class Form:
     drop_schedule: Ratios | None = None
     """Default drop ratios of the new folder, separated by commas."""
     calibrate: str | None = None
-    """Some hundred questions of the kind that will be ranked, as FORMAT:PATH, to measure int8 ranges on (default: a few
-    golden texts, which are less exact). Probabilities are made by `eval calibrate`."""
+    """Some hundred questions of the kind that will be ranked, as FORMAT:PATH, to measure int8 ranges on (default: the
+    golden texts, which is less exact). It does not make scores probabilities: `eval calibrate` does."""
     gate: str | None = None
-    """Dev data as FORMAT:PATH that a form must pass, or nothing is written (default: the golden texts alone)."""
+    """Dev data as FORMAT:PATH to compare each form with the network on; if they differ too much, nothing is written
+    (default: the golden texts alone)."""
     gate_questions: Count | None = None
-    """Questions of the gate to sample (default: 200)."""
+    """Number of questions of --gate to draw (default: 200)."""
     min_agreement: float | None = None
     """With --gate: least share of questions with the same first candidate, in percent (default: 97)."""
     max_map_change: float | None = None

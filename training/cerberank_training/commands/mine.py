@@ -49,40 +49,40 @@ class MineOptions:
 
     data: Annotated[str, Parameter(help=data_help("Questions with their positives"))]
     corpus: str | None = None
-    """Texts that negatives come from: beir:FOLDER, trec:FOLDER, documents:PATH, or the candidates of any FORMAT:PATH
+    """Texts to search: beir:FOLDER, trec:FOLDER, documents:PATH, or the candidates of any FORMAT:PATH
     (default: those of --data)."""
     by: str = BM25
-    """Search that finds them: bm25, or a bi-encoder's folder, hub id or checkpoint."""
+    """Search that finds negatives: bm25, or a bi-encoder's folder, hub id or checkpoint."""
     filter: str | None = None
     """Cross-encoder that scores what was found: a checkpoint, or a Hugging Face folder or hub id."""
     out: Path
     """File to write, .jsonl or .jsonl.gz."""
     negatives: Count = USUAL.negatives
-    """Most negatives of a question."""
+    """Most negatives to write for a question."""
     skip: Whole = USUAL.skip
-    """Number of each question's best hits to leave out."""
+    """Number of each question's best hits to skip."""
     top: Count = USUAL.top
     """Number of each question's best hits to choose from."""
     absolute_margin: float | None = None
-    """Least distance of a negative's score below the lowest positive's."""
+    """Least difference between the lowest positive's score and a negative's."""
     relative_margin: float | None = None
-    """Least distance as a share of the lowest positive's score, such as 0.05."""
+    """The same difference as a share of the lowest positive's score, such as 0.05."""
     max_score: float | None = None
     """Highest score of a negative."""
     choose: Literal["top", "random"] = USUAL.choose
-    """Rule of choice: the best ones, or a draw."""
+    """Choice among the negatives that were found: the best ones, or a random draw."""
     seed: Whole = USUAL.seed
     """Random seed."""
     vectors: Path | None = None
     """Folder to keep a bi-encoder's vectors in, for further runs."""
     candidate_length: Count = 128
-    """Tokens of a text for a bi-encoder."""
+    """Most tokens of a text for a bi-encoder."""
     device: str = "auto"
-    """Device of bi-encoder and cross-encoder: cpu, cuda, cuda:N (default: a GPU if there is one)."""
+    """Device of the bi-encoder and the cross-encoder: cpu, cuda, cuda:N (default: a GPU if there is one)."""
     precision: str = "fp32"
-    """Precision of both: fp32, bf16, fp16."""
+    """Precision of the bi-encoder and the cross-encoder: fp32, bf16, fp16."""
     batch_tokens: Count = 16384
-    """Tokens of the cross-encoder's batches."""
+    """Most tokens of a batch of the cross-encoder."""
 
 
 def mine(*, options: MineOptions) -> None:
@@ -90,8 +90,8 @@ def mine(*, options: MineOptions) -> None:
 
     Each question is searched for by BM25 or a bi-encoder. Its relevant texts, and texts that hold a short answer, are
     not negatives. With --filter a cross-encoder scores the texts that were found and the positives: negatives are
-    ordered by its scores, margins are against them, and its log-odds are written. A killed run goes on when the command
-    is repeated.
+    ordered by its scores, margins are against them, and its log-odds are written. A killed run continues when the
+    command is repeated.
 
     Args:
         options: Options.

@@ -56,23 +56,23 @@ class LossOptions:
     """Settings of the losses and rates."""
 
     released: bool = False
-    """Losses, learning rate and TwinBERT's mean of TRMD's released code."""
+    """Take the losses, the learning rate and TwinBERT's mean from TRMD's released code."""
     hard: Literal["hinge", "softmax"] | None = None
-    """Loss on labels: hinge on softmax, or 1 - softmax+."""
+    """Loss on labels: a hinge on the softmax of both scores, or 1 - the positive's softmax."""
     margin: NotNegative | None = None
     """Margin of the hinge loss."""
     representations: Literal["encoder", "projected", "post_residual"] | None = None
-    """Vectors that the bi-encoder teaches: the encoder's, ColBERT's projected ones, or TwinBERT's one vector."""
+    """Vectors to learn from the bi-encoder: the encoder's, ColBERT's projected ones, or TwinBERT's one vector."""
     mean: Literal["all", "text"] | None = None
-    """Tokens of TwinBERT's mean: all, or those of the text without special ones."""
+    """Tokens of TwinBERT's mean: all, or all except special ones (text)."""
     colbert_texts: bool = False
-    """Texts as ColBERT's own: marked as question and document, questions filled with [MASK], no punctuation."""
+    """Prepare texts as ColBERT does: marked as question or document, questions filled with [MASK], no punctuation."""
     hard_weight: NotNegative | None = None
     """Weight of the loss on labels."""
     cls_weight: NotNegative | None = None
-    """Weight of the loss between class tokens."""
+    """Weight of the loss between the first tokens' vectors."""
     representation_weight: NotNegative | None = None
-    """Weight of the loss between other vectors."""
+    """Weight of the loss between the representations."""
     learning_rate: Positive | None = None
     """Highest learning rate of the encoder."""
     fresh_learning_rate: Positive | None = None
@@ -85,11 +85,11 @@ class ScheduleOptions:
     """Settings of the steps."""
 
     steps: Count
-    """Training steps at most."""
+    """Most training steps."""
     questions_per_step: Annotated[int | None, whole(1), Parameter(name="triples-per-step")] = None
-    """Triples of a step over all processes."""
+    """Triples of a step, of all processes together."""
     warmup: NotNegative | None = None
-    """Steps in which the rate rises: below 1 a share of all steps."""
+    """Steps during which the learning rate rises; a number below 1 is a share of all steps."""
     clip: NotNegative | None = None
     """Largest norm of a step's gradients; 0 for none (default: 1)."""
     dropout: Annotated[float | None, Parameter(validator=Number(gte=0, lt=1))] = None
@@ -99,24 +99,24 @@ class ScheduleOptions:
     evaluate_every: Count | None = None
     """Steps between two evaluations on dev."""
     save_every: Count | None = None
-    """Steps between two states that a killed run goes on from."""
+    """Steps between two saved states, from which a killed run continues."""
     patience: Count | None = None
-    """Evaluations without gain after which the run stops."""
+    """Number of evaluations without a gain after which the run stops."""
     seed: Whole | None = None
     """Random seed."""
 
 
-@Parameter(name="*", group=Group("Most tokens of a text, special ones not counted", sort_key=3))
+@Parameter(name="*", group=Group("Lengths, in tokens without special ones", sort_key=3))
 @dataclass(frozen=True, kw_only=True)
 class LengthOptions:
     """Settings of the texts that are read."""
 
     question_length: Count | None = None
-    """Tokens of a question."""
+    """Most tokens of a question."""
     document_length: Count | None = None
-    """Tokens of a document."""
+    """Most tokens of a document."""
     window: Count | None = None
-    """Tokens per window of a long document."""
+    """Most tokens of a window of a long document."""
 
 
 PAPER, WHOLE = LossOptions(), LengthOptions()
@@ -132,23 +132,23 @@ class PairwiseOptions:
     base: str
     """Path or hub id of an encoder."""
     layers: Count | None = None
-    """Layers of the encoder to use, the first ones (default: all)."""
+    """Number of the encoder's layers to use, counted from the first (default: all)."""
     train: str
     """Questions to draw triples from, as FORMAT:PATH."""
     positives: Literal["listed", "any"] = "listed"
-    """Relevant texts to draw positives from: those among BM25's best, or all."""
+    """Relevant texts to draw positives from: those among BM25's best (listed), or all (any)."""
     top: Count = 100
-    """Best texts by BM25 to draw from."""
+    """Number of BM25's best texts to draw from."""
     own: Share = 0.0
-    """Share of triples from the question's own candidates; 1: no BM25."""
+    """Share of triples from the question's own candidates instead of BM25's list; with 1, BM25 is not used."""
     dev: str
     """Questions to choose weights by, as FORMAT:PATH."""
     dev_questions: DevQuestions = None
     select: Annotated[str, Parameter(help=f"Metric to choose weights by: {', '.join(METRICS)}.")] = "map"
     mono: Path | None = None
-    """Folder of monoBERT, for trmd-*."""
+    """Folder of the monoBERT teacher, for trmd-*."""
     bi: Path | None = None
-    """Folder of TwinBERT or ColBERT, for trmd-*."""
+    """Folder of the TwinBERT or ColBERT teacher, for trmd-*."""
     out: Path
     """Folder of the run; the result is OUT/ranker."""
     device: str = "auto"
@@ -168,7 +168,7 @@ def pairwise(*, options: PairwiseOptions) -> None:
 
     monoBERT (mono), TwinBERT (twin) and ColBERT (colbert) are trained on labels, as are the students without
     distillation (tr-*). trmd-* also learn from --mono and --bi, folders that this command wrote as OUT/ranker, of the
-    same encoder. A killed run goes on when the command is repeated. Several GPUs or processes:
+    same encoder. A killed run continues when the command is repeated. Several GPUs or processes:
     `torchrun --nproc-per-node 4 -m cerberank train pairwise ...`.
 
     Args:

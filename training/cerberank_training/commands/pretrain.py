@@ -44,52 +44,54 @@ class PretrainOptions:
 
     recipe: Annotated[str | None, Parameter(help=recipe_help("pretrain"))] = None
     objective: Objective
-    """Context of SSP's examples."""
+    """SSP's objective, which is the context of an example: the document's first paragraph (sdc), the rest of the
+    paragraph (dpc), the neighbouring sentences (dslc), or all in turn."""
     whole_negatives: bool = False
-    """Negatives keep every sentence of their paragraph, as in the paper; their lengths then tell some of them."""
+    """Keep every sentence in the paragraphs of negatives, as in the paper; lengths then reveal some of the answers."""
     base: str
     """Path or hub id of BERT, RoBERTa or ELECTRA's discriminator."""
     generator: str | None = None
     """Path or hub id of ELECTRA's generator (default: a new, narrow one)."""
     layers: Count | None = None
-    """Layers of the encoder to keep, the first ones (default: all)."""
+    """Number of the encoder's layers to keep, counted from the first (default: all)."""
     token_types: NewTypes = "fresh"
-    """Start of new token types: fresh rows, copies of the last one, or all rows drawn anew (SSP)."""
+    """Start of token types that the base lacks: random rows (fresh), copies of the last row (copied), or a new random
+    table (anew, as in SSP)."""
     documents: Annotated[str, Parameter(help=f"Documents as FORMAT:PATH; FORMAT is one of {', '.join(READERS)}.")]
     dev: str
     """Held-out documents to measure on, as FORMAT:PATH."""
     dev_groups: Count = 100
-    """Groups of five examples of them."""
+    """Number of groups of five examples to draw from --dev."""
     out: Path
     """Folder of the encoder."""
     device: Literal["auto", "cpu"] = "auto"
-    """Device; auto is a GPU if there is one."""
+    """Device; auto takes a GPU if there is one."""
     workers: Whole = USUAL.workers
-    """Processes that make batches ahead; with 0 the training process makes them."""
+    """Processes that make batches ahead of the training; with 0 the training process makes them."""
     ssp_weight: NotNegative = LossWeights().ssp
-    """Weight of the context's loss; 0: language modelling alone."""
+    """Weight of SSP's loss; with 0, language modelling alone is trained."""
     mlm_weight: NotNegative = LossWeights().mlm
-    """Weight of language modelling; 0: none."""
+    """Weight of masked language modelling; 0 for none."""
     rtd_weight: NotNegative = LossWeights().rtd
-    """Weight of ELECTRA's replaced tokens."""
+    """Weight of ELECTRA's replaced-token detection; 0 for none."""
     steps: Count = USUAL.steps
     """Training steps."""
     examples_per_step: Count = USUAL.examples_per_step
-    """Examples of a step over all processes, a multiple of 5 (the paper: 4096)."""
+    """Examples of a step, of all processes together; a multiple of 5 (the paper: 4096)."""
     accumulate: Count = USUAL.accumulate
-    """Batches that each process divides its part of a step into."""
+    """Number of batches into which each process divides its part of a step."""
     learning_rate: Positive = USUAL.learning_rate
     """Highest learning rate."""
     warmup: NotNegative = USUAL.warmup
-    """Steps in which the rate rises: below 1 a share of all steps."""
+    """Steps during which the learning rate rises; a number below 1 is a share of all steps."""
     weight_decay: NotNegative = USUAL.weight_decay
     """Weight decay of AdamW."""
     max_length: Count = USUAL.max_length
-    """Tokens of an example."""
+    """Most tokens of an example."""
     precision: Literal["fp32", "bf16", "fp16"] = "bf16"
     """Precision of the forward pass."""
     evaluate_every: Count = USUAL.evaluate_every
-    """Steps between two evaluations, which save the state as well."""
+    """Steps between two evaluations; each also saves the state."""
     seed: Whole = USUAL.seed
     """Random seed."""
 
@@ -102,7 +104,7 @@ def pretrain(*, options: PretrainOptions) -> None:
     """Continue an encoder's pre-training with context (SSP), on documents of paragraphs.
 
     Writes an ordinary Hugging Face folder with three token types, which `train teach`, `train pairwise` and
-    `train distil` take as --base. A killed run goes on when the command is repeated. Several GPUs:
+    `train distil` take as --base. A killed run continues when the command is repeated. Several GPUs:
     `torchrun --nproc-per-node 4 -m cerberank train pretrain ...`.
 
     Args:

@@ -43,15 +43,16 @@ class ShapeOptions:
     """Settings of the student's network."""
 
     layers: Count | None = None
-    """Layers of the base to use, the first ones."""
+    """Number of the base's layers to use, counted from the first."""
     body_layers: Whole | None = None
-    """b of B_b kH_h: layers of the shared body; the heads get the base's other layers."""
+    """Layers of the body that all heads share (b of B_b kH_h); each head gets the base's other layers."""
     heads: Whole | None = None
-    """k of B_b kH_h: number of heads."""
+    """Number of heads (k of B_b kH_h)."""
     exits: Integers | None = None
     """Body layers with an exit after them, such as 2,4; "" for none."""
     token_types: Literal["shared"] | NewTypes | None = None
-    """Token type of the context where the base has no third: its last one, a fresh row, a copy, or all anew (SSP)."""
+    """Token type of the context where the base has fewer than three: the last type (shared), a random row (fresh), a
+    copy of the last row (copied), or a new random table (anew, as in SSP)."""
 
 
 @Parameter(name="*", group=RECIPE)
@@ -60,11 +61,12 @@ class EncodingOptions:
     """Settings of the pairs that are read."""
 
     max_length: Annotated[int | None, whole(8)] = None
-    """Tokens of a pair."""
+    """Most tokens of a pair."""
     truncation: Literal["last_first", "longest_first"] | None = None
-    """Text that a pair of too many tokens loses: the candidate's end, or the ends of the longest texts (the papers)."""
+    """Rule that cuts a pair of too many tokens: at the candidate's end (last_first), or at the ends of the longest
+    texts (longest_first, as in the papers)."""
     question_length: Count | None = None
-    """Most tokens of the question in a pair, where the candidate's end is cut."""
+    """Most tokens of the question with --truncation last_first."""
     segments: Literal[2, 3] | None = None
     """Segments of a pair; 3 adds the previous and the next sentence."""
 
@@ -75,13 +77,13 @@ class ObjectiveOptions:
     """Settings of the loss."""
 
     strategy: Strategy | None = None
-    """Rule by which heads learn from teachers."""
+    """Rule that assigns teachers to heads (docs/training.md)."""
     alpha: Annotated[tuple[float, ...] | None, listed(float, "0.1 or 0,0.5,1", within=Number(gte=0, lte=1))] = None
-    """Weight of the labels, 0 to 1: one number, or one per head (0.1 or 0,0.5,1)."""
+    """Weight of the labels against the teachers, 0 to 1: one number, or one per head (0.1 or 0,0.5,1)."""
     tau: Annotated[tuple[float, ...] | None, listed(float, "5 or 1,3,5", within=Number(gt=0, lt=math.inf))] = None
-    """Temperature: one number, or one per head (5 or 1,3,5)."""
+    """Temperature of the distillation: one number, or one per head (5 or 1,3,5)."""
     soft_loss: SoftLoss | None = None
-    """Loss against teachers' scores: kl is the papers'; margin-mse and listwise compare candidates."""
+    """Loss against the teachers' scores: kl is the papers'; margin-mse and listwise compare a question's candidates."""
     weights: Annotated[
         tuple[float, ...] | None,
         listed(float, "1 or 1,0,1", within=Number(gte=0, lt=math.inf)),
@@ -89,9 +91,9 @@ class ObjectiveOptions:
     ] = None
     """Weights of the heads' losses: one number, or one per head."""
     exits: Annotated[Literal["labels", "heads"] | None, Parameter(name="exits-learn")] = None
-    """Source that exits learn from."""
+    """Targets of the exits: the labels, or the scores of the model's own heads."""
     listwise: NotNegative | None = None
-    """Weight of the listwise loss; 0 in the papers."""
+    """Weight of the listwise loss on the labels; 0 in the papers."""
 
 
 @Parameter(name="*", group=RECIPE)
@@ -100,13 +102,13 @@ class NegativeOptions:
     """Settings of the negatives of a group."""
 
     own: Whole | None = None
-    """Negatives of a group from the question's own candidates."""
+    """Number of negatives of a group from the question's own candidates."""
     hard: Whole | None = None
-    """Negatives from the article that share rare words with the question."""
+    """Number of negatives from the article that share rare words with the question."""
     hard_pool: Whole | None = None
-    """Number of such sentences that --hard are drawn from."""
+    """Number of such sentences from which --hard negatives are drawn."""
     random: Whole | None = None
-    """Other negatives from the article."""
+    """Number of other negatives from the article."""
 
 
 @Parameter(name="*", group=RECIPE)
@@ -115,25 +117,25 @@ class StepOptions:
     """Settings of the training steps."""
 
     steps: Count | None = None
-    """Training steps at most."""
+    """Most training steps."""
     questions_per_step: Count | None = None
-    """Groups of a step over all processes; with --sampling pairs, pairs."""
+    """Groups (with --sampling pairs: pairs) of a step, of all processes together."""
     tokens_per_step: Count | None = None
-    """Tokens of a step: groups or pairs are taken until it has so many."""
+    """Most tokens of a step, of all processes together: groups or pairs are added until the next would not fit."""
     accumulate: Count | None = None
-    """Batches that each process divides its part of a step into, to need less memory."""
+    """Number of batches into which each process divides its part of a step, to need less memory."""
     evaluate_every: Count | None = None
     """Steps between two evaluations on dev."""
     save_every: Count | None = None
-    """Steps between two states that a killed run goes on from."""
+    """Steps between two saved states, from which a killed run continues."""
     patience: Count | None = None
-    """Evaluations without gain after which the run stops."""
+    """Number of evaluations without a gain after which the run stops."""
     learning_rate: Positive | None = None
     """Highest learning rate of pretrained weights."""
     fresh_learning_rate: Positive | None = None
-    """Highest learning rate of new weights (default: scaled with --learning-rate)."""
+    """Highest learning rate of new weights: classifiers and exits (default: scaled with --learning-rate)."""
     warmup: NotNegative | None = None
-    """Steps in which the rate rises: below 1 a share of all steps."""
+    """Steps during which the learning rate rises; a number below 1 is a share of all steps."""
     weight_decay: NotNegative | None = None
     """Weight decay of AdamW."""
     clip: NotNegative | None = None
@@ -141,17 +143,17 @@ class StepOptions:
     dropout: Annotated[float | None, Parameter(validator=Number(gte=0, lt=1))] = None
     """Dropout of the whole network."""
     stages: Literal["uniform", "joint"] | None = None
-    """Stages that a step trains: one, drawn uniformly, or all."""
+    """Stages (exits, and heads) that a step trains: one, drawn uniformly, or all jointly."""
     final_only: Share | None = None
-    """Share of the steps, the first ones, that train heads alone."""
+    """Share of the steps, from the first on, that train only the heads and no exits."""
     precision: Literal["fp32", "bf16"] | None = None
     """Precision of the forward pass in training."""
     gradient_checkpointing: Annotated[bool | None, Parameter(negative="--no-gradient-checkpointing")] = None
-    """Compute layers again in the backward pass: less memory, a third more work."""
+    """Compute layers again in the backward pass, which takes less memory and a third more work."""
     seed: Whole | None = None
     """Random seed."""
     train_token_embeddings: Annotated[bool | None, Parameter(negative="--no-train-token-embeddings")] = None
-    """Train the embeddings of words."""
+    """Train the token embeddings too."""
 
 
 @Parameter(name="*", group=RECIPE)
@@ -165,9 +167,9 @@ class RecipeOptions:
     negatives: NegativeOptions = NegativeOptions()
     train: StepOptions = StepOptions()
     sampling: Literal["grouped", "pairs"] | None = None
-    """Unit of a step: a positive and negatives of each question (ours), or every pair once an epoch (the papers)."""
+    """Examples of a step: groups of a question's candidates (ours), or every labelled pair once an epoch (papers)."""
     unanswered: Literal["keep", "drop"] | None = None
-    """Treatment of questions without a positive by --sampling pairs (default: drop)."""
+    """Treatment of questions without a positive with --sampling pairs (default: drop)."""
 
     def applied(self, recipe: Recipe) -> Recipe:
         """The recipe with these settings. Raises UsageError for two that exclude each other."""

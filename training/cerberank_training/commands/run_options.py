@@ -30,12 +30,12 @@ DevQuestions = Annotated[
     Parameter(
         converter=_dev_size,
         n_tokens=1,
-        help="Number of them to draw, or all (default: 300, of asnq all).",
+        help="Number of questions of --dev to draw, or all (default: 300; for asnq all).",
     ),
 ]
 Track = Annotated[
     tuple[Literal["tensorboard", "wandb", "mlflow"], ...],
-    Parameter(help="Tracker that gets the figures of OUT/log.jsonl too; repeat for several."),
+    Parameter(help="Tracker to send the figures of OUT/log.jsonl to; repeat for several."),
 ]
 
 

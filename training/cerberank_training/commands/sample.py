@@ -42,14 +42,15 @@ def sample(
     Args:
         recipe: Recipe.
         train: Data.
-        questions: Number of groups; epochs repeat as needed.
-        out: File to make.
-        temperature: Power of a set's size that is its weight: 1 draws all questions equally often, 0 all sets.
-        elsewhere: Negatives of a group from other sets, or from other questions of the only one.
-        questions_as_candidates: Share of the groups with another question of the set as a negative.
-        changed: Share of the groups with a positive that is made wrong: another number or name, or a `not`.
-        chat: Share of the questions in chat form: greeting, politeness, small letters, typing errors.
-        unanswered: Share of the groups without their positive; questions that have none are kept then, too.
+        questions: Number of groups to write; the questions are repeated in further epochs if needed.
+        out: File to write, .jsonl or .jsonl.gz.
+        temperature: Exponent T of the weight size**T by which sets are mixed: with 1 every question is drawn equally
+            often, with 0 every set.
+        elsewhere: Number of negatives of a group to add from other sets, or with one set from its other questions.
+        questions_as_candidates: Share of the groups that get another question of the set as a negative.
+        changed: Share of the groups that get a wrong copy of their positive, with another number or name or a `not`.
+        chat: Share of the questions that are written as in a chat: greeting, politeness, small letters, typing errors.
+        unanswered: Share of the groups whose positive is removed; above 0, questions without a positive are kept too.
         seed: Random seed.
     """
     chosen = read_recipe(recipe).recipe

@@ -39,7 +39,9 @@ def _shard(type_: Any, tokens: Sequence[Token]) -> Part:
 Shard = Annotated[
     tuple[int, int] | None,
     Parameter(
-        converter=_shard, n_tokens=1, help="Share of the work for this call, such as 2/8 on the second of 8 machines."
+        converter=_shard,
+        n_tokens=1,
+        help="Share of the data that this call scores, such as 2/8 on the second of 8 machines.",
     ),
 ]
 
@@ -57,15 +59,15 @@ class ModelOptions:
     device: str | None = None
     """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
     max_length: Count | None = None
-    """Tokens per pair, for a Hugging Face teacher (default: as it was trained)."""
+    """Most tokens of a pair, for a Hugging Face teacher (default: as it was trained)."""
     context: bool | None = None
     """Let a Hugging Face teacher read previous and next sentence (default: as it was trained)."""
     batch_tokens: Count | None = None
-    """Tokens of one batch, padding included (default: 16384)."""
+    """Most tokens of a batch, padding included (default: 16384)."""
     engine: Literal["local", "ray"] | None = None
-    """Place of the work: this process (default), or a Ray cluster (RAY_ADDRESS)."""
+    """Scoring in this process (default), or on a Ray cluster (RAY_ADDRESS)."""
     workers: Count | None = None
-    """Teachers that score in parallel, with --engine ray (default: 1)."""
+    """Number of copies of the teacher that score in parallel with --engine ray (default: 1)."""
     shard: Shard = None
 
 
@@ -77,11 +79,12 @@ class GivenOptions:
     scores: Path | None = None
     """File of JSON lines {"question", "text", "score"}, one for each pair."""
     own_scores: bool = False
-    """Use the data's own scores, beside the labels."""
+    """Take the scores that the data have beside their labels."""
     form: Annotated[Form | None, Parameter(name="as")] = None
-    """Meaning of given scores: log-odds, probabilities, or numbers on a scale that the data's labels explain."""
+    """Meaning of given scores: log-odds (logit), probabilities, or numbers on any scale (score), which are calibrated
+    on the labels."""
     name: str | None = None
-    """Source of given scores, such as a judge's name and version."""
+    """Name of the source of given scores, such as a judge's name and version."""
 
 
 MODEL, GIVEN = ModelOptions(), GivenOptions()
@@ -100,17 +103,17 @@ def score(
 ) -> None:
     """Score a data set with a teacher, into a cache that students learn from.
 
-    A killed run goes on when the command is repeated. `squad-as2-article:PATH` scores each question against its whole
+    A killed run continues when the command is repeated. `squad-as2-article:PATH` scores each question against its whole
     article.
 
     Args:
-        out: Cache folder to make or to complete.
+        out: Cache folder to create, or to complete.
         data: Data to score.
         model: Options of a model.
         given: Options of given scores.
-        parts: Cache folder of another call with --shard, whose scores are taken over first; repeat for several.
+        parts: Cache folder that a call with --shard wrote, to take scores from; repeat for several.
         shard_pairs: Pairs per shard; a killed run loses one shard.
-        no_progress: Write no progress, even on a terminal.
+        no_progress: Do not show progress on a terminal.
     """
     lines: set[str] = set()
 

@@ -52,9 +52,10 @@ class TextOptions:
     context: bool = False
     """Read the previous and the next sentence too (SSP)."""
     token_types: Literal["shared", "fresh", "copied", "anew"] = "shared"
-    """Token type of the context where the base has no third: its last one, a fresh row, a copy, or all anew (SSP)."""
+    """Token type of the context where the base has fewer than three: the last type (shared), a random row (fresh), a
+    copy of the last row (copied), or a new random table (anew, as in SSP)."""
     max_length: Count = 128
-    """Tokens of a pair; the longest segments are cut."""
+    """Most tokens of a pair; the longest segments are cut."""
 
 
 @Parameter(name="*")
@@ -63,35 +64,35 @@ class SamplingOptions:
     """Options of the examples that are drawn."""
 
     sampling: Literal["grouped", "pairs"] = "grouped"
-    """Unit of a step: groups of candidates, or every labelled pair once an epoch (SSP)."""
+    """Examples of a step: groups of a question's candidates, or every labelled pair once an epoch (papers)."""
     unanswered: Literal["keep", "drop"] | None = None
-    """Treatment of questions without a positive by --sampling pairs (default: drop)."""
+    """Treatment of questions without a positive with --sampling pairs (default: drop)."""
     own: Whole | None = None
-    """Negatives from the question's own candidates (default: 2)."""
+    """Number of negatives of a group from the question's own candidates (default: 2)."""
     hard: Whole | None = None
-    """Negatives from the article that share rare words (default: 2)."""
+    """Number of negatives from the article that share rare words with the question (default: 2)."""
     random: Whole | None = None
-    """Other negatives from the article (default: 1)."""
+    """Number of other negatives from the article (default: 1)."""
 
 
-@Parameter(name="*", group=Group("Training: the rate rises over the warm-up and falls linearly to 0", sort_key=1))
+@Parameter(name="*", group=Group("Training (the rate rises in the warm-up, then falls linearly to 0)", sort_key=1))
 @dataclass(frozen=True, kw_only=True)
 class StepOptions:
     """Settings of the steps; where one is None, the default of `TeacherConfig` holds."""
 
     loss: Literal["pointwise", "listwise", "both"] | None = None
-    """Loss (default: pointwise)."""
+    """Loss: of each pair, between a question's candidates, or both (default: pointwise)."""
     steps: Annotated[int | None, whole(1), Parameter(help=f"Training steps (default: {STEPS}).")] = None
     epochs: Positive | None = None
-    """Number of times that every question, or pair, is drawn, instead of --steps."""
+    """Number of passes over all questions or pairs, instead of --steps."""
     questions_per_step: Count | None = None
-    """Groups, or pairs, of a step over all processes (default: 8)."""
+    """Groups (with --sampling pairs: pairs) of a step, of all processes together (default: 8)."""
     accumulate: Count | None = None
-    """Batches that each process divides its part of a step into (default: 1)."""
+    """Number of batches into which each process divides its part of a step (default: 1)."""
     learning_rate: Positive | None = None
     """Highest learning rate (default: 1e-5)."""
     warmup: NotNegative | None = None
-    """Steps in which the rate rises: below 1 a share of all steps (default: 0.05)."""
+    """Steps during which the learning rate rises; a number below 1 is a share of all steps (default: 0.05)."""
     weight_decay: NotNegative | None = None
     """Weight decay of AdamW (default: 0)."""
     clip: NotNegative | None = None
@@ -101,11 +102,11 @@ class StepOptions:
     precision: Literal["fp32", "bf16", "fp16"] = "bf16"
     """Precision of the forward pass in training."""
     gradient_checkpointing: bool = False
-    """Compute layers again in the backward pass: less memory, a third more work."""
+    """Compute layers again in the backward pass, which takes less memory and a third more work."""
     evaluate_every: Positive | None = None
-    """Steps between two evaluations on dev; below 1 a share of all steps (default: 250, or all of fewer)."""
+    """Steps between two evaluations on dev; a number below 1 is a share of all steps (default: 250, at most all)."""
     patience: Count | None = None
-    """Evaluations without a gain in dev MAP after which the run stops (default: 50)."""
+    """Number of evaluations without a gain in dev MAP after which the run stops (default: 50)."""
     seed: Whole | None = None
     """Random seed (default: 1)."""
 
@@ -122,7 +123,7 @@ class TeachOptions:
     base: str
     """Path or hub id of an encoder, or of a teacher to adapt."""
     layers: Count | None = None
-    """Layers of the base to use, the first ones (default: all)."""
+    """Number of the base's layers to use, counted from the first (default: all)."""
     train: Annotated[str, Parameter(help=data_help("Questions to train on"))]
     dev: str
     """Questions to choose weights by, as FORMAT:PATH."""
@@ -130,9 +131,9 @@ class TeachOptions:
     out: Path
     """Folder of the teacher."""
     device: Literal["auto", "cpu"] = "auto"
-    """Device; auto is a GPU if there is one."""
+    """Device; auto takes a GPU if there is one."""
     workers: Whole = 0
-    """Processes that make batches ahead; with 0 the training process makes them."""
+    """Processes that make batches ahead of the training; with 0 the training process makes them."""
     texts: TextOptions = TEXTS
     sampling: SamplingOptions = SAMPLING
     training: StepOptions = TRAINING
@@ -145,8 +146,8 @@ app = App(config=options_from_recipe("teach"))
 def teach(*, options: TeachOptions) -> None:
     """Fine-tune a Hugging Face sequence classifier into a teacher.
 
-    TANDA is two calls: transfer on a large set, then adapt the result to the target set. A killed run goes on when the
-    command is repeated. Several GPUs: `torchrun --nproc-per-node 4 -m cerberank train teach ...`.
+    TANDA is two calls: transfer on a large set, then adapt the result to the target set. A killed run continues when
+    the command is repeated. Several GPUs: `torchrun --nproc-per-node 4 -m cerberank train teach ...`.
 
     Args:
         options: Options.

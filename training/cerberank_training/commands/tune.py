@@ -51,23 +51,23 @@ class TuneOptions:
     version: str | None = None
     """Version of the new folder (default: the old one's with -tuned)."""
     max_loss: float | None = None
-    """Largest loss in points of MAP, which the bound on every set holds (default: 1, unless --max-cost is given)."""
+    """Largest bound on the loss of any set, in points of MAP (default: 1, unless --max-cost is given)."""
     confidence: Annotated[float, Parameter(validator=Number(gte=0.5, lt=1))] = 0.95
-    """Confidence of the bounds."""
+    """Confidence of the bounds on the loss."""
     max_cost: Share | None = None
-    """Largest cost as a share of dropping nothing: 0.5 is half of the layers run."""
+    """Largest cost, as a share of the layers that run without drops: 0.5 is half of them."""
     grid: Ratios = GRID
-    """Ratios that are tried at every exit, separated by commas."""
+    """Drop ratios to try at every exit, separated by commas."""
     minimum: Count | None = None
-    """Least number of candidates that the schedules leave (default: the checkpoint's)."""
+    """Least number of candidates that a schedule keeps (default: the checkpoint's)."""
     trials: Whole = 200
-    """Trials of Optuna after the grid; 0 skips Optuna."""
+    """Number of schedules that Optuna tries after the grid; 0 skips Optuna."""
     sample: Count | None = None
     """Number of questions with a positive to draw of each set (default: all)."""
     depths: Integers = ()
-    """Numbers of candidates, separated by commas: each question has so many, those it lacks from other documents."""
+    """Numbers of candidates to measure with, separated by commas; missing candidates are taken from other documents."""
     depth_pairs: Count = DEPTH_PAIRS
-    """Most pairs of a depth of a set; where these are fewer, it has fewer questions."""
+    """Most pairs at one depth of a set; a depth with more uses fewer questions."""
     seed: Whole = 0
     """Random seed."""
     windows: Windows = None

@@ -140,7 +140,7 @@ def open_record(
     if have is None and not begun:
         return RunRecord(verb=verb, bound=bound, free=free, planned=free, calls=(call,))
     if have is None:
-        raise RunError(f"{out} holds a run without {RECORD}, so that nobody knows what it is; {ANEW}")
+        raise RunError(f"{out} holds a run without {RECORD}, so its command and settings are not known; {ANEW}")
     if have.verb != verb:
         raise RunError(f"{out} holds a run of `cerberank train {have.verb}`; {ANEW}")
     Bound(out, bound).refuse_other_than(have.bound)

@@ -122,7 +122,7 @@ def mini_half() -> Recipe:
 
     Two calls, because the paper's students start from an encoder that was trained on AS2: `distil --recipe mini-half
     --strategy hard --heads 1 --steps 800 --learning-rate 1e-4 --fresh-learning-rate 2e-4` on the labels, then
-    `strategies --recipe mini-half` from its checkpoint (docs/decisions/0002 has the resulting table). Seeds differ only
+    `train sweep cerberus --recipe mini-half` from its checkpoint (docs/decisions/0002 has the table). Seeds differ only
     in their dropout.
     """
     return Recipe(

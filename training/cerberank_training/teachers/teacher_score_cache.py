@@ -209,7 +209,7 @@ class ScoreCacheWriter:
     def _begin(self, wanted: CacheManifest) -> CacheManifest:
         if not (self._folder / MANIFEST).exists():
             if any(self._folder.glob("shard-*.parquet")):
-                raise ScoreCacheError(f"{self._folder} has shards but no {MANIFEST}: nobody knows whose they are")
+                raise ScoreCacheError(f"{self._folder} has shards but no {MANIFEST}, so their teacher is not known")
             write_atomically(self._folder / MANIFEST, wanted.model_dump_json(indent=2).encode() + b"\n")
             return wanted
         there = read_manifest(self._folder)

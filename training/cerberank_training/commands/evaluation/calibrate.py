@@ -36,7 +36,11 @@ class CalibrateOptions:
 
     data: Annotated[
         tuple[str, ...],
-        Parameter(help=data_help("200 to 500 questions that the model was not trained on, of one set or of several")),
+        Parameter(
+            help=data_help(
+                "200 to 500 questions, at least 100, that the model was not trained on; of one or several sets"
+            )
+        ),
     ]
     out: Path
     """Checkpoint folder to make."""

@@ -36,12 +36,12 @@ def compare(
     Args:
         a: Per-question file.
         b: Per-question file to compare with.
-        ranking: Ranking, such as `exit 1` or `drop 0.3,0.3`.
-        ranking_b: Ranking of B (default: that of A).
-        subset: Questions that count.
+        ranking: Row of `evaluate` to compare, such as `exit 1` or `drop 0.3,0.3`.
+        ranking_b: Row of B (default: --ranking).
+        subset: Questions that count (docs/evaluation.md).
         measures: Measures by the names of ir_measures, such as 'AP nDCG@10 R@100' (default: those of evaluate).
-        level: Level of significance of each question's Spearman correlation; CERBERUS has .01.
-        json: File for the comparison.
+        level: Level of significance for each question's Spearman correlation; CERBERUS uses .01.
+        json: File to write the comparison to.
     """
     other = ranking_b or ranking
     first, second = read_records(a, ranking=ranking), read_records(b, ranking=other)

@@ -44,53 +44,53 @@ class EvaluateOptions:
     checkpoint: Path | None = None
     """Checkpoint folder (default: the bundled one)."""
     sequence: tuple[Path, ...] = ()
-    """Folder of an independent model that reranks what the one before kept; once for each model."""
+    """Checkpoint of a sequence of models, each of which reranks what the one before it kept; once for each model."""
     text_ranker: Path | None = None
-    """Folder of `train pairwise`; in torch, fp32."""
+    """Folder of a ranker that `train pairwise` wrote; it runs in torch, fp32."""
     url: str | None = None
     """Address of a service to evaluate instead."""
     scores: Path | None = None
     """Scores to evaluate instead: a cache of `data score`, or a file with {"id", "scores": [...]} for each question."""
     run: Path | None = None
-    """TREC run to evaluate instead, of the candidates of --data, or of any documents with --qrels."""
+    """TREC run to evaluate instead: over the candidates of --data, or over any documents with --qrels."""
     qrels: Path | None = None
-    """Judgements of --run, instead of --data."""
+    """Judgements for --run, instead of --data."""
     windows: Windows = None
     against: str | None = None
-    """Precision to compare with, such as fp32: share of equal first candidates, difference in MAP."""
+    """Precision to compare with, such as fp32, by the share of equal first candidates and the difference in MAP."""
     subset: Subset = "clean"
-    """Questions in the table."""
+    """Questions in the table (docs/evaluation.md)."""
     schedule: Annotated[tuple[tuple[float, ...], ...], Parameter(converter=_schedules, n_tokens=1)] = ()
     """Drop ratios of one more schedule to measure, such as 0.3,0.3; repeat for several."""
     minimum: Count = 1
-    """Least number of candidates that these schedules leave."""
+    """Least number of candidates that these schedules keep."""
     sample: Count | None = None
     """Number of questions of the subset to draw (default: all)."""
     seed: Whole = 0
     """Random seed."""
     depths: Integers = ()
-    """Numbers of candidates, separated by commas, for a table of MAP and P@1 against them (docs/evaluation.md)."""
+    """Numbers of candidates, separated by commas, for a table of MAP and P@1 at each of them (docs/evaluation.md)."""
     depth_pairs: Count = DEPTH_PAIRS
-    """Most pairs of a depth; where these are fewer, it has fewer questions."""
+    """Most pairs at one depth; a depth with more uses fewer questions."""
     agreement: tuple[Path, ...] = ()
-    """Per-question file of another evaluation, or a cache of `data score`, to report the agreement with; repeated."""
+    """Per-question file, or cache of `data score`, to report each head's agreement with; repeat for several."""
     measures: Measures = ()
     """Measures of the table by the names of ir_measures, such as 'AP nDCG@10 R(rel=2)@100' (default: MAP, MRR,
     P@1, nDCG and P@20)."""
     trec_run: Path | None = None
-    """File for a TREC run of the questions of --subset."""
+    """File to write a TREC run of the questions of --subset to."""
     trec_qrels: Path | None = None
-    """File for the labels of these questions, as TREC qrels."""
+    """File to write the labels of these questions to, as TREC qrels."""
     ranking: str = "final"
-    """Ranking of --trec-run, such as `exit 1`."""
+    """Row of the table to write to --trec-run, such as `exit 1`."""
     tag: str | None = None
     """Tag of the run (default: the name of what is evaluated, and --ranking)."""
     json: Path | None = None
-    """File for the figures of all subsets."""
+    """File to write the figures of all subsets to."""
     per_question: Path | None = None
-    """File for ranks, scores and figures of every question, one JSON line each, which `eval compare` reads."""
+    """File to write ranks, scores and figures of every question to, one JSON line each, for `eval compare`."""
     plot: Path | None = None
-    """PNG file for MAP against cost."""
+    """PNG file to plot MAP against cost in."""
     backend: BackendOptions = OWN
 
     def __post_init__(self) -> None:

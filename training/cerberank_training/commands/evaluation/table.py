@@ -37,14 +37,14 @@ def table(
 
     Args:
         systems: Folder of a system's per-question files.
-        baseline: Name of the folder whose system the others are tested with.
+        baseline: Name of the folder of the system that the others are tested against.
         measures: Measures by the names of ir_measures, such as 'AP nDCG@10', a table for each (default: AP).
-        ranking: Ranking of every file, such as `exit 1`.
-        subset: Questions that count.
-        holm: Tests that are corrected together: all of a table, all systems on one set, or all sets of one system.
-        json: File for all figures and p-values.
-        csv: File for them, with a line for each measure, system and set.
-        latex: File for the tables.
+        ranking: Row of `evaluate` to take from every file, such as `exit 1`.
+        subset: Questions that count (docs/evaluation.md).
+        holm: Tests that are corrected together: all in a table, all systems on one set, or all sets of one system.
+        json: File to write all figures and p-values to.
+        csv: File to write the same to, with a line for each measure, system and set.
+        latex: File to write the tables to.
     """
     if not systems:
         raise UsageError("name the folder of a system")

@@ -48,9 +48,9 @@ class CerberusOptions:
     teacher: tuple[Path, ...]
     """Score cache of a teacher, the best one first; repeat for several."""
     hydra: tuple[Path, ...] = ()
-    """Score cache of one kind of teacher, for the row hydra; repeat for several."""
+    """Score cache of a teacher for the row hydra, whose teachers are of one family; repeat for several."""
     only: tuple[str, ...] = ()
-    """Row or strategy to train alone; repeat for several."""
+    """Row or strategy to train, instead of all; repeat for several."""
     precision: str = "fp32"
     """Precision of the evaluation: fp32 or int8."""
     device: str = "auto"
@@ -64,7 +64,7 @@ class CerberusOptions:
     learning_rate: Rates = ()
     """Learning rates to choose from for each row on dev (default: the recipe's)."""
     questions_per_step: Sizes = ()
-    """Groups, or pairs, of a step to choose from for each row on dev (default: the recipe's)."""
+    """Groups or pairs of a step to choose from for each row on dev (default: the recipe's)."""
     warmup: Warmups = ()
     """Warm-ups to choose from for each row on dev (default: the recipe's)."""
     table: TableOptions
@@ -73,10 +73,10 @@ class CerberusOptions:
 def cerberus(*, options: CerberusOptions) -> None:
     """Train the same student by every strategy and compare (CERBERUS table 3).
 
-    Every run is a `train distil` and an `evaluate`, in `OUT/<strategy>-<seed>`. Finished runs are not repeated, so that
-    a killed call goes on when it is repeated, and more seeds can be added later. With several values of --alpha, --tau,
-    --learning-rate, --questions-per-step or --warmup a `train sweep grid` in `OUT/grid-<strategy>` chooses each row's
-    by MAP on dev, with the first seed. Writes OUT/table.md. For example:
+    Every run is a `train distil` and an `evaluate`, in `OUT/<strategy>-<seed>`. Finished runs are not repeated: a
+    killed command continues when it is repeated, and more seeds can be added later. With several values of --alpha,
+    --tau, --learning-rate, --questions-per-step or --warmup, a `train sweep grid` in `OUT/grid-<strategy>` chooses the
+    values of each row by MAP on dev, with the first seed. Writes OUT/table.md. For example:
 
         cerberank train sweep cerberus --recipe electra-base-b11-3h1 --base BASE
           --groups jsonl:groups.jsonl.gz --dev jsonl:dev.jsonl --test jsonl:test.jsonl

@@ -99,17 +99,17 @@ class GridOptions:
     """The options of the grid itself; the default values are the paper's."""
 
     verb: Literal["distil", "teach"] = "distil"
-    """Command that is repeated."""
+    """Command to run for every combination."""
     alpha: Alphas = ()
-    """Weights of the labels, of distil alone (default: 0,0.1,0.5,0.9)."""
+    """Weights of the labels, only for distil (default: 0,0.1,0.5,0.9)."""
     tau: Taus = ()
-    """Temperatures, of distil alone (default: 1,3,5)."""
+    """Temperatures, only for distil (default: 1,3,5)."""
     learning_rate: Rates = (1e-6, 1e-5)
     """Highest learning rates."""
     questions_per_step: Sizes = ()
-    """Groups, or pairs, of a step, such as the paper's 8,16,24,32,64 (default: the recipe's)."""
+    """Groups or pairs of a step, such as the paper's 8,16,24,32,64 (default: the recipe's)."""
     warmup: Warmups = ()
-    """Warm-ups, such as the paper's 0.025,0.05,0.1 of the steps (default: the recipe's)."""
+    """Warm-ups as shares of the steps, such as the paper's 0.025,0.05,0.1 (default: the recipe's)."""
     out: Path
     """Folder of all runs and of the table."""
 
@@ -117,11 +117,11 @@ class GridOptions:
 def grid(*training: Rest, options: GridOptions) -> None:
     """Train with every combination of alpha, tau, learning rate, batch and warm-up, and choose by dev MAP.
 
-    This is the paper's grid (CERBERUS section 3.2, appendix D). Every combination is a `train distil`, or a
-    `train teach` (--verb teach), in a folder of OUT that its settings name; all other options are those of that
-    command, the same for all. A killed grid goes on when the command is repeated, and values can be added later. Writes
-    OUT/table.md. Students keep their weights without forms for ONNX, unless --precisions is given. Labels alone, of
-    students and of teachers, have neither alpha nor tau. For example:
+    The default grid is the paper's (CERBERUS section 3.2, appendix D). Every combination is a run of `train distil`, or
+    with --verb teach of `train teach`, in a folder of OUT that is named after its settings. All other options are
+    passed to that command, the same for all runs. A killed grid continues when the command is repeated, and values can
+    be added later. Writes OUT/table.md. Students are written as weights without ONNX forms, unless --precisions is
+    given. Runs on labels alone, of students or teachers, have neither alpha nor tau. For example:
 
         cerberank train sweep grid --recipe electra-base-b11-3h1 --base BASE
           --groups jsonl:groups.jsonl.gz --dev jsonl:dev.jsonl --alpha 0,0.1

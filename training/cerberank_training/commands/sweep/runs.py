@@ -1,7 +1,7 @@
 """The runs of a sweep: commands in processes and folders of their own, and what identifies their settings.
 
 Every run of a table has the folder OUT/<name>-<seed>, where its evaluations lie as well. What is finished is not
-repeated, so that a killed call goes on when it is repeated. OUT/settings.json holds what all runs of a sweep share.
+repeated, so that a killed call continues when it is repeated. OUT/settings.json holds what all runs of a sweep share.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class TableOptions:
     test: tuple[str, ...]
     """Test set as FORMAT:PATH; repeat for several."""
     sample: Count | None = None
-    """Questions of each test set, drawn with seed 0 (default: all)."""
+    """Number of questions to draw from each test set, with seed 0 (default: all)."""
     seeds: Integers = (1,)
     """Random seeds, such as 1,2,3."""
     out: Path

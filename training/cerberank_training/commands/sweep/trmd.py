@@ -47,18 +47,18 @@ class TrmdOptions:
     rows: Annotated[tuple[str, ...], listed(_row, "twin,trmd-twin")] = tuple(ROWS)
     """Systems, separated by commas (default: all)."""
     mono_options: Annotated[str, Parameter(allow_leading_hyphen=True)] = ""
-    """Options of `train pairwise` for monoBERT alone, in one argument."""
+    """Further options of `train pairwise` for monoBERT only, as one argument."""
     table: TableOptions
 
 
 def trmd(*training: Rest, options: TrmdOptions) -> None:
     """Train TRMD's systems on the same triples and compare them (TRMD table 2).
 
-    Every run is a `train pairwise` and an `evaluate` of each test set, in `OUT/<row>-<seed>`; a taught row brings its
-    teachers of the same seed. Finished runs are not repeated, so that a killed call goes on when it is repeated, and
-    rows, seeds and tests can be added later. Writes OUT/table.md and OUT/table.json. All other options are those of
-    `train pairwise`, except for --system, --mono, --bi, --seed and --out; every row has the same, but for monoBERT,
-    which --mono-options may train longer. For example:
+    Every run is a `train pairwise` and an `evaluate` of each test set, in `OUT/<row>-<seed>`. The teachers that a row
+    needs are trained with the same seed. Finished runs are not repeated: a killed command continues when it is
+    repeated, and rows, seeds and tests can be added later. Writes OUT/table.md and OUT/table.json. All other options
+    are passed to `train pairwise`, the same for every row, except for --system, --mono, --bi, --seed and --out. Only
+    monoBERT has further ones, --mono-options, for example to train longer:
 
         cerberank train sweep trmd --base bert-base-uncased --train jsonl:train.jsonl
           --dev jsonl:dev.jsonl --steps 20000 --mono-options "--steps 40000"
