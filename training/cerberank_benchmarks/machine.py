@@ -12,7 +12,16 @@ from pathlib import Path
 
 from cerberank_models.backends.processors import usable_processors
 
-PACKAGES = ("torch", "triton", "onnxruntime", "sentence-transformers", "transformers", "tokenizers", "numpy")
+PACKAGES = (
+    "torch",
+    "triton",
+    "onnxruntime",
+    "openvino",
+    "sentence-transformers",
+    "transformers",
+    "tokenizers",
+    "numpy",
+)
 
 
 def describe_machine() -> dict[str, str]:
