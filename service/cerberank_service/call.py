@@ -98,7 +98,7 @@ class RankAnswer:
     least: float | None = None
     """The calibrated score that belongs to the call's `min_precision`: results below it are omitted."""
     expected_loss: Mapping[str, float] = field(default_factory=dict)
-    """Points of each metric that the drops are expected to cost; empty without drops, or if the loss is unknown."""
+    """Points of each metric that the schedule may cost; empty if unknown or if all reached the last stage."""
     spans: NDArray[np.int64] | None = None
     """Shape [n, 2]: each candidate's best window (`Windows.folded`); None if all candidates fit without windows."""
 

@@ -64,13 +64,13 @@ class RankRequest(Wire):
         Items,
         Field(description="Texts, or objects with id, text, previous and next."),
     ]
-    model: Annotated[str | None, Field(description="Model name; the served one when left out.")] = None
+    model: Annotated[str | None, Field(description="Name of the model; the default model if left out.")] = None
     top_k: Annotated[int | None, Field(ge=1, description="Results to return; all when left out.")] = None
     min_score: Annotated[
         float | None,
         Field(
             allow_inf_nan=False,
-            description="Leave results with a lower `score`, or with none, out; applied last, after `top_k`.",
+            description="Leave out results whose `score` is lower or null; applied last, after `top_k`.",
         ),
     ] = None
     min_precision: Annotated[
@@ -78,8 +78,8 @@ class RankRequest(Wire):
         Field(
             gt=0.0,
             lt=1.0,
-            description="Leave results out below the score from which on first results of this calibrated model are "
-            "right with at least this probability (`calibration` in `/v1/models`).",
+            description="Leave out results whose `score` is below the model's threshold for this precision of first "
+            "results (`calibration` in `/v1/models`); only for calibrated models.",
         ),
     ] = None
     drop_ratio: Annotated[
@@ -88,19 +88,17 @@ class RankRequest(Wire):
     ] = None
     deadline_ms: Annotated[
         float | None,
-        Field(gt=0, allow_inf_nan=False, description="Answer with what is known when this has passed."),
+        Field(gt=0, allow_inf_nan=False, description="Answer after this time, with the best order known by then."),
     ] = None
     latency_target_ms: Annotated[
         float | None,
-        Field(
-            gt=0, allow_inf_nan=False, description="Drop as little as the model's tuned schedules allow to be in time."
-        ),
+        Field(gt=0, allow_inf_nan=False, description="Use the tuned schedule that drops least and meets this time."),
     ] = None
     windows: Annotated[
         Literal["best", "mean", "off"],
         Field(
-            description="Read a text that is too long in overlapping windows; its score is the best one's or their "
-            "mean. `off` cuts it."
+            description="Read a long text in overlapping windows; its score is that of the best window, or the mean. "
+            "`off` cuts the text."
         ),
     ] = "best"
     priority: Annotated[int, Field(ge=0, le=999, description="0 is the highest; a hundred more halve the share.")] = 0
@@ -165,14 +163,17 @@ class RankResponse(Wire):
     expected_loss: Annotated[
         dict[str, float],
         Field(
-            description="Points of each metric that the schedule is expected to cost, where the model knows it; "
-            "empty when nothing was dropped."
+            description="Loss by the drop schedule, as measured when it was tuned, in points of each metric; empty if "
+            "it was not tuned, or if every candidate reached the last stage."
         ),
     ]
     complete: Annotated[bool, Field(description="False when the deadline passed before the last stage.")]
     answerable: Annotated[
         float | None,
-        Field(description="P(any candidate answers); null for a model that is not calibrated, or without any score."),
+        Field(
+            description="P(at least one candidate answers); null if not calibrated, or if a deadline came before the "
+            "last stage."
+        ),
     ]
     results: list[Result]
     usage: Usage
