@@ -282,9 +282,9 @@ def section() -> str:
   `teach`, `pretrain` and `pairwise` are counted at their greatest length; pairs of `distil` have {ASNQ.tokens:g} tokens
   on ASNQ and {WIKIQA.tokens:g} on WikiQA. A fold of Robust04 has {ROBUST04.dev:,} documents on dev.
 - Reading data, writing forms and waiting are not counted, nor are IAS2 and GPD, which are private.
-- GB are the weights (with those of the teachers in `trmd/trmd-*` and `trmd/joint-*`), gradients, Adam's moments, and what layers keep of a
-  step (in `pretrain` with the logits over the vocabulary). `--accumulate` divides the last part where the sum is more
-  than {ROOM / 1e9:g} GB; `--gradient-checkpointing` needs less.
+- GB are the weights (with those of the teachers in `trmd/trmd-*` and `trmd/joint-*`), gradients, Adam's moments, and
+  what layers keep of a step (in `pretrain` with the logits over the vocabulary). `--accumulate` divides the last part
+  where the sum is more than {ROOM / 1e9:g} GB; `--gradient-checkpointing` needs less.
 - ASNQ's dev set takes most of the work where it is ranked every 250 steps, as in CERBERUS's appendix D;
   `--evaluate-every 5000` divides this by 20.
 - Grids are counted with 64 pairs a step, and without the run of each row after its grid. All rows of `sweep cerberus`
