@@ -167,15 +167,15 @@ COMMANDS = (
     *_of(
         SERVICE,
         "service",
-        ("server probe", "commands.probe:probe", "Check whether the service of this machine is ready, or alive."),
+        ("server probe", "commands.probe:probe", "Check whether the service on this machine is ready or alive."),
         ("server keys", "commands.keys:app", "Create, list and remove API keys."),
         ("server models", "commands.server:models", "Show the versions in service and in the store."),
         ("server label", "commands.server:label", "Move a label of the store, through a running service."),
         ("server load", "commands.server:load", "Load a version, and keep it loaded."),
         ("server unload", "commands.server:unload", "Unload a version that no label names."),
         ("server rollback", "commands.server:rollback", "Move the label stable back to its previous version."),
-        ("server schedule", "commands.server:schedule", "Change the default drop schedule of a version."),
-        ("server drain", "commands.server:drain", "Make a replica refuse new questions, before it is stopped."),
+        ("server schedule", "commands.server:schedule", "Change a version's default drop schedule in one replica."),
+        ("server drain", "commands.server:drain", "Make a replica refuse new questions until it is resumed."),
         ("server resume", "commands.server:resume", "Make a drained replica accept questions again."),
     ),
 )

@@ -126,7 +126,7 @@ OPERATION: dict[str, tuple[Panel, ...]] = {
             queries={"{{key}}": total("cerberank_key_tokens_total", "key")},
         ),
         Panel(
-            title="Keys file cannot be read",
+            title="Key file cannot be read",
             says="Replicas on which a revoked key still works.",
             queries={"replicas": f"sum(cerberank_keys_stale{{{HERE}}})"},
         ),

@@ -257,7 +257,7 @@ def test_an_engine_that_ended_and_a_dead_replica_are_told(watched: Watched) -> N
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="mounting needs root")
 def test_a_machine_s_faults_are_told(tmp_path: Path) -> None:
-    """A keys file that cannot be read, a disk without room for a copy, and a process that starts again and again."""
+    """A key file that cannot be read, a disk without room for a copy, and a process that starts again and again."""
     place, keys = tmp_path / "copies", tmp_path / "keys"
     place.mkdir()
     add_key(keys, "client")

@@ -61,7 +61,7 @@ def push(
     before = opened.move_label(model, label, version)
     say(moved(model, label, before, version))
     if wait is None:
-        say("no service was asked whether it can serve the version; --wait SECONDS --url URL asks")
+        say("no service has confirmed yet that it serves the version; --wait SECONDS --url URL waits for this")
         return
     end = time.monotonic() + wait
     for address in url:

@@ -23,7 +23,7 @@ class ProbeError(RuntimeError):
 
 
 def probe(kind: Literal["ready", "live"] = "ready", /, *, timeout: float = 2.0) -> int:
-    """Check whether the service of this machine is ready, or alive.
+    """Check whether the service on this machine is ready or alive.
 
     The command finds the service by CERBERANK_HOST, CERBERANK_PORT and CERBERANK_TLS_CERTIFICATE, which must have the
     values that the service was started with. The exit code is 1 unless the service answers 200.

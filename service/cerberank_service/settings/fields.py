@@ -174,7 +174,7 @@ class Settings(BaseSettings):
             ge=0,
             le=100,
             description="Percentage of the questions that are also sent to the version with the label `shadow`; "
-            "they are skipped while the service is busy.",
+            "none are sent while the service is busy.",
         ),
     ] = 10.0
     aliases: Annotated[
@@ -230,7 +230,13 @@ class Settings(BaseSettings):
             "their `X-Forwarded-For`; empty trusts no proxy."
         ),
     ] = ""
-    device: Annotated[str, Field(description=f"{either(DEVICES)}; determines the defaults of the next two.")] = "cpu"
+    device: Annotated[
+        str,
+        Field(
+            description=f"{either(DEVICES)} (`cuda:1` is the second GPU); determines which backend and precision "
+            "`auto` takes."
+        ),
+    ] = "cpu"
     backend: Annotated[
         str,
         AfterValidator(backend_of),
@@ -344,7 +350,9 @@ class Settings(BaseSettings):
     drain_seconds: Annotated[
         float,
         Field(
-            ge=0, description="Seconds after SIGTERM, and after the lame-duck time, in which accepted requests may end."
+            ge=0,
+            description="Time limit in seconds for answering accepted requests after SIGTERM; it begins when the "
+            "lame-duck time is over.",
         ),
     ] = 20.0
     lame_duck_seconds: Annotated[
@@ -352,7 +360,7 @@ class Settings(BaseSettings):
         Field(
             ge=0,
             description="Seconds after SIGTERM in which the service still accepts requests while `/health/ready` "
-            "fails, so that load balancers notice; the time for draining begins afterwards.",
+            "fails, so that load balancers stop sending requests before the port closes.",
         ),
     ] = 0.0
     log_level: Annotated[

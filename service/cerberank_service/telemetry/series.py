@@ -126,7 +126,7 @@ class Families:
         )
         self.expected_loss_points = counter(
             "expected_loss_points",
-            "Sum over all answers of the points that the drop schedule is expected to lose in this quality metric",
+            "Points of this quality metric that the drop schedules are expected to lose, summed over all answers",
             "metric",
             *VERSION,
         )
@@ -150,9 +150,9 @@ class Families:
         self.dropped_candidates = counter(
             "dropped_candidates", "Candidates that were dropped after a stage", "stage", *VERSION
         )
-        self.engine_steps = counter("engine_steps", "Computed batches (steps), by stage", "stage", *VERSION)
+        self.engine_steps = counter("engine_steps", "Computed steps, by stage", "stage", *VERSION)
         self.engine_busy_seconds = counter(
-            "engine_busy_seconds", "Seconds in which batches were computed, by stage", "stage", *VERSION
+            "engine_busy_seconds", "Seconds in which steps were computed, by stage", "stage", *VERSION
         )
         self.recomputed_tokens = counter(
             "recomputed_tokens",
@@ -167,12 +167,12 @@ class Families:
         self.cancelled_requests = counter(
             "cancelled_requests", "Questions that were cancelled because the client had disconnected", *VERSION
         )
-        self.state_bytes = gauge("state_bytes", "Memory of hidden states that are kept between steps", *VERSION)
+        self.state_bytes = gauge("state_bytes", "Bytes of the hidden states that are kept between steps", *VERSION)
         self.out_of_memory = counter(
-            "out_of_memory", "Batches that did not fit into memory and were repeated in halves", *VERSION
+            "out_of_memory", "Steps that did not fit into memory and were repeated in halves", *VERSION
         )
         self.step_tokens = gauge(
-            "step_tokens", "Most tokens of a step; halved when memory ran out, and raised again later"
+            "step_tokens", "Largest number of tokens in a step; halved when memory runs out, and raised again later"
         )
         self.queued_seconds = gauge("queued_seconds", "Predicted seconds until all accepted questions are answered")
         self.seconds_per_token = gauge("seconds_per_token", "Measured seconds per token of a stage", "stage", *VERSION)
@@ -207,7 +207,7 @@ class Families:
         )
         self.head_agreement = counter(
             "head_agreement",
-            "Questions by agreement: `agree` is true if all heads of the model rank the same candidate first",
+            "Answered questions that reached the heads; `agree` is true if all heads rank the same candidate first",
             "agree",
             *VERSION,
         )

@@ -39,7 +39,7 @@ def test_a_checkpoint_goes_in_gets_labels_and_comes_out(
     assert capsys.readouterr().out.splitlines() == [
         f"{MODEL}@1 is in {store}",
         f"{MODEL}@stable: nothing -> 1",
-        "no service was asked whether it can serve the version; --wait SECONDS --url URL asks",
+        "no service has confirmed yet that it serves the version; --wait SECONDS --url URL waits for this",
         f"{MODEL}@2 is in {store}",
         f"{MODEL}@canary: nothing -> 2",
         f"{MODEL}@stable: 1 -> 2",

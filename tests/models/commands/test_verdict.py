@@ -120,5 +120,5 @@ def test_no_verdict_is_no_success(service: Told, push: list[str], capsys: pytest
     assert "does not answer" in capsys.readouterr().err
     assert main([*push, "--wait", "0", "--url", "file:///etc"]) == 1
     assert main(push) == 0
-    assert "no service was asked" in capsys.readouterr().out
+    assert "no service has confirmed yet" in capsys.readouterr().out
     assert main([*push, "--wait", "1"]) == 2
