@@ -156,5 +156,5 @@ def test_shards_without_a_manifest_are_nobodys(tmp_path: Path) -> None:
     """Shards without a manifest are neither used nor overwritten."""
     folder = fill(tmp_path / "cache")
     (folder / "manifest.json").unlink()
-    with pytest.raises(ScoreCacheError, match="nobody knows"):
+    with pytest.raises(ScoreCacheError, match="teacher is unknown"):
         ScoreCacheWriter(folder, manifest())
