@@ -98,7 +98,11 @@ COMMANDS = (
     *_of(
         TRAINING,
         "training",
-        ("export", "commands.export:export", "Write ONNX graphs (int8, fp16, fp32), or a Hugging Face model."),
+        (
+            "export",
+            "commands.export:export",
+            "Write and check ONNX graphs (int8, fp16, fp32), or a Hugging Face model.",
+        ),
         (
             "evaluate",
             "commands.evaluation.evaluate:evaluate",
@@ -110,7 +114,7 @@ COMMANDS = (
         (
             "train recipes",
             "commands.recipes:recipes",
-            "List the recipes and the papers' presets, or show one's settings.",
+            "List the recipes and the papers' presets, or show the settings of one.",
         ),
         ("train runs", "commands.runs:runs", "Show the runs below a folder."),
         ("data sample", "commands.sample:sample", "Write the questions and candidates that a training run would draw."),

@@ -100,7 +100,7 @@ class DistilOptions:
 def distil(*, options: DistilOptions) -> None:
     """Train a student by a recipe, on labels or teachers' scores.
 
-    A killed run goes on when the command is repeated. Several GPUs or processes:
+    Repeating the command resumes a killed run. Several GPUs or processes:
     `torchrun --nproc-per-node 4 -m cerberank train distil ...`.
 
     Args:

@@ -50,7 +50,8 @@ class Form:
     """Some hundred questions of the kind that will be ranked, as FORMAT:PATH, to measure int8 ranges on (default: a few
     golden texts, which are less exact). Probabilities are made by `eval calibrate`."""
     gate: str | None = None
-    """Dev data as FORMAT:PATH that a form must pass, or nothing is written (default: the golden texts alone)."""
+    """Dev data as FORMAT:PATH to compare each form with fp32; if it differs too much, nothing is written (default: only
+    the golden texts are compared)."""
     gate_questions: Count | None = None
     """Questions of the gate to sample (default: 200)."""
     min_agreement: float | None = None

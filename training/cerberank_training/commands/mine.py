@@ -90,8 +90,8 @@ def mine(*, options: MineOptions) -> None:
 
     Each question is searched for by BM25 or a bi-encoder. Its relevant texts, and texts that hold a short answer, are
     not negatives. With --filter a cross-encoder scores the texts that were found and the positives: negatives are
-    ordered by its scores, margins are against them, and its log-odds are written. A killed run goes on when the command
-    is repeated.
+    ordered by its scores, margins are against them, and its log-odds are written. Repeating the command resumes a
+    killed run.
 
     Args:
         options: Options.

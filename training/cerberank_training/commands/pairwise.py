@@ -62,7 +62,7 @@ class LossOptions:
     margin: NotNegative | None = None
     """Margin of the hinge loss."""
     representations: Literal["encoder", "projected", "post_residual"] | None = None
-    """Vectors that the bi-encoder teaches: the encoder's, ColBERT's projected ones, or TwinBERT's one vector."""
+    """Vectors that the student learns from the bi-encoder: the encoder's, ColBERT's projected ones, or TwinBERT's."""
     mean: Literal["all", "text"] | None = None
     """Tokens of TwinBERT's mean: all, or those of the text without special ones."""
     colbert_texts: bool = False
@@ -99,7 +99,7 @@ class ScheduleOptions:
     evaluate_every: Count | None = None
     """Steps between two evaluations on dev."""
     save_every: Count | None = None
-    """Steps between two states that a killed run goes on from."""
+    """Steps between two saved states, from which a killed run resumes."""
     patience: Count | None = None
     """Evaluations without gain after which the run stops."""
     seed: Whole | None = None
@@ -132,7 +132,7 @@ class PairwiseOptions:
     base: str
     """Path or hub id of an encoder."""
     layers: Count | None = None
-    """Layers of the encoder to use, the first ones (default: all)."""
+    """Number of the encoder's first layers to use (default: all)."""
     train: str
     """Questions to draw triples from, as FORMAT:PATH."""
     positives: Literal["listed", "any"] = "listed"
@@ -168,7 +168,7 @@ def pairwise(*, options: PairwiseOptions) -> None:
 
     monoBERT (mono), TwinBERT (twin) and ColBERT (colbert) are trained on labels, as are the students without
     distillation (tr-*). trmd-* also learn from --mono and --bi, folders that this command wrote as OUT/ranker, of the
-    same encoder. A killed run goes on when the command is repeated. Several GPUs or processes:
+    same encoder. Repeating the command resumes a killed run. Several GPUs or processes:
     `torchrun --nproc-per-node 4 -m cerberank train pairwise ...`.
 
     Args:

@@ -34,7 +34,7 @@ from cerberank_training.runs.software import software
 
 USUAL = PretrainingConfig()
 FREE = ("steps", "device", "workers", "planned")
-"""Settings that a run may be continued with other values of."""
+"""Settings that may change when a run is continued."""
 
 
 @Parameter(name="*")
@@ -46,20 +46,20 @@ class PretrainOptions:
     objective: Objective
     """Context of SSP's examples."""
     whole_negatives: bool = False
-    """Negatives keep every sentence of their paragraph, as in the paper; their lengths then tell some of them."""
+    """Keep every sentence in negatives, as in the paper; some negatives can then be recognised by their lengths."""
     base: str
     """Path or hub id of BERT, RoBERTa or ELECTRA's discriminator."""
     generator: str | None = None
     """Path or hub id of ELECTRA's generator (default: a new, narrow one)."""
     layers: Count | None = None
-    """Layers of the encoder to keep, the first ones (default: all)."""
+    """Number of the encoder's first layers to keep (default: all)."""
     token_types: NewTypes = "fresh"
-    """Start of new token types: fresh rows, copies of the last one, or all rows drawn anew (SSP)."""
+    """Values of new token types: random (fresh), copies of the last (copied), or all types random (anew, as in SSP)."""
     documents: Annotated[str, Parameter(help=f"Documents as FORMAT:PATH; FORMAT is one of {', '.join(READERS)}.")]
     dev: str
     """Held-out documents to measure on, as FORMAT:PATH."""
     dev_groups: Count = 100
-    """Groups of five examples of them."""
+    """Number of groups of five examples from --dev."""
     out: Path
     """Folder of the encoder."""
     device: Literal["auto", "cpu"] = "auto"
@@ -102,7 +102,7 @@ def pretrain(*, options: PretrainOptions) -> None:
     """Continue an encoder's pre-training with context (SSP), on documents of paragraphs.
 
     Writes an ordinary Hugging Face folder with three token types, which `train teach`, `train pairwise` and
-    `train distil` take as --base. A killed run goes on when the command is repeated. Several GPUs:
+    `train distil` take as --base. Repeating the command resumes a killed run. Several GPUs:
     `torchrun --nproc-per-node 4 -m cerberank train pretrain ...`.
 
     Args:

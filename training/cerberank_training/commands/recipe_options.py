@@ -43,7 +43,7 @@ class ShapeOptions:
     """Settings of the student's network."""
 
     layers: Count | None = None
-    """Layers of the base to use, the first ones."""
+    """Number of the base's first layers to use."""
     body_layers: Whole | None = None
     """b of B_b kH_h: layers of the shared body; the heads get the base's other layers."""
     heads: Whole | None = None
@@ -51,7 +51,8 @@ class ShapeOptions:
     exits: Integers | None = None
     """Body layers with an exit after them, such as 2,4; "" for none."""
     token_types: Literal["shared"] | NewTypes | None = None
-    """Token type of the context where the base has no third: its last one, a fresh row, a copy, or all anew (SSP)."""
+    """Token type of the context if the base has no third type: its last type (shared), a random one (fresh), a copy of
+    the last (copied), or all types random (anew, as in SSP)."""
 
 
 @Parameter(name="*", group=RECIPE)
@@ -62,9 +63,9 @@ class EncodingOptions:
     max_length: Annotated[int | None, whole(8)] = None
     """Tokens of a pair."""
     truncation: Literal["last_first", "longest_first"] | None = None
-    """Text that a pair of too many tokens loses: the candidate's end, or the ends of the longest texts (the papers)."""
+    """Text that is cut if a pair is too long: the candidate (last_first), or the longest texts (as in the papers)."""
     question_length: Count | None = None
-    """Most tokens of the question in a pair, where the candidate's end is cut."""
+    """Most tokens of the question in a pair, with --truncation last_first."""
     segments: Literal[2, 3] | None = None
     """Segments of a pair; 3 adds the previous and the next sentence."""
 
@@ -81,7 +82,7 @@ class ObjectiveOptions:
     tau: Annotated[tuple[float, ...] | None, listed(float, "5 or 1,3,5", within=Number(gt=0, lt=math.inf))] = None
     """Temperature: one number, or one per head (5 or 1,3,5)."""
     soft_loss: SoftLoss | None = None
-    """Loss against teachers' scores: kl is the papers'; margin-mse and listwise compare candidates."""
+    """Loss on teachers' scores: the papers use kl; margin-mse and listwise compare candidates."""
     weights: Annotated[
         tuple[float, ...] | None,
         listed(float, "1 or 1,0,1", within=Number(gte=0, lt=math.inf)),
@@ -89,7 +90,7 @@ class ObjectiveOptions:
     ] = None
     """Weights of the heads' losses: one number, or one per head."""
     exits: Annotated[Literal["labels", "heads"] | None, Parameter(name="exits-learn")] = None
-    """Source that exits learn from."""
+    """Targets of the exits: labels, or the model's own heads."""
     listwise: NotNegative | None = None
     """Weight of the listwise loss; 0 in the papers."""
 
@@ -104,7 +105,7 @@ class NegativeOptions:
     hard: Whole | None = None
     """Negatives from the article that share rare words with the question."""
     hard_pool: Whole | None = None
-    """Number of such sentences that --hard are drawn from."""
+    """Number of such sentences among which --hard draws."""
     random: Whole | None = None
     """Other negatives from the article."""
 
@@ -119,13 +120,13 @@ class StepOptions:
     questions_per_step: Count | None = None
     """Groups of a step over all processes; with --sampling pairs, pairs."""
     tokens_per_step: Count | None = None
-    """Tokens of a step: groups or pairs are taken until it has so many."""
+    """Largest number of tokens of a step, instead of --questions-per-step."""
     accumulate: Count | None = None
     """Batches that each process divides its part of a step into, to need less memory."""
     evaluate_every: Count | None = None
     """Steps between two evaluations on dev."""
     save_every: Count | None = None
-    """Steps between two states that a killed run goes on from."""
+    """Steps between two saved states, from which a killed run resumes."""
     patience: Count | None = None
     """Evaluations without gain after which the run stops."""
     learning_rate: Positive | None = None
@@ -143,7 +144,7 @@ class StepOptions:
     stages: Literal["uniform", "joint"] | None = None
     """Stages that a step trains: one, drawn uniformly, or all."""
     final_only: Share | None = None
-    """Share of the steps, the first ones, that train heads alone."""
+    """Share of the steps, at the start, that train the heads alone."""
     precision: Literal["fp32", "bf16"] | None = None
     """Precision of the forward pass in training."""
     gradient_checkpointing: Annotated[bool | None, Parameter(negative="--no-gradient-checkpointing")] = None
@@ -157,7 +158,7 @@ class StepOptions:
 @Parameter(name="*", group=RECIPE)
 @dataclass(frozen=True, kw_only=True)
 class RecipeOptions:
-    """All options that replace settings of a recipe; what is not given is None."""
+    """All options that replace settings of a recipe; an option that is not given is None."""
 
     shape: ShapeOptions = ShapeOptions()
     encoding: EncodingOptions = EncodingOptions()

@@ -36,7 +36,7 @@ def sample(
 ) -> None:
     """Write the groups that a recipe would train on, so that teachers can score them beforehand.
 
-    Several data sets are mixed. The groups follow from data, recipe and options alone. The file is generic JSONL (gzip
+    Several data sets are mixed. The groups depend only on data, recipe and options. The file is generic JSONL (gzip
     if its name ends in .gz): one line a question, its candidates in the order of the step.
 
     Args:
@@ -44,12 +44,12 @@ def sample(
         train: Data.
         questions: Number of groups; epochs repeat as needed.
         out: File to make.
-        temperature: Power of a set's size that is its weight: 1 draws all questions equally often, 0 all sets.
-        elsewhere: Negatives of a group from other sets, or from other questions of the only one.
+        temperature: Exponent of a set's size in its weight: 1 draws all questions equally often, 0 all sets.
+        elsewhere: Negatives of a group from other sets or, with a single set, from its other questions.
         questions_as_candidates: Share of the groups with another question of the set as a negative.
         changed: Share of the groups with a positive that is made wrong: another number or name, or a `not`.
         chat: Share of the questions in chat form: greeting, politeness, small letters, typing errors.
-        unanswered: Share of the groups without their positive; questions that have none are kept then, too.
+        unanswered: Share of the groups without their positive; questions without a positive are then kept too.
         seed: Random seed.
     """
     chosen = read_recipe(recipe).recipe

@@ -72,14 +72,14 @@ class ModelOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class GivenOptions:
-    """The options of scores that someone else gave."""
+    """The options of scores from a file or from the data."""
 
     scores: Path | None = None
     """File of JSON lines {"question", "text", "score"}, one for each pair."""
     own_scores: bool = False
     """Use the data's own scores, beside the labels."""
     form: Annotated[Form | None, Parameter(name="as")] = None
-    """Meaning of given scores: log-odds, probabilities, or numbers on a scale that the data's labels explain."""
+    """Meaning of given scores: log-odds, probabilities, or numbers that are fitted to the data's labels."""
     name: str | None = None
     """Source of given scores, such as a judge's name and version."""
 
@@ -100,7 +100,7 @@ def score(
 ) -> None:
     """Score a data set with a teacher, into a cache that students learn from.
 
-    A killed run goes on when the command is repeated. `squad-as2-article:PATH` scores each question against its whole
+    Repeating the command resumes a killed run. `squad-as2-article:PATH` scores each question against its whole
     article.
 
     Args:

@@ -41,7 +41,7 @@ STEPS = 20_000
 RUN = "run"
 """The Trainer's folder within the teacher's."""
 FREE = ("steps", "patience", "device", "workers", "gradient_checkpointing")
-"""Settings that a run may be continued with other values of."""
+"""Settings that may change when a run is continued."""
 
 
 @Parameter(name="*")
@@ -52,7 +52,8 @@ class TextOptions:
     context: bool = False
     """Read the previous and the next sentence too (SSP)."""
     token_types: Literal["shared", "fresh", "copied", "anew"] = "shared"
-    """Token type of the context where the base has no third: its last one, a fresh row, a copy, or all anew (SSP)."""
+    """Token type of the context if the base has no third type: its last type (shared), a random one (fresh), a copy of
+    the last (copied), or all types random (anew, as in SSP)."""
     max_length: Count = 128
     """Tokens of a pair; the longest segments are cut."""
 
@@ -122,7 +123,7 @@ class TeachOptions:
     base: str
     """Path or hub id of an encoder, or of a teacher to adapt."""
     layers: Count | None = None
-    """Layers of the base to use, the first ones (default: all)."""
+    """Number of the base's first layers to use (default: all)."""
     train: Annotated[str, Parameter(help=data_help("Questions to train on"))]
     dev: str
     """Questions to choose weights by, as FORMAT:PATH."""
@@ -145,8 +146,8 @@ app = App(config=options_from_recipe("teach"))
 def teach(*, options: TeachOptions) -> None:
     """Fine-tune a Hugging Face sequence classifier into a teacher.
 
-    TANDA is two calls: transfer on a large set, then adapt the result to the target set. A killed run goes on when the
-    command is repeated. Several GPUs: `torchrun --nproc-per-node 4 -m cerberank train teach ...`.
+    TANDA is two calls: transfer on a large set, then adapt the result to the target set. Repeating the command resumes
+    a killed run. Several GPUs: `torchrun --nproc-per-node 4 -m cerberank train teach ...`.
 
     Args:
         options: Options.

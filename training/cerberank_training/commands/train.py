@@ -29,7 +29,7 @@ def train(
 
     `train`, `groups` and `dev` are FORMAT:PATH; `teachers` are folders of scores; `out` is the run's folder (default:
     the recipe's name, here). `settings` replace those of the recipe, by the names of the command's options:
-    `steps=100, learning_rate=2e-5`. A run that was killed goes on when it is called again.
+    `steps=100, learning_rate=2e-5`. Another call resumes a killed run.
 
     Raises ValueError, which names the option, and OSError for files.
     """

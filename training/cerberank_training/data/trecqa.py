@@ -2,7 +2,7 @@
 
 The ending of PATH tells the form. A file may be compressed, with `.gz` after its name.
 
-    .xml     `<QApairs id='1.4'>` blocks of `<question>`, `<positive>` and `<negative>`, which is not valid XML: the
+    .xml     `<QApairs id='1.4'>` blocks of `<question>`, `<positive>` and `<negative>`, which are not XML: the
              line after such a tag has the words, between tabs; further lines (parts of speech, parses) are not read
     folder   `id.txt`, `a.toks` (questions), `b.toks` (answers), `sim.txt` (labels): with a line for every pair
     .tsv     question, answer, label, with or without a header; quoting is off

@@ -74,7 +74,7 @@ def cerberus(*, options: CerberusOptions) -> None:
     """Train the same student by every strategy and compare (CERBERUS table 3).
 
     Every run is a `train distil` and an `evaluate`, in `OUT/<strategy>-<seed>`. Finished runs are not repeated, so that
-    a killed call goes on when it is repeated, and more seeds can be added later. With several values of --alpha, --tau,
+    a killed call is resumed by repeating it, and more seeds can be added later. With several values of --alpha, --tau,
     --learning-rate, --questions-per-step or --warmup a `train sweep grid` in `OUT/grid-<strategy>` chooses each row's
     by MAP on dev, with the first seed. Writes OUT/table.md. For example:
 

@@ -119,7 +119,7 @@ def grid(*training: Rest, options: GridOptions) -> None:
 
     This is the paper's grid (CERBERUS section 3.2, appendix D). Every combination is a `train distil`, or a
     `train teach` (--verb teach), in a folder of OUT that its settings name; all other options are those of that
-    command, the same for all. A killed grid goes on when the command is repeated, and values can be added later. Writes
+    command, the same for all. Repeating the command resumes a killed grid, and values can be added later. Writes
     OUT/table.md. Students keep their weights without forms for ONNX, unless --precisions is given. Labels alone, of
     students and of teachers, have neither alpha nor tau. For example:
 

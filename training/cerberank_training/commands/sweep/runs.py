@@ -1,7 +1,7 @@
 """The runs of a sweep: commands in processes and folders of their own, and what identifies their settings.
 
 Every run of a table has the folder OUT/<name>-<seed>, where its evaluations lie as well. What is finished is not
-repeated, so that a killed call goes on when it is repeated. OUT/settings.json holds what all runs of a sweep share.
+repeated, so that a killed call is resumed by repeating it. OUT/settings.json holds what all runs of a sweep share.
 """
 
 from __future__ import annotations

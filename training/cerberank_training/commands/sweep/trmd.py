@@ -54,11 +54,11 @@ class TrmdOptions:
 def trmd(*training: Rest, options: TrmdOptions) -> None:
     """Train TRMD's systems on the same triples and compare them (TRMD table 2).
 
-    Every run is a `train pairwise` and an `evaluate` of each test set, in `OUT/<row>-<seed>`; a taught row brings its
-    teachers of the same seed. Finished runs are not repeated, so that a killed call goes on when it is repeated, and
+    Every run is a `train pairwise` and an `evaluate` of each test set, in `OUT/<row>-<seed>`; a row with teachers uses
+    the teachers of the same seed. Finished runs are not repeated, so that a killed call is resumed by repeating it, and
     rows, seeds and tests can be added later. Writes OUT/table.md and OUT/table.json. All other options are those of
-    `train pairwise`, except for --system, --mono, --bi, --seed and --out; every row has the same, but for monoBERT,
-    which --mono-options may train longer. For example:
+    `train pairwise`, except for --system, --mono, --bi, --seed and --out; they are the same for every row, but
+    --mono-options may change them for monoBERT. For example:
 
         cerberank train sweep trmd --base bert-base-uncased --train jsonl:train.jsonl
           --dev jsonl:dev.jsonl --steps 20000 --mono-options "--steps 40000"
