@@ -69,7 +69,7 @@ def check_held_out(dev: str, content: Content, *, train: str, train_content: Con
 def in_common(dev: Sequence[Question], texts: Iterable[str]) -> str:
     """A line that says how many questions of `dev` are also among the training `texts`; empty if there are none.
 
-    >>> asked = Question(id="1", text="Who wrote it?", candidates=())
+    >>> asked = Question(id="1", text="Who wrote it?", candidates=(), missed=(1,))
     >>> in_common([asked], ["who  wrote it?"])
     '1 of 1 questions of --dev is trained on too: dev figures are higher than those of new questions'
     """
