@@ -76,7 +76,7 @@ OWN = Port()
 
 
 def models(*, port: Port = OWN) -> None:
-    """Show the versions in service and in the store."""
+    """Show the versions that a service has loaded, and those of its store."""
     port.show(port.open().ask("GET", "models"))
 
 

@@ -144,7 +144,7 @@ def test_a_killed_run_goes_on_to_the_same_file(
 
     monkeypatch.setattr(Miner, "mined", killed)
     assert main(arguments(tmp_path)) == 1
-    assert "mined.jsonl.work is kept, and the same command goes on from it" in capsys.readouterr().err
+    assert "mined.jsonl.work is kept, and the same command resumes from it" in capsys.readouterr().err
     with (tmp_path / "mined.jsonl.work" / "lines.jsonl").open("a") as file:
         file.write('{"line": nu')
     assert not (tmp_path / "mined.jsonl").exists()

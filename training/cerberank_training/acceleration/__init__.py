@@ -1,1 +1,1 @@
-"""Makes an imported ranker faster without labels: exits that learn the model's own scores, and a drop schedule."""
+"""Makes an imported ranker faster without labels: trains exits on the model's own scores, chooses a drop schedule."""

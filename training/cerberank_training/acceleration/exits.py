@@ -1,8 +1,8 @@
-"""Trains exits on the model's own scores, on vectors that a frozen body has given once.
+"""Trains exits on the model's own scores. The frozen body computes the exits' input vectors once.
 
-Two losses of every question's candidates, summed: the cross entropy of their order (softmax over the candidates), which
-is what dropping needs, and the distance of each probability from the model's own, because a candidate that is dropped
-is answered with its exit's score.
+The loss is the sum of two losses. The listwise cross entropy (softmax over a question's candidates) trains the order,
+which decides what is dropped. The distance between the probabilities of exit and model trains the scores, because the
+answer gives a dropped candidate its exit's score.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from cerberank_training.students.shapes import copy_norm
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExitTraining:
-    """All settings that determine the exits, apart from the vectors."""
+    """The settings that, together with the vectors, determine the exits."""
 
     epochs: int = 10
     questions_per_step: int = 32
     learning_rate: float = 1e-3
     weight_decay: float = 0.01
     tau: float = 3.0
-    """Flattens both orders, so that not only the model's own first candidate counts."""
+    """The temperature of both orders; it gives weight to more candidates than the model's first."""
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -47,9 +47,9 @@ class ExitTraining:
 def with_exits(source: Ranker, exits: Sequence[ExitConfig], *, seed: int) -> Ranker:
     """The network of `source` with new, untrained exits in place of its own; its final scores stay what they are.
 
-    The new exits take over the norm that the final scores are read through, where the family has one.
-    A ranker without heads keeps its last exit, which gives the final score. Schedules are left out, because they were
-    measured on other exits. Raises ValueError for exits that do not fit the body.
+    If the family has a norm before the final scores, the new exits get a copy of it. A ranker without heads keeps its
+    last exit, which gives the final score. Drop schedules are left out, because they were measured on other exits.
+    Raises ValueError for exits that do not fit the body.
     """
     have = source.config
     last = have.exits[-1:] if have.architecture.heads == 0 else ()
@@ -57,7 +57,7 @@ def with_exits(source: Ranker, exits: Sequence[ExitConfig], *, seed: int) -> Ran
     config = RankerConfig.model_validate({**dump, "exits": (*exits, *last)})
     ranker = Ranker(config)
     initialise(ranker.exits, seed=seed)
-    copy_norm(source, ranker)  # before the heads' own, which may differ
+    copy_norm(source, ranker)  # before the heads' own norms are loaded, which may differ
     state = {name: value for name, value in source.state_dict().items() if not name.startswith("exits.")}
     ranker.load_state_dict(state, strict=False)
     if last:
@@ -66,9 +66,9 @@ def with_exits(source: Ranker, exits: Sequence[ExitConfig], *, seed: int) -> Ran
 
 
 def train_exits(exits: Sequence[Exit], found: PooledVectors, questions: int, training: ExitTraining) -> list[float]:
-    """Train `exits` in place on the first `questions` of `found`; returns each one's loss in the last epoch.
+    """Train `exits` in place on the first `questions` of `found`, and return the loss of each exit in the last epoch.
 
-    The result follows from vectors and settings alone.
+    The result depends only on the vectors and the settings.
     """
     modules = nn.ModuleList(exits)
     weights = [weight for name, weight in modules.named_parameters() if ".norm." not in name]
@@ -91,7 +91,7 @@ def train_exits(exits: Sequence[Exit], found: PooledVectors, questions: int, tra
 
 
 def exit_logits(exits: Sequence[Exit], vectors: Tensor) -> Tensor:
-    """The logits of the E `exits`, `[N, E]`, from the pooled `vectors` `[N, E, D]`."""
+    """The logits `[N, E]` of E exits, from the pooled `vectors` `[N, E, D]`."""
     return torch.stack([exit_.classify(vectors[:, index]) for index, exit_ in enumerate(exits)], dim=1)
 
 

@@ -1,8 +1,8 @@
-"""A drop schedule without labels: what is dropped is held against the model's own ranking of all candidates.
+"""Chooses a drop schedule without labels, by comparison with the model's own ranking of all candidates.
 
-The survivors of every exit are scored by the unchanged last stage, so that dropping changes a ranking only by what it
-drops. It is measured by two figures: in how many questions the model's own first candidate is still first, and how many
-of its own first five are still among the first five. Nothing is said of how right the model is.
+The unchanged last stage scores all survivors, so that a ranking changes only by the dropped candidates. Two figures
+measure the change: the share of questions whose first candidate is the same as without drops, and the share of the
+first five candidates without drops that are still among the first five. They do not measure the model's accuracy.
 """
 
 from __future__ import annotations
@@ -28,30 +28,32 @@ from cerberank_training.evaluation.report import table
 from cerberank_training.evaluation.tune import Tuning
 
 DEPTH = 5
-"""Number of the model's own first candidates that `overlap@5` looks for."""
+"""The number of first candidates in `overlap@5`."""
 GRID = (0.0, 0.2, 0.4, 0.6, 0.8)
-"""The ratios tried at every exit before Optuna's smaller steps."""
+"""The ratios of the grid, which is searched before Optuna with its smaller steps."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgainstOwnRanking:
-    """The model's ranking when nothing is dropped; the mean of both figures decides. Labels are not read."""
+    """A comparison with the model's ranking without drops. The mean of both figures decides; labels are not read."""
 
     names: tuple[str, ...] = ("agreement", "top1_agreement", f"overlap@{DEPTH}")
     needs: str = "two candidates"
 
     def usable(self, question: Question) -> bool:
-        """A question with something to order."""
+        """True for a question with several candidates."""
         return len(question.candidates) > 1
 
     def values(self, question: Question, scores: AllScores, ranks: Ranks) -> Sequence[float]:
-        """Mean, agreement (0 or 1) and overlap (0..1) of `ranks` with the last stage's order."""
+        """The agreement (0 or 1) and overlap (0..1) of `ranks` with the last stage's order; first the mean of both."""
         first, overlap = agreement_with(scores.stages[-1], ranks)
         return [(first + overlap) / 2, first, overlap]
 
 
 def agreement_with(own: NDArray[np.floating], ranks: Ranks) -> tuple[float, float]:
-    """1 if `ranks` [n] begins like the order of the scores `own` [n], and the share of its first five that it has.
+    """Compare `ranks` [n] with the order of the scores `own` [n].
+
+    Returns 1 if the first candidate is the same (else 0), and the share of the first five that is the same.
 
     >>> agreement_with(np.array([0.9, 0.1, 0.8]), np.array([1, 2, 0]))
     (0.0, 1.0)
@@ -63,7 +65,7 @@ def agreement_with(own: NDArray[np.floating], ranks: Ranks) -> tuple[float, floa
 def held_out_scores(
     exits: Sequence[Exit], found: PooledVectors, questions: Sequence[Question], *, start: int
 ) -> Iterator[tuple[Question, AllScores]]:
-    """The questions from `start` on with every stage's logits, which are ordered as their probabilities are."""
+    """The questions from `start` on with the logits of all stages, which have the order of the probabilities."""
     for index, question in enumerate(questions[start:], start=start):
         rows = found.rows(index)
         with torch.inference_mode():
@@ -73,14 +75,14 @@ def held_out_scores(
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class FormAgreement:
-    """The agreement of a form that drops by the schedule with the model's own ranking, in percent."""
+    """The agreement in percent between a form that drops by the schedule and the model's own ranking."""
 
     questions: int
     top1: float
     overlap: float
 
     def __str__(self) -> str:
-        """In words."""
+        """The figures in words."""
         return (
             f"dropping by the schedule, top-1 agreement {self.top1:.1f} %, overlap@{DEPTH} {self.overlap:.1f} %, "
             f"{self.questions} questions"
@@ -95,9 +97,9 @@ class FormAgreement:
 def measure_form(
     form: Backend[Any], encoder: PairEncoder, wanted: Sequence[tuple[Question, AllScores]], policy: DropPolicy
 ) -> FormAgreement:
-    """Rank by `form`, which drops by `policy`, and compare with the last stage's order in `wanted`.
+    """Rank with `form` and `policy`, and compare the rankings with the last stage's order in `wanted`.
 
-    Texts are cut, because the vectors behind `wanted` are those of one pair a candidate.
+    Long texts are cut and not read in windows, because the scores in `wanted` are of one pair for each candidate.
     """
     scored = score_questions(form, encoder, [question for question, _ in wanted], windowing=None)
     got = [
@@ -132,7 +134,7 @@ def check_drops(tuning: Tuning) -> None:
 
 
 def schedule_table(tuning: Tuning) -> str:
-    """A Markdown table with a row per schedule, the default marked."""
+    """A Markdown table with a row for each schedule; the default is marked."""
     header = ["drop schedule", "cost", "agreement loss ± error", "top-1 agreement", f"overlap@{DEPTH}"]
     rows = [
         [

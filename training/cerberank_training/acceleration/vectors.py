@@ -1,7 +1,7 @@
-"""The exits' input for every pair, computed once: the body is frozen, so that its pooled hidden states never change.
+"""Computes the exits' input for every pair once, because the pooled hidden states of a frozen body do not change.
 
-In: unlabelled questions and a ranker with untrained exits. Out: files in a folder, mapped into memory: a vector for
-each pair and exit, and the model's own final score. A killed run goes on after the last question that it had finished.
+Input: unlabelled questions, and a ranker with untrained exits. Output: mapped files in a folder, with a vector for each
+pair and exit, and with the model's final scores. A killed run resumes after the last finished question.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ VECTORS, LOGITS = "vectors.npy", "logits.npy"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PooledVectors:
-    """The pairs of some questions, one question after the other."""
+    """The vectors and final scores of the pairs of questions, one question after the other."""
 
     offsets: NDArray[np.int64]
-    """`[Q + 1]`: question i owns pairs `offsets[i]:offsets[i + 1]`."""
+    """`[Q + 1]`: question i owns the pairs `offsets[i]:offsets[i + 1]`."""
     vectors: NDArray[np.float16]
-    """`[P, E, D]`: each pair's pooled hidden states at each of the E exits."""
+    """`[P, E, D]`: the pooled hidden states of P pairs at E exits."""
     logits: NDArray[np.float32]
-    """`[P]`: the model's own final score as a logit; NaN where it is not computed yet."""
+    """`[P]`: the model's final scores as logits; NaN if a score is not computed yet."""
 
     def rows(self, question: int) -> slice:
-        """The pairs of one question."""
+        """The range of the pairs of one question."""
         return slice(int(self.offsets[question]), int(self.offsets[question + 1]))
 
 
@@ -53,7 +53,7 @@ class FrozenBody:
 
     @classmethod
     def of(cls, ranker: Ranker, *, device: str = "cpu", precision: str = "fp32") -> FrozenBody:
-        """Copy `ranker`, because the backend casts and moves it. Raises as `TorchBackend` does."""
+        """Copy `ranker`, because the backend casts and moves it. Raises the errors of `TorchBackend`."""
         own = copy.deepcopy(ranker)
         return cls(ranker=own, backend=TorchBackend(own, device=device, precision=precision))
 
@@ -61,10 +61,10 @@ class FrozenBody:
 def compute_vectors(
     folder: Path, body: FrozenBody, encoder: PairEncoder, questions: Sequence[Question]
 ) -> PooledVectors:
-    """The pooled vectors of all pairs of `questions`, those that `folder` holds already not computed again.
+    """The pooled vectors of all pairs of `questions`. Vectors that are in `folder` are not computed again.
 
-    The caller makes sure that `folder` belongs to this body, these questions and this precision.
-    Raises ValueError for hidden states that float16 cannot hold.
+    The caller must ensure that `folder` belongs to this body, these questions and this precision. Raises ValueError for
+    hidden states that are too large for float16.
     """
     found = _open(folder, body.ranker, questions)
     numbered = progress(enumerate(questions), total=len(questions), unit="question", desc="vectors")
@@ -75,7 +75,7 @@ def compute_vectors(
         pairs = encoder.encode(question.text, [row.candidate for row in question.candidates])
         vectors, logits = _run(body.backend, body.ranker, pairs)
         found.vectors[rows] = vectors
-        # Written after the vectors: who finds a question's logits finds its vectors, too.
+        # Logits are written after the vectors, so that a question with logits always has its vectors.
         found.logits[rows] = logits
     return found
 

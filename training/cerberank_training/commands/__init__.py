@@ -1,1 +1,1 @@
-"""The verbs of `cerberank` that need the training package."""
+"""The commands of `cerberank` that need the training package."""

@@ -44,7 +44,7 @@ from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.teachers.scoring.teacher import files_revision
 
 LEAST = 20
-"""The fewest questions to train on, and the fewest to tune on: with less, figures in percent mean nothing."""
+"""The least number of questions to train on, and to tune on; with fewer, percentages mean nothing."""
 
 USUAL = ExitTraining()
 
@@ -95,7 +95,7 @@ class AccelerateOptions:
 def accelerate(checkpoint: Path, /, *, options: AccelerateOptions) -> None:
     """Give a checkpoint exits and a drop schedule from its own scores; labels are not needed.
 
-    The body and the final scores stay what they are. Exits are trained on hidden states that are computed once and
+    The body and the final scores do not change. Exits are trained on hidden states that are computed once and
     kept in OUT.work; the schedule is tuned on questions that they were not trained on, against the model's own
     ranking. A killed run continues when the command is repeated. `latency_target_ms` and deadlines work for the new
     checkpoint.
@@ -212,7 +212,7 @@ def _with_untrained_exits(checkpoint: Checkpoint, options: AccelerateOptions) ->
 def _settings(
     checkpoint: Checkpoint, options: AccelerateOptions, config: RankerConfig, training: ExitTraining
 ) -> dict[str, Any]:
-    """The settings that a run which goes on must have in common with the one that was begun."""
+    """The settings that may not change when a run is continued."""
     return {
         "checkpoint": files_revision([checkpoint.path / MANIFEST]),
         "questions": hashlib.sha256(options.questions.read_bytes()).hexdigest(),

@@ -50,8 +50,8 @@ class Form:
     """Some hundred questions of the kind that will be ranked, as FORMAT:PATH, to measure int8 ranges on (default: the
     golden texts, which is less exact). It does not make scores probabilities: `eval calibrate` does."""
     gate: str | None = None
-    """Dev data as FORMAT:PATH to compare each form with the network on; if they differ too much, nothing is written
-    (default: the golden texts alone)."""
+    """Dev data as FORMAT:PATH to compare each form with fp32; if it differs too much, nothing is written (default: only
+    the golden texts are compared)."""
     gate_questions: Count | None = None
     """Number of questions of --gate to draw (default: 200)."""
     min_agreement: float | None = None

@@ -34,7 +34,7 @@ from cerberank_training.runs.software import software
 
 USUAL = PretrainingConfig()
 FREE = ("steps", "device", "workers", "planned")
-"""Settings that a run may be continued with other values of."""
+"""Settings that may change when a run is continued."""
 
 
 @Parameter(name="*")

@@ -159,7 +159,7 @@ class StepOptions:
 @Parameter(name="*", group=RECIPE)
 @dataclass(frozen=True, kw_only=True)
 class RecipeOptions:
-    """All options that replace settings of a recipe; what is not given is None."""
+    """All options that replace settings of a recipe; an option that is not given is None."""
 
     shape: ShapeOptions = ShapeOptions()
     encoding: EncodingOptions = EncodingOptions()

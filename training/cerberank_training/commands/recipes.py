@@ -11,7 +11,7 @@ from cerberank_training.students.recipes import settings_of
 
 
 def recipes(name: str | None = None, /) -> None:
-    """List the recipes and the papers' presets, or show every setting of one and what states it.
+    """List the recipes and the papers' presets, or show every setting of one with its source.
 
     Args:
         name: Recipe, preset, or TOML file that changes one (default: list all).

@@ -16,7 +16,7 @@ LONGEST = 40
 
 
 def runs(folder: Path, /, *, json: bool = False) -> None:
-    """Show the training runs below a folder, those that ended and the others.
+    """Show the training runs below a folder, finished or not.
 
     Args:
         folder: Folder with runs, at any depth.

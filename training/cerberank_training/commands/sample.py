@@ -36,7 +36,7 @@ def sample(
 ) -> None:
     """Write the groups that a recipe would train on, so that teachers can score them beforehand.
 
-    Several data sets are mixed. The groups follow from data, recipe and options alone. The file is generic JSONL (gzip
+    Several data sets are mixed. The groups depend only on data, recipe and options. The file is generic JSONL (gzip
     if its name ends in .gz): one line a question, its candidates in the order of the step.
 
     Args:

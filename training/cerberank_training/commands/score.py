@@ -74,7 +74,7 @@ class ModelOptions:
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class GivenOptions:
-    """The options of scores that someone else gave."""
+    """The options of scores from a file or from the data."""
 
     scores: Path | None = None
     """File of JSON lines {"question", "text", "score"}, one for each pair."""

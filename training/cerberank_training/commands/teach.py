@@ -41,7 +41,7 @@ STEPS = 20_000
 RUN = "run"
 """The Trainer's folder within the teacher's."""
 FREE = ("steps", "patience", "device", "workers", "gradient_checkpointing")
-"""Settings that a run may be continued with other values of."""
+"""Settings that may change when a run is continued."""
 
 
 @Parameter(name="*")

@@ -1,5 +1,6 @@
-"""Reads answer-sentence-selection data; the entry points are `read_questions("squad-as2:dev.jsonl.gz")`, which yields
-questions, and `open_questions`, which gives any of them in bounded memory.
+"""Reads data for answer sentence selection, such as `squad-as2:dev.jsonl.gz`.
+
+`read_questions` yields questions one after the other; `open_questions` gives random access in bounded memory.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ __all__ = [
 ]
 
 Reader = Callable[[Path, Notes], Iterable[Question]]
-"""Reads what stands behind `FORMAT:`, and notes what it ignores."""
+"""Reads the path after `FORMAT:`, and counts in the notes what it ignores."""
 
 
 def _plain(read: Callable[[Path], Iterable[Question]]) -> Reader:
@@ -82,18 +83,18 @@ FILES: dict[str, Callable[[Path], dict[str, Path]]] = {
     "parquet": parquet_files,
     "datasets": datasets_files,
 }
-"""The files that a format reads; others read one file, or all of a folder."""
+"""Functions that list the files of a format. Other formats read one file, or all files of a folder."""
 STREAMED = ("asnq", "jsonl", "beir", "msmarco", "csv", "tsv", "rows", "parquet", "datasets")
-"""Formats whose readers yield one question at a time."""
+"""The formats whose readers hold only one question at a time in memory."""
 LARGE = 256 << 20
-"""Questions of so many bytes and more are not held in memory but in a table on disk, if their format is streamed."""
+"""From this number of bytes on, the questions of a streamed format are in a table on disk and not in memory."""
 
 
 def read_questions(spec: str, *, training: bool = False, report: Callable[[str], object] = note) -> Iterable[Question]:
-    """Questions of `FORMAT:PATH`, such as `wikiqa:WikiQA-test.tsv`; raises DataError for an unknown format.
+    """Yield the questions of `FORMAT:PATH`, such as `wikiqa:WikiQA-test.tsv`. Raises DataError for an unknown format.
 
-    For `training`, unjudged copies of relevant documents are left out. When all are read, `report` gets a line if
-    something was ignored, or is odd.
+    For `training`, unjudged copies of relevant documents are left out. After the last question, `report` is called with
+    a line if something was ignored or is unusual.
     """
     name, separator, path = spec.partition(":")
     if not separator or name not in READERS:
@@ -103,36 +104,36 @@ def read_questions(spec: str, *, training: bool = False, report: Callable[[str],
 
 
 def data_files(spec: str) -> dict[str, Path]:
-    """The files that `FORMAT:PATH` is read from, by names without folders of this machine; none for other data.
+    """The files of `FORMAT:PATH`, by names without folders of this machine; empty for data that are not files.
 
-    Raises DataError, as the reader does, for a wrong option and for a folder that lacks a file.
+    Like the reader, it raises DataError for a wrong option and for a folder that lacks a file.
     """
     form, _, path = spec.partition(":")
     return FILES.get(form, plain_files)(Path(path)) if Path(path.partition("?")[0]).exists() else {}
 
 
 def open_questions(spec: str, *, training: bool = False) -> QuestionTable:
-    """Questions of `FORMAT:PATH` for random access; raises DataError as `read_questions` does, for any row at once.
+    """Read all questions of `FORMAT:PATH` for random access. Raises the errors of `read_questions`.
 
-    Questions of LARGE bytes and more are in a table on disk, PATH.arrow, which is written at the first call. For
-    `training`, unjudged copies of relevant documents are left out.
+    From LARGE bytes on, the questions are in a table on disk, PATH.arrow, which the first call writes. For `training`,
+    unjudged copies of relevant documents are left out.
     """
     name, _, path = spec.partition(":")
     place, _, options = path.partition("?")
-    source = Path(os.path.abspath(place))  # the folder . has no name
+    source = Path(os.path.abspath(place))  # the folder "." has no name
     questions = read_questions(spec, training=training)
     if name not in STREAMED or not source.exists():
         return QuestionTable.of(questions)
     most = 0 if source.is_file() and source.stat().st_size >= LARGE else LARGE
     if training and "run=" in options:
-        options += "#training"  # without copies it is another table
+        options += "#training"  # a table without copies has other content
     return kept_table(source, questions, options=options, files=list(data_files(spec).values()), most=most)
 
 
 def set_names(data: Sequence[str]) -> list[str]:
-    """`FORMAT:FILE` of each `FORMAT:PATH`, with as many folders as tell them apart.
+    """The name `FORMAT:FILE` of each `FORMAT:PATH`, with folders only as far as names would be equal without them.
 
-    A model card names no folder of the machine that it was made on.
+    Model cards use these names, because they should not show folders of the machine.
 
     >>> set_names(["jsonl:/data/faq/dev.jsonl"]), set_names(["jsonl:/data/faq/dev.jsonl", "jsonl:/data/news/dev.jsonl"])
     (['jsonl:dev.jsonl'], ['jsonl:faq/dev.jsonl', 'jsonl:news/dev.jsonl'])

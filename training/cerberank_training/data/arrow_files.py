@@ -1,6 +1,4 @@
-"""Arrow tables beside the data that they are made from, mapped: the system loads what is read, and drops it again when
-memory is short.
-"""
+"""Mapped Arrow tables beside their data: the system loads parts on access, and frees them if memory is short."""
 
 from __future__ import annotations
 
@@ -17,9 +15,9 @@ from cerberank_models.checkpoint.atomic import replacing
 from cerberank_training.data.question import DataError
 
 SOURCE = b"cerberank_source"
-"""The metadata key by which a table names the files that it was made from."""
+"""The metadata key for the identity of the files that a table was made from."""
 BATCH_CHARACTERS = 1 << 24
-"""The texts of a batch have at least so many characters: what writing holds in memory, and far from Arrow's 2 GB."""
+"""The least number of characters in a batch, which is in memory while it is written; Arrow's limit is 2 GB."""
 
 
 def kept_batches(
@@ -32,12 +30,12 @@ def kept_batches(
     files: Sequence[Path] = (),
     most: int,
 ) -> list[Any]:
-    """The record batches in memory where they take less than `most` bytes, else in a table beside the file or folder.
+    """The record batches in memory if they take less than `most` bytes, and else in a table beside the file or folder.
 
-    The table of `source` is `SOURCE.arrow`, with the `kind` of its rows and a hash of its `options` before the ending
-    where it has any. It is used as long as its `layout`, and the `files` that it is made from, or `source` alone, are
-    the same; `batches`, which reads them, is not begun then. One process writes, others wait for it. Raises DataError
-    when the folder cannot be written.
+    The table of `source` is `SOURCE.arrow`; before the ending stand the `kind` of rows and a hash of the `options`, if
+    there are any. An existing table is used, without reading `batches`, if its `layout` is the same and `files` (or
+    `source`) have not changed. One process writes the table, and others wait for it. Raises DataError when the folder
+    cannot be written.
     """
     mark = f".{kind}" * bool(kind) + (f".{hashlib.sha256(options.encode()).hexdigest()[:8]}" if options else "")
     path, identity = source.with_name(f"{source.name}{mark}.arrow"), _identity(files or [source], layout)
@@ -62,19 +60,19 @@ def kept_batches(
 
 
 def _identity(files: Sequence[Path], layout: int) -> bytes:
-    """A value that changes with one of the files, also when an older one takes its place."""
+    """A value that changes if one of the files changes, also if an older file replaces it."""
     statuses = [(status.st_size, status.st_mtime_ns) for file in files if file.is_file() and (status := file.stat())]
     return f"layout {layout}, {hashlib.sha256(repr(statuses).encode()).hexdigest()}".encode()
 
 
 def _emptied(held: list[Any]) -> Iterator[Any]:
-    """Each of the list, which gives it up."""
+    """Yield the items of the list, and remove each from it."""
     while held:
         yield held.pop(0)
 
 
 class _Mapped(list[Any]):
-    """The record batches of a mapped table; another process that gets them maps the table itself."""
+    """The record batches of a mapped table. If they are sent to another process, it maps the table itself."""
 
     def __init__(self, path: Path) -> None:
         reader = pa.ipc.open_file(pa.memory_map(str(path)))
@@ -96,7 +94,7 @@ def _current(path: Path, identity: bytes) -> bool:
 
 
 def _write(path: Path, batches: Iterable[Any], identity: bytes) -> None:
-    """Write the batches, at least one; all have the first one's schema."""
+    """Write one or more batches, which all have the schema of the first."""
     first = next(iterator := iter(batches))
     schema = first.schema.with_metadata({SOURCE: identity})
     with replacing(path) as file, pa.ipc.new_file(file, schema) as writer:

@@ -1,8 +1,9 @@
-"""ASNQ's TSV: question, sentence, label 1-4. Label 4 is positive: the sentence lies in the long answer
-and holds the short one; labels 1-3 are negatives. Rows of one question stand together.
+"""ASNQ's TSV: question, sentence, label 1-4. Rows of one question are adjacent.
 
-The released dev.tsv holds the papers' dev and test questions together, 1,336 each: `dev.tsv?questions=unique.dev` reads
-those that stand in a list, one a line, as the Cascade Transformer's authors released it.
+Label 4 is positive: the sentence is in the long answer and contains the short one. Labels 1-3 are negatives.
+
+The released dev.tsv has both the dev and the test questions of the papers, 1,336 each. `dev.tsv?questions=unique.dev`
+reads only the questions of a list, with one on each line, which the authors of the Cascade Transformer released.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ from cerberank_training.data.question import DataError, LabelledCandidate, Quest
 from cerberank_training.data.source_files import plain_files
 
 RELEASED = 2672
-"""Questions of the released dev.tsv: dev and test."""
+"""The number of questions of the released dev.tsv, dev and test together."""
 
 
 class Options(Frozen):
-    """The options behind the question mark."""
+    """The options after the question mark."""
 
     questions: str = ""
     """A file with a question on each line, relative to the data's folder; other questions are left out."""
@@ -32,7 +33,7 @@ class Options(Frozen):
 def read_asnq(path: Path) -> Iterator[Question]:
     """Yield questions one by one, because the training file has 23.7 million rows. ASNQ has no context.
 
-    Raises DataError for a row that is none of ASNQ's, and after the last row for listed questions that the data lack.
+    Raises DataError for a malformed row, and after the last row for listed questions that are not in the data.
     """
     place, options = parse_options(Options, "asnq", path)
     listed = _listed(place.parent / options.questions) if options.questions else None
@@ -51,7 +52,7 @@ def read_asnq(path: Path) -> Iterator[Question]:
 
 
 def asnq_files(path: Path) -> dict[str, Path]:
-    """The file, and the list of questions if one is named."""
+    """The data file, and the file with the list of questions if there is one."""
     place, options = parse_options(Options, "asnq", path)
     return plain_files(place, [place.parent / options.questions] if options.questions else ())
 

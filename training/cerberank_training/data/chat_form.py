@@ -18,16 +18,16 @@ POLITE = (
 )
 ENDS = ("thanks", "please", "thank you", "thx", "pls")
 LONG_WORD = re.compile(r"\b[a-z]{5,}\b")
-"""Words that a typing error is made in; names and numbers are kept, because they may tell answers apart."""
+"""Words that may get a typing error. Names and numbers may not, because answers may differ by them."""
 
 
 def chat_form(question: str, rng: random.Random) -> str:
-    """The question with one or two of the changes; its words stay in order.
+    """The question with one or two changes; its words keep their order.
 
     >>> chat_form("Who discovered the river Rhine?", random.Random(4))
     'could you tell me, who discovered the river Rhine?'
     """
-    # In this order: an error falls on a word of the question, and small letters come after it, to spare names.
+    # The typing error comes first, so that it is in a word of the question and not in a name in small letters.
     changes = [_mistyped, _unmarked, _polite, _greeted, _ended, _small]
     chosen = rng.sample(changes, rng.choice((1, 2, 2)))
     for change in filter(chosen.__contains__, changes):
@@ -56,7 +56,7 @@ def _unmarked(question: str, rng: random.Random) -> str:
 
 
 def _mistyped(question: str, rng: random.Random) -> str:
-    """Two letters within a long word swapped, or one left out or doubled."""
+    """The question with an error in a long word: two letters are swapped, or one is left out or doubled."""
     words = list(LONG_WORD.finditer(question))
     if not words:
         return question

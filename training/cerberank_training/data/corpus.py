@@ -1,4 +1,4 @@
-"""The texts among which negatives are searched."""
+"""The texts that are searched for negatives."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from cerberank_training.data.trec.documents import Document, read_documents
 
 
 def corpus_texts(spec: str, questions: Iterable[Question] | None = None) -> list[str]:
-    """The distinct texts of `FORMAT:PATH`, in order: documents of `trec`, `beir` and `documents`, else all candidates.
+    """The distinct texts of `FORMAT:PATH`, in order: documents of `trec`, `beir` and `documents:PATH`, else candidates.
 
-    `documents:PATH` is a file or folder as TREC collections have it. `questions` are those of `spec`, if they have been
-    read. Raises DataError.
+    `documents:PATH` is a file or folder of documents in the formats of TREC collections. `questions` are the questions
+    of `spec`, if they have been read already. Raises DataError.
     """
     name, _, path = spec.partition(":")
     if name in ("trec", "beir", "documents"):

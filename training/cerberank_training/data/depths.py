@@ -1,4 +1,4 @@
-"""The same questions among few and among many candidates: samples of their own, and candidates of other documents."""
+"""The same questions with few and with many candidates: samples of their own, and candidates of other documents."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from cerberank_models.encoding import Candidate
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, sampled
 
 DEPTH_PAIRS = 200_000
-"""Most pairs of a depth by default: 100 questions with 2,000 candidates, 1,000 with 200."""
+"""The default for the largest number of pairs of a depth, such as 100 questions with 2,000 candidates."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DeepQuestion:
-    """A question at its greatest depth, which contains its candidates at every lesser one: it is scored once."""
+    """A question with its candidates at its greatest depth, which contain those of all other depths."""
 
     question: Question
     places: NDArray[np.int64]
-    """The place [n] of each candidate in the order of drawing; depth d has those with a place below d."""
+    """The place [n] of each candidate in the order of drawing. Depth d has the candidates with places below d."""
     depths: tuple[int, ...]
-    """The depths that it is measured at, ascending."""
+    """The depths at which the question is measured, ascending."""
 
     def rows(self, depth: int) -> NDArray[np.int64]:
         """The rows of the candidates at a depth, ascending."""
@@ -40,14 +40,14 @@ class DeepQuestion:
 
 
 class Documents:
-    """The candidates of a data set by document: the question's `title`, or the question itself where there is none."""
+    """The candidates of a data set by document, which is the question's `title` or, without one, the question."""
 
     def __init__(self, questions: Iterable[Question]) -> None:
-        """Keep each distinct text of each document once; texts that differ in case and blanks alone are the same."""
+        """Keep each distinct text of each document once. Texts that differ only in case and blanks are the same."""
         candidates: dict[str, Candidate] = {}
         self._documents = defaultdict[str, set[str]](set)
         self._asked_of = defaultdict[str, set[str]](set)
-        keys: dict[str, str] = {}  # an article's sentences come once for each of its questions
+        keys: dict[str, str] = {}  # an article's sentences occur once for each of its questions
         for question in questions:
             document = _document(question)
             self._asked_of[folded(question.text)].add(document)
@@ -59,10 +59,9 @@ class Documents:
         self._keys, self._candidates = list(candidates), list(candidates.values())
 
     def elsewhere(self, question: Question, seed: int) -> Iterator[Candidate]:
-        """Candidates of other documents in an order that follows from seed and question.
+        """Candidates of other documents, in an order that depends on the seed and the question.
 
-        Left out are texts of the question's own document, of any document that the same question is asked of, and
-        those that hold its short answer.
+        Texts of all documents that belong to the same question are left out, and texts that contain its short answer.
         """
         own = {folded(row.candidate.text) for row in question.candidates}
         for document in {_document(question), *self._asked_of[folded(question.text)]}:
@@ -73,10 +72,10 @@ class Documents:
                 yield self._candidates[index]
 
     def deepen(self, question: Question, depths: Sequence[int], seed: int) -> DeepQuestion | None:
-        """The question at those of the depths that it can have, or None without one.
+        """The question at the depths that are possible for it, or None if there are none.
 
-        A depth has all positives and at least one negative: the question's own in a random order, then those from
-        elsewhere. Candidates keep their order, and those from elsewhere follow.
+        A depth has all positives and at least one negative. Negatives are drawn in a random order from the question's
+        own, and then from other documents. Own candidates keep their order, and the others follow them.
         """
         rng = random.Random(f"{seed}/depth/{question.id}")
         positives = [index for index, row in enumerate(question.candidates) if row.relevant]
@@ -103,10 +102,10 @@ class Documents:
 def deep_questions(
     every: Sequence[Question], depths: Sequence[int], *, size: int | None, pairs: int, seed: int
 ) -> list[DeepQuestion]:
-    """`size` random questions of a whole set, or all of them, at all depths that they can have.
+    """`size` random questions of a whole set, or all of them, at all depths that are possible.
 
-    Each depth has the first of them with together at most `pairs` pairs, so that no depth costs more than another.
-    Raises DataError when no question can have one of the depths.
+    A depth has as many of the first questions as have together at most `pairs` pairs, which bounds its cost. Raises
+    DataError when no depth is possible for any question.
     """
     documents, left, deep = Documents(every), dict.fromkeys(depths, pairs), []
     for question in sampled(every, size=len(every) if size is None else size, seed=seed, name="clean"):

@@ -1,7 +1,7 @@
-"""Statements that look like the answer and are not: a positive in which a number, a name or the polarity is changed.
+"""Makes negatives that look like the answer: a positive in which a number, a name or the polarity is changed.
 
-Only what the question names too is changed: nobody could tell a wrong year from the right one where the question does
-not state it, and a ranker that learnt to would have learnt our rules alone.
+A number or name is only changed if the question contains it too. If the question does not state a year, a wrong year
+cannot be recognised from the texts, and a ranker could only learn the rules of this module.
 """
 
 from __future__ import annotations
@@ -16,18 +16,18 @@ from cerberank_models.encoding import Candidate
 NUMBER = re.compile(r"\d+(?:[.,]\d+)*")
 """Numbers, years, dates and versions."""
 NAME = re.compile(r"\b[A-Z][\w'\u2019-]*(?:\s+[A-Z][\w'\u2019-]*)*")
-"""Words in a row that begin with capitals."""
+"""Adjacent words that begin with capitals."""
 AUXILIARY = re.compile(r"\b(is|are|was|were|has|had|can|could|will|would|may|must|should)\b(?!['\u2019])")
-"""A verb that a `not` may follow."""
+"""A verb that may be followed by `not`."""
 NEGATIVE = re.compile(r"\b(no|not|never|none|nothing|nobody|neither|without|cannot)\b|n['\u2019]t\b", re.I)
 ASKS_FOR_A_FACT = re.compile(r"(in |at |on |by )?(who|whom|whose|when|where|which|what|why|how)\b(?!['\u2019])", re.I)
-"""The start of a question that no yes or no answers, which a negated statement would be."""
+"""The start of a question that is not answered by yes or no. A negated statement can answer those questions (no)."""
 
 
 def changed(question: str, positive: Candidate, others: Sequence[Candidate], rng: random.Random) -> Candidate | None:
-    """`positive` with another number or name where it repeats one of the question, else with a `not`.
+    """`positive` with another number or name in place of one that the question has too, or else with a `not`.
 
-    Names come from `others`, candidates of the same document. None if no rule applies.
+    New names are taken from `others`, candidates of the same document. None if no rule applies.
     """
     rules = [_other_number, _other_name]
     rng.shuffle(rules)
@@ -38,7 +38,7 @@ def changed(question: str, positive: Candidate, others: Sequence[Candidate], rng
 
 
 def _other_number(question: str, text: str, others: Sequence[Candidate], rng: random.Random) -> str | None:
-    """The digits in the second half of a shared number become others: 1998 stays in its century."""
+    """Replace the digits in the second half of a shared number, so that 1998 stays in its century."""
     shared = sorted(set(NUMBER.findall(question)) & set(NUMBER.findall(text)))
     if not shared:
         return None
@@ -64,7 +64,7 @@ def _other_name(question: str, text: str, others: Sequence[Candidate], rng: rand
 
 
 def _names(text: str) -> list[str]:
-    """The names in a text; a single word that begins a sentence is none, because any word has a capital there."""
+    """The names in a text. A single word at the start of a sentence is left out, because it always has a capital."""
     return [
         match.group()
         for match in NAME.finditer(text)

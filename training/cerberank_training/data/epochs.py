@@ -1,4 +1,4 @@
-"""The order in which training visits its questions or pairs: a shuffle for each epoch, from the seed alone."""
+"""The order in which training visits questions or pairs: each epoch is shuffled, depending only on the seed."""
 
 from __future__ import annotations
 
@@ -10,23 +10,24 @@ from numpy.typing import NDArray
 
 
 class EpochOrder:
-    """Gives the items of any step without the steps before it, so that a killed run resumes with the same ones."""
+    """Gives the items of any step without computing earlier steps, so that a killed run resumes with the same items."""
 
     def __init__(self, size: int, *, seed: int, compact: bool = False) -> None:
         """Order `size` (at least 1) items.
 
-        `compact` takes four bytes an item, for tens of millions of pairs: NumPy draws the order then, another one.
+        With `compact`, which is for tens of millions of pairs, NumPy draws the order (a different one), and memory
+        holds four bytes for each item.
         """
         self._size, self._seed, self._compact = size, seed, compact
         self._orders: dict[int, Sequence[int] | NDArray[np.uint32]] = {}
 
     def step(self, step: int, size: int) -> list[int]:
-        """The `size` items' indices of step `step`, counted from 0; a step may span epochs."""
+        """The indices of the `size` items of step `step`, counted from 0. A step may span epochs."""
         chosen = range(step * size, (step + 1) * size)
         return [int(self._order(index // self._size)[index % self._size]) for index in chosen]
 
     def _order(self, epoch: int) -> Sequence[int] | NDArray[np.uint32]:
-        """The shuffled order of an epoch; two orders are cached, because a step may span two and shuffling is slow."""
+        """The shuffled order of an epoch. Two are cached, because shuffling is slow and a step may span two epochs."""
         if epoch not in self._orders:
             kept = {known: self._orders[known] for known in self._orders if known == epoch - 1}
             self._orders = kept | {epoch: self._shuffled(random.Random(f"{self._seed}/epoch/{epoch}"))}

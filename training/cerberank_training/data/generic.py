@@ -1,9 +1,10 @@
-"""Reads your own data: one JSON line per question.
+"""Reads the format `jsonl` for your own data: a line of JSON for each question.
 
     {"question": "...", "candidates": [{"text": "...", "label": 1, "previous": "...", "next": "..."}, ...]}
 
-`label` is 0 or, for what is relevant, a grade of 1 or more. `previous`, `next`, a number `score`, a question's `id` and
-the `title` of its document are optional; other keys are ignored, and counted.
+`label` is 0 for a candidate that is not relevant, or else a grade of 1 or more. Optional keys are `previous`, `next`
+and a number `score` of a candidate, and the `id` of a question and the `title` of its document. Other keys are ignored
+and counted.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class _Line(Frozen):
 
 
 def read_generic(path: Path, notes: Notes) -> Iterator[Question]:
-    """Yield questions one by one; blank lines are skipped. A repeated id is an error, and a file without questions."""
+    """Yield questions one by one; blank lines are skipped. Repeated ids and a file without questions are errors."""
     seen: set[str] = set()
     for number, line in read_lines(path):
         if not line.strip():

@@ -1,4 +1,4 @@
-"""Draws groups from several data sets, with negatives and forms of questions that the sets themselves lack."""
+"""Draws groups from several data sets, and adds kinds of negatives and questions that the sets do not have."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from cerberank_training.data.sampling import Group, PairSampler, Sampler
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Additions:
-    """Changes of drawn groups; shares are of all groups. Ours, in no paper."""
+    """The changes of drawn groups, which are from no paper. Shares are shares of all groups."""
 
     temperature: float = 1.0
-    """A set's weight is its number of questions to this power: 1 draws every question equally often, 0 every set."""
+    """The weight of a set is its number of questions to this power. With 1 all questions have the same probability, and
+    with 0 all sets."""
     elsewhere: int = 0
-    """Negatives from other sets, or from other questions where there is one set: related to nothing in the question."""
+    """The number of unrelated negatives: from other sets or, if there is only one set, from other questions."""
     questions: float = 0.0
-    """Share with another question of the set as a negative: a text that repeats the question's words and answers
-    nothing, as lists of questions have. cerberank-mini 2.1.0 prefers such a text to the answer in three of four cases
-    (docs/measurements.md)."""
+    """The share with another question of the set as a negative, because a question answers nothing. In three of four
+    cases cerberank-mini 2.1.0 prefers a text that repeats the question to the answer (docs/measurements.md)."""
     changed: float = 0.0
-    """Share with a positive whose number, name or polarity is changed, as a negative."""
+    """The share with a negative that is a positive with a changed number, name or polarity."""
     chat: float = 0.0
-    """Share whose question is in chat form."""
+    """The share whose question is in chat form."""
     unanswered: float = 0.0
-    """Share without a positive, so that a ranker learns that nothing answers."""
+    """The share without a positive, so that a ranker learns that a question may have no answer."""
 
 
 class Mixture:
-    """Gives groups of several sets in turn, each set in an order of its own; deterministic by the seed."""
+    """Draws groups from several sets. Each set has its own order, and everything depends only on the seed."""
 
     def __init__(
         self,
@@ -46,11 +46,11 @@ class Mixture:
         *,
         seed: int,
     ) -> None:
-        """`samplers` and `tables` are those of each set, by `FORMAT:PATH`."""
+        """`samplers` and `tables` are given for each set, by `FORMAT:PATH`."""
         self._samplers, self._tables, self._additions, self._seed = samplers, tables, additions, seed
 
     def groups(self, count: int) -> Iterator[tuple[str, Group]]:
-        """The first `count` groups, each with the set that it is from."""
+        """The first `count` groups, each with the name of its set."""
         names = list(self._samplers)
         weights = [len(self._samplers[name]) ** self._additions.temperature for name in names]
         rng = random.Random(f"{self._seed}/mixture")
@@ -68,7 +68,7 @@ class Mixture:
         if positives and rng.random() < additions.changed:
             wrong = changed(group.question, positives[0], negatives, rng)
             negatives += [wrong] if wrong is not None else []
-        # Without this addition nothing is drawn for it: the groups of earlier commands stay as they were.
+        # A share of 0 draws no random number, so that commands of earlier versions give the same groups.
         if additions.questions and rng.random() < additions.questions:
             other = self._tables[name][rng.randrange(len(self._tables[name]))].text
             negatives += [Candidate(text=other)] if folded(other) != folded(group.question) else []
@@ -85,7 +85,7 @@ class Mixture:
         )
 
     def _elsewhere(self, name: str, rng: random.Random) -> Sequence[Candidate]:
-        """Candidates of random questions of other sets."""
+        """Candidates of random questions from other sets."""
         others = [table for other, table in self._tables.items() if other != name] or [self._tables[name]]
         drawn = []
         for _ in range(self._additions.elsewhere):

@@ -1,4 +1,4 @@
-"""The notes of a reader: rows that it ignored, and oddities of the questions that it gave, in one line."""
+"""The notes of a reader: a line with the numbers of ignored rows and of unusual questions."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cerberank_models.calibration import folded
 from cerberank_training.data.question import DataError, Question
 
 Notes = Counter[str]
-"""Numbers of rows that were ignored or left out, by the name of the reason."""
+"""Numbers of rows that were ignored or are unusual, by the name of the reason."""
 
 EMPTY_QUESTION, EMPTY_TEXT = "questions without a text", "candidates without a text"
 NO_POSITIVE, NO_NEGATIVE = "questions without a positive", "questions without a negative"
@@ -22,10 +22,10 @@ LEFT_OUT = f"{COPIES} (left out)"
 def noted(
     questions: Iterable[Question], spec: str, notes: Notes, report: Callable[[str], object], *, training: bool = False
 ) -> Iterator[Question]:
-    """The same questions; after the last one, `report` gets a line if there is anything to tell.
+    """Yield the questions; after the last one, call `report` with a line if there are notes.
 
-    For `training`, unjudged copies of relevant documents are left out, and questions that have no other candidate.
-    Raises DataError when there are questions and none of them, or no candidate, has a text.
+    For `training`, unjudged copies of relevant documents are left out, and questions without other candidates. Raises
+    DataError when all questions, or all candidates, have no text.
     """
     asked = candidates = 0
     for question in questions:
@@ -50,7 +50,7 @@ def noted(
 
 
 def _two_labels(question: Question) -> int:
-    """Number of texts that are judged both relevant and not relevant."""
+    """The number of texts that are judged both relevant and not relevant."""
     if not any(question.labels) or all(question.labels):
         return 0
     relevant = {folded(row.candidate.text) for row in question.candidates if row.relevant}

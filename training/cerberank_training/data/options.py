@@ -14,9 +14,9 @@ OptionsT = TypeVar("OptionsT", bound=Frozen)
 
 
 def parse_options(model: type[OptionsT], name: str, path: Path) -> tuple[Path, OptionsT]:
-    """The path before the question mark, and the options behind it; raises DataError for an unknown or wrong one."""
+    """The path before the question mark and the options after it. Raises DataError for an unknown or wrong option."""
     place, _, given = str(path).partition("?")
-    # No URL: a run is often called bm25+rm3.
+    # Options are not decoded as in a URL, because runs have names such as bm25+rm3.
     pairs = [pair.split("=", 1) for pair in given.split("&") if pair]
     if any(len(pair) < 2 for pair in pairs) or len({pair[0] for pair in pairs}) < len(pairs):
         raise DataError(f"{name}:{path}: expected key=value&key=value, each key once")

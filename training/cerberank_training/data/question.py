@@ -1,4 +1,4 @@
-"""A question with labelled candidates, as every reader yields it, and the subsets that papers report."""
+"""A question with labelled candidates, which every reader yields, and the subsets that papers report."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ LineT = TypeVar("LineT", bound=Frozen)
 
 
 class DataError(ValueError):
-    """A row cannot be read; the message names file and line."""
+    """Data cannot be read; the message names the file and, for a row, the line."""
 
 
 @dataclass(frozen=True, slots=True)
 class LabelledCandidate:
-    """A candidate and how relevant it is: 0 is not, 1 or more is; only nDCG tells higher grades apart."""
+    """A candidate with its label: 0 is not relevant, 1 or more is relevant. Only nDCG uses the grades above 0."""
 
     candidate: Candidate
     label: int
     score: float | None = None
-    """The relevance on another scale, from a judge or another model; `cerberank data score` reads it."""
+    """A score from a judge or another model, on any scale; `cerberank data score` reads it."""
     id: str = ""
-    """The document's id, where the data set has ids."""
+    """The document's id; empty if the data set has no ids."""
     copy: bool = False
-    """True if nobody judged it and its text is that of a relevant document: training leaves it out."""
+    """True if the candidate has no judgement, and the text of a relevant document. Training leaves it out."""
 
     @property
     def relevant(self) -> bool:
-        """True if it answers the question, the target of every point-wise loss."""
+        """True if the candidate answers the question, which is the target of pointwise losses."""
         return self.label > 0
 
 
@@ -46,20 +46,20 @@ class LabelledCandidate:
 class Question:
     """A question with its candidates in the order of the file.
 
-    Raises ValueError for bad labels, and without candidates unless relevant documents were missed.
+    Raises ValueError for bad labels, and for no candidates unless relevant documents were missed.
     """
 
     id: str
     text: str
     candidates: tuple[LabelledCandidate, ...]
     title: str = ""
-    """The article's title, where the data set has articles."""
+    """The article's title; empty if the data set has no articles."""
     paragraph: int | None = None
     """The paragraph of the article that the candidates come from."""
     answers: tuple[str, ...] = ()
-    """Short answers, where the data set has them."""
+    """The short answers; empty if the data set has none."""
     missed: tuple[int, ...] = ()
-    """The grades of relevant documents that are not candidates, because the first stage has not found them."""
+    """The grades of relevant documents that are not candidates, because a run has not found them."""
 
     def __post_init__(self) -> None:
         if not self.candidates and not self.missed:
@@ -74,11 +74,11 @@ class Question:
 
     @property
     def answerable(self) -> bool:
-        """True if metrics are defined: a relevant document exists, be it a candidate or not."""
+        """True if metrics are defined, because there is a relevant document, which need not be a candidate."""
         return any(self.labels) or bool(self.missed)
 
     def holds_answer(self, text: str) -> bool:
-        """True if a text holds a short answer of more than two letters, so that it may answer without a label."""
+        """True if a text contains a short answer of more than two letters; it may then answer the question."""
         lowered = text.lower()
         return any(answer.lower() in lowered for answer in self.answers if len(answer) > 2)
 
@@ -95,7 +95,7 @@ def within(labels: Sequence[int], missed: Sequence[int], name: Subset) -> bool:
 
 
 def sampled(questions: Iterable[Question], *, size: int | None, seed: int, name: Subset) -> list[Question]:
-    """All questions if `size` is None, else at most `size` of the subset, the same for the same data and seed."""
+    """All questions if `size` is None, or else at most `size` random ones of the subset, determined by the seed."""
     if size is None:
         return list(questions)
     usable = subset(questions, name)
@@ -103,7 +103,7 @@ def sampled(questions: Iterable[Question], *, size: int | None, seed: int, name:
 
 
 def read_lines(path: Path, *, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """Numbered lines of a file without ends and byte-order mark, decompressed if its name ends in .gz."""
+    """The numbered lines of a file, without line ends and byte-order mark; a file .gz is decompressed."""
     number = 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
@@ -117,14 +117,14 @@ def read_lines(path: Path, *, encoding: str = "utf-8") -> Iterator[tuple[int, st
 
 
 def reason(error: Exception) -> str:
-    """The reason that a file or folder cannot be read, in words and without its name."""
+    """The text of an error about a file or folder, without its name."""
     if isinstance(error, FileNotFoundError):
         return "there is no such file"
     return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def parse_line(model: type[LineT], path: Path, number: int, line: str) -> LineT:
-    """Parse a line of JSON as `model`; raises DataError with file, line and field."""
+    """Parse a line of JSON as `model`. Raises DataError with file, line and field."""
     try:
         return model.model_validate_json(line)
     except ValidationError as error:

@@ -1,4 +1,4 @@
-"""Questions as an Arrow table, in memory or in a file that is mapped, so that training needs no list of all pairs."""
+"""Questions as an Arrow table in memory or in a mapped file, so that training needs no list of all pairs."""
 
 from __future__ import annotations
 
@@ -39,14 +39,14 @@ SCHEMA = pa.schema(
 QuestionTexts = tuple[str, Sequence[Candidate]]
 """The text of a question and its candidates."""
 LAYOUT = 2
-"""Files of another layout are written anew."""
+"""The version of the layout; files of another version are written again."""
 
 
 class QuestionTable(Sequence[Question]):
-    """Questions that are made when they are asked for, in the order of the data; single pairs too."""
+    """Questions, or single pairs, that are created on access, in the order of the data."""
 
     def __init__(self, batches: Sequence[Any]) -> None:
-        """Read record batches of SCHEMA. What stays in memory are 24 bytes a question."""
+        """Use record batches of SCHEMA. Memory holds 24 bytes for each question."""
         self._batches = batches
         self._starts = np.asarray([0, *accumulate(len(batch) for batch in batches)], dtype=np.int64)
         lists = [batch.column("candidates") for batch in batches]
@@ -59,7 +59,7 @@ class QuestionTable(Sequence[Question]):
 
     @classmethod
     def of(cls, questions: Iterable[Question]) -> QuestionTable:
-        """The questions as a table in memory, or the table itself if they are one."""
+        """The questions as a table in memory; a table is returned as it is."""
         return questions if isinstance(questions, QuestionTable) else cls(list(_batches(questions)))
 
     def __len__(self) -> int:
@@ -88,7 +88,7 @@ class QuestionTable(Sequence[Question]):
         )
 
     def pair(self, question: int, candidate: int) -> tuple[str, LabelledCandidate]:
-        """The text of a question and one of its candidates, without reading the others."""
+        """The text of a question and one of its candidates; the others are not read."""
         batch, row = self._place(question)
         lists = batch.column("candidates")
         return batch.column("text")[row].as_py(), _candidate(
@@ -96,13 +96,14 @@ class QuestionTable(Sequence[Question]):
         )
 
     def question_texts(self) -> Iterator[str]:
-        """The text of every question, in order, without reading a candidate."""
+        """The text of every question, in order. Candidates are not read."""
         return chain.from_iterable(batch.column("text").to_pylist() for batch in self._batches)
 
     def texts(self, kept: NDArray[np.bool_] | None = None, *, relevant: bool = False) -> Iterator[QuestionTexts]:
-        """The text and the candidates of all questions, or of those `kept` [Q], in order, a column at a time.
+        """Yield the text and the candidates of all questions in order, or only of those with a true flag in `kept` [Q].
 
-        With `relevant` the relevant candidates alone. Microseconds a pair, where `self[index]` takes ten times as many.
+        With `relevant`, only relevant candidates. Whole columns are read, which takes a tenth of the time of
+        `self[index]`.
         """
         for first, batch in zip(self._starts.tolist(), self._batches, strict=False):
             if kept is not None and not kept[first : first + len(batch)].any():
@@ -122,7 +123,7 @@ class QuestionTable(Sequence[Question]):
                     )
 
     def _place(self, question: int) -> tuple[Any, int]:
-        """The batch of a question, and its row there."""
+        """The batch of a question, and the question's row in it."""
         number = int(np.searchsorted(self._starts, question, side="right")) - 1
         return self._batches[number], question - int(self._starts[number])
 
@@ -130,9 +131,9 @@ class QuestionTable(Sequence[Question]):
 def kept_table(
     source: Path, questions: Iterable[Question], *, options: str = "", files: Sequence[Path] = (), most: int
 ) -> QuestionTable:
-    """The questions in memory where they take less than `most` bytes, else in a table beside the file or folder.
+    """The questions in memory if they take less than `most` bytes, and else in a table beside the file or folder.
 
-    See `kept_batches`; `questions` is not begun where a current table is there.
+    See `kept_batches`. If there is a current table, `questions` is not read.
     """
     batches = kept_batches(source, _batches(questions), layout=LAYOUT, options=options, files=files, most=most)
     return QuestionTable(batches)
@@ -175,7 +176,7 @@ def _batch(questions: Sequence[Question]) -> Any:
 
 
 def _storable(value: Any) -> Any:
-    """Arrow's strings hold no lone surrogates."""
+    """Replace lone surrogates, which Arrow's strings cannot contain."""
     return replace_surrogates(value) if isinstance(value, str) else value
 
 

@@ -1,7 +1,7 @@
-"""The pairs of a training step: groups of a question's candidates (ours), or single pairs (the papers).
+"""The pairs of a training step: groups of a question's candidates (our choice), or single pairs (as in the papers).
 
-Deterministic: the groups of step s follow from the seed and s alone, so that a resumed run
-continues exactly where it stopped and several processes agree without communicating.
+The groups of step s depend only on the seed and s. Therefore a resumed run continues exactly where it stopped, and
+several processes draw the same groups without communicating.
 """
 
 from __future__ import annotations
@@ -31,27 +31,27 @@ NOTHING_TO_RANK = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class NegativeSampling:
-    """Groups: one positive of a question, and how many negatives it gets from each source. Ours, in no paper.
+    """The number of negatives from each source in a group, which also has one positive. Groups are from no paper.
 
-    The article of `hard` and `random` is what lies outside the answer's paragraph; for data without articles it is the
-    question's own candidates, so that every number has an effect on every format.
+    For `hard` and `random`, the article is the part outside the answer's paragraph. If data have no articles, the
+    question's own candidates are used instead, so that every number has an effect with every format.
     """
 
     own: int = 2
-    """Negatives from the question's own candidates (for squad-as2: the paragraph of the answer)."""
+    """Negatives from the question's own candidates (for squad-as2, from the paragraph of the answer)."""
     hard: int = 2
     """Negatives from the article: sentences that share the rarest words with the question."""
     hard_pool: int = 12
-    """Number of such sentences that the hard negatives are drawn from."""
+    """The number of such sentences among which hard negatives are drawn."""
     random: int = 1
-    """Negatives from the article: any other sentences."""
+    """Negatives from all other sentences of the article."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairSampling:
-    """Every labelled pair once an epoch, whatever its question: as the papers train that learn from single pairs.
+    """Every labelled pair once in an epoch, independent of its question, as in the papers that train on single pairs.
 
-    ASNQ's 342 negatives for each positive are then seen as they are.
+    In ASNQ, training then sees 342 negatives for each positive.
     """
 
     unanswered: bool = False
@@ -63,7 +63,7 @@ Sampling: TypeAlias = NegativeSampling | PairSampling
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Group:
-    """One question with candidates of it in one step; of a Sampler's, the positive comes first."""
+    """One question with some of its candidates in a step. In the groups of a Sampler the positive comes first."""
 
     question: str
     candidates: tuple[Candidate, ...]
@@ -71,7 +71,7 @@ class Group:
 
 
 class Sampler:
-    """Draws the groups of each step; `outside(question)` gives the article's unlabelled sentences, if there are any."""
+    """Draws the groups of each step. `outside(question)` gives the article's unlabelled sentences, if there are any."""
 
     def __init__(
         self,
@@ -82,7 +82,7 @@ class Sampler:
         outside: Callable[[Question], Sequence[Candidate]] | None = None,
         unanswered: bool = False,
     ) -> None:
-        """Questions without a positive are left out unless `unanswered`; their groups have negatives alone.
+        """Questions without a positive are left out; with `unanswered` they give groups with only negatives.
 
         Raises ValueError when no question is left, or none has a negative.
         """
@@ -104,12 +104,12 @@ class Sampler:
         self._order = EpochOrder(len(self._usable), seed=seed)
 
     def __len__(self) -> int:
-        """Questions in one epoch."""
+        """The number of questions in one epoch."""
         return len(self._usable)
 
     @property
     def draws_outside(self) -> bool:
-        """True if groups have negatives from articles, which are not among `known_pairs`."""
+        """True if groups have negatives from articles, which are not in `known_pairs`."""
         return self._outside is not None and self._sampling.hard + self._sampling.random > 0
 
     @property
@@ -118,7 +118,7 @@ class Sampler:
         return self._sampling.own > 0 or self._outside is None
 
     def known_pairs(self) -> Iterator[QuestionTexts]:
-        """The questions with those of their own candidates that can be drawn."""
+        """The questions with their own candidates that can be drawn."""
         return self._questions.texts(self._kept, relevant=not self._draws_own)
 
     def step(self, step: int, size: int) -> list[Group]:
@@ -145,7 +145,7 @@ class Sampler:
         )
 
     def _hardest(self, question: str, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """The `hard_pool` candidates whose words in common with the question have the highest sum of rarities."""
+        """The `hard_pool` candidates whose common words with the question have the highest sum of rarities."""
         words = _words(question)
         shared = [
             sum(self._rarity[word] for word in words & self._candidate_words(candidate.text))
@@ -155,7 +155,7 @@ class Sampler:
         return [candidates[index] for index in ranked[: self._sampling.hard_pool]]
 
     def _candidate_words(self, text: str) -> frozenset[str]:
-        """The words of a candidate; those of articles are kept, because every question of one reads all of them."""
+        """The words of a candidate. They are cached for articles, whose questions all need the same words."""
         if self._outside is None:
             return _words(text)
         if text not in self._words:
@@ -164,10 +164,10 @@ class Sampler:
 
 
 class PairSampler:
-    """Gives the pairs of each step as groups of one. In memory are eight bytes a pair at most, and 40 a question."""
+    """Gives the pairs of each step as groups of one. Memory holds at most 8 bytes for a pair and 40 for a question."""
 
     def __init__(self, questions: Sequence[Question], sampling: PairSampling, *, seed: int) -> None:
-        """Raises ValueError when no question has a positive, or no kept one a negative."""
+        """Raise ValueError when no question has a positive, or no kept question has a negative."""
         self._questions = QuestionTable.of(questions)
         if not self._questions.positives.any():
             raise ValueError("no question has a positive candidate: nothing can be learnt")
@@ -179,11 +179,11 @@ class PairSampler:
         self._order = EpochOrder(len(self), seed=seed, compact=True)
 
     def __len__(self) -> int:
-        """Pairs in one epoch."""
+        """The number of pairs in one epoch."""
         return int(self._ends[-1])
 
     def known_pairs(self) -> Iterator[QuestionTexts]:
-        """The kept questions with all their candidates: the pairs of an epoch in the data's order."""
+        """The kept questions with all candidates, which are the pairs of an epoch, in the order of the data."""
         return self._questions.texts((self._questions.positives > 0) | self._unanswered)
 
     def step(self, step: int, size: int) -> list[Group]:
@@ -191,7 +191,7 @@ class PairSampler:
         return [self._group(place) for place in self._order.step(step, size)]
 
     def _group(self, place: int) -> Group:
-        """The pair at `place` of all kept pairs in the data's order."""
+        """The pair at index `place` among all kept pairs in the order of the data."""
         number = int(np.searchsorted(self._ends, place, side="right"))
         question = int(self._kept[number])
         row = place - int(self._ends[number]) + int(self._questions.sizes[question])
@@ -200,10 +200,10 @@ class PairSampler:
 
 
 class SampledGroups:
-    """Groups that were sampled beforehand, in the order of the file; each question's candidates are one group."""
+    """Groups that were sampled beforehand, in the order of the file. The candidates of each question are a group."""
 
     def __init__(self, questions: Sequence[Question]) -> None:
-        """Raises ValueError when `questions` is empty, or none has a negative."""
+        """Raise ValueError when `questions` is empty, or no question has a negative."""
         if not questions:
             raise ValueError("no question: nothing can be learnt")
         self._questions = QuestionTable.of(questions)
@@ -215,7 +215,7 @@ class SampledGroups:
         return self._questions.texts()
 
     def step(self, step: int, size: int) -> list[Group]:
-        """The `size` groups from `step * size` on; after the last group the first follows again."""
+        """The `size` groups from index `step * size` on. The first group follows the last."""
         chosen = (self._questions[index % len(self._questions)] for index in range(step * size, (step + 1) * size))
         return [
             Group(
@@ -228,7 +228,7 @@ class SampledGroups:
 
 
 def first_sizes(groups: Sequence[Group]) -> str:
-    """The sizes of the first step, for people.
+    """A line with the sizes of the first step.
 
     >>> rows = tuple(Candidate(text=text) for text in "abc")
     >>> first_sizes([Group(question="q", candidates=rows, labels=(1.0, 0.0, 0.0))])
@@ -245,9 +245,9 @@ def first_sizes(groups: Sequence[Group]) -> str:
 def sampler_for(
     spec: str, questions: Sequence[Question], sampling: Sampling, *, seed: int, unanswered: bool = False
 ) -> Sampler | PairSampler:
-    """A sampler for `FORMAT:PATH`; groups draw negatives from articles if there is an `articles-*` file beside PATH.
+    """A sampler for `FORMAT:PATH`. If there is a file `articles-*` beside PATH, groups draw negatives from it.
 
-    `unanswered` keeps questions without a positive among the groups; for pairs `sampling` tells.
+    `unanswered` keeps questions without a positive in groups; for pairs this is a field of `sampling`.
     """
     if isinstance(sampling, PairSampling):
         return PairSampler(questions, sampling, seed=seed)
@@ -257,7 +257,7 @@ def sampler_for(
 
 
 def _articles(spec: str) -> Path | None:
-    """The file of articles beside that of `FORMAT:PATH`, if there is one."""
+    """The file of articles beside the file of `FORMAT:PATH`, if there is one."""
     path = Path(spec.partition(":")[2])
     return articles if path.is_file() and (articles := articles_path(path)).exists() else None
 

@@ -1,6 +1,6 @@
-"""The files that data are read from, by names that hold no folder of this machine.
+"""The files of data, by names without folders of this machine.
 
-Each format says which files it reads: a run is bound to their content, and a table on disk to their sizes and times.
+Each format lists the files that it reads. A run depends on their content, and a table on disk on their sizes and times.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ def files_of(path: Path) -> list[Path]:
 
 
 def named_files(folder: Path, files: Iterable[Path]) -> dict[str, Path]:
-    """Each file by its path within `folder`, or by its name alone if it lies elsewhere.
+    """The files by their paths within `folder`. A file outside of the folder is given by its name only.
 
-    Where names are the same, a number follows: `coll.tsv`, then `coll.tsv 2`.
+    Equal names get a number: `coll.tsv`, then `coll.tsv 2`.
     """
-    inside = Path(os.path.abspath(folder))  # not resolved: a link keeps the name that it was given by
+    inside = Path(os.path.abspath(folder))  # links are not resolved, so that they keep their names
     named: dict[str, Path] = {}
     for file in dict.fromkeys(files):
         place = Path(os.path.abspath(file))
@@ -35,7 +35,7 @@ def named_files(folder: Path, files: Iterable[Path]) -> dict[str, Path]:
 
 
 def plain_files(path: Path, more: Iterable[Path] = ()) -> dict[str, Path]:
-    """All files of a folder; or the file before the options, the articles beside it if there are any, and `more`."""
+    """All files of a folder; or the file at `path` without options, the file of articles beside it, and `more`."""
     place = Path(str(path).partition("?")[0])
     if place.is_dir():
         return named_files(place, files_of(place))

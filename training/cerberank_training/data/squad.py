@@ -1,7 +1,7 @@
 """SQuAD turned into answer sentence selection: by paragraph, and by article.
 
-One JSON line per question, whose candidates are the sentences of one paragraph; `articles-*.jsonl`
-beside it holds whole articles, whose other sentences serve as negatives or as hundreds of candidates.
+A line of JSON is a question, whose candidates are the sentences of one paragraph. The file `articles-*.jsonl` beside it
+contains whole articles. Their other sentences are negatives of the question, or hundreds of further candidates.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cerberank_training.data.question import DataError, LabelledCandidate, Quest
 
 
 def read_squad(path: Path) -> list[Question]:
-    """Questions with the sentences of their paragraph."""
+    """The questions with the sentences of their paragraphs."""
     questions = []
     for number, line in read_lines(path):
         try:
@@ -42,7 +42,7 @@ def read_squad(path: Path) -> list[Question]:
 
 
 class Articles:
-    """Whole articles by title; candidates are made once per article, not once per question."""
+    """Whole articles by title. Candidates are created once for each article, and not for each question."""
 
     def __init__(self, path: Path) -> None:
         """Read `articles-*.jsonl`."""
@@ -55,9 +55,9 @@ class Articles:
                 raise DataError(f"{path}:{number}: not an article ({error!r})") from error
 
     def outside(self, question: Question) -> Sequence[Candidate]:
-        """Sentences of the question's article outside its paragraph that do not hold a short answer.
+        """The sentences of the question's article outside of its paragraph that do not contain a short answer.
 
-        Sentences that hold one are left out because some of them answer the question but have no label.
+        Sentences with a short answer are left out, because some of them answer the question but have no label.
         """
         return [
             candidate
@@ -68,7 +68,7 @@ class Articles:
         ]
 
     def whole(self, question: Question) -> Question:
-        """The question with every sentence of its article; labels are 0 outside its own paragraph."""
+        """The question with all sentences of its article. Labels are 0 outside of its own paragraph."""
         candidates: list[LabelledCandidate] = []
         for index, paragraph in enumerate(self._of(question)):
             if index != question.paragraph:

@@ -1,16 +1,16 @@
-"""TrecQA in the forms in which it is passed on: Wang et al. (2007) as released by Yao et al. (2013), and others.
+"""Reads TrecQA (Wang et al., 2007) in several forms, such as the release of Yao et al. (2013).
 
-PATH's name tells the form; every one but the folder may be compressed, with `.gz` after its name.
+The ending of PATH tells the form. A file may be compressed, with `.gz` after its name.
 
-    .xml     `<QApairs id='1.4'>` blocks of `<question>`, `<positive>` and `<negative>`, which are not XML: the line
-             after such a tag holds the words, between tabs; the lines behind (parts of speech, parses) are not read
-    folder   `id.txt`, `a.toks` (questions), `b.toks` (answers), `sim.txt` (labels): a line each for every pair
-    .tsv     question, answer, label, with or without a line of names; quoting is off
-    .csv     with a line of names: question or qtext; answer, atext or sentence; label
-    .jsonl   an object a pair with these names; or a question with a list of candidates, each with answer and label, as
+    .xml     `<QApairs id='1.4'>` blocks of `<question>`, `<positive>` and `<negative>`, which are not XML: the
+             line after such a tag has the words, between tabs; further lines (parts of speech, parses) are not read
+    folder   `id.txt`, `a.toks` (questions), `b.toks` (answers), `sim.txt` (labels): with a line for every pair
+    .tsv     question, answer, label, with or without a header; quoting is off
+    .csv     with a header: question or qtext; answer, atext or sentence; label
+    .jsonl   an object with these names for each pair; or a question with a list of candidates with answer and label, as
              in the files `*-filtered.jsonl` that TANDA names (69 questions in dev, 68 in test)
 
-Positives come first in the `.xml` files: their order ranks perfectly, so that sorted ties would too (`metrics.py`).
+In the `.xml` files positives come first, so that a stable sort of ties would rank perfectly (see `metrics.py`).
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class _Pair:
 
 
 def read_trecqa(path: Path) -> list[Question]:
-    """Every question that has a candidate, in the order of the files. Raises DataError with file and line.
+    """All questions that have a candidate, in the order of the files. Raises DataError with file and line.
 
-    Those without a positive or without a negative are among them, as in the raw splits (82 questions in dev, 100 in
-    test); the subset `strict` is the clean split (69 and 68 in the files that TANDA names; others print 65 for dev).
-    Pairs without ids belong together by their question's text.
+    As in the raw splits (82 questions in dev, 100 in test), questions without a positive or a negative are included.
+    The subset `strict` is the clean split (69 and 68 questions in the files that TANDA names; others print 65 for dev).
+    Pairs without ids belong to the same question if the question's text is the same.
     """
     read = _folder if path.is_dir() else _FORMS.get(path.name.removesuffix(".gz").rpartition(".")[2])
     if read is None:
@@ -70,7 +70,7 @@ def read_trecqa(path: Path) -> list[Question]:
 
 
 def trecqa_files(path: Path) -> dict[str, Path]:
-    """The file, or the four of a folder."""
+    """The file, or the four files of a folder."""
     return named_files(path, [path / name for name in TOKENS]) if path.is_dir() else plain_files(path)
 
 
@@ -97,7 +97,7 @@ def _blocks(path: Path) -> Iterator[_Pair]:
 
 
 def _words(path: Path, number: int, lines: Iterator[tuple[int, str]], tag: str) -> str:
-    """The words in the line behind an opening tag; the lines up to its end are taken too."""
+    """The words in the line after an opening tag. The lines up to the closing tag are consumed too."""
     content: list[str] = []
     for _, line in lines:
         if line.strip() == f"</{tag}>":
@@ -152,7 +152,7 @@ def _jsonl(path: Path) -> Iterator[_Pair]:
 
 
 def _pairs_of(row: Any) -> list[Any]:
-    """The row itself, or the candidates in its list, each with the rest of the row."""
+    """The row itself, or each candidate of its list joined with the rest of the row."""
     if not isinstance(row, dict) or not isinstance(row.get("candidates"), list):
         return [row]
     rest = {name: value for name, value in row.items() if name != "candidates"}
@@ -160,7 +160,7 @@ def _pairs_of(row: Any) -> list[Any]:
 
 
 def _places(names: list[str]) -> list[int]:
-    """The places of the columns of question, answer and label; empty when one of them is missing."""
+    """The indices of the columns of question, answer and label; empty if one of them is missing."""
     found = [next((names.index(name) for name in known if name in names), None) for known in NAMES]
     places = [place for place in found if place is not None]
     return places if len(places) == len(NAMES) else []

@@ -1,6 +1,6 @@
-"""The triples of a step of pairwise training: a question, a positive and a negative of BM25's list for it (TRMD).
+"""The triples of a step of pairwise training: a question, with a positive and a negative from its BM25 list (TRMD).
 
-Deterministic: the triples of step s follow from the data, the seed and s alone, as those of `sampling.py` do.
+As in `sampling.py`, the triples of step s depend only on the data, the seed and s.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cerberank_training.data.epochs import EpochOrder
 
 @dataclass(frozen=True, slots=True)
 class Triple:
-    """A question with a candidate that answers it and one that does not, as texts that will be tokenised."""
+    """The texts of a question, of a candidate that answers it, and of one that does not."""
 
     question: str
     positive: str
@@ -30,13 +30,13 @@ class TripleSampling:
     """The sources of positives and negatives. Raises ValueError for values out of range."""
 
     positives: Literal["listed", "any"] = "listed"
-    """`listed`: the relevant texts of the list that negatives come from (TRMD); a question whose list has none gives
-    its place to the next one. `any`: all relevant texts of the question."""
+    """`listed` draws positives among the relevant texts of the list that also gives negatives (TRMD); a question whose
+    list has none is replaced by the next question. `any` draws among all relevant texts of the question."""
     top: int = 100
-    """The number of BM25's best texts for the question, its list."""
+    """The length of the list: the number of BM25's best texts for the question."""
     own: float = 0.0
-    """The share of triples whose list is the question's own candidates, where they have a negative; 1 needs no
-    BM25. (For squad-as2 these are the sentences of the answer's paragraph, for TREC data with `run` that run.)"""
+    """The share of triples whose list is the question's own candidates, if these have a negative. For squad-as2 own
+    candidates are the sentences of the answer's paragraph, and for TREC data the run. 1 needs no BM25."""
 
     def __post_init__(self) -> None:
         if self.top < 1 or not 0 <= self.own <= 1:
@@ -44,15 +44,15 @@ class TripleSampling:
 
 
 class TripleSampler:
-    """Draws the triples of each step: one positive and one negative of each of its questions."""
+    """Draws the triples of each step: a positive and a negative for each of its questions."""
 
     def __init__(
         self, questions: Sequence[Question], corpus: Sequence[str], sampling: TripleSampling, *, seed: int
     ) -> None:
         """Questions without a positive are left out, and with `own=1` those without a negative.
 
-        BM25's lists are texts of `corpus`, which is held in memory with its index. Raises ValueError when no question
-        is left, or `corpus` holds no word.
+        BM25 searches the texts of `corpus`, which is in memory with its index. Raises ValueError when no question is
+        left, or when `corpus` has no word.
         """
         needs_own = sampling.own == 1
         self._questions = [q for q in questions if any(q.labels) and not (needs_own and all(q.labels))]
@@ -60,24 +60,23 @@ class TripleSampler:
             raise ValueError("no question has a positive candidate and a negative: nothing can be learnt")
         self._corpus, self._sampling, self._seed = corpus, sampling, seed
         self.index = None if needs_own else Bm25Index(corpus)
-        """None where negatives are the questions' own alone; its `nbytes` are worth a line in the log."""
+        """The index of the corpus; None if all negatives are the questions' own candidates."""
         self._order = EpochOrder(len(self._questions), seed=seed)
 
     def __len__(self) -> int:
-        """Questions, and so triples, in one epoch."""
+        """The number of questions in one epoch, each of which gives a triple."""
         return len(self._questions)
 
     def step(self, step: int, size: int) -> list[Triple]:
         """The `size` triples of step `step`, counted from 0; each epoch has its own order.
 
-        Raises ValueError for a question to which every text of the corpus is relevant, and where no list has a
-        positive.
+        Raises ValueError if every text of the corpus is relevant to a question, and if no list has a positive.
         """
         rng = random.Random(f"{self._seed}/triples/{step}")
         return [self._triple(index, rng) for index in self._order.step(step, size)]
 
     def _triple(self, index: int, rng: random.Random) -> Triple:
-        """A triple of the question at `index`, or of the first one behind it whose list has a positive."""
+        """A triple of the question at `index`, or of the next question whose list has a positive."""
         for offset in range(len(self._questions)):
             question = self._questions[(index + offset) % len(self._questions)]
             positives, negatives = self._lists(question, rng)
@@ -88,7 +87,7 @@ class TripleSampler:
         )
 
     def _lists(self, question: Question, rng: random.Random) -> tuple[list[str], list[str]]:
-        """The texts that a positive is drawn from, perhaps none, and those that a negative is."""
+        """The texts among which a positive is drawn (may be empty), and those among which a negative is drawn."""
         relevant = [row.candidate.text for row in question.candidates if row.relevant]
         own = [row.candidate.text for row in question.candidates if not row.relevant]
         if rng.random() < self._sampling.own and own:
@@ -100,7 +99,7 @@ class TripleSampler:
         return positives, self._negatives(question, listed, set(relevant)) if positives else []
 
     def _negatives(self, question: Question, listed: Sequence[str], relevant: Set[str]) -> list[str]:
-        """The listed texts that are not relevant; any such text of the corpus where the list has none."""
+        """The texts of the list that are not relevant; if there are none, all such texts of the corpus."""
 
         def is_negative(text: str) -> bool:
             return text not in relevant and not question.holds_answer(text)
@@ -114,10 +113,9 @@ class TripleSampler:
 def triple_sampler_for(
     spec: str, questions: Sequence[Question], sampling: TripleSampling, *, seed: int
 ) -> TripleSampler:
-    """A sampler for `FORMAT:PATH`; its corpus are the collection's documents for `trec` and `beir`, else all
-    candidates.
+    """A sampler for `FORMAT:PATH`. Its corpus has the documents of `trec` and `beir`, or else all candidates.
 
-    Raises ValueError for BM25's lists beside a run that has missed relevant texts: they would become negatives.
+    Raises ValueError if BM25 is used and a run has missed relevant texts, because these could become negatives.
     """
     if sampling.own < 1 and "run=" in spec and (missing := sum(bool(question.missed) for question in questions)):
         raise ValueError(

@@ -1,7 +1,7 @@
 """WikiQA's TSV: QuestionID, Question, DocumentID, DocumentTitle, SentenceID, Sentence, Label.
 
-Quoting is off: a lone quotation mark in a sentence would swallow the lines up to the next one.
-Candidates are a page's first section in order, so neighbours are context.
+Quoting is off, because some sentences contain a single quotation mark. Candidates are the sentences of a page's first
+section in order, so that neighbouring rows are context.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ COLUMNS = ["QuestionID", "Question", "DocumentID", "DocumentTitle", "SentenceID"
 
 
 def read_wikiqa(path: Path) -> list[Question]:
-    """Every question of the file, including those without a positive (`subset` removes them)."""
+    """All questions of the file, including questions without a positive, which `subset` removes."""
     rows = []
     for number, line in read_lines(path):
         columns = line.rstrip("\r").split("\t")
@@ -43,7 +43,7 @@ def read_wikiqa(path: Path) -> list[Question]:
 
 
 def repair_title(title: str) -> str:
-    """Undo the double encoding that 71 titles of the corpus have.
+    """Undo the double encoding of a title, which 71 titles of the corpus have.
 
     >>> repair_title("BeyoncÃ©"), repair_title("Beyoncé")
     ('Beyoncé', 'Beyoncé')

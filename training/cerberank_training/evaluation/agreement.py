@@ -1,6 +1,7 @@
-"""Agreement of heads with teachers: where a head is right, and by how many teachers are right (CERBERUS section 5.3).
+"""Agreement of heads with teachers, by the number of teachers that are right (CERBERUS section 5.3).
 
-Right means a correct candidate on top; with ties, figures are expectations over independent random orders of the tied.
+A head or teacher is right if it ranks a correct candidate first. With ties, figures are expectations over independent
+random orders of the tied candidates.
 """
 
 from __future__ import annotations
@@ -14,26 +15,26 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True)
 class Agreement:
-    """Sums over questions."""
+    """The agreement of a head with a teacher, as sums over questions."""
 
     shared: float = 0.0
-    """Questions where head and teacher put the same correct candidate on top."""
+    """The number of questions where head and teacher rank the same correct candidate first."""
     correct: float = 0.0
-    """Questions where the head puts a correct candidate on top."""
+    """The number of questions where the head ranks a correct candidate first."""
 
     def __add__(self, other: Agreement) -> Agreement:
         return Agreement(self.shared + other.shared, self.correct + other.correct)
 
     @property
     def share(self) -> float | None:
-        """The fraction of the head's correct top candidates that the teacher shares; None if there are none."""
+        """The share of the questions in `correct` that are also in `shared`; None if `correct` is 0."""
         return self.shared / self.correct if self.correct else None
 
 
 def agreement(
     labels: NDArray[np.integer], head_ranks: NDArray[np.integer], teacher_ranks: NDArray[np.integer]
 ) -> Agreement:
-    """The agreement on one question with `labels[n]` (0 or 1); both rankings are ranks [n], 0 best, equal = tied.
+    """The agreement on one question with `labels[n]` (0 or 1). Ranks [n] begin with 0; equal ranks are ties.
 
     >>> agreement(np.array([1, 0, 1]), np.array([0, 1, 2]), np.array([0, 2, 1]))
     Agreement(shared=1.0, correct=1.0)
@@ -47,11 +48,11 @@ def agreement(
 
 @dataclass(frozen=True, slots=True)
 class Majority:
-    """A head beside all teachers together, over questions; place m of a field counts where m teachers are right."""
+    """The agreement of a head with all teachers together. Index m of a field counts questions with m right teachers."""
 
     questions: tuple[float, ...] = ()
     right: tuple[float, ...] = ()
-    """Questions among them where the head is right."""
+    """The number of these questions where the head is right too."""
 
     def __add__(self, other: Majority) -> Majority:
         if not self.questions:
@@ -62,14 +63,14 @@ class Majority:
         )
 
     def where(self, group: str) -> tuple[float, float]:
-        """Questions of one of GROUPS, and those of them where the head is right."""
+        """The number of questions of one of GROUPS, and the number of these where the head is right."""
         teachers = len(self.questions) - 1
         places = [right for right in range(teachers + 1) if _group(right, teachers) == group]
         return sum(self.questions[place] for place in places), sum(self.right[place] for place in places)
 
 
 GROUPS = ("all", "majority", "minority", "none")
-"""Questions by the teachers that are right: every one, more than half, at most half, nobody."""
+"""The groups of questions: all teachers are right, more than half, at most half, none."""
 
 
 def _group(right: int, teachers: int) -> str:
@@ -81,7 +82,7 @@ def _group(right: int, teachers: int) -> str:
 def majority(
     labels: NDArray[np.integer], head_ranks: NDArray[np.integer], teachers: Sequence[NDArray[np.integer]]
 ) -> Majority:
-    """One question with `labels[n]` (0 or 1); rankings of the head and of k teachers are ranks [n], equal = tied.
+    """The sums for one question with `labels[n]` (0 or 1). Head and teachers have ranks [n]; equal ranks are ties.
 
     >>> majority(np.array([1, 0]), np.array([0, 1]), [np.array([0, 1]), np.array([1, 0])])
     Majority(questions=(0.0, 1.0, 0.0), right=(0.0, 1.0, 0.0))
@@ -95,5 +96,5 @@ def majority(
 
 
 def _chance(labels: NDArray[np.integer], ranks: NDArray[np.integer]) -> float:
-    """The share of correct candidates among those that are tied on top."""
+    """The share of correct candidates among those that are tied for the first place."""
     return float(labels[ranks == ranks.min()].mean())

@@ -1,6 +1,7 @@
-"""Fits a calibration: what a checkpoint's raw scores mean as probabilities, on questions that it was not trained on.
+"""Fits a calibration, which turns a checkpoint's raw scores into probabilities, on held-out questions.
 
-In: every stage's scores of held-out questions, with labels. Out: `Calibration`, and figures by cross-validation.
+Input: the scores of all stages for these questions, with labels. Output: a `Calibration`, and figures by
+cross-validation.
 """
 
 from __future__ import annotations
@@ -38,13 +39,15 @@ from cerberank_training.evaluation.first_results import (
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 FEWEST = 100
-"""Fewer questions than this tell too little: the bound at precision .85 alone takes 30 first results."""
+"""The least number of questions. The bound at precision .85 alone needs 30 first results."""
 LAST, EXIT = 2, 10
-"""Candidates of a question, its best ones, that a curve is fitted on. On 694 questions of 11 dev sets, cerberank-mini
-2.0.1: with the first two of the last stage the calibration error is .026 for first results and .009 for all
-candidates, with the first ten .041 and .007, with all of them .055 and .004. An exit's curve is for what it drops."""
+"""The number of best candidates of a question on which the last stage's curve and an exit's curve are fitted.
+
+With cerberank-mini 2.0.1 and 694 questions of 11 dev sets, the calibration error of first results and of all candidates
+is .026 and .009 with the best two candidates of the last stage, .041 and .007 with ten, and .055 and .004 with all. An
+exit needs more, because its scores are shown for the candidates that it drops."""
 FLATTEST = 1e-3
-"""Least weight of a score: an exit whose scores say nothing keeps its order all the same."""
+"""The least weight of a score, which keeps the order of candidates even for an exit with uninformative scores."""
 CONFIDENCE = 0.9
 PRECISIONS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98)
 RECALLS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
@@ -53,14 +56,14 @@ FOLDS = 5
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """One question: the raw scores [n] of its candidates by stage, and which of them answer it."""
+    """One question: the raw scores [n] of its candidates for each stage, and flags of those that answer it."""
 
     stages: tuple[Floats, ...]
     right: Flags
 
     @classmethod
     def of(cls, question: Question, scores: AllScores) -> Scored:
-        """A question with the scores that `score_questions` gave it."""
+        """Make it from a question and its scores by `score_questions`."""
         return cls(scores.stages, np.asarray(question.labels) > 0)
 
     @property
@@ -69,7 +72,7 @@ class Scored:
         return self.stages[-1]
 
     def without_answers(self) -> Scored:
-        """The question with its wrong candidates alone."""
+        """The question with only its wrong candidates."""
         return Scored(tuple(scores[~self.right] for scores in self.stages), self.right[~self.right])
 
 
@@ -80,10 +83,9 @@ def check_number(questions: int) -> None:
 
 
 def fit(questions: Sequence[Scored], *, sets: Iterable[str], precision: str) -> Calibration:
-    """The calibration for questions like these; `precision` is the number format of their scores.
+    """Fit the calibration on these questions; `precision` is the number format of their scores.
 
-    Raises DataError for questions whose first results are all right or all wrong, and for scores that do not rise with
-    the share of right candidates.
+    Raises DataError if all first results are right or all are wrong, and if scores are not higher for right candidates.
     """
     seconds = [log_odds(-np.sort(-each.final)[1:2]) for each in questions if len(each.final) > 1]
     if not seconds:
@@ -121,7 +123,7 @@ def fit(questions: Sequence[Scored], *, sets: Iterable[str], precision: str) -> 
 
 
 def first_result(calibration: Calibration | None, question: Scored) -> FirstResult:
-    """The first result of a question without drops, with calibrated scores, or without a calibration with raw ones."""
+    """The first result of a question without drops. Its score is calibrated if there is a calibration."""
     best = int(np.argmax(question.final))
     right, answered = bool(question.right[best]), bool(question.right.any())
     raw = float(question.final[best])
@@ -137,7 +139,7 @@ def first_result(calibration: Calibration | None, question: Scored) -> FirstResu
 def cross_validated(
     questions: Sequence[Scored], fitted: Callable[[Sequence[Scored]], Calibration]
 ) -> FirstResultFigures:
-    """Figures of first results, each by a calibration that was fitted without its fold of the questions."""
+    """The figures of first results. Each question is scored by a calibration that was fitted without its fold."""
     results = []
     for fold in range(FOLDS):
         calibration = fitted([each for place, each in enumerate(questions) if place % FOLDS != fold])
@@ -146,7 +148,7 @@ def cross_validated(
 
 
 def _curve(questions: Sequence[Scored], stage: int, alone: float) -> Curve:
-    """The curve of one stage, by maximum likelihood; the rival's score is always that of the last stage."""
+    """The curve of one stage, by maximum likelihood. The rival's score is always its score at the last stage."""
     last = stage == len(questions[0].stages) - 1
     rows, right = [], []
     for each in questions:
@@ -170,9 +172,10 @@ def _answerable(questions: Sequence[Scored]) -> tuple[float, ...]:
 
 
 def _logistic(rows: Floats, flags: Flags, *, bounds: Sequence[tuple[Any, Any]]) -> tuple[float, ...]:
-    """Weights of a logistic regression [n, f]; a Gaussian prior of variance 1 keeps separable data finite.
+    """The weights of a logistic regression on `rows` [n, f].
 
-    The last feature is the constant, which has no prior.
+    A Gaussian prior of variance 1 keeps the weights of separable data finite. The last feature is the constant, which
+    has no prior.
     """
     prior = np.append(np.ones(rows.shape[1] - 1), 0.0)
 
@@ -186,11 +189,11 @@ def _logistic(rows: Floats, flags: Flags, *, bounds: Sequence[tuple[Any, Any]]) 
 
 
 def precision_thresholds(firsts: Sequence[FirstResult]) -> tuple[Threshold, ...]:
-    """Thresholds that keep each of PRECISIONS with CONFIDENCE; those that cannot be kept are missing.
+    """A threshold for each of PRECISIONS that can be guaranteed with CONFIDENCE.
 
-    Fixed-sequence testing (Angelopoulos et al., 2021, Learn then Test): more and more first results are taken, from
-    the highest score on, as long as the lower Clopper-Pearson bound of their precision is what is wanted. Results of
-    equal scores are taken together, because a threshold does not tell them apart.
+    They are found by fixed-sequence testing (Angelopoulos et al., 2021, Learn then Test): first results are added in
+    the order of falling scores, as long as the lower Clopper-Pearson bound of their precision is not below the wanted
+    one. Results with equal scores are added together, because a threshold cannot separate them.
     """
     best = sorted(firsts, key=lambda each: -each.score)
     scores = -np.array([each.score for each in best])
@@ -198,7 +201,7 @@ def precision_thresholds(firsts: Sequence[FirstResult]) -> tuple[Threshold, ...]
     answered = max(1, sum(each.answered for each in best))
     found = []
     for wanted in PRECISIONS:
-        # Twice the number of results that would have to be right without exception, so that one may be wrong.
+        # Twice the number of results that would be enough if all were right, so that one may be wrong.
         least, passed = 2 * math.ceil(math.log(1.0 - CONFIDENCE) / math.log(wanted)), 0
         while least <= len(best):
             taken = int(np.searchsorted(scores, scores[least - 1], side="right"))
@@ -231,7 +234,7 @@ def lower_bound(right: int, of: int) -> float:
 def _recall_thresholds(
     calibration: Calibration, questions: Sequence[Scored], firsts: Sequence[FirstResult]
 ) -> tuple[Threshold, ...]:
-    """Thresholds that a question's best answer reaches with each of RECALLS (split conformal prediction)."""
+    """A threshold for each of RECALLS that best answers reach this often (split conformal prediction)."""
     last = len(calibration.curves) - 1
     answers = np.sort(
         [

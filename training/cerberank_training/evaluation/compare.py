@@ -1,7 +1,7 @@
-"""Two rankings of the same candidates, compared question by question.
+"""Compares two rankings of the same candidates question by question.
 
-In: two sets of per-question records. Out: means, their difference with a paired Wilcoxon signed-rank test
-(CERBERUS) and a paired Student's t-test (SSP), wins, ties and losses, and the Spearman correlation of the two orders.
+Input: two sets of per-question records. Output: means; their difference with a paired Wilcoxon signed-rank test
+(CERBERUS) and a paired Student's t-test (SSP); wins, ties and losses; the Spearman correlation of the two orders.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from cerberank_training.evaluation.metrics import METRICS
 from cerberank_training.evaluation.per_question import QuestionRecord, Records
 
 SIGNIFICANCE = 0.05
-"""Below this p-value a difference, or a question's correlation, is called significant."""
+"""The level of significance of differences and of questions' correlations."""
 FEWEST = 5
-"""Two orders of fewer candidates are equal or opposite by chance more often than once in twenty times."""
+"""The least number of candidates for a p-value: two orders of fewer are equal or opposite by chance too often."""
 DIGITS = 12
-"""Differences are rounded to so many digits, so that 1/2 - 1/3 and 1/3 - 1/6 get the same rank."""
+"""Differences are rounded to this number of digits, so that 1/2 - 1/3 and 1/3 - 1/6 get the same rank."""
 
 Pair = tuple[QuestionRecord, QuestionRecord]
 """A question's records in A and in B."""
@@ -31,18 +31,18 @@ Pair = tuple[QuestionRecord, QuestionRecord]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MetricComparison:
-    """One metric over paired questions; means and difference in percent."""
+    """One metric over paired questions. Means and the difference are percentages."""
 
     mean_a: float
     mean_b: float
     difference: float
     """The mean of A minus the mean of B."""
     p_value: float
-    """Wilcoxon's two-sided p-value; 1 when no question differs."""
+    """Wilcoxon's two-sided p-value; 1 if no question has a difference."""
     student_p_value: float
-    """Student's two-sided p-value; 1 when no question differs or there is one question."""
+    """Student's two-sided p-value; 1 if no question has a difference, or if there is a single question."""
     wins: int
-    """Questions where A is better."""
+    """The number of questions where A is better."""
     ties: int
     losses: int
 
@@ -54,9 +54,9 @@ class RankingComparison:
     questions: int
     metrics: dict[str, MetricComparison]
     spearman: float | None
-    """The mean over questions of the correlation of the two orders; None when no question defines it."""
+    """The mean correlation of the two orders over `spearman_questions`; None if there are none."""
     spearman_questions: int
-    """The number of questions that define it: both orders have at least two distinct ranks."""
+    """The number of questions where the correlation is defined: both orders have at least two distinct ranks."""
     spearman_significant: int
     """The number of questions whose correlation has a two-sided p-value below `level`."""
     level: float
@@ -72,12 +72,12 @@ def compare(
     measures: Sequence[Measure] = (),
     level: float = SIGNIFICANCE,
 ) -> RankingComparison:
-    """Compare over the questions of `subset`; `raw` adds only ties to `clean`: questions without a positive.
+    """Compare over the questions of `subset`. In `raw`, questions without a positive are ties.
 
     The records must be comparable (`check_comparable`); orders of different candidates have no correlation. Metrics
-    that one of the files lacks, because an earlier version wrote it, are left out. `measures` are compared instead of
-    METRICS where there are any. `level` is that of the correlations; CERBERUS has .01. Raises ValueError for an empty
-    subset.
+    that one of the files lacks, because an earlier version wrote it, are left out. If `measures` are given, they
+    replace METRICS. `level` is the level of significance of the correlations; CERBERUS has .01. Raises ValueError for
+    an empty subset.
     """
     pairs = paired(first, second, subset)
     if measures:
@@ -107,7 +107,7 @@ def compare(
 
 
 def paired(first: Records, second: Records, subset: Subset) -> list[Pair]:
-    """The questions of `subset` in both, in the first one's order. Raises ValueError without any."""
+    """The pairs of records of `subset`, in the order of `first`. Raises ValueError if there are none."""
     pairs = [
         (one, other)
         for one, other in ((record, second[name]) for name, record in first.items())
@@ -119,7 +119,7 @@ def paired(first: Records, second: Records, subset: Subset) -> list[Pair]:
 
 
 def measured(record: QuestionRecord, ranking: str, measure: Measure) -> float:
-    """The measure's value in 0..1, from the record's ranks; 0 without a relevant document."""
+    """The measure's value (0 to 1) by the record's ranks; 0 without a relevant document."""
     return expected_measure(measure, np.asarray(record.labels), record.ranks(ranking), record.missed)
 
 
@@ -132,7 +132,7 @@ def _usual_metrics(pairs: Sequence[Pair], ranking_a: str, ranking_b: str) -> dic
     ]
     metrics = {}
     for name in (name for name in METRICS if all(name in each for each in held)):
-        # A question without a positive has no metrics; raw counts 0 for it.
+        # A question without a positive has no metrics, and counts as 0 in `raw`.
         a = np.asarray([one.rankings[ranking_a].metrics.get(name, 0.0) for one, _ in pairs])
         b = np.asarray([other.rankings[ranking_b].metrics.get(name, 0.0) for _, other in pairs])
         metrics[name] = compare_metric(a, b)
@@ -140,8 +140,9 @@ def _usual_metrics(pairs: Sequence[Pair], ranking_a: str, ranking_b: str) -> dic
 
 
 def compare_metric(a: NDArray[np.float64], b: NDArray[np.float64]) -> MetricComparison:
-    """Compare paired values in 0..1 of each question. The Wilcoxon test leaves questions without a difference out,
-    the t-test does not.
+    """Compare paired values (0 to 1) of questions.
+
+    The Wilcoxon test leaves out questions without a difference; the t-test does not.
 
     >>> got = compare_metric(np.array([1.0, 1.0, 0.5]), np.array([0.5, 0.9, 0.5]))
     >>> got.wins, got.ties, got.losses, got.p_value, round(got.student_p_value, 3)
@@ -162,9 +163,9 @@ def compare_metric(a: NDArray[np.float64], b: NDArray[np.float64]) -> MetricComp
 
 
 def spearman(a: NDArray[np.int64], b: NDArray[np.int64]) -> tuple[float, float] | None:
-    """Rank correlation of two orders [n], ties sharing their mean rank, and its two-sided p-value by Student's t.
+    """The rank correlation of two orders [n], and its two-sided p-value by Student's t. Ties have their mean rank.
 
-    None when either order has a single rank. Of fewer than FEWEST candidates the p-value is 1.
+    None if either order has a single rank. With fewer than FEWEST candidates the p-value is 1.
 
     >>> value, p_value = spearman(np.array([0, 1, 2, 3, 4]), np.array([1, 0, 2, 3, 4]))
     >>> value, round(p_value, 3)
@@ -177,7 +178,7 @@ def spearman(a: NDArray[np.int64], b: NDArray[np.int64]) -> tuple[float, float] 
 
 
 def _student(differences: NDArray[np.float64]) -> float:
-    """The p-value of the paired t-test of the differences [n]; without a spread t is infinite, or undefined."""
+    """The p-value of the paired t-test of the differences [n], also for equal differences, where t is not finite."""
     if len(differences) < 2 or not differences.any():
         return 1.0
     return 0.0 if np.ptp(differences) == 0 else float(stats.ttest_1samp(differences, 0.0).pvalue)

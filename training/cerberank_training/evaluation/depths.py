@@ -1,4 +1,4 @@
-"""Accuracy against the number of candidates: each question is scored once, at its greatest depth."""
+"""Accuracy by the number of candidates (the depth). Each question is scored once, at its greatest depth."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def score_depths(
     *,
     windowing: Windowing | None,
 ) -> Iterator[list[tuple[int, Question, AllScores]]]:
-    """The (depth, question, scores) of each question at each of its depths."""
+    """Yield a list for each question, with (depth, question, scores) for each of its depths."""
     deepest = (deep.question for deep in questions)
     scored = score_questions(backend, encoder, deepest, first, windowing=windowing)
     for deep, (_, scores) in zip(questions, scored, strict=True):
@@ -31,7 +31,7 @@ def score_depths(
 
 
 def depth_markdown(figures: Mapping[int, Mapping[str, Figures]], costs: Mapping[int, Mapping[str, float]]) -> str:
-    """A table with a row per depth and ranking; the means of MAP and P@1 with their standard errors."""
+    """A table with a row for each depth and ranking: the means of MAP and P@1 with standard errors."""
     header = ["candidates", "ranking", "MAP ± error", "P@1 ± error", "cost", "questions"]
     rows = [
         [

@@ -1,6 +1,7 @@
 """Linear combinations of several models' scores, the baseline ensembles of CERBERUS Table 2.
 
-In: records of the same candidates by several models. Out: weights that sum to 1, chosen by Optuna on dev data.
+Input: records of the same candidates by several models. Output: weights with the sum 1, which Optuna chooses on dev
+data.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class EnsembleQuestion:
 
 
 def gather(models: Sequence[Records], *, ranking: str = "final") -> list[EnsembleQuestion]:
-    """Join the models' scores of each question; the records must be over the same candidates.
+    """Join the scores of all models for each question. All records must have the same candidates.
 
     Raises DataError for a ranking without scores.
     """
@@ -45,13 +46,13 @@ def gather(models: Sequence[Records], *, ranking: str = "final") -> list[Ensembl
 
 
 def combined_ranks(question: EnsembleQuestion, weights: Sequence[float]) -> tuple[Scores, NDArray[np.int64]]:
-    """Scores [n] and ranks [n] of the linear combination."""
+    """The scores [n] and ranks [n] of the linear combination."""
     scores = np.asarray(weights, dtype=np.float64) @ question.scores
     return scores, ranks_of(np.zeros(len(scores), dtype=np.int64), scores)
 
 
 def mean_metric(questions: Sequence[EnsembleQuestion], weights: Sequence[float], metric: str) -> float:
-    """The metric's mean expectation in 0..1 over the questions with a positive. Raises ValueError without any."""
+    """The mean of the metric (0 to 1) over questions with a positive. Raises ValueError if there are none."""
     values = [
         expected_metrics(question.labels, combined_ranks(question, weights)[1], question.record.missed)[metric]
         for question in questions
@@ -63,7 +64,7 @@ def mean_metric(questions: Sequence[EnsembleQuestion], weights: Sequence[float],
 
 
 def ensemble_record(question: EnsembleQuestion, systems: Mapping[str, Sequence[float]]) -> QuestionRecord:
-    """The question's per-question record with a ranking for each named tuple of weights."""
+    """The per-question record of a question, with a ranking for each tuple of weights, by its name."""
     rankings = {}
     for name, weights in systems.items():
         scores, ranks = combined_ranks(question, weights)
@@ -88,9 +89,9 @@ def single(model: int, models: int) -> tuple[float, ...]:
 def tune_weights(
     questions: Sequence[EnsembleQuestion], *, metric: str = "map", trials: int = 200, seed: int = 0
 ) -> tuple[float, ...]:
-    """The best weights that Optuna's TPE finds; equal weights and each single model are tried first.
+    """The best weights that Optuna's TPE finds on `questions`. Of equal results the earlier one is kept.
 
-    So the result is no worse than any of those on `questions`. Among equal results the earlier trial is kept.
+    Equal weights and each single model are tried first, so that the result is at least as good as these.
     """
     models = len(questions[0].scores)
     optuna.logging.disable_default_handler()

@@ -1,7 +1,7 @@
-"""Evaluates a ranker: every exit, head and drop schedule from one pass over the candidates.
+"""Evaluates every exit, head and drop schedule of a ranker from one pass over the candidates.
 
-In: questions and a backend. Out: ranks and scores by variant, and figures by subset. Nothing is dropped while
-scoring: what a schedule would have dropped follows from the exits' scores.
+Input: questions and a backend. Output: ranks and scores for each variant, and figures for each subset. Scoring drops
+nothing; the candidates that a schedule drops follow from the exits' scores.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Ranks = NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class AllScores:
-    """The scores of every stage for every candidate of one question."""
+    """The scores of all stages for all candidates of one question."""
 
     stages: tuple[Scores, ...]
     heads: Scores | None
@@ -42,32 +42,32 @@ class AllScores:
     first_stage: bool = False
     """True if `stages` begins with a first stage."""
     in_windows: int = 0
-    """Candidates that did not fit into one pair and were read in windows."""
+    """The number of candidates that did not fit into one pair and were read in windows."""
     truncated: int = 0
-    """Candidates whose end was not read."""
+    """The number of candidates whose end was not read."""
 
     def of(self, rows: NDArray[np.int64]) -> AllScores:
-        """The scores of these candidates alone; what was read in windows or cut is not counted."""
+        """The scores of only these candidates; `in_windows` and `truncated` are left out."""
         heads = None if self.heads is None else self.heads[rows]
         return AllScores(tuple(stage[rows] for stage in self.stages), heads, self.first_stage)
 
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One variant on one subset; metrics in percent."""
+    """The figures of one variant on one subset; metrics are percentages."""
 
     questions: int
     pairs: int
     mean: dict[str, float]
     error: dict[str, float | None]
-    """Standard error of the mean; None for a single question."""
+    """The standard error of the mean; None for a single question."""
     pessimistic: dict[str, float]
     optimistic: dict[str, float]
     tied: int
 
 
 def score_all(backend: Backend[Any], pairs: EncodedPairs) -> AllScores:
-    """Run every stage over every pair; scores of windows are folded into their candidates' as a ranking folds them.
+    """Run every stage over every pair, and combine the scores of windows into the scores of candidates.
 
     Raises NonFiniteScoreError when a score is not a number.
     """
@@ -88,7 +88,7 @@ def score_all(backend: Backend[Any], pairs: EncodedPairs) -> AllScores:
 
 
 def apply_policy(scores: AllScores, policy: DropPolicy) -> Ranks:
-    """Ranks [n] of the candidates when each exit drops by `policy`."""
+    """The ranks [n] of the candidates if exits drop by `policy`."""
     survival = Survival(len(scores.stages[0]), len(scores.stages), policy)
     for stage, all_scores in enumerate(scores.stages):
         survival.end(stage, all_scores[survival.alive])
@@ -105,7 +105,7 @@ def flat_scores(scores: AllScores) -> dict[str, Scores]:
 
 
 def stage_names(count: int, first_stage: bool) -> list[str]:
-    """The names of the `count` stages before the last: a first stage's, then the exits'.
+    """The names of the `count` stages before the last: the first stage if there is one, then the exits.
 
     >>> stage_names(2, False), stage_names(2, True)
     (['exit 1', 'exit 2'], ['first stage', 'exit 1'])
@@ -114,22 +114,22 @@ def stage_names(count: int, first_stage: bool) -> list[str]:
 
 
 def flat_ranks(flat: Mapping[str, Scores]) -> dict[str, Ranks]:
-    """Ranks [n] by variant, from scores [n] that are comparable with each other."""
+    """The ranks [n] of each variant, from scores [n] that are comparable with each other."""
     return {name: ranks_of(np.zeros(len(scores), dtype=np.int64), scores) for name, scores in flat.items()}
 
 
 def variants(scores: AllScores, policies: Sequence[DropPolicy]) -> dict[str, Ranks]:
-    """Ranks [n] under every variant of ranking with the model, by name."""
+    """The ranks [n] by all variants of the model's ranking, by name."""
     return flat_ranks(flat_scores(scores)) | dropping_ranks(scores, policies)
 
 
 def dropping_ranks(scores: AllScores, policies: Iterable[DropPolicy]) -> dict[str, Ranks]:
-    """Ranks [n] under every drop policy, by name."""
+    """The ranks [n] by each drop policy, by name."""
     return {policy_name(policy): apply_policy(scores, policy) for policy in policies}
 
 
 def variant_costs(config: RankerConfig, policies: Sequence[DropPolicy], sizes: Sequence[int]) -> dict[str, float]:
-    """Cost of each variant relative to running every layer on every candidate; one head costs as much as all heads.
+    """The cost of each variant, relative to all layers on all candidates. One head counts as much as all heads.
 
     `sizes` are the questions' numbers of candidates.
     """
@@ -154,9 +154,9 @@ def score_questions(
     *,
     windowing: Windowing | None = AS_SERVED,
 ) -> Iterator[tuple[Question, AllScores]]:
-    """Each question with every stage's scores, those of `first` before the others.
+    """Yield each question with the scores of all stages; those of `first` come before the others.
 
-    Texts that do not fit are read by `windowing`; None cuts them, as `first` always does.
+    Long texts are read in windows by `windowing`; None cuts them. `first` always cuts them.
     Raises NonFiniteScoreError, which names the question.
     """
     for question in questions:
@@ -182,7 +182,7 @@ def rank_questions(
     *,
     windowing: Windowing | None = AS_SERVED,
 ) -> Iterator[tuple[Question, dict[str, Ranks]]]:
-    """Each question with its ranks under every variant."""
+    """Yield each question with its ranks by all variants."""
     for question, scores in score_questions(backend, encoder, questions, windowing=windowing):
         yield question, variants(scores, policies)
 
@@ -195,18 +195,18 @@ class _Row:
 
 
 class Evaluation:
-    """Collects the metrics of questions one by one; it keeps neither their texts nor their scores."""
+    """Collects the metrics of questions one by one. Texts and scores are not kept."""
 
     def __init__(self, measures: Sequence[Measure] = ()) -> None:
-        """Start empty; `measures` are computed beside METRICS."""
+        """Start empty; `measures` are computed in addition to METRICS."""
         self._rows: list[_Row] = []
         self._measures = tuple(measures)
         self.without_positive = 0
-        """The number of questions for which no metric is defined: `raw` counts 0 for them, other subsets omit them."""
+        """The number of questions without a positive, which count as 0 in `raw` and are left out of other subsets."""
 
     @classmethod
     def joined(cls, parts: Sequence[Evaluation]) -> Evaluation:
-        """The evaluation of all questions of the parts, at least one, in their order."""
+        """The evaluation of the questions of all parts, in their order; there must be a part."""
         whole = cls(parts[0]._measures)
         whole._rows = [row for part in parts for row in part._rows]
         whole.without_positive = sum(part.without_positive for part in parts)
@@ -227,9 +227,9 @@ class Evaluation:
         return metrics
 
     def figures(self, name: Subset = "clean") -> dict[str, Figures]:
-        """Figures on a subset, for the variants that all of its questions have; raises ValueError for an empty subset.
+        """The figures of a subset, for the variants that all its questions have. Raises ValueError for an empty subset.
 
-        Variants may be missing because a service returns the heads' scores only where it dropped nothing.
+        A variant may be missing, because a service returns the heads' scores only if it has dropped nothing.
         """
         rows = [row for row in self._rows if name in row.subsets]
         if not rows:
@@ -239,7 +239,7 @@ class Evaluation:
         return {variant: _figures([row.metrics[variant] for row in rows], pairs=pairs) for variant in everywhere}
 
     def all_figures(self) -> dict[Subset, dict[str, Figures]]:
-        """Figures by variant on every subset that has a question."""
+        """The figures of each variant on every subset that has a question."""
         present = frozenset[Subset]().union(*(row.subsets for row in self._rows))
         return {name: self.figures(name) for name in get_args(Subset) if name in present}
 

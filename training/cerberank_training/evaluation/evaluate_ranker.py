@@ -20,10 +20,10 @@ class Report:
     figures: Mapping[str, Figures]
     """By variant: `final`, each exit, each head, and each drop schedule (docs/evaluation.md)."""
     served: str
-    """The variant in whose order the ranker answers by default."""
+    """The variant that the ranker uses by default."""
 
     def __getitem__(self, measure: str) -> float:
-        """The mean of `map`, `mrr`, `p@1`, or a measure that was chosen, in the default order. Raises KeyError."""
+        """The mean of `map`, `mrr`, `p@1` or a chosen measure, for the variant `served`. Raises KeyError."""
         return self.figures[self.served].mean[measure]
 
     @property
@@ -38,7 +38,7 @@ class Report:
 
     @property
     def p_at_1(self) -> float:
-        """The share of questions with a positive in the first place."""
+        """The share of questions whose first candidate is a positive."""
         return self["p@1"]
 
 
@@ -54,8 +54,8 @@ def evaluate(
 ) -> Report:
     """Rank the questions of `FORMAT:PATH` (docs/data.md) with every exit, head and the default drop schedule.
 
-    `measures` are further ones by their names in ir_measures, such as `"nDCG@10 R@100"`; `sample` draws so many
-    questions. Raises DataError for data that cannot be read, ValueError for an unknown measure or an empty subset.
+    `measures` adds measures by their names in ir_measures, such as `"nDCG@10 R@100"`. `sample` is a number of questions
+    to draw. Raises DataError for data that cannot be read, ValueError for an unknown measure or an empty subset.
     """
     questions = sampled(
         read_questions(data) if isinstance(data, str) else data, size=sample, seed=seed, name=subset_name

@@ -1,7 +1,7 @@
-"""Figures of questions' first results: is the score a probability, and does it tell which questions have an answer?
+"""Figures that tell if first results' scores are probabilities and separate questions with and without an answer.
 
-In: for each question its first result's score, P(any candidate answers), and the labels. Out: AUROC, expected
-calibration error, Brier score, and precision by the share of questions that are answered.
+Input, for each question: the score of its first result, P(any candidate answers), and labels. Output: AUROC, expected
+calibration error, Brier score, and the precision for shares of the questions with the highest scores.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from scipy.stats import rankdata
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 BINS = 10
-"""Bins of equal width of the expected calibration error."""
+"""The number of bins, of equal width, in the expected calibration error."""
 PRECISION = 0.85
-"""The precision at which `recall` is told."""
+"""The precision for which `recall` is computed."""
 COVERAGES = tuple(round(0.1 * step, 1) for step in range(1, 11))
 
 
@@ -31,33 +31,34 @@ class FirstResult:
     answered: bool
     """True if any candidate answers the question."""
     answerable: float
-    """P(any candidate answers); the score again where a model is not calibrated."""
+    """P(any candidate answers), or the score again if the model is not calibrated."""
 
 
 @dataclass(frozen=True, slots=True)
 class FirstResultFigures:
-    """Figures of n questions; all but `questions` and `answered` lie in 0..1."""
+    """The figures of n questions. All but `questions` and `answered` are from 0 to 1."""
 
     questions: int
     answered: int
-    """Questions with an answer among their candidates."""
+    """The number of questions with an answer among their candidates."""
     ece: float
-    """Expected calibration error of the first scores, in BINS bins: mean distance of score and share of right ones."""
+    """The expected calibration error of the scores: over BINS bins, the mean distance of score and share of right
+    results."""
     brier: float
-    """Mean squared distance of the first score from 1 for a right result and 0 for a wrong one."""
+    """The mean squared difference of the score from 1 for a right result, or from 0 for a wrong one."""
     base_brier: float
-    """Brier score of a constant, the share of right first results."""
+    """The Brier score of a constant score, which is the share of right first results."""
     auroc: float | None
-    """P(a question with an answer has a higher `answerable` than one without); None unless there are both."""
+    """P(a question with an answer has a higher `answerable` than one without); None if either kind is missing."""
     recall: float
-    """Largest share of the questions with an answer whose first result is right and above a threshold at which
-    PRECISION is kept."""
+    """The largest share of questions with an answer whose first result is right and above a threshold with a precision
+    of PRECISION or more."""
     precision_at: dict[str, float]
-    """Precision among the share of questions with the highest first scores, by that share."""
+    """The precision for the questions with the highest scores, by their share of all questions."""
 
 
 def first_result_figures(results: Sequence[FirstResult]) -> FirstResultFigures:
-    """Figures of the results of one data set. Raises ValueError without any."""
+    """The figures of the results of one data set. Raises ValueError if there are no results."""
     if not results:
         raise ValueError("there is no question to measure first results on")
     scores = np.array([each.score for each in results])
@@ -66,7 +67,7 @@ def first_result_figures(results: Sequence[FirstResult]) -> FirstResultFigures:
     best_first = np.argsort(-scores, kind="stable")
     hits = np.cumsum(right[best_first])
     precision = hits / np.arange(1, len(results) + 1)
-    # A threshold separates different scores alone: every one but the last of equal scores is passed over.
+    # A threshold cannot separate equal scores, so only the last of equal scores is a cut.
     cuts = np.append(np.diff(scores[best_first]) != 0, True)
     kept = hits[cuts & (precision >= PRECISION)]
     share = right.mean()
@@ -97,7 +98,7 @@ def calibration_error(scores: Floats, right: Flags) -> float:
 
 
 def auroc(scores: Floats, positive: Flags) -> float | None:
-    """Area under the ROC curve, ties counted half; None unless there are positives and negatives.
+    """The area under the ROC curve, where ties count half; None if positives or negatives are missing.
 
     >>> auroc(np.array([0.1, 0.4, 0.4]), np.array([False, True, False]))
     0.75
@@ -110,7 +111,7 @@ def auroc(scores: Floats, positive: Flags) -> float | None:
 
 
 def sentence(figures: FirstResultFigures, what: str = "First scores") -> str:
-    """The figures in words, for people; `what` they are of."""
+    """The figures in words; `what` names their subject."""
     skill = 1.0 - figures.brier / figures.base_brier if figures.base_brier else 0.0
     text = (
         f"{what}: calibration error {figures.ece:.3f}, Brier score {figures.brier:.3f} "

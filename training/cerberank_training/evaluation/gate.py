@@ -1,6 +1,6 @@
-"""The gate of an export: on dev questions, a form must rank like the network that it was exported from.
+"""The gate of an export: on dev questions, an exported form must rank like its network.
 
-Score differences alone are not enough: the first candidate and the MAP must stay nearly the same.
+Besides the differences of scores it bounds the changes of first candidates and of MAP.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from cerberank_training.evaluation.metrics import question_metrics, ranks_of
 
 
 class GateError(RuntimeError):
-    """A form ranks too differently; nothing was written."""
+    """The rankings of a form differ too much; nothing was written."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GateBounds:
-    """The largest changes that a form may bring."""
+    """The largest allowed differences between a form and its network."""
 
     agreement: float = 97.0
     """The least percentage of questions with the same first candidate."""
@@ -36,7 +36,7 @@ class GateBounds:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Parity:
-    """The changes that a form brought, over a number of `questions`."""
+    """The measured differences between a form and its network on a number of `questions`."""
 
     questions: int
     agreement: float
@@ -59,7 +59,7 @@ class Parity:
 def measure_parity(
     form: Backend[Any], reference: Backend[Any], encoder: PairEncoder, questions: Sequence[Question]
 ) -> Parity:
-    """Compare the final scores of two backends; raises ValueError without a question that has a positive."""
+    """Compare the final scores of two backends. Raises ValueError if no question has a positive."""
     questions = [question for question in questions if question.answerable]
     if not questions:
         raise ValueError("the gate needs questions with a positive candidate")

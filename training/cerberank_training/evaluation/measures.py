@@ -28,12 +28,12 @@ NEED_CUTOFF = ("P", "R", "Success")
 NO_CUTOFF = ("Rprec",)
 NAME = re.compile(r"([A-Za-z]+)(?:\(([^()]*)\))?(?:@([1-9][0-9]*))?")
 SPLIT = re.compile(r"[\s,]+(?![^()]*\))")
-"""Blanks and commas that are not between brackets."""
+"""Blanks and commas outside of brackets."""
 REL = re.compile(r"[1-9][0-9]*")
 
 
 class MeasureNameError(ValueError):
-    """No measure has this name; the message says which there are."""
+    """No measure has this name; the message lists the measures."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,11 +42,11 @@ class Measure:
 
     kind: Kind
     cutoff: int | None = None
-    """Number of places that count; None for all."""
+    """The number of first places that count; None for all."""
     rel: int = 1
-    """The least grade that is relevant; nDCG has none."""
+    """The least grade of a relevant document; nDCG does not use it."""
     exponential: bool = False
-    """True if the gain of a grade g in nDCG is 2^g - 1, and not g."""
+    """True if a grade g has the gain 2^g - 1 in nDCG, and not g."""
 
     def __str__(self) -> str:
         options = [f"rel={self.rel}"] * (self.rel != 1) + ["dcg='exp-log2'"] * self.exponential
@@ -55,7 +55,7 @@ class Measure:
 
 
 def parse_measures(text: str) -> tuple[Measure, ...]:
-    """The measures of a list between blanks or commas. Raises MeasureNameError, also for a repeated or no name.
+    """The measures of a list with blanks or commas. Raises MeasureNameError, also for an empty list or a repeated name.
 
     >>> [str(measure) for measure in parse_measures("MAP nDCG@10, AP(rel=2)")]
     ['AP', 'nDCG@10', 'AP(rel=2)']
@@ -69,7 +69,7 @@ def parse_measures(text: str) -> tuple[Measure, ...]:
 
 
 def parse_measure(name: str) -> Measure:
-    """The measure of one name. Raises MeasureNameError."""
+    """The measure with this name. Raises MeasureNameError."""
     match = NAME.fullmatch(name)
     kind = ALIASES.get(match.group(1).lower()) if match else None
     if match is None or kind is None:
@@ -104,15 +104,15 @@ class TiedGroup:
     size: int
     relevant: int
     gain: float
-    """The sum of their gains."""
+    """The sum of the candidates' gains."""
 
     def places(self, cutoff: int) -> int:
-        """The number of their places that are among the first `cutoff`."""
+        """The number of the group's places that are among the first `cutoff`."""
         return min(max(cutoff - self.before, 0), self.size)
 
 
 def expected_measure(measure: Measure, labels: Integers, ranks: Integers, missed: Sequence[int] = ()) -> float:
-    """The value of one measure, as `expected_measures` gives it.
+    """The value of a single measure; see `expected_measures`.
 
     >>> labels, tied = np.array([1, 0, 2]), np.array([0, 0, 1])
     >>> [expected_measure(parse_measure(name), labels, tied, [1]) for name in ("P@1", "R@2", "RR", "AP(rel=2)")]
@@ -124,10 +124,10 @@ def expected_measure(measure: Measure, labels: Integers, ranks: Integers, missed
 def expected_measures(
     measures: Mapping[str, Measure], labels: Integers, ranks: Integers, missed: Sequence[int] = ()
 ) -> dict[str, float]:
-    """The values in 0..1 of grades `labels[n]` ordered by `ranks[n]` (0 best, equal = tied), by the measures' names.
+    """The values (0 to 1) by the measures' names, for grades `labels[n]` in the order of `ranks[n]`.
 
-    `missed` are the grades of relevant documents that are not candidates. 0 where no document has the grade `rel`,
-    as in trec_eval.
+    Rank 0 is best, and equal ranks are ties. `missed` are the grades of relevant documents that are not candidates. As
+    in trec_eval, a value is 0 if no document has the grade `rel`.
     """
     grades: list[int] = sorted([*labels[labels > 0].tolist(), *missed], reverse=True)
     dense = np.unique(ranks, return_inverse=True)[1].reshape(-1)
@@ -166,7 +166,7 @@ def _value(measure: Measure, groups: Sequence[TiedGroup], grades: Sequence[int],
 
 
 def _tied_groups(measure: Measure, labels: Integers, dense: Integers) -> list[TiedGroup]:
-    """The groups of equal rank, best first; `dense` are ranks 0, 1, .. without a gap."""
+    """The groups of equal ranks, best first; `dense` are ranks without gaps."""
     gains = np.exp2(labels) - 1 if measure.exponential else labels
     sizes = np.bincount(dense)
     relevant = np.bincount(dense, weights=labels >= measure.rel).astype(np.int64)
@@ -184,11 +184,11 @@ def _hits(groups: Sequence[TiedGroup], cutoff: int) -> float:
 
 
 def _precisions(groups: Sequence[TiedGroup], cutoff: int) -> float:
-    """The sum over places of the expected precision there if the place's candidate is relevant, else 0."""
+    """The sum over places of the expected precision there, which is 0 if the place's candidate is not relevant."""
     value, seen = 0.0, 0
     for group in groups:
         for i in range(1, group.places(cutoff) + 1) if group.relevant else ():
-            # The expected number of the group's relevant candidates in the i - 1 places before a relevant one.
+            # The expected number of relevant candidates of the group in the i - 1 places before a relevant one.
             before = (i - 1) * (group.relevant - 1) / (group.size - 1) if group.size > 1 else 0.0
             value += group.relevant / group.size * (seen + 1 + before) / (group.before + i)
         seen += group.relevant

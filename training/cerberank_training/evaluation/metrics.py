@@ -1,10 +1,9 @@
 """MAP, MRR, P@1, nDCG@5, nDCG@10, P@20 and nDCG@20 of one question, exact under ties.
 
-Candidates of a data set come in document order, some with the positives first, so that a stable sort
-over tied scores leaks the labels. Every metric here is the expectation over a random order within
-ties, in closed form; pessimistic and optimistic values bound it. Labels may be grades: nDCG adds them up, as trec_eval
-does, and to the other metrics a label above 0 is a positive. Relevant documents that are not candidates count as never
-found.
+Some data sets list positives first, so that a stable sort of tied scores would use the labels. Therefore every metric
+is the expectation over random orders of ties, in closed form, with pessimistic and optimistic values as bounds. Labels
+may be grades: nDCG adds grades up, as trec_eval does, and for other metrics a label above 0 is a positive. Relevant
+documents that are not candidates count as not found.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ TITLES = {
     "p@20": "P@20",
     "ndcg@20": "nDCG@20",
 }
-"""The metrics as tables print them."""
+"""The titles of metrics in tables."""
 METRICS = tuple(TITLES)
 USUAL = {name: parse_measure(title) for name, title in TITLES.items()}
 Labels = NDArray[np.integer]
@@ -35,19 +34,19 @@ Labels = NDArray[np.integer]
 
 @dataclass(frozen=True, slots=True)
 class QuestionMetrics:
-    """Each metric of METRICS, and each measure that was asked for by its name, for one question, in 0..1."""
+    """The metrics of METRICS, and further measures by their names, for one question (0 to 1)."""
 
     expected: dict[str, float]
     pessimistic: dict[str, float]
     optimistic: dict[str, float]
     tied: int
-    """The number of candidates that are tied with a candidate of a different label."""
+    """The number of candidates that are tied with a candidate of another label."""
 
 
 def ranks_of(stages: NDArray[np.integer], scores: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Dense ranks [n], 0 best: by stage reached, then by score there; equal pairs share a rank.
+    """Dense ranks [n], where 0 is best: by the reached stage, then by the score there. Equal pairs share a rank.
 
-    Raises ValueError for a score that is not a number, which no order is defined for.
+    Raises ValueError for a score that is NaN.
 
     >>> ranks_of(np.array([1, 0, 1, 0]), np.array([0.2, 0.9, 0.2, 0.1])).tolist()
     [0, 1, 0, 2]
@@ -64,10 +63,10 @@ def ranks_of(stages: NDArray[np.integer], scores: NDArray[np.floating]) -> NDArr
 def question_metrics(
     labels: Labels, ranks: NDArray[np.integer], missed: Sequence[int] = (), measures: Sequence[Measure] = ()
 ) -> QuestionMetrics:
-    """Metrics of `labels[n]` (0 or a grade) ordered by `ranks[n]` (0 best, equal = tied), and `measures` by name.
+    """The metrics, and `measures` by name, of `labels[n]` (0 or a grade) in the order of `ranks[n]`.
 
-    `missed` are the grades (1 or more) of relevant documents that are not candidates. Raises ValueError without any
-    positive: no metric is defined then.
+    Rank 0 is best, and equal ranks are ties. `missed` are the grades (1 or more) of relevant documents that are not
+    candidates. Raises ValueError if there is no positive, because no metric is defined then.
 
     >>> all_tied = question_metrics(np.array([1, 0]), np.array([0, 0]))
     >>> all_tied.expected["map"], all_tied.pessimistic["map"], all_tied.optimistic["map"]
@@ -91,18 +90,18 @@ def question_metrics(
 
 
 def expected_metrics(labels: Labels, ranks: NDArray[np.integer], missed: Sequence[int] = ()) -> dict[str, float]:
-    """`question_metrics(labels, ranks, missed).expected` alone, for searches that call it very often."""
+    """Only `question_metrics(labels, ranks, missed).expected`, for searches that call it very often."""
     return expected_measures(USUAL, labels, ranks, missed)
 
 
 def unanswerable_metrics(measures: Sequence[Measure] = ()) -> QuestionMetrics:
-    """The metrics of a question without a positive in the `raw` subset: all 0, as in `trec_eval -c`."""
+    """The metrics of a question without a positive in the subset `raw`: all are 0, as in `trec_eval -c`."""
     zeros = dict.fromkeys((*METRICS, *map(str, measures)), 0.0)
     return QuestionMetrics(expected=zeros, pessimistic=zeros, optimistic=zeros, tied=0)
 
 
 def _broken(ranks: NDArray[np.integer], first: Labels, second: Labels) -> NDArray[np.int64]:
-    """Break ties: ranks by rank, then `first`, then `second`, ascending."""
+    """Ranks without ties: equal ranks are ordered by `first` and then by `second`, ascending."""
     places = np.empty(len(ranks), dtype=np.int64)
     places[np.lexsort((second, first, ranks))] = np.arange(len(ranks))
     return places

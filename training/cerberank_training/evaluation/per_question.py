@@ -1,7 +1,7 @@
-"""The per-question file: one JSON line per question with labels, and each ranking's metrics, ranks and scores.
+"""The per-question file: a JSON line for each question, with labels and with each ranking's metrics, ranks and scores.
 
-Written by `cerberank evaluate --per-question`, read by `compare`, `ensemble` and `evaluate --teacher`. A hash of the
-candidates shows whether two files rank the same candidates, whatever systems ranked them.
+`cerberank evaluate --per-question` and `eval ensemble` write such files; `eval compare`, `eval table`, `eval ensemble`
+and `evaluate --agreement` read them. A hash of the candidates shows if two files rank the same candidates.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class RankingRecord(Frozen):
     """One ranking of a question's n candidates."""
 
     metrics: dict[str, Finite]
-    """Expectations in 0..1; empty for a question without a positive."""
+    """The expected values (0 to 1); empty for a question without a positive."""
     ranks: tuple[Place, ...]
-    """The rank of each candidate: 0 best, equal = tied."""
+    """The rank of each candidate. Rank 0 is best, and equal ranks are ties."""
     scores: tuple[Finite, ...] | None = None
-    """None where scores are not comparable because candidates were dropped."""
+    """The scores; None if they are not comparable because candidates were dropped."""
 
 
 class QuestionRecord(Frozen):
@@ -42,13 +42,14 @@ class QuestionRecord(Frozen):
 
     id: str
     candidates: str
-    """Hash of the question's and the candidates' texts, in order."""
+    """A hash of the texts of the question and of the candidates, in order."""
     labels: tuple[Label, ...]
-    """Empty where all relevant documents were missed."""
+    """The candidates' labels; empty if there are no candidates because all relevant documents were missed."""
     missed: tuple[Annotated[int, Field(ge=1)], ...] = ()
     """The grades of relevant documents that are not candidates."""
     judgements: str | None = None
-    """Hash of the query's judgements, of a run with qrels: rankings of other documents by the same are comparable."""
+    """A hash of the query's judgements, for a run with qrels. Rankings of different documents are comparable if it is
+    equal."""
     rankings: dict[str, RankingRecord]
 
     @model_validator(mode="after")
@@ -63,11 +64,11 @@ class QuestionRecord(Frozen):
 
     @property
     def answerable(self) -> bool:
-        """True if metrics are defined: a relevant document exists, be it a candidate or not."""
+        """True if metrics are defined, because there is a relevant document, which need not be a candidate."""
         return any(self.labels) or bool(self.missed)
 
     def ranks(self, ranking: str) -> NDArray[np.int64]:
-        """Ranks [n] of one ranking."""
+        """The ranks [n] of one ranking."""
         return np.asarray(self.rankings[ranking].ranks, dtype=np.int64)
 
 
@@ -76,7 +77,7 @@ Records = Mapping[str, QuestionRecord]
 
 
 def candidates_hash(question: Question) -> str:
-    """A hash of the texts without context, because systems that read different context rank the same candidates."""
+    """A hash of the texts without context, because systems with different context rank the same candidates."""
     digest = hashlib.sha256()
     for text in (question.text, *(row.candidate.text for row in question.candidates)):
         content = text.encode(errors="surrogatepass")
@@ -92,7 +93,7 @@ def record(
     scores: Mapping[str, Scores],
     judgements: str | None = None,
 ) -> QuestionRecord:
-    """The record of one question; `scores` lacks the rankings without comparable scores."""
+    """The record of one question; `scores` has only the rankings with comparable scores."""
     return QuestionRecord(
         id=question.id,
         candidates=candidates_hash(question),
@@ -116,9 +117,9 @@ def write_record(file: BinaryIO, line: QuestionRecord) -> None:
 
 
 def read_records(path: Path, *, ranking: str = "final") -> dict[str, QuestionRecord]:
-    """The records by question id, in the file's order; every one must hold `ranking`.
+    """The records by question id, in the order of the file.
 
-    Raises DataError with file and line for a malformed line, a repeated question or one that lacks the ranking.
+    Raises DataError with file and line for a malformed line, a repeated question or a question without `ranking`.
     """
     records: dict[str, QuestionRecord] = {}
     for number, line in read_lines(path):
@@ -134,13 +135,14 @@ def read_records(path: Path, *, ranking: str = "final") -> dict[str, QuestionRec
 
 
 def check_same_candidates(first: tuple[Path, Records], second: tuple[Path, Records]) -> None:
-    """Raises DataError, naming a question, when two files are not over the same questions, candidates and labels."""
+    """Raise DataError, which names a question, if two files have different questions, candidates or labels."""
     _check_pairs(first, second, _same_candidates)
 
 
 def check_comparable(first: tuple[Path, Records], second: tuple[Path, Records]) -> None:
-    """Raises DataError, naming a question, when the values of two files' questions cannot be paired: they must be over
-    the same candidates, as `check_same_candidates` has it, or runs of any documents with the same judgements.
+    """Raise DataError, which names a question, if the questions of two files cannot be compared in pairs.
+
+    They must have the same candidates (`check_same_candidates`), or be runs with the same judgements.
     """
     _check_pairs(first, second, lambda a, b: _same_candidates(a, b) or _same_judgements(a, b))
 

@@ -1,4 +1,4 @@
-"""Plots accuracy against cost as PNG, by matplotlib's object interface, which keeps no global state."""
+"""Plots of accuracy against cost as PNG, by matplotlib's object interface, which has no global state."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cerberank_training.evaluation.metrics import TITLES
 from cerberank_training.evaluation.tune import Tuning, frontier
 
 FIGURE_2 = ("map", "ndcg@10", "p@1", "mrr")
-"""The metrics of the Cascade Transformer's figure 2, a panel each."""
+"""The metrics of the Cascade Transformer's figure 2, each in its own panel."""
 
 
 def evaluation_plot(figures: Mapping[str, Figures], costs: Mapping[str, float], *, title: str) -> bytes:
@@ -47,7 +47,7 @@ def evaluation_plot(figures: Mapping[str, Figures], costs: Mapping[str, float], 
 
 
 def tuning_plot(tuning: Tuning, *, title: str) -> bytes:
-    """Each metric against cost of every schedule that was tried, the best at each cost, and the chosen one, as PNG."""
+    """A PNG of each metric against cost, with all schedules, the best one at each cost, and the chosen one."""
     figure, panels = _panels(title, [metric for metric in FIGURE_2 if metric in tuning.default.metrics])
     for metric, axes in panels.items():
         for points, style, colour, size, label in (

@@ -1,4 +1,4 @@
-"""Renders an evaluation as a Markdown table for people; JSON holds the same figures for programs."""
+"""Renders evaluations as Markdown tables for people; programs read the same figures from JSON."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cerberank_training.evaluation.metrics import TITLES
 def markdown(
     figures: Mapping[str, Figures], costs: Mapping[str, float] | None = None, columns: Mapping[str, str] = TITLES
 ) -> str:
-    """A table with a row per variant; `costs` are relative to running every layer on every candidate.
+    """A table with a row for each variant. `costs` are relative to all layers on all candidates.
 
-    `columns` are the titles of the metrics that are shown; bounds and standard error are the first one's.
+    `columns` has the titles of the shown metrics. Bounds and the standard error are those of the first metric.
     """
     first = next(iter(columns))
     header = ["ranking", *columns.values(), f"{columns[first]} bounds (ties)", "cost", "questions / pairs"]
@@ -36,7 +36,7 @@ def markdown(
 
 
 def agreement_markdown(agreements: Mapping[tuple[str, str], Agreement]) -> str:
-    """A table with a row per (head, teacher)."""
+    """A table with a row for each pair of head and teacher."""
     header = ["head", "teacher", "agreement", "shared / correct"]
     rows = [
         [
@@ -51,7 +51,7 @@ def agreement_markdown(agreements: Mapping[tuple[str, str], Agreement]) -> str:
 
 
 def majority_markdown(majorities: Mapping[str, Majority]) -> str:
-    """A table with a row per head: on how many questions it is right, by the teachers that are right (CERBERUS 5.3)."""
+    """A table with a row for each head: its right questions, by the share of right teachers (CERBERUS section 5.3)."""
     header = ["right / questions where", *(f"{name} of the teachers" for name in GROUPS[:-1]), "no teacher is right"]
     rows = []
     for head, value in majorities.items():

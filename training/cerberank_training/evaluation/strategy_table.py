@@ -1,7 +1,7 @@
-"""CERBERUS's comparison of strategies (table 3): the runs that it needs, and the table of their results.
+"""CERBERUS's comparison of strategies (table 3): its runs, and the table of their results.
 
-In: per-question records of every run and seed. Out: mean and spread over seeds, and a paired test of each strategy
-against a rival, question by question, on the mean over the seeds that both have.
+Input: per-question records of every run and seed. Output: mean and standard deviation over seeds, and a paired test of
+each strategy against a rival. In the test, a question counts with its mean over the seeds that both have.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ COLUMNS = ("p@1", "map", "mrr")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PlannedRun:
-    """The run behind one row of the table."""
+    """The run for one row of the table."""
 
     name: str
     strategy: Strategy
@@ -33,7 +33,7 @@ class PlannedRun:
 
 
 def plan(teachers: Sequence[str], hydra: Sequence[str]) -> tuple[PlannedRun, ...]:
-    """The runs for teachers of different kinds (the first is the single teacher) and, if given, of one kind.
+    """The runs for `teachers` of different kinds, the first for the single teacher, and for `hydra` of one kind.
 
     >>> [run.name for run in plan(["a", "b", "c"], [])]
     ['hard, one head', 'hard', 'single', 'kd_sum', 'kd_rr', 'single_all_heads', 'cerberus']
@@ -53,9 +53,9 @@ def plan(teachers: Sequence[str], hydra: Sequence[str]) -> tuple[PlannedRun, ...
 
 
 def chosen(runs: Sequence[PlannedRun], names: Sequence[str]) -> list[PlannedRun]:
-    """The runs with a row's name or a strategy among `names`; all runs where there are no names.
+    """The runs whose row or strategy is in `names`; without names, all runs.
 
-    Raises ValueError, which lists the names, for one that no run has.
+    Raises ValueError, which lists the runs, for a name that no run has.
     """
     for name in names:
         if not any(name in (run.name, run.strategy) for run in runs):
@@ -64,7 +64,7 @@ def chosen(runs: Sequence[PlannedRun], names: Sequence[str]) -> list[PlannedRun]
 
 
 def strategy_table(results: Mapping[str, Mapping[int, Records]], *, rival: str = "cerberus") -> str:
-    """The table in Markdown; `results` is strategy -> seed -> records of one test set, all over the same questions."""
+    """The table in Markdown. `results` has records by strategy and seed, all of the same test questions."""
     header = ["strategy", "seeds", "P@1", "MAP", "MRR", f"MAP against {rival}", "p (Wilcoxon)", "better / same / worse"]
     rows = []
     for name, by_seed in results.items():
@@ -80,7 +80,7 @@ def strategy_table(results: Mapping[str, Mapping[int, Records]], *, rival: str =
 
 
 def compare_seeds(ours: Mapping[int, Records], theirs: Mapping[int, Records], metric: str) -> MetricComparison:
-    """Compare over the same questions, by each question's mean over the seeds that both have (one or more)."""
+    """Compare over the same questions, by the mean of each question over the common seeds (at least one)."""
     common = sorted(set(ours) & set(theirs))
     return compare_metric(
         *(np.mean([values_of(by_seed[seed], metric) for seed in common], axis=0) for by_seed in (ours, theirs))
@@ -88,7 +88,7 @@ def compare_seeds(ours: Mapping[int, Records], theirs: Mapping[int, Records], me
 
 
 def values_of(records: Records, metric: str) -> NDArray[np.float64]:
-    """The metric's values for the questions that have a positive, in the order of their ids."""
+    """The metric of the questions that have a positive, in the order of their ids."""
     metrics = [records[name].rankings["final"].metrics for name in sorted(records)]
     return np.asarray([values[metric] for values in metrics if values])
 

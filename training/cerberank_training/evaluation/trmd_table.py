@@ -1,7 +1,7 @@
-"""TRMD's comparison of systems (table 2): rows, the comparisons with significance tests, and their table.
+"""TRMD's comparison of systems (table 2): its rows, the comparisons with significance tests, and the table.
 
-In: per-question records of every system and seed on one test set. Out: means over seeds and questions, and paired tests
-of a taught student against the same network without teachers (TR) and against the plain bi-encoder.
+Input: per-question records of every system and seed on one test set. Output: means over seeds and questions, and paired
+tests of a distilled student against the same network without teachers (TR) and against the plain bi-encoder.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cerberank_training.evaluation.report import table
 from cerberank_training.evaluation.strategy_table import compare_seeds, values_of
 
 COLUMNS = ("map", "mrr", "p@1", "ndcg@10", "p@20", "ndcg@20")
-"""The metrics that the table shows; the last two are the paper's."""
+"""The metrics of the table; the paper has the last two."""
 
 ROWS: Mapping[str, str] = MappingProxyType(
     {
@@ -47,12 +47,12 @@ COMPARISONS = (
 )
 
 Results = Mapping[str, Mapping[int, Records]]
-"""Records by system and seed, all over the same questions."""
+"""The records by system and seed, all of the same questions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SystemComparison:
-    """A paired comparison of two systems over the seeds that both have."""
+    """A paired comparison of two systems over their common seeds."""
 
     ours: str
     theirs: str
@@ -61,7 +61,7 @@ class SystemComparison:
 
 
 def comparisons(results: Results) -> list[SystemComparison]:
-    """Those of COMPARISONS whose systems have a seed in common."""
+    """The comparisons of COMPARISONS whose systems have a common seed."""
     found = []
     for ours, theirs in COMPARISONS:
         a, b = results.get(ours, {}), results.get(theirs, {})
@@ -72,7 +72,7 @@ def comparisons(results: Results) -> list[SystemComparison]:
 
 
 def trmd_table(results: Results) -> str:
-    """In Markdown, means of the seeds with each seed's in brackets, in percent; then the comparisons."""
+    """The table in Markdown: mean percentages over seeds, with each seed's in brackets, and then the comparisons."""
     figures = [
         [ROWS[name], str(len(by_seed)), *(_mean_and_each(by_seed, metric) for metric in COLUMNS)]
         for name, by_seed in results.items()
@@ -96,7 +96,7 @@ def trmd_table(results: Results) -> str:
 
 
 def trmd_content(results: Results) -> dict[str, Any]:
-    """All metrics for programs, in percent; questions with a positive and their candidates; the comparisons."""
+    """The content for programs: all metrics in percent, numbers of questions and candidates, and the comparisons."""
     records = [lines for by_seed in results.values() for lines in by_seed.values()]
     counted = [line for line in records[0].values() if line.answerable] if records else []
     return {

@@ -1,11 +1,12 @@
-"""Searches a cascade's drop schedule {alpha_1..alpha_m} on dev data (CT section 5.5 and footnote 3: left open).
+"""Searches the drop schedule {alpha_1..alpha_m} of a cascade on dev data, which CT leaves open (section 5.5, footnote
+3).
 
-In: every stage's scores of every dev question, computed once. Out: the cost and the loss of each schedule, the best
-schedules at every cost, and the one to use. Two searches share their measurements: the paper's grid, and Optuna's TPE
-with smaller steps.
+Input: the scores of all stages for every dev question, computed once. Output: the cost and the loss of each schedule,
+the best schedules at every cost, and the chosen one. Two searches share their measurements: the paper's grid, and
+Optuna's TPE with smaller steps.
 
-A loss is bounded on each set by itself: a schedule is refused unless every set's bound is low enough. That is an
-intersection-union test, whose level is that of a single set's bound, however many sets there are.
+A schedule is rejected unless the bound of its loss is low enough on every set. This is an intersection-union test: its
+level is that of the bound on a single set, for any number of sets.
 """
 
 from __future__ import annotations
@@ -33,14 +34,14 @@ GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 STEP, MOST = 0.05, 0.95
 """The step and the largest value of Optuna's ratios."""
 BUDGETS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
-"""Costs at which a service gets a schedule to choose."""
+"""The costs for which a checkpoint gets a schedule, among which a service can choose."""
 
 FEWEST = 100
-"""A set of fewer questions bounds no loss.
+"""The least number of questions of a set for a bound of the loss.
 
-Most questions lose nothing and a few much, so that small samples miss these: drawn from the bundled model's losses,
-95 % bounds held in 72 to 100 % of samples of 30 questions, in 84 to 99 % of 100 and in 90 to 98 % of 300. Those of
-the bootstrap held no more often.
+Most questions lose nothing and a few lose much, so that small samples may miss the latter. In samples of the bundled
+model's losses, bounds of 95 % held in 72 to 100 % of the samples of 30 questions, in 84 to 99 % of those of 100, and in
+90 to 98 % of those of 300. Bootstrap bounds did not hold more often.
 """
 
 Schedule = tuple[float, ...]
@@ -48,41 +49,42 @@ Schedule = tuple[float, ...]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class SetResult:
-    """A schedule's results on one set of dev questions; value and losses in points of the metric that decides."""
+    """A schedule's results on one set of dev questions. Value and losses are points of the deciding metric."""
 
     questions: int
     candidates: float
-    """Per question."""
+    """The mean number of candidates of a question."""
     cost: float
-    """Relative to dropping nothing, for these numbers of candidates."""
+    """The cost for the questions' numbers of candidates, relative to no drops."""
     value: float
     loss: float
-    """Against dropping nothing."""
+    """The loss against no drops."""
     loss_error: float | None
-    """Standard error of `loss` over the questions; None for a single question."""
+    """The standard error of `loss` over the questions; None for a single question."""
     bound: float
-    """The most that `loss` is with the confidence that was asked for; `loss` itself where none was."""
+    """The upper bound of the loss with the given confidence; `loss` itself if no confidence was given."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Measured:
-    """A schedule's results on the dev questions; metrics in percent."""
+    """A schedule's results on the dev questions; metrics are percentages."""
 
     schedule: Schedule
     cost: float
-    """The cost relative to dropping nothing, in the limit of many candidates."""
+    """The cost relative to no drops, in the limit of many candidates."""
     dev_cost: float
-    """As `cost`, for the dev questions' numbers of candidates: with few candidates a ratio may drop none."""
+    """The cost for the dev questions' numbers of candidates. Of few candidates, a small ratio may drop none."""
     metrics: dict[str, float]
-    """Means over the sets of their means."""
+    """The mean over sets of each set's mean."""
     metric: str = "map"
-    """The one of `metrics` that decides."""
+    """The name of the metric that decides."""
     loss: float
-    """The points of `metric` lost against dropping nothing, the mean over the sets."""
+    """The loss against no drops in points of `metric`, as the mean over sets."""
     loss_error: float | None
-    """Mean of the sets' standard errors: exact for one set, else at least that of `loss`. None for single questions."""
+    """The mean of the sets' standard errors. For one set it is the standard error of `loss`, and for several an upper
+    bound. None if a set has a single question."""
     bound: float
-    """The largest of the sets' bounds; 100 points where the questions show nothing."""
+    """The largest bound of a set; 100 points if there are too few questions for a bound."""
     sets: Mapping[str, SetResult]
 
     def tuned(self) -> TunedSchedule:
@@ -96,18 +98,18 @@ class Measured:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TuningBounds:
-    """The largest loss and cost of a schedule; with `max_loss` the cheapest within both is best, else the most
-    accurate.
+    """The largest allowed loss and cost of a schedule.
 
-    Loss and accuracy are those of the metric that decides (`Measured.metric`).
+    With `max_loss` the cheapest schedule within the bounds is best, and without it the most accurate. Loss and accuracy
+    are those of `Measured.metric`.
     """
 
     max_loss: float | None = None
-    """The most points that may be lost, as `Measured.bound` tells."""
+    """The largest value of `Measured.bound`."""
     max_cost: float | None = None
 
     def excess(self, point: Measured) -> float:
-        """By how much the bounds are exceeded; 0 within the bounds."""
+        """The amount by which a schedule exceeds the bounds; 0 within the bounds."""
         loss = 0.0 if self.max_loss is None else point.bound - self.max_loss
         cost = 0.0 if self.max_cost is None else point.cost - self.max_cost
         return max(0.0, loss) + max(0.0, cost)
@@ -119,7 +121,7 @@ class TuningBounds:
         return (-self.excess(point), *rest)
 
     def value(self, point: Measured) -> float:
-        """The key's leading part as one number for Optuna: in 0..1 within the bounds, negative outside."""
+        """The leading part of the key as one number for Optuna: 0 to 1 within the bounds, negative outside."""
         if excess := self.excess(point):
             return -excess
         return point.metrics[point.metric] / 100.0 if self.max_loss is None else 1.0 - point.cost
@@ -134,34 +136,34 @@ class Measure(Protocol):
 
     @property
     def needs(self) -> str:
-        """The properties that a question must have to be measured, for messages."""
+        """The property that a measurable question has, for messages."""
 
     def usable(self, question: Question) -> bool:
         """True if the metrics are defined for the question."""
 
     def values(self, question: Question, scores: AllScores, ranks: Ranks) -> Sequence[float]:
-        """Each metric, in 0..1, of `ranks` [n] that a schedule gives the candidates whose `scores` are known."""
+        """The metrics (0 to 1) of a schedule's `ranks` [n]; `scores` are the candidates' scores without drops."""
 
 
 @dataclass(frozen=True, slots=True)
 class AgainstLabels:
-    """The labels of dev data: MAP decides."""
+    """The labels of dev data as reference; MAP decides."""
 
     names: tuple[str, ...] = METRICS
     needs: str = "a positive candidate"
 
     def usable(self, question: Question) -> bool:
-        """A question with a positive."""
+        """True for a question with a positive."""
         return question.answerable
 
     def values(self, question: Question, scores: AllScores, ranks: Ranks) -> Sequence[float]:
-        """Expectations over ties; `scores` are not read."""
+        """The expected metrics over orders of ties; `scores` are not used."""
         row = expected_metrics(np.asarray(question.labels), ranks, question.missed)
         return [row[name] for name in self.names]
 
 
 class DevSets:
-    """Measures schedules, each once, on those questions of one or more sets that can be measured."""
+    """Measures each schedule once, on the measurable questions of one or more sets."""
 
     def __init__(
         self,
@@ -172,10 +174,10 @@ class DevSets:
         measure: Measure = AgainstLabels(),
         confidence: float | None = None,
     ) -> None:
-        """Keep questions and scores by set; every schedule leaves at least `minimum` candidates alive.
+        """Keep the questions and scores of each set. Every schedule leaves at least `minimum` candidates alive.
 
-        `confidence` is that of the bounds of losses; None takes the losses themselves. Raises ValueError without
-        exits or for a set without a question that can be measured.
+        `confidence` is that of the bounds of losses; None uses the losses themselves as bounds. Raises ValueError for
+        a ranker without exits, and for a set without a measurable question.
         """
         if len(stage_layers) < 2:
             raise ValueError("the ranker has one stage: there is no exit to drop at, and nothing to tune")
@@ -207,7 +209,7 @@ class DevSets:
 
     @property
     def measured(self) -> list[Measured]:
-        """All measurements so far, in the order in which they were made."""
+        """All measurements, in the order in which they were made."""
         return list(self._measured.values())
 
     def measure(self, schedule: Schedule) -> Measured:
@@ -246,17 +248,17 @@ class DevSets:
             value=100.0 * float(values.mean()),
             loss=mean,
             loss_error=float(lost.std(ddof=1) / np.sqrt(len(lost))) if len(lost) > 1 else None,
-            # Where nothing is dropped, nothing is lost, however few the questions are.
+            # Without drops nothing is lost, so that no least number of questions is needed.
             bound=mean if self.confidence is None or cost == 1.0 else upper_bound(lost, self.confidence),
         )
 
     def _unseen(self, policy: RatioSchedule) -> bool:
-        """True if a bound is asked for, and too few questions have so many candidates that the policy drops one."""
+        """True if there is a confidence, and too few questions have enough candidates for the policy to drop one."""
         dropping = sum(policy.expected_alive(size)[-1] < size for size in self.sizes)
         return self.confidence is not None and any(policy.ratios) and dropping < FEWEST
 
     def _values(self, name: str, policy: DropPolicy) -> NDArray[np.float64]:
-        """Metrics [questions of the set, names] in 0..1."""
+        """The metrics [questions of the set, names], from 0 to 1."""
         rows = [
             self._against.values(question, scores, apply_policy(scores, policy))
             for question, scores in self._sets[name]
@@ -265,9 +267,9 @@ class DevSets:
 
 
 def upper_bound(lost: NDArray[np.float64], confidence: float) -> float:
-    """The upper end of the one-sided interval of the mean of `lost` [questions], in points, by Student's t.
+    """The one-sided upper bound of the mean of `lost` [questions], in points, by Student's t.
 
-    With fewer than FEWEST questions everything may be lost, 100 points.
+    With fewer than FEWEST questions it is 100 points.
 
     >>> lost = np.tile([10.0, -10.0], 50)
     >>> upper_bound(lost, 0.5), round(upper_bound(lost, 0.95), 2), upper_bound(lost[:50], 0.95)
@@ -280,14 +282,14 @@ def upper_bound(lost: NDArray[np.float64], confidence: float) -> float:
 
 
 def search_grid(dev: DevSets, ratios: Sequence[float] = GRID) -> None:
-    """Measure every schedule with these ratios, as the paper does: `len(ratios) ** exits` of them."""
+    """Measure all `len(ratios) ** exits` schedules with these ratios, as the paper does."""
     schedules = list(product(ratios, repeat=dev.exits))
     for schedule in progress(schedules, unit="schedule", desc="grid"):
         dev.measure(schedule)
 
 
 def search_optuna(dev: DevSets, bounds: TuningBounds, *, trials: int, seed: int) -> None:
-    """Measure up to `trials` schedules in steps of STEP, proposed by TPE, beginning with the best so far."""
+    """Measure up to `trials` schedules in steps of STEP that TPE proposes, which begins with the best so far."""
     optuna.logging.disable_default_handler()
     study = optuna.create_study(direction="maximize", sampler=optuna.samplers.TPESampler(seed=seed))
     names = [f"alpha {index}" for index in range(1, dev.exits + 1)]
@@ -315,9 +317,9 @@ def choose(measured: Sequence[Measured], bounds: TuningBounds) -> Measured:
 
 
 def frontier(measured: Sequence[Measured], metric: str | None = None) -> list[Measured]:
-    """The schedules for which no cheaper one is as accurate or more, the costliest and most accurate first.
+    """The schedules for which no cheaper one is at least as accurate; the most expensive comes first.
 
-    Accuracy is `metric`; None is the deciding one.
+    `metric` is the measure of accuracy; None is the deciding one.
     """
 
     def accuracy(point: Measured) -> float:
@@ -340,14 +342,14 @@ class Tuning:
 
     @property
     def menu(self) -> tuple[TunedSchedule, ...]:
-        """A few schedules for a service to choose among: the best within each of BUDGETS, and the default."""
+        """The schedules among which a service can choose: the most accurate within each of BUDGETS, and the default."""
         within = [next((point for point in self.frontier if point.cost <= budget), self.default) for budget in BUDGETS]
         points = {point.schedule: point for point in (*within, self.default)}
         return tuple(point.tuned() for point in sorted(points.values(), key=lambda point: -point.cost))
 
 
 def tune(dev: DevSets, bounds: TuningBounds, *, ratios: Sequence[float] = GRID, trials: int, seed: int) -> Tuning:
-    """Search the grid, then with Optuna, and choose. Raises ValueError when no schedule is within the bounds."""
+    """Search the grid and then with Optuna, and choose. Raises ValueError when no schedule is within the bounds."""
     dev.measure(dev.keep_all)
     search_grid(dev, ratios)
     search_optuna(dev, bounds, trials=trials, seed=seed)

@@ -38,7 +38,7 @@ class Batch:
     """`[N, t]` logit differences of t teachers."""
 
     def on(self, device: torch.device) -> Batch:
-        """The batch on `device`; copied to a GPU from pinned memory, so that Python goes on meanwhile."""
+        """The batch on `device`. The copy to a GPU is made from pinned memory, so that Python need not wait for it."""
         tensors = (getattr(self, field.name) for field in fields(self))
         if device.type == "cuda":
             return Batch(*(tensor.pin_memory().to(device, non_blocking=True) for tensor in tensors))
@@ -46,7 +46,7 @@ class Batch:
 
 
 def make_batch(groups: Sequence[Group], encoder: PairEncoder, teachers: Sequence[TeacherScores] = ()) -> Batch:
-    """Encode and pack the groups of one step, and look up their teachers' scores; on the processor."""
+    """Encode and pack the groups of one step on the CPU, and look up their teachers' scores."""
     pairs = concat_pairs([encoder.encode(group.question, group.candidates) for group in groups])
     sizes = np.cumsum([0, *(len(group.labels) for group in groups)])
     labels = np.asarray([label for group in groups for label in group.labels], dtype=np.float32)

@@ -1,7 +1,7 @@
-"""The training loop: steps, evaluations, state that a killed run resumes from, in one process or several.
+"""The training loop: steps, evaluations and the saved state, in one process or several.
 
-State is written beside the weights with an atomic rename, by steps and by time; a killed run continues from the last
-such file with the same batches in the same order. What a step computes is its caller's.
+The state is saved after a number of steps or seconds, by an atomic rename. A killed run resumes from the last saved
+state, with the same batches in the same order. The caller supplies the loss of a step.
 """
 
 from __future__ import annotations
@@ -37,23 +37,24 @@ FINAL = "final"
 RATES = ("learning_rate", "fresh_learning_rate")
 """The log's names for the rates of pretrained weights and of those that start from random values."""
 SAVE_SECONDS = 600.0
-"""A state is saved after so many seconds at the latest, however long steps are."""
+"""The longest time between two saved states, apart from the step that runs at its end."""
 
 
 class Stream(Protocol):
-    """The items that steps read one after the other; a run that goes on continues at the position of its state."""
+    """The items that steps read one after the other. A resumed run continues at the position in its state."""
 
     position: int
 
 
 class StepLoss(Protocol):
-    """Computes the loss of one step; the same for the same step, and the same position of the run's stream."""
+    """Computes the loss of one step. The result depends only on the step and on the position in the run's stream."""
 
     def __call__(self, step: int, forward: nn.Module) -> tuple[Tensor, Figures]:
-        """The loss to minimise and further figures by name, of which `questions` gives the rate of questions.
+        """The loss to minimise, and figures by name; the rate of questions is computed from the figure `questions`.
 
-        `forward` is what to call instead of the network: it takes part in the exchange of gradients. Of a step in
-        several batches all but the last add their gradients here; `loss` is then that of the step among the figures.
+        Call `forward` instead of the network, because it takes part in the exchange of gradients. If a step has several
+        batches, this method runs the backward pass of all but the last and returns the loss of the last; the figure
+        `loss` is then the loss of the whole step.
         """
 
 
@@ -80,9 +81,9 @@ class Loop(Generic[NetworkT]):
     ) -> None:
         """Prepare the run and, when `folder` holds the state of the same `settings`, resume it.
 
-        `stream` is what `loss` reads from, if the step's number alone does not say what a step reads. `forward` holds
-        the `network`, and may present it in another form; `is_fresh` tells by its name whether a weight starts from
-        random values. Raises BoundError when the folder holds a run with other settings.
+        `stream` is the source of the items of `loss`, if they do not follow from the step's number. `forward` is a
+        module that wraps the `network`. `is_fresh` is true for the name of a weight that starts from random values.
+        Raises BoundError when the folder holds a run with other settings.
         """
         self._folder, self._config, self._loss = folder, config, loss
         self._bound = Bound(folder, settings)
@@ -103,11 +104,11 @@ class Loop(Generic[NetworkT]):
             self._resume()
 
     def train(self, dev_metric: Callable[[NetworkT], float | Mapping[str, float]]) -> float:
-        """Train to the last step; returns the best dev figure, whose weights are then in the network.
+        """Train to the last step, load the best weights into the network, and return their dev figure.
 
-        `dev_metric` gives one figure, or several by name of which `final` chooses the weights. Every process calls it,
-        and may measure a part; the first one's figures count. Raises ValueError when another process trains in the
-        folder.
+        `dev_metric` returns one figure, or several by name; `final` then chooses the weights. Every process calls it
+        and may measure a part of the data; the figures of the first process are used. Raises ValueError when another
+        process trains in the folder.
         """
         if self._processes.rank > 0:
             with tensor_cores(self._device):
@@ -137,7 +138,7 @@ class Loop(Generic[NetworkT]):
             desc=self._folder.name,
             shown=not self._processes.rank,
         ) as bar:
-            if not self._step:  # the start, which is never the best: what starts from random values is in it
+            if not self._step:  # never the best, because some weights still have their random start values
                 bar.set_description(f"{self._folder.name}, on dev")
                 known["start"] = f"{self._measure(dev_metric):.2f}"
                 bar.set_description(self._folder.name, refresh=False)
@@ -238,9 +239,9 @@ class Loop(Generic[NetworkT]):
 
 @contextmanager
 def tensor_cores(device: torch.device) -> Iterator[None]:
-    """The block's products of fp32 in TF32 on a GPU, as dev evaluation has them; elsewhere they stay as they are.
+    """Compute matrix products of fp32 in TF32 within the block on a GPU, as the dev evaluation does.
 
-    PyTorch has one such switch for the process.
+    On other devices nothing changes. PyTorch has one such switch for the whole process.
     """
     before = torch.get_float32_matmul_precision()
     if device.type == "cuda":
@@ -253,7 +254,7 @@ def tensor_cores(device: torch.device) -> Iterator[None]:
 
 @contextmanager
 def training_precision(device: torch.device, precision: str) -> Iterator[None]:
-    """The block's forward pass in `precision`, fp32 or bf16, with the attention that trains fastest on `device`."""
+    """Compute the block's forward pass in `precision` (fp32 or bf16), with the fastest attention for `device`."""
     with training_attention(device), torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16"):
         yield
 
@@ -270,7 +271,7 @@ def _parameter_groups(network: nn.Module, config: TrainConfig, is_fresh: Callabl
 
 
 def _numbers(figures: Figures) -> dict[str, float]:
-    """The figures as numbers; those on a device are read in one go, because each reading waits for the device."""
+    """The figures as numbers. Tensors are read together, because each read waits for the device."""
     tensors = {name: value for name, value in figures.items() if isinstance(value, Tensor)}
     values = torch.stack([value.detach().float() for value in tensors.values()]).tolist()
     read = dict(zip(tensors, values, strict=True))

@@ -1,9 +1,9 @@
 """The losses of students, as pure functions of logits.
 
-Legend: Q questions, N pairs (those of one question lie together), c logits a pair (k heads, or the
-one of an exit). For two classes only d = z1 - z0 matters: softmax(z / tau)[1] = sigmoid(d / tau),
-so a logit, of a student or a teacher, is that one float. Every loss is a mean over its examples, one
-value a column `[c]`: each head learns from its own loss only, the body from all (CERBERUS section 3).
+Legend: Q questions; N pairs, with the pairs of a question next to each other; c logits for each pair (k for k heads, 1
+for an exit). A logit of a student or teacher is the difference d = z1 - z0 of two classes, because only d matters:
+softmax(z / tau)[1] = sigmoid(d / tau). A loss is a mean over its examples with one value for each column, `[c]`: each
+head learns from its own loss only, and the body from all of them (CERBERUS section 3).
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from torch.nn import functional
 
 
 def logit_difference(logits: Tensor) -> Tensor:
-    """`logits[N, 1 or 2]` to `d[N]` in fp32: `z1 - z0` of two classes, the logit itself of one."""
+    """Convert `logits[N, 1 or 2]` to `d[N]` in fp32: `z1 - z0` for two logits, or the single logit itself."""
     logits = logits.float()
     return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
 
 
 def pointwise_loss(logits: Tensor, labels: Tensor) -> Tensor:
-    """Binary cross entropy of `logits[N, c]` against `labels[N]`, `[c]`: CE of two classes.
+    """Binary cross entropy of `logits[N, c]` against `labels[N]`; shape `[c]`.
 
     >>> [round(x, 4) for x in pointwise_loss(torch.tensor([[0.0], [0.0]]), torch.tensor([1.0, 0.0])).tolist()]  # log 2
     [0.6931]
@@ -30,10 +30,11 @@ def pointwise_loss(logits: Tensor, labels: Tensor) -> Tensor:
 
 
 def distillation_loss(logits: Tensor, teachers: Tensor, tau: float) -> Tensor:
-    """`tau^2 KL(sigmoid(teachers / tau) || sigmoid(logits / tau))`, both `[N, c]`, to `[c]` (Hinton).
+    """`tau^2 KL(sigmoid(teachers / tau) || sigmoid(logits / tau))`, from `[N, c]` each to `[c]` (Hinton et al. 2015).
 
-    A teacher at 3 : 1 (d = log 3), a student at 1 : 1: KL = .75 log(.75 / .5) + .25 log(.25 / .5) = .1308;
-    with tau = 2 the teacher's odds are sqrt(3) : 1, KL = .03634, times 4.
+    In the example the teacher's odds are 3 : 1 (d = log 3), and the student's are 1 : 1. With tau = 1 the result is
+    KL = .75 log(.75 / .5) + .25 log(.25 / .5) = .1308. With tau = 2 the teacher's odds are sqrt(3) : 1; then KL is
+    .03634, which is multiplied by 4.
 
     >>> student, teacher = torch.zeros(1, 1), torch.full((1, 1), 3.0).log()
     >>> [round(distillation_loss(student, teacher, tau).item(), 4) for tau in (1.0, 2.0)]
@@ -55,7 +56,7 @@ def knowledge_distillation_loss(hard: Tensor, soft: Tensor, alpha: float) -> Ten
 
 
 def squared_loss(logits: Tensor, teachers: Tensor) -> Tensor:
-    """The mean of `(logits - teachers)^2`, both `[N, c]`, to `[c]`: MSE on the teacher's log-odds.
+    """The mean squared error from the teacher's log-odds: the mean of `(logits - teachers)^2`, `[N, c]` to `[c]`.
 
     >>> squared_loss(torch.tensor([[0.0], [1.0]]), torch.tensor([[2.0], [1.0]])).tolist()
     [2.0]
@@ -64,11 +65,12 @@ def squared_loss(logits: Tensor, teachers: Tensor) -> Tensor:
 
 
 def margin_loss(logits: Tensor, teachers: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
-    """Margin-MSE (Hofstätter et al. 2020): the mean over a question's positives and negatives of
-    `((z+ - z-) - (t+ - t-))^2`, then over questions, `[c]`. Questions without one of them count as 0.
+    """Margin-MSE (Hofstätter et al. 2020); shape `[c]`.
 
-    With `e = z - t` it is the variance of e among positives, plus that among negatives, plus the squared difference of
-    their means; the question's pairs need not be listed.
+    The loss of a question is the mean of `((z+ - z-) - (t+ - t-))^2` over its positives and negatives, or 0 if it lacks
+    either; the result is the mean over questions. With `e = z - t` the loss of a question equals the variance of e
+    among positives, plus the variance among negatives, plus the squared difference of both means. Therefore it is
+    computed without listing all combinations.
 
     >>> student, teacher = torch.tensor([[3.0], [1.0], [0.0]]), torch.tensor([[1.0], [0.0], [1.0]])
     >>> labels, offsets = torch.tensor([1.0, 0.0, 0.0]), torch.tensor([0, 3])
@@ -88,8 +90,9 @@ def margin_loss(logits: Tensor, teachers: Tensor, labels: Tensor, offsets: Tenso
 
 
 def ranking_loss(logits: Tensor, teachers: Tensor, tau: float, offsets: Tensor) -> Tensor:
-    """`tau^2 KL(softmax(teachers / tau) || softmax(logits / tau))` among each question's candidates, `[c]`: ListNet
-    (Cao et al. 2007) on the teacher's scores.
+    """ListNet (Cao et al. 2007) on the teacher's scores; shape `[c]`.
+
+    It is `tau^2 KL(softmax(teachers / tau) || softmax(logits / tau))` over the candidates of each question.
 
     >>> student, teacher = torch.zeros(2, 1), torch.tensor([[3.0], [1.0]]).log()
     >>> offsets = torch.tensor([0, 2])
@@ -101,7 +104,7 @@ def ranking_loss(logits: Tensor, teachers: Tensor, tau: float, offsets: Tensor) 
 
 
 def listwise_loss(logits: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
-    """Softmax cross entropy among the candidates of each question, `offsets[Q + 1]` into the N pairs; `[c]`.
+    """Softmax cross entropy over the candidates of each question, which owns pairs by `offsets[Q + 1]`; shape `[c]`.
 
     With several positives their log-probabilities are averaged. Questions without a positive count as 0.
 
@@ -117,7 +120,7 @@ def listwise_loss(logits: Tensor, labels: Tensor, offsets: Tensor) -> Tensor:
 
 
 def _log_softmax(logits: Tensor, offsets: Tensor) -> Tensor:
-    """The log-probabilities `[N, c]` of pairs among those of their question."""
+    """The log-softmax `[N, c]` of the pairs, over the pairs of each question."""
     sizes, owner = offsets.diff(), _owners(offsets)
     place = torch.arange(len(logits), device=logits.device) - offsets[:-1][owner]
     grid = logits.new_full((len(sizes), int(sizes.max()), logits.shape[1]), float("-inf"))
@@ -125,7 +128,7 @@ def _log_softmax(logits: Tensor, offsets: Tensor) -> Tensor:
 
 
 def _by_question(values: Tensor, offsets: Tensor) -> Tensor:
-    """The sums `[Q, c]` of `values[N, c]`."""
+    """The sums `[Q, c]` of `values[N, c]` over the pairs of each question."""
     return values.new_zeros(len(offsets) - 1, values.shape[1]).index_add(0, _owners(offsets), values)
 
 

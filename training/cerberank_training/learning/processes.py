@@ -14,9 +14,9 @@ from torch import distributed
 
 ItemT = TypeVar("ItemT")
 TIMEOUT = timedelta(hours=2)
-"""Seconds that processes wait for each other.
+"""The time that processes wait for each other.
 
-NCCL's own 10 minutes pass while one writes a large state to a slow disk.
+NCCL's default of 10 minutes is too short if the first process writes a large state to a slow disk.
 """
 
 
@@ -26,7 +26,7 @@ def launched_processes() -> int:
 
 
 def batch_of_step(size: int, accumulate: int, processes: int) -> int:
-    """The part of a step of `size` that one process computes at once, when it accumulates `accumulate` batches.
+    """The size of a batch, for a step of `size` that is divided by `processes`, and each part by `accumulate`.
 
     Raises ValueError, which names the setting, when the step cannot be divided equally.
     """
@@ -40,27 +40,27 @@ def batch_of_step(size: int, accumulate: int, processes: int) -> int:
 
 
 def leave_group() -> None:
-    """Leave the group of processes, if there is one, after the last thing that all of them do together.
+    """Leave the group of processes, if there is one, after the last collective operation.
 
-    After an error the group is not left, as a process may wait in it for those that failed.
+    Do not call it after an error: another process may still wait in the group for the process that failed.
     """
     if distributed.is_initialized():
-        # A thread of gloo frees its last tensors, for which it needs the interpreter. If this ends first, the process
-        # aborts, although all is written: 8 of 200 runs of two processes (pytorch#179291; before Python 3.14).
+        # A thread of gloo needs the interpreter to free its last tensors. If the interpreter ends first, the process
+        # aborts although all files are written: 8 of 200 runs of two processes (pytorch#179291; before Python 3.14).
         time.sleep(1)
         distributed.destroy_process_group()
 
 
 def on_processor(device: str) -> bool:
-    """True where transformers' Trainer computes on the processor: as `device` says, or for want of an accelerator."""
+    """True if transformers' Trainer computes on the CPU, because of `device` or because there is no accelerator."""
     return device == "cpu" or not torch.accelerator.is_available()
 
 
 def check_trainer_device(device: str, precision: str) -> None:
-    """Raise ValueError, which names the option, where transformers' Trainer would fail or train otherwise.
+    """Raise ValueError, which names the option, if transformers' Trainer would fail or would train with other settings.
 
-    One process that sees several GPUs trains a batch on each of them: a step would be so many times as large as was
-    asked, and an epoch as short. The processor has no fp16.
+    A process that sees several GPUs trains one batch on each of them, so that a step would be larger than was asked
+    for. The Trainer has no fp16 on a CPU.
     """
     if device != "cpu" and launched_processes() == 1 and (gpus := torch.cuda.device_count()) > 1:
         raise ValueError(
@@ -80,29 +80,29 @@ class Processes:
 
     @classmethod
     def join(cls, device: torch.device) -> Processes:
-        """Join the group that torchrun describes in the environment; without one, a single process."""
+        """Join the group that torchrun describes in the environment. Without such a group, return a single process."""
         count = launched_processes()
         if count == 1:
             return cls()
-        if device.type == "cuda":  # the device "cuda" is then this process's own
+        if device.type == "cuda":  # from here on, the device "cuda" is the GPU of this process
             torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
         if not distributed.is_initialized():
             distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
         return cls(distributed.get_rank(), count)
 
     def share(self, items: Sequence[ItemT]) -> list[ItemT]:
-        """Every `count`-th item. Raises ValueError when the shares would differ in size."""
+        """This process's share: every `count`-th item. Raises ValueError when the shares would differ in size."""
         if len(items) % self.count:
             raise ValueError(f"{len(items)} questions a step cannot be shared by {self.count} processes")
         return list(items[self.rank :: self.count])
 
     def part(self, items: Sequence[ItemT]) -> Sequence[ItemT]:
-        """This process's part of the items, which are consecutive; parts may differ in size by one, and be empty."""
+        """This process's part of the items: consecutive ones. Parts may differ in size by one, and may be empty."""
         start, stop = (len(items) * rank // self.count for rank in (self.rank, self.rank + 1))
         return items[start:stop]
 
     def gather(self, value: ItemT) -> list[ItemT]:
-        """The values of all processes, in their order; every process gets all."""
+        """The values of all processes, in the order of their ranks. Every process gets all values."""
         if self.count == 1:
             return [value]
         values: list[Any] = [None] * self.count
@@ -112,7 +112,7 @@ class Processes:
     def share_of_mean(self, size: int) -> float:
         """The factor for a mean over this process's `size` examples.
 
-        DistributedDataParallel averages over the processes; with this factor the average is the mean over all examples.
+        DistributedDataParallel averages over processes. With this factor the average is the mean over all examples.
         """
         return self.count * size / self.sum(size)
 

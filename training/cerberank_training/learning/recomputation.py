@@ -1,4 +1,4 @@
-"""Gradient checkpointing: layers keep their inputs alone, and the backward pass computes the rest again."""
+"""Gradient checkpointing: layers keep only their inputs, and the backward pass computes the rest again."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from cerberank_training.learning.attention import training_attention
 
 @contextmanager
 def recomputed(layers: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
-    """The block's calls of the layers keep their inputs alone until the backward pass, which may be after the block."""
+    """Let calls of the layers within the block keep only their inputs; the backward pass may run after the block."""
 
     def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        return nullcontext(), training_attention(device)  # the backward pass has left the context of the forward pass
+        return nullcontext(), training_attention(
+            device
+        )  # the backward pass runs outside the context of the forward pass
 
     for layer in layers:
-        # In the instance's dictionary it hides the class's method; modules and names of weights stay as they are.
+        # An attribute of the instance hides the method of the class; modules and names of weights do not change.
         vars(layer)["forward"] = partial(checkpoint, layer.forward, use_reentrant=False, context_fn=contexts)
     try:
         yield

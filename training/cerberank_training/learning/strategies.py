@@ -38,9 +38,10 @@ def lessons(strategy: Strategy, *, step: int, heads: int, teachers: int) -> tupl
 
 
 def check_strategy(strategy: Strategy, *, heads: int, teachers: int) -> None:
-    """Raise ValueError when the strategy does not fit so many heads and teachers.
+    """Raise ValueError when the strategy does not fit these numbers of heads and teachers.
 
-    `hydra` needs teachers of one family with different seeds, `cerberus` of different families; this is not checked.
+    `hydra` needs teachers of one family with different seeds, and `cerberus` needs teachers of different families. This
+    is not checked.
     """
     wanted: dict[Strategy, tuple[bool, str]] = {
         "hard": (teachers == 0, "no teacher"),

@@ -27,11 +27,11 @@ COMPARES: tuple[SoftLoss, ...] = ("margin-mse", "listwise")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudentObjective:
-    """The strategy and its settings; tuples have one value for all heads, or one per head."""
+    """The strategy and its settings. A tuple has one value for all heads, or one for each head."""
 
     strategy: Strategy = "hard"
     alpha: tuple[float, ...] = (0.5,)
-    """Weight of the labels; 1 - alpha is the teacher's. CERBERUS's grid: 0, .1, .5, .9."""
+    """Weight of the loss on labels; the loss on the teacher has 1 - alpha. CERBERUS's grid: 0, .1, .5, .9."""
     tau: tuple[float, ...] = (3.0,)
     """The distillation temperature. CERBERUS's grid: 1, 3, 5."""
     weights: tuple[float, ...] = (1.0,)
@@ -39,12 +39,12 @@ class StudentObjective:
     listwise: float = 0.0
     """Weight of the listwise loss that is added to the pointwise loss; 0 in the paper."""
     soft_loss: SoftLoss = "kl"
-    """The loss by which a head learns from a teacher's scores; the papers' is `kl`.
+    """The loss by which a head learns from a teacher's scores; the papers use `kl`.
 
     `mse` and `margin-mse` have no temperature.
     """
     exits: Literal["labels", "heads"] = "labels"
-    """The exits' targets: labels (CT), or the model's own heads (in no paper), with the settings of head 1."""
+    """The targets of the exits: the labels (CT), or the model's own heads with the settings of head 1 (in no paper)."""
 
     def heads_loss(
         self,
@@ -57,9 +57,9 @@ class StudentObjective:
     ) -> Tensor:
         """The sum of `lambda_i L_i` over the heads, from `logits[N, k]`.
 
-        `pair_share` is the factor for means over pairs when the pairs of a step are shared by several processes.
-        `parts` gets the losses by name, without weights: `head_i` is L_i (for `kd_sum` a sum over teachers), of which
-        `head_i/labels` is the loss of the labels and `head_i/teacher_j` that of a teacher.
+        `pair_share` is the factor for means over pairs when several processes share the pairs of a step. The losses are
+        added to `parts` by name, before they are multiplied by lambda_i: `head_i` is L_i (for `kd_sum` the sum over
+        teachers), `head_i/labels` its loss on labels, and `head_i/teacher_j` its loss on a teacher's scores.
         """
         parts = {} if parts is None else parts
         heads = logits.shape[1]
@@ -80,7 +80,7 @@ class StudentObjective:
         return torch.stack(losses).sum()
 
     def exit_loss(self, logits: Tensor, batch: Batch, heads: Tensor | None, *, pair_share: float = 1.0) -> Tensor:
-        """The loss of one exit, from its `logits[N, 1]` and, when exits learn from them, the `heads[N, k]`."""
+        """The loss of one exit, from its `logits[N, 1]` and, if exits learn from heads, the logits `heads[N, k]`."""
         hard = self._hard(logits, batch, pair_share)[0]
         if heads is None:
             return hard

@@ -1,6 +1,4 @@
-"""The number of a processor's threads that train a network: few for a small one, whose threads would wait for each
-other.
-"""
+"""The number of CPU threads that train a network. A small network gets few, because more would wait for each other."""
 
 from __future__ import annotations
 
@@ -16,14 +14,14 @@ from cerberank_training.data.sampling import NegativeSampling, Sampling
 from cerberank_training.learning.train_config import TrainConfig
 
 WORK = 20e9
-"""A further thread for so many products of a weight and a token in a step."""
+"""The products of a weight and a token in a step that justify one more thread."""
 
 
 @contextmanager
 def training_threads(work: float) -> Iterator[int]:
-    """Let PyTorch compute with the threads that a step of so much `work` is worth; yields their number.
+    """Set PyTorch's number of threads for a step of this `work` (`step_work`), and yield the number.
 
-    The environment's OMP_NUM_THREADS is left as it is, because whoever sets it knows the machine.
+    If OMP_NUM_THREADS is set, its number is used.
     """
     before = torch.get_num_threads()
     if not os.environ.get("OMP_NUM_THREADS"):
@@ -35,7 +33,7 @@ def training_threads(work: float) -> Iterator[int]:
 
 
 def threads_for(work: float, processors: int) -> int:
-    """One thread for each `WORK` of a step, at least one and no more than there are processors.
+    """One thread for each `WORK` of a step, but at least one and at most one for each processor.
 
     >>> [threads_for(work, 16) for work in (1e6, 14e9, 60e9, 250e9, 1e15)]
     [1, 1, 3, 13, 16]
@@ -44,9 +42,9 @@ def threads_for(work: float, processors: int) -> int:
 
 
 def step_work(network: nn.Module, config: TrainConfig, sampling: Sampling, *, max_length: int) -> float:
-    """The products of weights and tokens in a step, were all texts as long as `max_length` allows.
+    """The number of products of a weight and a token in a step, if all pairs had `max_length` tokens.
 
-    Embeddings are looked up and not multiplied, so that they do not count.
+    Embeddings do not count, because they are looked up and not multiplied.
     """
     tables = {id(each.weight) for each in network.modules() if isinstance(each, nn.Embedding)}
     weights = sum(each.numel() for each in network.parameters() if id(each) not in tables)

@@ -1,6 +1,6 @@
-"""The training of rankers of pairs, for heads and exits, on labels and teachers' scores, by `loop.Loop`.
+"""The training of rankers of pairs by `loop.Loop`: heads and exits learn from labels and teachers' scores.
 
-Several processes share each step's questions and compute the same gradient as one process with all of them.
+Several processes share the questions of each step, and compute the same gradient as a single process would.
 """
 
 from __future__ import annotations
@@ -35,14 +35,17 @@ class Groups(Protocol):
     """The source of a run's groups: a Sampler, or groups that were sampled beforehand."""
 
     def step(self, step: int, size: int) -> list[Group]:
-        """The `size` groups of step `step`; the same at every call."""
+        """The `size` groups of step `step`; the same in every call."""
 
 
 class TokenSteps:
-    """Cuts the sequence of groups into steps by their tokens; the same steps for the same groups."""
+    """Cuts the sequence of groups into steps by numbers of tokens. The same groups give the same steps."""
 
     def __init__(self, groups: Groups, encoder: PairEncoder, tokens: int, *, multiple: int = 1) -> None:
-        """A step has at most `tokens` tokens, and a `multiple` of groups, one such at least."""
+        """The number of groups of a step is a multiple of `multiple`, the largest with at most `tokens` tokens.
+
+        If `multiple` groups have more tokens, they are a step all the same.
+        """
         self._groups, self._encoder, self._tokens, self._multiple = groups, encoder, tokens, multiple
 
     def take(self, position: int) -> list[Group]:
@@ -61,16 +64,16 @@ class TokenSteps:
 
 @dataclass(frozen=True, slots=True)
 class _Prepared:
-    """The part of a step that this process computes; `questions` are those of all processes."""
+    """The part of a step that this process computes; `questions` counts the questions of all processes."""
 
     questions: int
     batches: list[Batch]
-    """With the same number of questions each; their gradients are added up."""
+    """Batches with equal numbers of questions, whose gradients are added up."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Preparation:
-    """Makes the part of a step that a process computes; another process gets it as a copy, but for mapped data."""
+    """Makes the part of a step that a process computes. Workers get a copy of this object; mapped data are shared."""
 
     groups: Groups
     encoder: PairEncoder
@@ -85,7 +88,7 @@ class _Preparation:
         return _Prepared(len(groups), batches)
 
     def groups_of(self, step: int, position: int) -> list[Group]:
-        """The groups of a step that begins after `position` groups, of all processes."""
+        """The groups of all processes in the step that begins after `position` groups."""
         tokens, multiple = self.config.tokens_per_step, self.processes.count * self.config.accumulate
         if tokens is not None:
             return TokenSteps(self.groups, self.encoder, tokens, multiple=multiple).take(position)
@@ -93,7 +96,7 @@ class _Preparation:
 
 
 class _Steps(IterableDataset[_Prepared]):
-    """The batches from a step on; of several workers each makes every so many-th."""
+    """The batches from a step on. Each of n workers makes every n-th batch."""
 
     def __init__(self, prepare: Callable[[int, int], _Prepared], steps: range, position: int) -> None:
         self._prepare, self._numbers, self._position = prepare, steps, position
@@ -107,22 +110,22 @@ class _Steps(IterableDataset[_Prepared]):
 
 
 class _StepsAhead:
-    """Prepares batches in a thread while the step before computes, or several ahead in processes of their own."""
+    """Prepares the next batch in a thread while a step is computed, or several batches ahead in worker processes."""
 
     def __init__(self, prepare: Callable[[int, int], _Prepared], steps: int, *, workers: int = 0) -> None:
-        """`prepare` makes a step's batch from its number and its position; there are `steps`, taken in order.
+        """`prepare` makes a step's batch from the step's number and position; steps are taken in order, up to `steps`.
 
-        With more than one of the `workers` the position must not count.
+        With more than one of the `workers` the result must not depend on the position.
         """
         self._prepare, self._steps, self._workers = prepare, steps, workers
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
         self._next: Future[_Prepared] | None = None
         self._batches: Iterator[_Prepared] | None = None
         self.position = 0
-        """The number of questions that were taken, from which a run goes on."""
+        """The number of questions that were taken; a resumed run continues there."""
 
     def take(self, step: int) -> _Prepared:
-        """The batch of step `step`. Raises what its preparation raised."""
+        """The batch of step `step`. Raises the error of its preparation."""
         if self._workers:
             if self._batches is None:
                 steps = _Steps(self._prepare, range(step, self._steps), self.position)
@@ -161,8 +164,8 @@ class Run:
     ) -> None:
         """Prepare the run and, when `folder` holds the state of the same settings, resume it.
 
-        Batches are made in `workers` processes, or in a thread; they are the same. Raises ValueError when the strategy
-        does not fit the heads and teachers, or a step cannot be divided equally.
+        `workers` processes make the batches, or a thread if it is 0; the batches are the same. Raises ValueError when
+        the strategy does not fit the heads and teachers, or a step cannot be divided equally.
         """
         check_strategy(objective.strategy, heads=ranker.config.architecture.heads, teachers=len(teachers))
         self._config, self._objective = config, objective
@@ -172,7 +175,7 @@ class Run:
         if config.tokens_per_step is None:
             batch_of_step(config.questions_per_step, config.accumulate, self._processes.count)
         self._preparation = _Preparation(groups, encoder, teachers, config, self._processes)
-        # Steps of so many tokens follow from one another: one process makes them in order.
+        # A step of a number of tokens begins where the one before it ends, so a single process makes them in order.
         workers = workers if config.tokens_per_step is None else min(workers, 1)
         self._steps = _StepsAhead(self._preparation, config.steps, workers=workers)
         self._loop = Loop(
@@ -190,9 +193,9 @@ class Run:
         )
 
     def train(self, dev_map: Callable[[Ranker], float | Mapping[str, float]]) -> float:
-        """Train to the last step; returns the best dev MAP, whose weights are then in the ranker.
+        """Train to the last step, load the best weights into the ranker, and return their dev MAP.
 
-        `dev_map` gives it alone, or as `final` with those of exits and heads. Every process calls it.
+        `dev_map` returns the MAP, or several by name: `final`, and those of exits and heads. Every process calls it.
         """
         try:
             return self._loop.train(dev_map)
@@ -200,17 +203,17 @@ class Run:
             self._steps.close()
 
     def first_step(self) -> list[Group]:
-        """The groups of step 0, of all processes."""
+        """The groups of all processes in step 0."""
         return self._preparation.groups_of(0, 0)
 
     def _step_loss(self, step: int, forward: nn.Module) -> tuple[Tensor, Figures]:
-        """The loss of the step's last batch, after the gradients of those before it."""
+        """Run the backward pass of all batches but the last, and return the loss of the last."""
         prepared = self._steps.take(step)
         pairs = sum(len(batch.labels) for batch in prepared.batches)
         share, figures = self._processes.share_of_mean(pairs) / pairs, dict[str, Tensor]()
         *before, last = prepared.batches
         for batch in before:
-            # The gradients of all batches are exchanged with those of the last one.
+            # The processes exchange the summed gradients once, in the backward pass of the last batch.
             with forward.no_sync() if isinstance(forward, DistributedDataParallel) else nullcontext():
                 torch.autograd.backward(self._batch_loss(step, forward, batch, share, figures))
         loss = self._batch_loss(step, forward, last, share, figures)
@@ -219,9 +222,9 @@ class Run:
     def _batch_loss(
         self, step: int, forward: nn.Module, batch: Batch, share: float, figures: dict[str, Tensor]
     ) -> Tensor:
-        """The part of a batch in the step's loss, which is added to its `figures`.
+        """The contribution of a batch to the step's loss; its losses are added to the step's `figures`.
 
-        `share` is the factor of a sum over the pairs of a process. Means over questions count each batch the same.
+        `share` is the factor for sums over pairs. In means over questions all batches have the same weight.
         """
         config, last = self._config, len(self._ranker.config.stages) - 1
         batch = batch.on(self._device)
@@ -248,7 +251,7 @@ class Run:
         parts: dict[str, Tensor],
         pair_share: float,
     ) -> Tensor:
-        """The batch's loss; `parts` gets those of heads, exits and teachers."""
+        """The batch's loss; the losses of heads, exits and teachers are added to `parts`."""
         last, objective = len(self._ranker.config.stages) - 1, self._objective
         heads = logits[last] if objective.exits == "heads" else None
         losses = []
@@ -263,10 +266,10 @@ class Run:
 
 
 class _StageLogits(nn.Module):
-    """The ranker under a `forward` that DistributedDataParallel can wrap."""
+    """The ranker with a `forward` that returns the logits of stages, as DistributedDataParallel needs it."""
 
     def __init__(self, ranker: Ranker, recomputing: torch.device | None) -> None:
-        """`recomputing` is the device on which layers are computed again in the backward pass; None keeps all."""
+        """`recomputing` is the device of gradient checkpointing; None switches it off."""
         super().__init__()
         self.ranker, self._recomputing = ranker, recomputing
 

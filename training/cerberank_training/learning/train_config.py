@@ -1,4 +1,4 @@
-"""The schedule of a training run: its steps, the stages that they train, the learning rates."""
+"""The schedule of a training run: its steps, the stages that each step trains, and the learning rates."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 
 def ramp_steps(warmup: float, steps: int) -> float:
-    """The steps in which a learning rate rises: `warmup` is a share of the `steps`, or from 1 on their number.
+    """The number of steps in which a learning rate rises: `warmup` itself from 1 on, else this share of the `steps`.
 
     Raises ValueError for a warm-up below 0 or longer than the run.
     """
@@ -19,7 +19,7 @@ def ramp_steps(warmup: float, steps: int) -> float:
 
 
 FREE = ("steps", "patience", "save_every", "planned", "gradient_checkpointing")
-"""The settings that a run may be continued with other values of."""
+"""The settings that may change when a run is continued."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -29,19 +29,19 @@ class TrainConfig:
     steps: int
     questions_per_step: int = 16
     tokens_per_step: int | None = None
-    """Take questions, or pairs, until a further one would make the step's pairs longer than so many tokens, instead of
-    `questions_per_step` (CT section 5.2: up to 2,000). A step has one at least, all processes together."""
+    """The largest number of tokens in a step of all processes, which replaces `questions_per_step` (CT section 5.2: up
+    to 2,000). A step has at least one question or pair."""
     accumulate: int = 1
     """The number of batches that each process divides its part of a step into; their gradients are added up."""
     learning_rate: float = 6e-5
     fresh_learning_rate: float = 4e-4
     """The learning rate of classifiers and exits, which start from random weights unless the base has them."""
     warmup: float = 0.05
-    """The part of the run in which the learning rate rises linearly, before it falls linearly to 0: a share of the
-    steps below 1, a number of steps from 1 on (CT section 5.2: 4,000).
+    """The part of the run in which the learning rate rises linearly, before it falls linearly to 0. A value below 1 is
+    a share of the steps, and from 1 on a number of steps (CT section 5.2: 4,000).
     """
     decay: bool = True
-    """False: after the warm-up the learning rate stays (TRMD's released code)."""
+    """If False, the learning rate stays constant after the warm-up (TRMD's released code)."""
     weight_decay: float = 0.01
     clip: float = 1.0
     """The largest norm of a step's gradients; 0 for none."""
@@ -54,31 +54,31 @@ class TrainConfig:
     train_token_embeddings: bool = False
     """Off by default: a small data set would change the embeddings of its few words and not those of other words."""
     gradient_checkpointing: bool = False
-    """Keep the input of each layer alone, and compute the layer again in the backward pass (Chen et al., 2016): the
-    same gradients with less memory, for a step that takes a third longer."""
+    """Keep only the input of each layer, and compute the layer again in the backward pass (Chen et al., 2016). The
+    gradients are the same and need less memory; a step takes a third longer."""
     precision: str = "bf16"
     evaluate_every: int = 500
     patience: int | None = None
-    """Stop after so many evaluations on dev without improvement."""
+    """Stop after this number of evaluations on dev without improvement."""
     save_every: int = 100
     seed: int = 1
     planned: int | None = None
-    """The steps with which a run was begun that now has more: `warmup` and `final_only` are shares of these, so that
-    its warm-up and warm start stay where they were. None for a run that was not extended."""
+    """The number of steps with which an extended run was begun; None for a run that was not extended. `warmup` and
+    `final_only` are shares of this number, so that the warm-up and the warm start do not move."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError, which names the setting, for a step without a batch, and a warm-up beyond the run."""
+        """Raise ValueError, which names the setting, for a step without a batch or a warm-up longer than the run."""
         if self.accumulate < 1:
             raise ValueError(f"accumulate must be at least 1, not {self.accumulate}")
         ramp_steps(self.warmup, self.planned or self.steps)
 
     @property
     def warm_start(self) -> float:
-        """The steps that train the heads alone."""
+        """The number of steps that train the heads alone."""
         return self.final_only * (self.planned or self.steps)
 
     def trained(self, step: int, stages: int) -> tuple[int, ...]:
-        """The stages that `step` trains, from the seed and the step alone (every process draws the same)."""
+        """The stages that `step` trains; they follow from the seed and the step, so all processes draw the same."""
         if step < self.warm_start:
             return (stages - 1,)
         if self.stages == "joint":
@@ -86,13 +86,13 @@ class TrainConfig:
         return (random.Random(f"{self.seed}/stage/{step}").randrange(stages),)
 
     def all_trained(self, step: int) -> bool:
-        """True if exits have been trained by `step`; before, weights are not the best, because exits are random."""
+        """True if exits have been trained by `step`. Weights with untrained exits cannot become the best."""
         return self.final_only >= 1.0 or step > self.warm_start
 
     def rate(self, step: int) -> float:
         """The factor of the learning rates at `step`: it rises over `warmup` and falls to 0 at the last step.
 
-        In a run that was extended it falls anew, from where this line has it at the first step of the extension.
+        In an extended run the rate falls to the new last step, from its value in this schedule at the first added step.
         """
         ramp = max(1.0, ramp_steps(self.warmup, self.planned or self.steps))
         rising = (step + 1) / ramp
@@ -100,6 +100,6 @@ class TrainConfig:
 
 
 def bound_settings(config: TrainConfig) -> dict[str, Any]:
-    """The settings with which a run that was begun must go on; one batch a step is left out, as it always was."""
+    """The settings that may not change when a run is continued; `accumulate` is left out if it is 1."""
     one = ("accumulate",) if config.accumulate == 1 else ()
     return {name: value for name, value in asdict(config).items() if name not in (*FREE, *one)}

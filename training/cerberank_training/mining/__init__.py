@@ -1,1 +1,1 @@
-"""Mines hard negatives: searches a corpus for each question, and keeps texts that are similar but not relevant."""
+"""Mines hard negatives: searches a corpus for each question, and keeps similar texts that are not relevant."""

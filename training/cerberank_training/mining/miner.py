@@ -1,4 +1,4 @@
-"""The negatives of questions: what a search finds, less what is relevant or looks so."""
+"""The negatives of questions: the results of a search without texts that are, or look, relevant."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cerberank_training.teachers.scoring.teacher import Teacher
 
 
 def positive_texts(question: Question) -> list[str]:
-    """The texts of the relevant candidates that have one."""
+    """The texts of the relevant candidates; empty texts are left out."""
     return [row.candidate.text for row in _positives(question)]
 
 
@@ -27,15 +27,15 @@ class Miner:
     """Finds the negatives of questions."""
 
     corpus: Sequence[str]
-    """Distinct texts, among them every positive."""
+    """The distinct texts that are searched, including every positive."""
     places: Mapping[str, int]
-    """The place of each text in the corpus."""
+    """The index of each text in the corpus."""
     search: Search
     selection: Selection
     teacher: Teacher | None
 
     def mined(self, questions: Sequence[Question]) -> Iterator[dict[str, Any]]:
-        """A record for each question: the lines of the file, and what was left out."""
+        """A record for each question, with its lines of the file and the numbers of texts that were left out."""
         known = [[self.places[text] for text in positive_texts(question)] for question in questions]
         most = self.selection.top + max(len(question.candidates) for question in questions)
         found = list(self.search([question.text for question in questions], known, most))
@@ -45,7 +45,7 @@ class Miner:
             yield self._record(question, rows, scores, each, filtered)
 
     def _candidates(self, question: Question, found: Found) -> tuple[list[int], list[float]]:
-        """The places and scores of texts that may be negatives, in the search's order, from `skip` up to `top`."""
+        """The indices and scores of texts that may be negatives, from `skip` up to `top` in the order of the search."""
         relevant = set(map(folded, positive_texts(question)))
         pairs = [
             (place, score)
@@ -56,7 +56,7 @@ class Miner:
         return [place for place, _ in kept], [score for _, score in kept]
 
     def _filtered(self, questions: Sequence[Question], texts: Sequence[Sequence[str]]) -> Iterator[Any]:
-        """The cross-encoder's log-odds of each question's positives and texts; None where there is no cross-encoder."""
+        """The cross-encoder's log-odds of each question's positives and texts; None without a cross-encoder."""
         if self.teacher is None:
             yield from [None] * len(questions)
             return

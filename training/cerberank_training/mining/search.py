@@ -1,4 +1,4 @@
-"""Searches a corpus for the texts that are most similar to questions: by BM25, or by a bi-encoder's vectors."""
+"""Searches a corpus for the texts that are most similar to questions, by BM25 or by a bi-encoder's vectors."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from cerberank_training.data.bm25 import Bm25Index, best_sharing
 
 Floats = NDArray[np.float32]
 BLOCK = 1 << 15
-"""Texts whose vectors are compared at once."""
+"""The number of texts whose vectors are compared at once."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -42,21 +42,24 @@ class Found:
     """The result of a search for one question."""
 
     places: list[int]
-    """The best texts' places in the corpus, best first and equal ones by place."""
+    """The indices of the best texts in the corpus, best first; ties are in the order of the corpus."""
     scores: Floats
     known: Floats
-    """The scores of the texts that were asked for."""
+    """The scores of the texts at the indices `known` of the call."""
 
 
 class Search(Protocol):
     """Finds the texts of a corpus that are most similar to questions."""
 
     def __call__(self, questions: Sequence[str], known: Sequence[Sequence[int]], k: int) -> Iterator[Found]:
-        """The best `k` texts of each question, and the scores of the texts at the `known` places."""
+        """The best `k` texts for each question, and the scores of its texts at the indices `known`."""
 
 
 def bm25_search(corpus: Sequence[str]) -> Search:
-    """A search by BM25, which finds texts that share a word with the question. Raises ValueError without any word."""
+    """A search by BM25, which finds texts that share a word with the question.
+
+    Raises ValueError if no text of the corpus has a word.
+    """
     index = Bm25Index(corpus)
 
     def search(questions: Sequence[str], known: Sequence[Sequence[int]], k: int) -> Iterator[Found]:
@@ -78,12 +81,13 @@ def vector_search(
     candidate_length: int,
     progress: Callable[[int], None] = lambda texts: None,
 ) -> Search:
-    """A search by a bi-encoder: a folder of `train pairwise`, a sentence-transformers model, or the first stage of
-    a checkpoint, which has its own `candidate_length`.
+    """A search by the bi-encoder `source`.
 
-    The corpus' vectors lie in `store`, as those of `cerberank data embed`; a store that was begun is completed, one of
-    another encoder or corpus refused. Scores are cosines of a sentence-transformers model, else probabilities. Raises
-    what `read_bi_encoder`, `first_stage_of` and `embed` raise.
+    `source` is a folder of `train pairwise`, a sentence-transformers model, or a checkpoint whose first stage is used
+    with its own `candidate_length`. The vectors of the corpus are in the folder `store`, as `cerberank data embed`
+    writes them. An incomplete store is completed, and a store of another encoder or corpus is refused. Scores are
+    cosines for a sentence-transformers model, and probabilities otherwise. Raises the errors of `read_bi_encoder`,
+    `first_stage_of` and `embed`.
     """
     opened = _opened(source, device=device, precision=precision, candidate_length=candidate_length)
     config, encoder, backend, scorer = opened.config, opened.encoder, opened.backend, opened.scorer
@@ -104,7 +108,7 @@ def vector_search(
     cosine = config.token_ranker == "dot"
 
     def compared(asked: Sequence[Vector], texts: Sequence[str]) -> Floats:
-        """The scores `[q, n]` of texts that are in the store."""
+        """The scores `[q, n]` of texts whose vectors are in the store."""
         said = [vector for vector in vectors.find(texts) if vector is not None]
         if cosine:
             product: Floats = (

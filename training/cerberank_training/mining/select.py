@@ -1,6 +1,4 @@
-"""The rule that makes negatives of the texts that a search has found: positives, and texts that look like one, are left
-out.
-"""
+"""The rule that selects negatives among the texts that a search has found, with limits on their scores."""
 
 from __future__ import annotations
 
@@ -16,22 +14,22 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """The choice of negatives; the names are those of sentence-transformers. Raises ValueError, naming the option."""
+    """The choice of negatives, with sentence-transformers' names. Raises ValueError, which names the option."""
 
     negatives: int = 8
-    """The most negatives of a question."""
+    """The largest number of negatives of a question."""
     skip: int = 0
-    """Number of the best texts that are left out."""
+    """The number of the best texts that are skipped."""
     top: int = 100
-    """The last place of the search's order that negatives come from."""
+    """Negatives are chosen among this number of the best texts."""
     absolute_margin: float | None = None
-    """A negative's score is at most the lowest positive's less this."""
+    """A negative's score is at most the lowest positive's minus this value."""
     relative_margin: float | None = None
-    """A negative's score is at most the lowest positive's less this share of it (.05: NV-Retriever's 95 %)."""
+    """A negative's score is at most the lowest positive's minus this share of it (NV-Retriever's 95 % are .05)."""
     max_score: float | None = None
-    """A negative's score is at most this."""
+    """A negative's score is at most this value."""
     choose: Literal["top", "random"] = "top"
-    """The highest scores, or a draw."""
+    """`top` takes the texts with the highest scores, `random` draws among them."""
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -58,9 +56,9 @@ class Selection:
     def __call__(
         self, scores: Sequence[float] | NDArray[np.floating], positives: NDArray[np.floating], question: str
     ) -> tuple[list[int], int]:
-        """The chosen rows, highest score first and equal ones by row, and how many rows are above the limit.
+        """The chosen rows, and the number of rows above the limit.
 
-        A draw follows from the seed and the `question`.
+        Rows are ordered by falling score, and ties by row. A random choice depends on the seed and the `question`.
         """
         values, limit = np.asarray(scores, dtype=np.float64), self.limit(positives)
         order = np.argsort(-values, kind="stable").tolist()

@@ -1,4 +1,4 @@
-"""The lines of a mining that is not finished, so that a killed one goes on."""
+"""The results of a mining run that is not finished, so that it can be resumed."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ LINES = "lines.jsonl"
 
 
 class Work:
-    """A folder with the settings, and a line of JSON for each question that was searched, in chunks of `chunk`."""
+    """A folder with the settings, and a line of JSON for each searched question; they are written in chunks."""
 
     def __init__(self, folder: Path, settings: Mapping[str, str], *, chunk: int) -> None:
-        """Begin, or go on after the last whole chunk. Raises BoundError for other settings."""
+        """Begin a run, or resume after the last complete chunk. Raises BoundError if the folder has other settings."""
         self._path, self._bound = folder / LINES, Bound(folder, settings)
         self._bound.begin()
         self.done = self._keep_whole_chunks(chunk)
-        """The number of questions that need not be searched again."""
+        """The number of questions that are done."""
 
     def add(self, records: Sequence[Any]) -> None:
-        """Append a chunk: a record for each question, None for one that gives nothing."""
+        """Append a chunk: a record for each question, or None for a question without negatives."""
         with self._path.open("a", encoding="utf-8") as file:
             file.write("".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records))
 
@@ -34,14 +34,14 @@ class Work:
                 yield json.loads(line)
 
     def remove(self) -> None:
-        """Remove the folder with all that is in it."""
+        """Remove the folder with its content."""
         self._bound.finish()
 
     def given_up(self) -> str:
-        """Remove a folder without anything to go on from; what there is to say of one that is kept."""
+        """Remove the folder if it has no results. Otherwise return the end of a message that says that it is kept."""
         folder = self._path.parent
         if any(path.is_file() and path.name != SETTINGS and path.stat().st_size for path in folder.rglob("*")):
-            return f"; {folder} is kept, and the same command goes on from it"
+            return f"; {folder} is kept, and the same command resumes from it"
         self.remove()
         return ""
 

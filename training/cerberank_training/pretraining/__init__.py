@@ -1,1 +1,1 @@
-"""Context-aware pre-training (SSP): continues an encoder's pre-training on documents, with the layout that ranks."""
+"""Context-aware pre-training (SSP): continues the pre-training of an encoder on documents, in the layout of rankers."""

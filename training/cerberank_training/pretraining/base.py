@@ -1,4 +1,4 @@
-"""Builds the network that pre-training starts from, of a Hugging Face encoder, and writes the encoder it has made."""
+"""Builds the network of pre-training from a Hugging Face encoder, and writes the pre-trained encoder."""
 
 from __future__ import annotations
 
@@ -22,38 +22,38 @@ from cerberank_training.pretraining.batches import SEGMENTS
 from cerberank_training.pretraining.network import LossWeights, MaskedPretraining, ReplacedTokenPretraining
 
 GENERATOR = "generator"
-"""The folder of ELECTRA's generator within the written folder."""
+"""The subfolder for ELECTRA's generator."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StartOptions:
-    """The start of pre-training."""
+    """The model that pre-training starts from."""
 
     source: str
-    """Path or hub id of an encoder: BERT's or RoBERTa's with or without its language-modelling head, or ELECTRA's
+    """Path or hub id of an encoder: BERT or RoBERTa, with or without its language-modelling head, or ELECTRA's
     discriminator."""
     generator: str | None = None
-    """Path or hub id of ELECTRA's generator; None makes one. It gets the discriminator's embeddings, which a given one
-    of another embedding size keeps for itself."""
+    """Path or hub id of ELECTRA's generator; None makes a new one. It shares the discriminator's embeddings, unless a
+    given generator has embeddings of another size."""
     layers: int | None = None
-    """Number of the encoder's first layers to use."""
+    """The number of the encoder's first layers to use."""
     token_types: NewTypes = "fresh"
-    """The start of new token types: as rows that are drawn, as copies of the last row, or all are drawn anew (SSP)."""
+    """The initial values of new token types: random, copies of the last one, or random for all types (SSP)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Start:
-    """A network before its first step, its tokenizer, and what had to be made anew."""
+    """A network before its first step, with its tokenizer."""
 
     network: MaskedPretraining | ReplacedTokenPretraining
     tokenizer: Any
     family: Family
     fresh: tuple[str, ...]
-    """Parts with random weights because the base has none, besides the binary head."""
+    """The parts, besides the binary head, with random weights because the base does not have them."""
 
 
 def check_base(base: StartOptions) -> Any:
-    """The configuration of the base's encoder. Raises UnsupportedModelError for options that do not fit it."""
+    """The configuration of the base's encoder. Raises UnsupportedModelError for options that do not fit the base."""
     config = AutoConfig.from_pretrained(base.source)
     if base.layers is not None and not 0 < base.layers <= config.num_hidden_layers:
         raise UnsupportedModelError(f"{base.source} has {config.num_hidden_layers} layers, not {base.layers}")
@@ -63,13 +63,13 @@ def check_base(base: StartOptions) -> Any:
 
 
 def build_start(base: StartOptions, weights: LossWeights, *, seed: int) -> Start:
-    """The network of `base`, in which all that is random follows from the seed.
+    """The network of `base`; all its random weights follow from the seed.
 
-    Raises UnsupportedModelError when the base cannot be pre-trained so, and ValueError where every loss has weight 0.
+    Raises UnsupportedModelError for an unsupported base or option, and ValueError when every loss has weight 0.
     """
     config = check_base(base)
     if not weights.ssp and not weights.mlm and not (config.model_type == "electra" and weights.rtd):
-        raise ValueError("ssp_weight must be above 0 where the other losses have weight 0: nothing would be trained")
+        raise ValueError("ssp_weight must be above 0 if the other losses have weight 0: nothing would be trained")
     set_seed(seed)
     layers = {"num_hidden_layers": base.layers or config.num_hidden_layers}
     network: MaskedPretraining | ReplacedTokenPretraining
@@ -77,7 +77,7 @@ def build_start(base: StartOptions, weights: LossWeights, *, seed: int) -> Start
     match config.model_type:
         case "bert" | "roberta" as family:
             language, fresh = _loaded(AutoModelForMaskedLM, base.source, "a head for masked language modelling", layers)
-            if family == "bert":  # a pooler is not part of Hugging Face's class, but of the encoder
+            if family == "bert":  # Hugging Face's class leaves out the pooler, which is part of the encoder
                 language.base_model.pooler = AutoModel.from_pretrained(base.source, **layers).pooler
             grow_token_types(language, SEGMENTS, new=base.token_types, seed=seed)
             network = MaskedPretraining(language, weights)
@@ -97,9 +97,9 @@ def build_start(base: StartOptions, weights: LossWeights, *, seed: int) -> Start
 
 
 def save_encoder(start: Start, out: Path) -> None:
-    """Write the encoder with the head of its own pre-training, and the tokenizer; a generator into a folder within.
+    """Write the encoder with the head of its own pre-training, the tokenizer, and ELECTRA's generator.
 
-    The binary head is left out: a fine-tuned model gets a classifier of its own.
+    The binary head is left out, because a fine-tuned model gets its own classifier.
     """
     if isinstance(start.network, ReplacedTokenPretraining):
         start.network.discriminator.save_pretrained(out)
@@ -111,16 +111,16 @@ def save_encoder(start: Start, out: Path) -> None:
 
 
 def _loaded(kind: Any, source: str, head: str, changes: dict[str, int]) -> tuple[Any, list[str]]:
-    """The model, and the name of its head where the source has no weights for it."""
+    """The model, and a list with the name of its head if the source has no weights for it."""
     model, report = kind.from_pretrained(source, **changes, output_loading_info=True)
     missing = [name for name in report["missing_keys"] if not name.startswith(f"{model.base_model_prefix}.")]
     return model, [head] if missing else []
 
 
 def _generator(base: StartOptions, discriminator: Any, *, seed: int) -> tuple[Any, list[str]]:
-    """ELECTRA's generator: the given one, or a new one of a third of the width on the discriminator's embeddings.
+    """ELECTRA's generator: the given one, or a new one that is narrower than the discriminator.
 
-    A third is that of ELECTRA's base model; small and large ones have a quarter (ELECTRA table 6).
+    ELECTRA's base model has a third of the width, and the small and large models have a quarter (ELECTRA table 6).
     """
     wide: Literal[3, 4]
     config = discriminator.config
@@ -150,6 +150,6 @@ def _shapes(model: Any) -> list[Any]:
 
 
 def _share_embeddings(generator: Any, discriminator: Any) -> None:
-    """Let the generator read, and train, the discriminator's embeddings, as in ELECTRA."""
+    """Let the generator use and train the discriminator's embeddings, as in ELECTRA."""
     generator.base_model.embeddings = discriminator.base_model.embeddings
     generator.tie_weights()

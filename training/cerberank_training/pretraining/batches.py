@@ -1,8 +1,8 @@
-"""Examples as a padded batch: the layout in which fine-tuned and served models read question, candidate and context.
+"""Makes padded batches of examples, in the layout in which rankers read question, candidate and context.
 
-`[CLS] a [SEP] b [SEP] c [SEP]` with token types 0, 1, 2, by the project's own `PairEncoder` (SSP appendix C). Masks for
-language modelling are Hugging Face's: 15 % of the tokens, of these 80 % [MASK], 10 % another token, 10 % unchanged;
-never special tokens.
+The layout is `[CLS] a [SEP] b [SEP] c [SEP]` with token types 0, 1, 2, by the same `PairEncoder` (SSP appendix C).
+Hugging Face's collator masks 15 % of the tokens for language modelling, but no special tokens: of the masked tokens,
+80 % become [MASK], 10 % another token, and 10 % stay unchanged.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from cerberank_models.transformer import Family
 from cerberank_training.pretraining.examples import Example
 
 Item = tuple[int, list[Example]]
-"""An item's number, which its masks follow from, and examples with the same a."""
+"""The number of an item, which determines its masks, and examples with the same a."""
 
 SEGMENTS = 3
 
 
 class Batches:
-    """Makes the batch of given items; it follows from them and the seed alone."""
+    """Makes batches. A batch depends only on its items and the seed."""
 
     def __init__(self, tokenizer: Any, *, family: Family, max_length: int, masks: bool, seed: int) -> None:
-        """`tokenizer` is Hugging Face's; raises ValueError where it lacks a special token that is needed."""
+        """`tokenizer` is Hugging Face's. Raises ValueError when it lacks a needed special token."""
         if masks and tokenizer.mask_token is None:
             raise ValueError("the base's tokenizer has no mask token, which language modelling needs")
         self._tokenizer, self._masks, self._seed = tokenizer, masks, seed
@@ -45,14 +45,14 @@ class Batches:
         self._special = np.asarray(tokenizer.all_special_ids)
 
     def __call__(self, items: Sequence[Item]) -> dict[str, Tensor]:
-        """`input_ids`, `token_type_ids`, `attention_mask` [n, length], `ssp_labels` [n]; with masks `labels` as well.
+        """The tensors `input_ids`, `token_type_ids` and `attention_mask` [n, length], and `ssp_labels` [n].
 
-        `labels` are the original tokens where they are masked, and -100 elsewhere.
+        With masks, `labels` [n, length] have the original tokens in masked positions and -100 elsewhere.
         """
         rows = [row for _, examples in items for row in self._rows(examples)]
         seed = random.Random(f"{self._seed}/masks/{items[0][0]}").getrandbits(63)
         collator = DataCollatorForLanguageModeling(self._tokenizer, mlm=self._masks, seed=seed)
-        collator.generator = torch.Generator().manual_seed(seed)  # its own would depend on the process that makes it
+        collator.generator = torch.Generator().manual_seed(seed)  # the default generator would depend on the process
         batch = dict(collator(rows))
         if not self._masks:
             del batch["labels"]

@@ -1,6 +1,6 @@
-"""Documents as an Arrow table, in memory or in a file beside them that is mapped, so that corpora need not fit into it.
+"""Documents as an Arrow table in memory or in a mapped file, so that a corpus may be larger than the memory.
 
-A paragraph's row says with which contexts it can give a positive, so that opening a table reads no text.
+The row of a paragraph states the contexts with which it can give a positive, so that opening a table reads no text.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from cerberank_training.pretraining.spans import CONTEXTS, Context, contexts_of
 
 SCHEMA = pa.schema([("paragraphs", pa.list_(pa.list_(pa.string()))), ("contexts", pa.list_(pa.uint8()))])
 LAYOUT = 1
-"""Changes when a table of the same documents has another content, so that it is written anew."""
+"""The version of a table's content; a table with another version is written again."""
 
 
 class DocumentTable:
-    """Paragraphs that are made when they are asked for."""
+    """The paragraphs of documents, which are created on access."""
 
     def __init__(self, batches: Sequence[Any]) -> None:
         """Read record batches of SCHEMA."""
@@ -45,7 +45,7 @@ class DocumentTable:
         return int(self._starts[-1])
 
     def paragraph(self, document: int, place: int) -> Paragraph:
-        """The sentences of a paragraph, without reading the others."""
+        """The sentences of one paragraph; other paragraphs are not read."""
         number = int(np.searchsorted(self._starts, document, side="right")) - 1
         paragraphs = self._batches[number].column("paragraphs")
         row = paragraphs.offsets[document - int(self._starts[number])].as_py() + place
@@ -54,7 +54,7 @@ class DocumentTable:
         return tuple(sentences.values[start:stop].to_pylist())
 
     def places(self, context: Context) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-        """Document and place of every paragraph that can give a positive with this context, in order."""
+        """The document and position of every paragraph that can give a positive with this context, in order."""
         bit, parts = 1 << CONTEXTS.index(context), [np.zeros((2, 0), dtype=np.int32)]
         for start, batch in zip(self._starts.tolist(), self._batches, strict=False):
             lists = batch.column("contexts")
@@ -68,13 +68,13 @@ class DocumentTable:
 
 
 def open_documents(spec: str) -> DocumentTable:
-    """The documents of `FORMAT:PATH`; those of LARGE bytes and more are in a table on disk, PATH.documents.arrow.
+    """The documents of `FORMAT:PATH`. From LARGE bytes on, they are in a table on disk, PATH.documents.arrow.
 
-    It is written at the first call. Raises DataError as `read_documents` does.
+    The first call writes this table. Raises DataError as `read_documents` does.
     """
     place, _, options = spec.partition(":")[2].partition("?")
     documents = read_documents(spec)
-    source = Path(os.path.abspath(place))  # the folder . has no name
+    source = Path(os.path.abspath(place))  # the folder "." has no name
     if not source.exists():
         return DocumentTable.of(documents)
     files = list(plain_files(source).values())

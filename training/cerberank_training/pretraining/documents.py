@@ -1,14 +1,16 @@
-"""Documents of paragraphs of sentences, as context-aware pre-training reads them; `read_documents("articles:PATH")`.
+"""Reads documents for context-aware pre-training, such as `read_documents("articles:PATH")`, as paragraphs of
+sentences.
 
-- `articles`: a line of JSON each, `{"title": ..., "paragraphs": [[sentence, ...], ...]}`, perhaps compressed (`.gz`).
-- `text`: a file, or all files of a folder; one sentence a line, a blank line between paragraphs, two or more between
-  documents. A file begins a new document.
-- `datasets`: a folder of Hugging Face's `Dataset.save_to_disk`, where that library is installed. A row is a document,
-  with a column `paragraphs` as in `articles`, or `text` as in a text file.
+- `articles`: a document on each line, `{"title": ..., "paragraphs": [[sentence, ...], ...]}`; the file may be
+  compressed (`.gz`).
+- `text`: a file, or all files of a folder, with a sentence on each line, a blank line between paragraphs, and two or
+  more blank lines between documents. Each file begins a new document.
+- `datasets`: a folder that `Dataset.save_to_disk` of Hugging Face's library wrote. A row is a document, with a column
+  `paragraphs` as in `articles`, or `text` as in a text file.
 
-`?sentences=en` splits plain text into sentences, by the library sentencex: a paragraph's lines are then joined, or each
-line is a paragraph (`&paragraphs=line`), and a paragraph of `articles` or of a column may be a string. Documents are
-read one by one.
+`?sentences=en` splits plain text into sentences with the library sentencex. Then the lines of a paragraph are joined,
+or each line is a paragraph (`&paragraphs=line`), and paragraphs of `articles` and of `datasets` may be strings.
+Documents are read one by one.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from cerberank_training.data.question import DataError, read_lines
 from cerberank_training.data.source_files import files_of
 
 SHORTEST_SENTENCE, SHORTEST_PARAGRAPH, SHORTEST_DOCUMENT = 20, 60, 200
-"""Characters; what is shorter is left out (SSP section 5)."""
+"""The least numbers of characters; shorter sentences, paragraphs and documents are left out (SSP section 5)."""
 
 Paragraph = tuple[str, ...]
 Splitter = Callable[[str], list[str]]
@@ -44,12 +46,12 @@ class Document:
 
 
 class Options(Frozen):
-    """The options behind the question mark."""
+    """The options after the question mark."""
 
     sentences: Annotated[str, Field(pattern=CODE.pattern)] | None = None
-    """The language (ISO 639-1) of plain text that is split into sentences; None where it is split already."""
+    """The language (ISO 639-1) of plain text that is to be split into sentences; None if it is split already."""
     paragraphs: Literal["blank", "line"] = "blank"
-    """The end of a paragraph of plain text: at a blank line, or with each line."""
+    """The end of a paragraph in plain text: a blank line, or the end of each line."""
 
     @model_validator(mode="after")
     def _used(self) -> Self:
@@ -59,7 +61,7 @@ class Options(Frozen):
 
 
 def read_documents(spec: str) -> Iterator[Document]:
-    """Yield the documents of `FORMAT:PATH` that are long enough. Raises DataError, for the spec itself at once."""
+    """The documents of `FORMAT:PATH` that are long enough. Raises DataError; an error of the spec is raised at once."""
     name, separator, path = spec.partition(":")
     if not separator or name not in READERS:
         raise DataError(f"documents are named FORMAT:PATH with FORMAT one of {', '.join(READERS)}, not {spec!r}")
@@ -72,9 +74,10 @@ def read_documents(spec: str) -> Iterator[Document]:
 
 
 def long_enough(paragraphs: Iterable[Sequence[str]]) -> Document | None:
-    """The document without what is too short, or None when too little remains.
+    """The document without its short sentences and paragraphs, or None if too little remains.
 
-    Sentences are left out first, then paragraphs, and each is measured as what remains of it, joined by blanks.
+    Short sentences are removed first. The lengths of paragraphs and of the document are those of the remaining texts,
+    joined by blanks.
     """
     kept = []
     for paragraph in paragraphs:
@@ -86,7 +89,7 @@ def long_enough(paragraphs: Iterable[Sequence[str]]) -> Document | None:
 
 
 def _splitter(language: str) -> Splitter:
-    """Splits a text into sentences. Raises DataError without the library."""
+    """A function that splits a text into sentences. Raises DataError if the library is missing."""
     try:
         import sentencex  # noqa: PLC0415 - an extra of its own
     except ImportError as error:
@@ -95,7 +98,7 @@ def _splitter(language: str) -> Splitter:
         ) from error
 
     def split(text: str) -> list[str]:
-        plain = " ".join(replace_surrogates(text).split())  # sentencex 1.0.32 panics at some blanks beyond ASCII
+        plain = " ".join(replace_surrogates(text).split())  # sentencex 1.0.32 panics on some blanks that are not ASCII
         try:
             return [sentence.strip() for sentence in sentencex.segment(language, plain)]
         except BaseException as error:  # a panic is not an Exception
@@ -163,7 +166,7 @@ def _read_datasets(path: Path, plain: bool) -> Iterator[Sequence[Sequence[str]]]
 
 
 def _paragraphs(value: Any, plain: bool) -> Sequence[Sequence[str]]:
-    """`value`, checked to be lists of strings; where text is `plain`, a paragraph may be a string."""
+    """Return `value` if it is a list of lists of strings. If texts are `plain`, a paragraph may be a string."""
     if plain and isinstance(value, list):
         value = [[each] if isinstance(each, str) else each for each in value]
     if not isinstance(value, list) or not all(isinstance(each, list) for each in value):
@@ -174,7 +177,7 @@ def _paragraphs(value: Any, plain: bool) -> Sequence[Sequence[str]]:
 
 
 def _text_paragraphs(text: str) -> Sequence[Sequence[str]]:
-    """The paragraphs of a text with blank lines between them, as lines."""
+    """The paragraphs of a text, which blank lines separate, each as a list of lines."""
     return [block.splitlines() for block in re.split(r"\n\s*\n", text) if block.strip()]
 
 

@@ -1,20 +1,18 @@
 """Examples of "sentences in the same paragraph": given a, b and a context c, are a and b of one paragraph?
 
-In: documents, an objective and a seed. Out: group i, five examples with the same a: a positive, at most two hard
-negatives and easy ones, four negatives in all (SSP appendix A.1). A group follows from documents, objective, seed and i
-alone, so that a resumed run goes on with the same ones and several processes need not talk to each other.
+A group of examples depends only on the documents, the objective, the seed and the group's number i. Therefore a resumed
+run continues with the same groups, and processes need not communicate. The five examples of a group have the same a:
+one positive, at most two hard negatives, and easy negatives, four negatives in all (SSP appendix A.1).
 
-a is a sentence; b is one to three contiguous sentences of a paragraph and does not contain a; `spans.py` says what the
-context c is.
+a is a sentence. b is one to three contiguous sentences of a paragraph, and does not contain a. `spans.py` defines the
+context c. Every sentence with the same words as a is treated as a, except in SDC's context. The b of a hard negative is
+from another paragraph of the same document; two hard negatives have different paragraphs. The b of an easy negative is
+from another document and has that document's context (SSP section 4).
 
-A sentence with a's words counts as a, but in SDC's context. A hard negative's b is of another paragraph of the same
-document, two of two different paragraphs; an easy one's is of another document and has that document's context (SSP
-section 4).
-
-A positive's b and c lack a, which would make them shorter than a negative's, so that lengths alone told much of the
-answer. So a negative's b and c lack a drawn sentence of their paragraph as well, which must leave room for them, as a
-must in a positive's. The paper does not do this; in DPC its c is all that is left of b's paragraph. `whole_negatives`
-restores it.
+In a positive, b and c lack the sentence a, and are therefore shorter than in a negative, so that lengths would reveal
+much of the answer. For this reason b and c of a negative also lack a drawn sentence of their paragraph, which is chosen
+so that a b remains. The paper does not do this: in DPC its c is everything in b's paragraph besides b.
+`whole_negatives` restores the paper's negatives.
 """
 
 from __future__ import annotations
@@ -37,12 +35,12 @@ Kind = Literal["positive", "hard", "easy"]
 
 GROUP, MOST_HARD = 5, 2
 MOST_DRAWS = 1000
-"""Draws of another document's paragraph before giving up, because all of them hold nothing but a."""
+"""The number of draws of other documents' paragraphs before an error says that these contain nothing but a."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Example:
-    """Text a, and b with its context; the label is whether they are of one paragraph."""
+    """The texts a, and b with its context. The label says if both are of one paragraph."""
 
     a: str
     b: Candidate
@@ -55,15 +53,15 @@ class Example:
 
 
 class ExampleGroups:
-    """The groups of one objective, or of all three in turn, on given documents."""
+    """The groups of one objective, or of all three objectives in turn."""
 
     def __init__(
         self, documents: DocumentTable, objective: Objective, *, seed: int, whole_negatives: bool = False
     ) -> None:
-        """With `whole_negatives`, b and c of a negative may hold every sentence of their paragraph, as in the paper.
+        """With `whole_negatives`, b and c of a negative may contain every sentence of their paragraph, as in the paper.
 
-        In memory are 12 bytes for each paragraph and context, 16 while a step spans two epochs. Raises ValueError when
-        the documents hold no positive, or only one of them can give a negative.
+        Memory holds 12 bytes for each paragraph and context, and 16 while a step spans two epochs. Raises ValueError
+        when the documents give no positive, or only one document can give negatives.
         """
         self._contexts = CONTEXTS if objective == "all" else (objective,)
         self._sources = [
@@ -72,7 +70,7 @@ class ExampleGroups:
         self._seed = seed
 
     def group(self, index: int) -> list[Example]:
-        """Group `index`, counted from 0: the positive, then hard negatives, then easy ones; five in all."""
+        """Group `index`, counted from 0: five examples, the positive, then hard negatives, then easy ones."""
         visit, turn = divmod(index, len(self._sources))
         return self._sources[turn].group(visit, random.Random(f"{self._seed}/{index}"))
 
@@ -82,7 +80,7 @@ class _Source:
 
     def __init__(self, documents: DocumentTable, context: Context, *, seed: int, whole_negatives: bool) -> None:
         self._documents, self._context, self._whole = documents, context, whole_negatives
-        # Every possible positive; negatives are of these too. Those of a document are next to each other.
+        # All paragraphs that can give a positive, also for negatives; those of a document are next to each other.
         self._numbers, self._places = documents.places(context)
         found = int(np.count_nonzero(np.diff(self._numbers))) + bool(len(self._numbers))
         if found < 2:
@@ -111,25 +109,25 @@ class _Source:
                 return examples
             if negative := self._drawn(*self._elsewhere(number, draw), draw, a):
                 examples.append(Example(a=a, b=negative[1], kind="easy"))
-        raise ValueError(f"other documents hold nothing but {a!r}")
+        raise ValueError(f"other documents contain nothing but {a!r}")
 
     def _block(self, number: int) -> tuple[int, int]:
-        """The places of a document's paragraphs in the list."""
-        key = np.int32(number)  # of the array's type, or all of it would be converted
+        """The first index of a document's paragraphs in the list, and the index after the last."""
+        key = np.int32(number)  # the array's type, because otherwise the whole array would be converted
         return int(np.searchsorted(self._numbers, key)), int(np.searchsorted(self._numbers, key, side="right"))
 
     def _elsewhere(self, number: int, draw: random.Random) -> tuple[int, int]:
-        """A place of another document, each as likely as the others."""
+        """A paragraph of another document; all have the same probability."""
         first, stop = self._block(number)
         index = draw.randrange(len(self._places) - (stop - first))
         index = index if index < first else index + stop - first
         return int(self._numbers[index]), int(self._places[index])
 
     def _drawn(self, number: int, place: int, draw: random.Random, a: str = "") -> tuple[str, Candidate] | None:
-        """A sentence of the paragraph, and a b with its context that hold neither this sentence nor `a`.
+        """A sentence of the paragraph, and a b with its context that contain neither this sentence nor `a`.
 
-        None if no b fits. The sentence is the a of a positive, and what a negative leaves out in its place,
-        unless negatives are whole.
+        None if there is no such b. In a positive the sentence is its a. In a negative it is the drawn sentence that is
+        left out; with whole negatives no sentence is drawn, and the result has `a`.
         """
         paragraph = self._documents.paragraph(number, place)
         if a and self._whole:

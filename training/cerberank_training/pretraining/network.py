@@ -1,10 +1,12 @@
 """The networks of context-aware pre-training: an encoder with a language-modelling head and one binary head.
 
-RoBERTa-like (SSP appendix C): the weighted sum of masked language modelling (MLM) and the binary head's cross entropy
-(SSP), both on the masked input. ELECTRA-like: MLM of a generator, replaced-token detection (RTD) of a discriminator and
-the binary head on the discriminator's first token; the discriminator reads the input that the generator has corrupted.
-Encoders and heads are Hugging Face's; losses equal theirs. Language-modelling heads read masked tokens alone, because
-the vocabulary makes them as expensive as all layers of a small encoder.
+There are two forms (SSP appendix C). In the RoBERTa-like form the loss is the weighted sum of masked language modelling
+(MLM) and of the binary head's cross entropy (SSP), both on the masked input. In the ELECTRA-like form it is the
+weighted sum of MLM of a generator, replaced-token detection (RTD) of a discriminator, and the binary head on the
+discriminator's first token; the discriminator reads the input with the generator's tokens.
+
+Encoders, heads and losses are Hugging Face's. Language-modelling heads read only masked tokens, because a head over the
+whole vocabulary costs as much as all layers of a small encoder.
 """
 
 from __future__ import annotations
@@ -23,27 +25,27 @@ IGNORED = -100
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LossWeights:
-    """The weight of each loss in the sum; `ssp` 0 trains language modelling alone."""
+    """The weight of each loss in the sum. With `ssp` 0 only language modelling is trained."""
 
     ssp: float = 1.0
     mlm: float = 1.0
     rtd: float = 50.0
 
     def __post_init__(self) -> None:
-        """Raise ValueError, which names the weight, for one that cannot be meant."""
+        """Raise ValueError, which names the weight, for an invalid one."""
         for name in ("ssp", "mlm", "rtd"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise ValueError(f"{name}_weight must be at least 0, not {getattr(self, name)}")
 
 
 class BinaryHead(nn.Module):
-    """The one head of all objectives, on the first token: a hidden layer with tanh, dropout, two logits [n, 2].
+    """The head of all objectives, on the first token: a hidden layer with tanh, dropout, two logits [n, 2].
 
-    BERT's pooler is this hidden layer, and part of the encoder: `teach` starts from it.
+    In BERT the pooler is this hidden layer; it stays in the encoder, and `teach` starts from it.
     """
 
     def __init__(self, config: Any, *, pooled: bool) -> None:
-        """`pooled`: the encoder has a pooler."""
+        """`pooled` is True if the encoder has a pooler."""
         super().__init__()
         width = config.hidden_size
         self.hidden = nn.Identity() if pooled else nn.Sequential(nn.Linear(width, width), nn.Tanh())
@@ -55,7 +57,7 @@ class BinaryHead(nn.Module):
                 nn.init.zeros_(module.bias)
 
     def forward(self, encoded: Any) -> Tensor:
-        """From the encoder's output."""
+        """Compute the logits from the encoder's output."""
         pooled = getattr(encoded, "pooler_output", None)
         first = encoded.last_hidden_state[:, 0] if pooled is None else pooled
         logits: Tensor = self.output(self.dropout(self.hidden(first)))
@@ -63,7 +65,7 @@ class BinaryHead(nn.Module):
 
 
 class MaskedPretraining(nn.Module):
-    """RoBERTa-like: `language` is a model for masked language modelling, BERT's with its pooler."""
+    """The RoBERTa-like form. `language` is a model for masked language modelling; BERT's keeps its pooler."""
 
     def __init__(self, language: Any, weights: LossWeights) -> None:
         super().__init__()
@@ -79,7 +81,7 @@ class MaskedPretraining(nn.Module):
         ssp_labels: Tensor,
         labels: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """`loss`, `ssp_logits` [n, 2] and, for every example the batch's own, the losses `ssp` and `mlm` [n]."""
+        """The tensors `loss`, `ssp_logits` [n, 2], `ssp` and `mlm` [n]; `ssp` and `mlm` repeat the batch's loss."""
         encoded = self.language.base_model(
             input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
         )
@@ -90,7 +92,7 @@ class MaskedPretraining(nn.Module):
 
 
 class ReplacedTokenPretraining(nn.Module):
-    """ELECTRA-like: `generator` for masked language modelling, `discriminator` for replaced-token detection."""
+    """The ELECTRA-like form: `generator` for masked language modelling, `discriminator` for replaced tokens."""
 
     def __init__(self, generator: Any, discriminator: Any, weights: LossWeights) -> None:
         super().__init__()
@@ -106,9 +108,9 @@ class ReplacedTokenPretraining(nn.Module):
         ssp_labels: Tensor,
         labels: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """`loss`, `ssp_logits` [n, 2] and, for every example the batch's own, the losses `ssp`, `mlm`, `rtd` [n].
+        """The tensors `loss`, `ssp_logits` [n, 2], and `ssp`, `mlm` and `rtd` [n], which repeat the batch's losses.
 
-        A token counts as replaced when the one drawn differs from the original.
+        A token counts as replaced if the generator's token differs from the original.
         """
         shared = {"attention_mask": attention_mask, "token_type_ids": token_type_ids}
         parts, replaced = {}, None
@@ -126,7 +128,7 @@ class ReplacedTokenPretraining(nn.Module):
 
 
 def masked_loss(language: Any, hidden: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-    """The mean cross entropy over masked tokens, and their logits [masked, vocabulary]; 0 where none is masked."""
+    """The mean cross entropy over masked tokens (0 without any), and their logits [masked, vocabulary]."""
     chosen = labels != IGNORED
     logits = _language_head(language, hidden[chosen]).float()
     total = cross_entropy(logits, labels[chosen], reduction="sum")
@@ -134,7 +136,7 @@ def masked_loss(language: Any, hidden: Tensor, labels: Tensor) -> tuple[Tensor, 
 
 
 def _language_head(language: Any, hidden: Tensor) -> Any:
-    """The family's own head on encoded tokens [tokens, width]."""
+    """The output of the family's language-modelling head for encoded tokens [tokens, width]."""
     match language.config.model_type:
         case "bert":
             return language.cls(hidden)
@@ -145,18 +147,18 @@ def _language_head(language: Any, hidden: Tensor) -> Any:
 
 
 def drawn(logits: Tensor, *, again: bool) -> Tensor:
-    """A token for each row of logits, by their softmax; no gradient flows through it (ELECTRA section 2).
+    """Draw a token for each row of logits, by their softmax, without a gradient (ELECTRA section 2).
 
-    `again`: the same for the same logits, so that an evaluation can be repeated.
+    With `again`, the same logits give the same tokens, so that an evaluation can be repeated.
     """
     generator = torch.Generator(logits.device).manual_seed(0) if again else None
     return torch.multinomial(logits.detach().softmax(-1), 1, generator=generator)[:, 0]
 
 
 def summed(logits: Tensor, ssp_labels: Tensor, parts: dict[str, Tensor], weights: LossWeights) -> dict[str, Tensor]:
-    """The weighted sum of SSP's loss and the others; each alone too, once an example, as the Trainer joins batches.
+    """The weighted sum of SSP's loss and the others, and each loss repeated for every example, for the Trainer.
 
-    A loss of weight 0 is not in the sum, so that weights which serve it alone are not decayed either.
+    A loss of weight 0 is left out of the sum, so that weights that only this loss uses have no weight decay.
     """
     parts = {"ssp": cross_entropy(logits, ssp_labels), **parts}
     loss = sum(weight * part for name, part in parts.items() if (weight := getattr(weights, name)))
@@ -165,7 +167,7 @@ def summed(logits: Tensor, ssp_labels: Tensor, parts: dict[str, Tensor], weights
 
 
 def keep_one_of_tied(network: nn.Module) -> None:
-    """Let the network's state hold a tied weight once, as safetensors demands, and take it back for all its names."""
+    """Save a tied weight once, as safetensors requires, and load it under all its names."""
     first: dict[int, str] = {}
     names = network.state_dict(keep_vars=True)
     tied = {name: first[id(value)] for name, value in names.items() if first.setdefault(id(value), name) != name}
@@ -177,6 +179,6 @@ def keep_one_of_tied(network: nn.Module) -> None:
     def restore(_module: Any, state: dict[str, Any], *_: Any) -> None:
         state.update({name: state[kept] for name, kept in tied.items() if kept in state})
 
-    hooked: Any = network  # torch gives these two methods no types
+    hooked: Any = network  # these two methods of torch have no types
     hooked.register_state_dict_post_hook(drop)
     hooked.register_load_state_dict_pre_hook(restore)

@@ -1,7 +1,7 @@
-"""A run of context-aware pre-training by Hugging Face's Trainer: it resumes, and runs in several processes (torchrun).
+"""A run of context-aware pre-training by Hugging Face's Trainer, which can resume and run in several processes.
 
-Batch k of a run is the same whatever came before, so that the Trainer's own checkpoint (weights, optimiser, schedule,
-state of the random numbers) is all that a killed run needs.
+Batch k of a run does not depend on earlier batches. Therefore a killed run resumes from the Trainer's own checkpoint
+(weights, optimiser, schedule, state of the random numbers).
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ from cerberank_training.pretraining.examples import GROUP, Example, ExampleGroup
 from cerberank_training.tracking.running import running
 
 METRICS = ("ssp_accuracy", "ssp_first", "ssp_hard")
-"""The figures of the binary head that `pretrain` measures, in percent; the last where there are hard negatives."""
+"""The figures of the binary head, in percent. The last is only measured if there are hard negatives."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PretrainingConfig:
-    """Length and rates of a run; the defaults are the paper's (SSP appendix C)."""
+    """The length and learning rates of a run; the defaults are the paper's (SSP appendix C)."""
 
     steps: int = 400_000
     examples_per_step: int = 4080
-    """Examples of one optimiser step over all processes, whole groups of five (the paper: 4,096)."""
+    """The examples of one optimiser step of all processes, in whole groups of five (the paper has 4,096)."""
     accumulate: int = 1
     """The number of batches that each process divides its part of a step into."""
     learning_rate: float = 1e-4
     warmup: float = 10_000
-    """The part of the run in which the rate rises, a share of the steps or from 1 on steps; then it falls linearly to
-    0.
+    """The part of the run in which the learning rate rises, before it falls linearly to 0. A value below 1 is a share
+    of the steps, and from 1 on a number of steps.
     """
     weight_decay: float = 0.01
     max_length: int = 128
@@ -53,12 +53,12 @@ class PretrainingConfig:
     seed: int = 1
     device: Literal["auto", "cpu"] = "auto"
     workers: int = 0
-    """Processes that make batches ahead; with 0 the training process makes them."""
+    """The number of processes that prepare batches ahead; with 0 the training process makes them."""
     planned: int | None = None
-    """The steps with which a run was begun that now has more: the warm-up is a share of these."""
+    """The number of steps with which an extended run was begun; the warm-up is a share of this number."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError, which names the setting, for values that cannot be meant."""
+        """Raise ValueError, which names the setting, for invalid values."""
         for name in ("steps", "accumulate", "evaluate_every", "max_length"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
@@ -73,7 +73,7 @@ class PretrainingConfig:
             raise ValueError(f"examples_per_step must be a multiple of {GROUP}, not {self.examples_per_step}")
 
     def batch(self, processes: int) -> int:
-        """Examples of one batch of a process. Raises ValueError for a step that cannot be divided equally."""
+        """The number of examples in a batch. Raises ValueError for a step that cannot be divided equally."""
         step = GROUP * self.accumulate * processes
         if self.examples_per_step % step:
             raise ValueError(
@@ -86,12 +86,12 @@ class PretrainingConfig:
 def pretrain(
     start: Start, out: Path, train: ExampleGroups, dev: list[Example], config: PretrainingConfig
 ) -> dict[str, float]:
-    """Train the network of `start` and write its encoder to `out`; returns the metrics on `dev`, whole groups.
+    """Train the network of `start`, write its encoder to `out`, and return the metrics on `dev` (whole groups).
 
-    `ssp_accuracy`: of all examples (80 % are negatives); `ssp_first`: groups whose positive has the highest score;
-    `ssp_hard`: hard negatives whose score is below their positive's, left out where there are none. In percent; equal
-    scores count as the expectation over their random order. A killed run, called again, resumes from its last
-    evaluation.
+    The metrics are percentages: `ssp_accuracy`, the accuracy on all examples (80 % are negatives); `ssp_first`, the
+    share of groups whose positive has the highest score; `ssp_hard`, the share of hard negatives with a lower score
+    than their positive, left out without hard negatives. Ties count as the expectation over random orders. Another
+    call resumes a killed run from its last evaluation.
     """
     masks = any(weight > 0 for weight in _weights(start))
     batches = Batches(start.tokenizer, family=start.family, max_length=config.max_length, masks=masks, seed=config.seed)
@@ -165,7 +165,7 @@ class _Items(Dataset[Item]):
 
 
 class _PretrainingTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
-    """Logs every loss alone besides their sum, and the share of examples that the binary head gets right."""
+    """Logs each loss besides the sum, and the accuracy of the binary head."""
 
     _parts: list[dict[str, float]]
 
@@ -185,14 +185,14 @@ class _PretrainingTrainer(Trainer):  # type: ignore[misc]  # transformers ships 
         super().log(logs, start_time)
 
     def _seen(self) -> list[dict[str, float]]:
-        """The sums over each batch since the last log."""
+        """The sums of each batch since the last log."""
         if not hasattr(self, "_parts"):
             self._parts = []
         return self._parts
 
 
 def dev_metrics(dev: list[Example]) -> Callable[[Any], dict[str, float]]:
-    """For the Trainer: METRICS and the mean losses of predictions on `dev`, whole groups."""
+    """A function for the Trainer that computes METRICS and mean losses of predictions on `dev` (whole groups)."""
     hard = np.asarray([example.kind == "hard" for example in dev]).reshape(-1, GROUP)
     labels = np.asarray([example.label for example in dev])
 

@@ -1,9 +1,9 @@
-"""The spans b of a paragraph, and which paragraphs can give a positive: SSP's rules, without any drawing.
+"""The spans b of a paragraph, and the paragraphs that can give a positive, by SSP's rules. Nothing is drawn here.
 
-The context c is one of
+The context c is one of these:
 
 - SDC (static document-level): the first paragraph of b's document; a and b come from later paragraphs.
-- DPC (dynamic paragraph-level): b's paragraph without a and b; something must remain.
+- DPC (dynamic paragraph-level): b's paragraph without a and b, which must not be empty.
 - DSLC (dynamic sentence-level local): the sentence before b and the one after b, of which at least one exists. b is
   chosen so that neither is a.
 """
@@ -20,7 +20,7 @@ MOST_SENTENCES = 3
 
 
 def spans(paragraph: Sequence[str], context: Context, hidden: Set[str]) -> Iterator[tuple[int, int]]:
-    """First sentence, and the one after the last, of every b of the paragraph without the hidden sentences."""
+    """The start and the stop of every b in the paragraph that contains no hidden sentence."""
     for start in range(len(paragraph)):
         for stop in range(start + 1, min(start + MOST_SENTENCES, len(paragraph)) + 1):
             if not hidden.isdisjoint(paragraph[start:stop]):
@@ -35,7 +35,7 @@ def spans(paragraph: Sequence[str], context: Context, hidden: Set[str]) -> Itera
 
 
 def contexts_of(paragraphs: Sequence[Sequence[str]]) -> list[int]:
-    """For each paragraph the contexts with which it can give a positive: bit i for `CONTEXTS[i]`."""
+    """The contexts with which each paragraph can give a positive, as bits: bit i is for `CONTEXTS[i]`."""
     return [
         sum(
             1 << bit
@@ -52,5 +52,5 @@ def without(hidden: Set[str], sentences: Sequence[str]) -> list[str]:
 
 
 def neighbours(paragraph: Sequence[str], start: int, stop: int) -> tuple[str, str]:
-    """The sentences before and after a span; empty where there is none."""
+    """The sentences before and after a span; an empty text if there is none."""
     return (paragraph[start - 1] if start else "", paragraph[stop] if stop < len(paragraph) else "")

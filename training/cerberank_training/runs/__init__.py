@@ -1,3 +1,1 @@
-"""The content and settings that a run of training is bound to, the record of both, and the model card that is made from
-it.
-"""
+"""The data and settings that a training run cannot change, their record, and the model card that is made from it."""

@@ -1,4 +1,4 @@
-"""The model that a run starts from: where it lies, and the SHA-256 of its files. Nothing is loaded into memory."""
+"""The model that a run starts from: its place and the SHA-256 of its files. No weights are loaded into memory."""
 
 from __future__ import annotations
 
@@ -16,33 +16,33 @@ from cerberank_training.runs.content import Content, file_digest
 
 MANIFEST = "manifest.json"
 CHECKPOINT = ("config.json", "tokenizer.json", "model.safetensors")
-"""The files of a checkpoint that training starts from; editing its card makes no other base of it."""
+"""The files that identify a checkpoint as a base. The model card is left out, so it may be edited."""
 FILES = [
     *("config.json", "*.safetensors", "model.safetensors.index.json", "tokenizer.json", "tokenizer_config.json"),
     *("special_tokens_map.json", "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "*.model"),
     "teacher.json",
 ]
 PICKLED = ["pytorch_model*.bin", "pytorch_model.bin.index.json"]
-"""Weights of models that have no others."""
+"""Files of weights that are used if a model has no safetensors."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Base:
-    """A model that exists, and what identifies it."""
+    """A model that was found, with its identity."""
 
     place: str
-    """The folder that it is loaded from; of a model on the hub, its snapshot in the local cache."""
+    """The folder that the model is loaded from. For a model on the hub it is the snapshot in the local cache."""
     name: str
-    """The last part of the folder's name, or the id on the hub."""
+    """The last part of the folder's path, or the id on the hub."""
     commit: str | None
     """The hub's commit; None for a folder."""
     content: Content
 
 
 def find_base(base: str) -> Base:
-    """The folder `base`, or the model of this id on the hub, whose files are downloaded unless they are in the cache.
+    """Find the folder `base`, or the model with this id on the hub. Files that are not in the cache are downloaded.
 
-    Raises SourceError, which names the folder where `base` looks like one.
+    Raises SourceError if there is no such model; if `base` looks like a path, the message names the folder.
     """
     folder = Path(base)
     if (folder / MANIFEST).is_file():
@@ -70,9 +70,9 @@ def _files(folder: Path, patterns: list[str]) -> dict[str, Path]:
 
 
 def refuse_missing(base: str) -> None:
-    """Raise SourceError for what is meant to be a folder and is not there, rather than ask the hub for it.
+    """Raise SourceError for the path of a missing folder, so that the hub is not asked for it.
 
-    A name with one slash is an id on the hub, unless a folder of nearly this name lies beside it.
+    A name with one slash is an id on the hub, unless there is a folder with nearly the same name.
     """
     path = Path(base)
     if path.is_dir():
@@ -86,7 +86,7 @@ def refuse_missing(base: str) -> None:
 
 
 def _near(path: Path) -> Path | None:
-    """The folder beside the path with nearly the same name; None without one."""
+    """The folder in the same place whose name is nearly that of `path`; None if there is none."""
     try:
         there = [each.name for each in path.parent.iterdir() if each.is_dir()]
     except OSError:

@@ -1,6 +1,6 @@
 """The description of a checkpoint's run: `run.json` for programs, the model card for people.
 
-Both are made from the run's record. Paths are cut to file names, because checkpoints are given away.
+Both are made from the run's record. Paths are cut to file names, because checkpoints are published.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ The first of these sets chose the weights, so that its figure is higher than tha
 
 
 def spec_name(spec: str) -> str:
-    """`FORMAT:PATH` with the last part of the path alone, and of paths that options have outside it.
+    """`FORMAT:PATH` with only the last part of the path, and of paths in options that lead out of it.
 
     >>> spec_name("jsonl:/home/me/dev.jsonl"), spec_name("trec:sets/robust?part=dev")
     ('jsonl:dev.jsonl', 'trec:robust?part=dev')
@@ -59,7 +59,7 @@ def spec_name(spec: str) -> str:
 
 
 def dev_metric(summary: Mapping[str, Any]) -> str:
-    """The name of the figure on the dev set in a manifest's metrics: other files or options have another name.
+    """The name of the dev figure in a manifest's metrics. It differs for other files, options or numbers of questions.
 
     >>> dev_metric({"dev": {"name": "jsonl:dev.jsonl", "sha256": {"dev.jsonl": "5f2a1c9b00"}, "questions": 300}})
     'dev_map[jsonl:dev.jsonl:5f2a1c9b/300]'
@@ -69,7 +69,7 @@ def dev_metric(summary: Mapping[str, Any]) -> str:
 
 
 def dev_map(metrics: Mapping[str, float]) -> float:
-    """The figure on the dev set that chose a checkpoint's weights, whatever the set. Raises KeyError without any."""
+    """The figure on the dev set that chose a checkpoint's weights, for any set. Raises KeyError if there is none."""
     names = [name for name in metrics if name == METRIC or name.startswith(f"{METRIC}[")]
     if not names:
         raise KeyError(METRIC)
@@ -77,7 +77,7 @@ def dev_map(metrics: Mapping[str, float]) -> float:
 
 
 def summary_of(record: RunRecord, *, teachers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The summary of a finished run; `teachers` have a name, a revision and perhaps a figure on their own dev set."""
+    """The summary of a finished run; `teachers` have a name, a revision, and optionally the figure on their dev set."""
     bound, names = record.bound, record.free["names"]
     data = "groups" if names.get("groups") else "train"
     return {
@@ -142,7 +142,7 @@ def run_card(summary: Mapping[str, Any], *, name: str, architecture: object, ter
 
 
 def _without_folders(option: str) -> str:
-    """`key=value`, of whose value only the name is left if it is a path that leads elsewhere."""
+    """`key=value`. A value that is a path out of the data's folder is cut to its last part."""
     key, equals, value = option.partition("=")
     return f"{key}{equals}{Path(value).name}" if value.startswith(("/", "~", "../")) else option
 
@@ -162,7 +162,7 @@ def _steps(summary: Mapping[str, Any]) -> str:
 
 
 def _software(calls: Sequence[Call]) -> list[dict[str, str]]:
-    """The software of the calls, each once, in order."""
+    """The distinct software versions of the calls, in order."""
     found: list[dict[str, str]] = []
     for call in calls:
         if call.software not in found:

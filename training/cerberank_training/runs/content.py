@@ -1,4 +1,4 @@
-"""The SHA-256 of what a run reads, file by file, so that a run goes on with the same content wherever it lies."""
+"""The SHA-256 of every file that a run reads. A run can be continued with moved data, but not with changed data."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ Content = dict[str, Any]
 def data_content(spec: str, questions: Iterable[Question] = ()) -> Content:
     """The identity of the data `FORMAT:PATH` or `FORMAT:PATH?key=value&...`.
 
-    That is its format, its options, and the SHA-256 of the files that it is read from, those that options name among
-    them. Data that are not files are identified by `questions`. Raises DataError when a file cannot be read.
+    The identity is the format, the options, and the SHA-256 of all files that are read, including files that options
+    name. If the data are not files, `questions` identify them. Raises DataError when a file cannot be read.
     """
     form, _, rest = spec.partition(":")
     place, _, options = rest.partition("?")
@@ -31,7 +31,7 @@ def data_content(spec: str, questions: Iterable[Question] = ()) -> Content:
 
 
 def folder_content(folder: Path) -> Content:
-    """The identity of a folder of files, such as that of a text ranker; empty when it is not there."""
+    """The identity of a folder of files, such as a text ranker's; empty if there is no such folder."""
     files = sorted(each for each in folder.glob("*") if each.is_file())
     return {SHA256: {each.name: file_digest(each) for each in files}}
 
@@ -43,7 +43,7 @@ def file_digest(path: Path) -> str:
 
 
 def short_digest(digests: Mapping[str, str]) -> str:
-    """The first characters of one digest, or of the digest of several, whatever the files' names."""
+    """The first characters of the only digest, or of a digest over several. Names of files have no influence."""
     values: Sequence[str] = sorted(digests.values())
     joined = values[0] if len(values) == 1 else hashlib.sha256("".join(values).encode()).hexdigest()
     return joined[:SHORT]

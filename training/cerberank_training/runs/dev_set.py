@@ -13,15 +13,14 @@ from cerberank_training.data.asnq import RELEASED
 from cerberank_training.runs.content import Content
 
 DRAWN = 300
-"""Number of questions that are drawn where no number is set."""
+"""The default number of questions that are drawn."""
 Size = int | Literal["all"]
 
 
 def chosen_size(spec: str, size: Size | None) -> Size:
-    """The number of questions of `FORMAT:PATH` to use: the number that is set, else 300, of asnq all, as CERBERUS and
-    CT have it.
+    """The number of questions of `FORMAT:PATH` to use. The default is all of asnq (as CERBERUS and CT), and else 300.
 
-    Raises ValueError for a number of less than 1.
+    Raises ValueError for a number below 1.
     """
     if size is None:
         return "all" if spec.startswith("asnq:") else DRAWN
@@ -33,8 +32,8 @@ def chosen_size(spec: str, size: Size | None) -> Size:
 def dev_set(spec: str, size: Size) -> Sequence[Question]:
     """The questions of `FORMAT:PATH`, all, or `size` of them drawn with seed 0.
 
-    Raises DataError when there are none, when every ranking of them would have the same MAP, and for ASNQ's released
-    dev.tsv as it is, because half of it is the papers' test set.
+    Raises DataError when there are no questions, when every ranking of them would have the same MAP, and for the whole
+    of ASNQ's released dev.tsv, because half of it is the papers' test set.
     """
     questions = open_questions(spec)
     if spec.startswith("asnq:") and len(questions) == RELEASED:
@@ -48,7 +47,7 @@ def dev_set(spec: str, size: Size) -> Sequence[Question]:
 
 
 def check_choice(chosen: Sequence[Question], questions: Sequence[Question], where: str) -> None:
-    """Raise DataError when nothing can be chosen by the MAP of `chosen`, which were drawn from `questions`."""
+    """Raise DataError when the MAP of `chosen`, which were drawn from `questions`, cannot tell models apart."""
     if not len(chosen):
         raise DataError(f"{where} holds no question: there is nothing to choose by")
     if not any(question.answerable for question in chosen):
@@ -61,16 +60,16 @@ def check_choice(chosen: Sequence[Question], questions: Sequence[Question], wher
 
 
 def check_held_out(dev: str, content: Content, *, train: str, train_content: Content) -> None:
-    """Raise DataError when `FORMAT:PATH` of --dev has the content of what is trained on, whatever the files' names."""
+    """Raise DataError when `dev` has the same content as the training data, even if the names of files differ."""
     same = sorted(content[SHA256].values()) == sorted(train_content[SHA256].values())
     if same and content["options"] == train_content["options"]:
         raise DataError(f"--dev {dev} has the same content as {train}: what is trained on says nothing of new data")
 
 
 def in_common(dev: Sequence[Question], texts: Iterable[str]) -> str:
-    """A line for people that counts the questions of `dev` among `texts`, those of training; empty without any.
+    """A line that says how many questions of `dev` are also among the training `texts`; empty if there are none.
 
-    >>> asked = Question(id="1", text="Who wrote it?", candidates=())
+    >>> asked = Question(id="1", text="Who wrote it?", candidates=(), missed=(1,))
     >>> in_common([asked], ["who  wrote it?"])
     '1 of 1 questions of --dev is trained on too: dev figures are higher than those of new questions'
     """
@@ -92,5 +91,5 @@ def _all(chosen: Sequence[Question], questions: Sequence[Question]) -> str:
 
 
 def measured(questions: Sequence[Question]) -> int:
-    """The number of questions that MAP is defined for."""
+    """The number of questions for which MAP is defined."""
     return sum(question.answerable for question in questions)

@@ -1,4 +1,4 @@
-"""The name, languages and terms that an extended run keeps of the model that it had made."""
+"""The name, languages and licence terms that an extended run keeps of its earlier model."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ from cerberank_models.checkpoint.card import terms_of
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Names:
-    """The name, the terms and the languages of the model that is made."""
+    """The name, licence terms and languages of the new model."""
 
     name: str
     terms: str | None
     languages: tuple[str, ...] = ()
-    """Those that the model states before its extension; empty for a new one."""
+    """The languages that the earlier model states; empty for a new run."""
     kept: tuple[str, ...] | None = None
-    """Those of the run's model before its extension, for people; None if it is not extended."""
+    """The properties that are kept of the earlier model, in words; None if the run is not extended."""
 
     def said(self, version: str) -> str:
-        """Suffix for a line: the name of the extended model and what it has kept; empty for a new one."""
+        """A suffix for a line with the kept properties and the version of an extended model; empty for a new run."""
         if self.kept is None:
             return ""
         return f"; extended: {', '.join([*(f'{each} kept' for each in self.kept), f'version {version}'])}"
 
 
 def names_of(out: Path, *, asked: str | None, default: str, terms: str | None) -> Names:
-    """The name and the terms that were asked for, else those of the model in `out`, else the default and none.
+    """The name and terms that the options give, else those of the model in `out`, else the default name and no terms.
 
-    The model's are those that it has now: `cerberank checkpoint card` may have changed them.
+    Those of the model are read from its files, because `cerberank checkpoint card` may have changed them.
     """
     there = _latest(out)
     if there is None:
@@ -45,7 +45,7 @@ def names_of(out: Path, *, asked: str | None, default: str, terms: str | None) -
 
 
 def _latest(out: Path) -> Path | None:
-    """The run's checkpoint; where a call was killed that had put it aside, the one that was put aside last."""
+    """The run's checkpoint. If a killed call had moved it aside, the one that was moved aside last."""
     if (out / "checkpoint").is_dir():
         return out / "checkpoint"
     aside = [path for path in out.glob("checkpoint-*") if (path / "config.json").is_file()]

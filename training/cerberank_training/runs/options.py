@@ -1,4 +1,4 @@
-"""Errors of settings told by the names of the options that gave them."""
+"""Errors of settings that name the option instead of the setting."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 @contextmanager
 def named_options(names: Container[str]) -> Iterator[None]:
-    """Raise ValueError of one line that begins with the option, for what the block raises of the setting of this name.
+    """Turn an error of the block that begins with one of these settings' names into one that begins with its option.
 
     >>> with named_options({"max_length"}):
     ...     raise ValueError("max_length must be more than 7, not 5")

@@ -1,4 +1,4 @@
-"""The folder of a run: checked before anything is read, and a full disk told in one line."""
+"""The folder of a run: it is checked before any data are read, and a full disk is reported in one line."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from pathlib import Path
 from safetensors import SafetensorError
 
 LEAST_FREE = 1 << 20
-"""With fewer free bytes, an error of a library that writes is taken for a full disk."""
+"""If fewer bytes are free, the error of a library while writing is taken for a full disk."""
 
 
 def check_writable(out: Path) -> None:
-    """Raise OSError, which names the option, unless files can be written in the folder `out` or where it will be."""
+    """Raise OSError, which names the option, if no file can be written in `out` or its nearest existing parent."""
     place = out.absolute()
     while not place.exists():
         place = place.parent
@@ -31,7 +31,7 @@ def check_writable(out: Path) -> None:
 
 @contextmanager
 def writing(out: Path) -> Iterator[None]:
-    """Raise OSError, which names the folder, for what libraries raise in the block when the disk is full."""
+    """Turn the errors that libraries raise in the block when the disk is full into OSError, which names the folder."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -43,7 +43,7 @@ def writing(out: Path) -> Iterator[None]:
 
 
 def _cause(error: BaseException | None) -> OSError | None:
-    """The error of the disk that led to this one."""
+    """The error of a full disk in the chain of causes; None if there is none."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return error

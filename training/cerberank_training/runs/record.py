@@ -1,7 +1,7 @@
-"""`record.json` of a run's folder: what the run is bound to, what may change, every call, and what came of it.
+"""`record.json` of a run's folder: the fixed settings, the settings that may change, every call, and the results.
 
-A call that differs in what is bound is refused by the field's name. What may change is written down with the call that
-changed it. The file is replaced by a rename, so that a killed process leaves the old or the new one.
+A call with other fixed settings (`bound`) is refused with the setting's name. Changes of other settings are recorded
+with the call that made them. The file is replaced by a rename, so that a killed process leaves the old or the new file.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ NOTHING_SAVED = "the run was begun before, and nothing saved yet: from step 0"
 
 
 class RunError(BoundError):
-    """The folder holds another run than the one that was asked for; the message names what differs."""
+    """The folder holds another run than the one that was asked for; the message names the difference."""
 
 
 class Call(Frozen):
@@ -34,7 +34,7 @@ class Call(Frozen):
     """UTC, ISO 8601."""
     software: dict[str, str]
     changed: dict[str, tuple[Any, Any]] = Field(default_factory=dict)
-    """The settings that this call changed, by name: the old and the new value."""
+    """The old and the new value of every setting that this call changed."""
 
 
 class RunRecord(Frozen):
@@ -43,9 +43,7 @@ class RunRecord(Frozen):
     format: Annotated[int, Field(ge=1, le=1)] = 1
     verb: str
     bound: dict[str, Any]
-    """The settings that every call must have in common: content by hash, recipe, every setting that decides about the
-    result.
-    """
+    """The settings that all calls must have in common, because they determine the result. Data are given by hash."""
     free: dict[str, Any]
     """The settings that a call may change, with the values of the last call."""
     planned: dict[str, Any]
@@ -56,14 +54,14 @@ class RunRecord(Frozen):
 
     @property
     def digest(self) -> str:
-        """Identifies what decides about the result: runs on other data, or of more steps, have others."""
+        """A digest of everything that determines the result, such as the data and the number of steps."""
         return self._digest(self.free)
 
     @property
     def ended(self) -> bool:
-        """True if the run has ended, by its steps or for want of gain, and this call asks for no more of it.
+        """True if the run has ended, by its steps or by patience, and this call does not extend it.
 
-        Raises RunError when more steps are asked for which the patience does not allow.
+        Raises RunError when this call asks for more steps but patience has ended the run.
         """
         if not self.results:
             return False
@@ -82,19 +80,19 @@ class RunRecord(Frozen):
 
     @property
     def result_digest(self) -> str:
-        """`digest` of the call whose results these are."""
+        """The `digest` of the call that gave the `results`."""
         return self._digest({"steps": self.results.get("asked"), "patience": self.results.get("patience")})
 
     @property
     def is_repeated(self) -> bool:
-        """True where an earlier call has begun the run."""
+        """True if an earlier call has begun the run."""
         return len(self.calls) > 1
 
     def with_results(self, *, reached: int, **figures: float | None) -> Self:
-        """The record of the run that has ended after the step `reached`, and what was measured then.
+        """The record of a run that has ended after the step `reached`, with the measured `figures`.
 
-        A ranker's figures are `best`, its dev MAP in percent, `start`, that before the first step, which an earlier
-        version has not measured, and of how many `questions`.
+        The figures of a ranker are `best`, its dev MAP in percent; `start`, the dev MAP before the first step, which
+        earlier versions did not measure; and the number of `questions`.
         """
         asked = {"asked": self.free["steps"], "patience": self.free.get("patience")}
         return self.model_copy(update={"results": asked | {"reached": reached} | figures})
@@ -110,7 +108,7 @@ class RunRecord(Frozen):
 
 
 def read_record(out: Path) -> RunRecord | None:
-    """The record of the run in `out`, or None. Raises RunError for one that cannot be read."""
+    """The record of the run in `out`, or None. Raises RunError for a record that cannot be read."""
     try:
         return RunRecord.model_validate_json((out / RECORD).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
@@ -129,10 +127,10 @@ def open_record(
     software: Mapping[str, str],
     begun: bool,
 ) -> RunRecord:
-    """The record with this call in it, not yet written. `begun` says whether the folder holds what a run has saved.
+    """The record with this call added, not yet written. `begun` is true if the folder holds the saved state of a run.
 
-    A folder with a record is begun as well: its run may have been killed before it saved anything. Raises BoundError
-    when the folder's run was begun otherwise, RunError when `steps` would become fewer.
+    A folder with a record also belongs to a run, which may have been killed before it saved its state. Raises
+    BoundError when the folder's run has other fixed settings, and RunError when `steps` is below its number.
     """
     bound, free = plain(bound), plain(free)
     call = Call(at=datetime.now(UTC).isoformat(timespec="seconds"), software=dict(software))
@@ -152,7 +150,7 @@ def open_record(
 
 
 def said_of_start(start: float | None, best: float) -> str:
-    """The words behind the best dev figure about that before the first step; empty where it was not measured.
+    """A suffix of the best dev figure that tells the figure before the first step; empty if that was not measured.
 
     >>> said_of_start(61.25, 70.0), said_of_start(None, 70.0)
     (' (61.25 at step 0)', '')
@@ -165,7 +163,7 @@ def said_of_start(start: float | None, best: float) -> str:
 
 
 def _without_names(value: Any) -> Any:
-    """The value with the sorted digests of contents instead of digests by name."""
+    """The value, in which lists of sorted digests replace digests by name."""
     if isinstance(value, dict):
         return {
             name: sorted(inner.values()) if name == SHA256 else _without_names(inner) for name, inner in value.items()

@@ -1,4 +1,4 @@
-"""The versions of what a run is computed with."""
+"""The versions of the software that computes a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LIBRARIES = ("torch", "transformers", "tokenizers")
 
 
 def software() -> dict[str, str]:
-    """The version of Python and of each library, and the commit of this code where it is a repository."""
+    """The versions of Python and of each library, and the commit of this code if it is in a git repository."""
     versions = {"python": platform.python_version(), "cerberank": __version__}
     for name in LIBRARIES:
         try:
@@ -26,7 +26,7 @@ def software() -> dict[str, str]:
 
 
 def _commit() -> str:
-    """Git's description of the folder of this code; empty where the code is not in a work tree of its own."""
+    """The output of `git describe` in the folder of this code; empty if the folder is in no repository."""
     try:
         done = subprocess.run(
             ["git", "describe", "--always", "--dirty"],

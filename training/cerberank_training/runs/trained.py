@@ -11,6 +11,6 @@ class Trained:
     """The result of a run."""
 
     checkpoint: Path
-    """Folder of the best weights on dev."""
+    """The folder with the weights that were best on dev."""
     dev_map: float
-    """MAP on the dev questions, in percent."""
+    """The MAP on the dev questions, in percent."""

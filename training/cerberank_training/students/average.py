@@ -1,7 +1,7 @@
-"""Averages the weights of networks: the mean is one network, which often ranks better than each of them.
+"""Averages the weights of networks. The result is one network, which often ranks better than each of the others.
 
-The networks must have been trained further from the same weights, such as one student's runs with other seeds, losses
-or teachers ("Model soups", Wortsman et al., 2022, arXiv:2203.05482); the mean of unrelated networks is useless.
+All networks must have been trained from the same weights, for example with different seeds, losses or teachers ("Model
+soups", Wortsman et al., 2022, arXiv:2203.05482). The mean of unrelated networks is useless.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from cerberank_models.network.ranker import Ranker
 def average_rankers(rankers: Sequence[Ranker]) -> Ranker:
     """A network with the shape of the first one; each weight is the mean over the networks that have it.
 
-    The head of a network with one head counts for every head; an exit counts if the network has the same one. Drop
-    schedules are left behind: their costs and losses were measured on other weights, as was the least number of
-    candidates. Raises ValueError when an encoder, a body or a head does not have the first one's shape, and when the
-    first network's checkpoint has a first stage.
+    The head of a network with one head is averaged into every head. An exit is averaged over the networks that have the
+    same exit. The result has no drop schedules and no least number of candidates, because these were measured on other
+    weights. Raises ValueError when an encoder, a body or a head has another shape than the first network's, and when
+    the first network's checkpoint has a first stage.
     """
     if not rankers:
         raise ValueError("nothing to average")

@@ -1,4 +1,4 @@
-"""The texts on which the ranges of an int8 form are measured: a sample of training data, never of a test set."""
+"""The texts on which the ranges of an int8 form are measured: a sample of training data, not of a test set."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cerberank_training.data import Question
 def calibration_texts(
     questions: Sequence[Question], *, size: int = 200, candidates: int = 16, seed: int = 0
 ) -> list[tuple[str, list[Candidate]]]:
-    """A sample of `size` questions with at most `candidates` each, the same for the same data and seed."""
+    """A sample of `size` questions with at most `candidates` each. The same data and seed give the same sample."""
     rng = random.Random(seed)
     return [
         (

@@ -13,13 +13,13 @@ from cerberank_training.students.shapes import StudentShape
 
 PAIR = EncodingConfig(max_length=128, question_length=48)
 OWN_CANDIDATES = NegativeSampling(own=9, hard=0, random=0)
-"""For WikiQA and ASNQ, whose questions have their own candidates. Groups are ours: four of ten are as many pairs as the
-paper's batches have, `PairSampling` draws them as the paper does."""
+"""For WikiQA and ASNQ, whose questions have their own candidates. The papers have single pairs, as `PairSampling` draws
+them; four groups of ten have as many pairs as a batch of the paper."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Recipe:
-    """A student's shape, objective, sampling and schedule; data and base are given when it runs."""
+    """A student's shape, objective, sampling and schedule. Data and base are given with the command."""
 
     shape: StudentShape
     objective: StudentObjective = field(default_factory=StudentObjective)
@@ -28,7 +28,7 @@ class Recipe:
 
 
 def settings_of(recipe: Recipe, *, drawn: bool) -> dict[str, Any]:
-    """The settings that decide about a run's result; the sampling is one of them if groups are `drawn` in the run."""
+    """The settings that determine a run's result. The sampling is included if groups are `drawn` in the run."""
     shape, mode = recipe.shape, "pairs" if isinstance(recipe.sampling, PairSampling) else "grouped"
     return {
         "shape": {
@@ -45,10 +45,10 @@ def settings_of(recipe: Recipe, *, drawn: bool) -> dict[str, Any]:
 def mini_hard() -> Recipe:
     """`cerberank-mini` 1: B5 3H1 with exits after layers 2 and 4, from all-MiniLM-L6-v2, on squad-as2's labels.
 
-    Goal: a small trained checkpoint. Command: `make train-mini DATA=... BASE=...`. Half of the steps train the heads
-    alone, then CT's uniform sampling trains exits and heads: the run has 35,200 questions (four tenths of an epoch),
-    and uniform sampling from the start would train the heads on only a third of them.
-    Measured: WikiQA test (clean, zero-shot) 78.6 MAP, squad-as2 test by article 84.3 (400 questions).
+    Command: `make train-mini DATA=... BASE=...`. The run has 35,200 questions (four tenths of an epoch). The first half
+    of the steps trains the heads alone, and the second half trains exits and heads by CT's uniform sampling, which from
+    the start would train the heads on only a third of the questions. Measured: WikiQA test (clean, zero-shot) 78.6 MAP,
+    squad-as2 test by article 84.3 (400 questions).
     """
     return Recipe(
         shape=StudentShape(
@@ -66,9 +66,8 @@ def mini_hard() -> Recipe:
 def mini() -> Recipe:
     """`cerberank-mini` 2: the same network; its heads are distilled from three teachers, its exits from its heads.
 
-    Goal: better than `mini_hard`. Commands: docs/training.md, from teachers to checkpoint. Every step trains all
-    stages, because one pass through the body then serves heads and exits. Measured: the runs behind
-    `cerberank-mini` 2.0.0 and their results are in docs/decisions/0002.
+    docs/training.md has the commands. Every step trains all stages, because heads and exits then share one pass through
+    the body. docs/decisions/0002 has the runs of `cerberank-mini` 2.0.0 with their results.
     """
     return Recipe(
         shape=mini_hard().shape,
@@ -99,8 +98,8 @@ def mini_adapted() -> Recipe:
 def mini_teacher_listwise() -> Recipe:
     """A teacher for `mini`: MiniLM's six layers with one head, on question and candidate, point- and listwise loss.
 
-    The three teachers differ in their input and loss. Each is trained further from `mini_hard`'s checkpoint (as after
-    TANDA's transfer step), because two processor cores cannot train three from the pretrained encoder in a session.
+    The three teachers differ in their input and loss. Each is trained from the checkpoint of `mini_hard`, as after
+    TANDA's transfer step, because training three from the pretrained encoder takes too long on two processor cores.
     """
     return _mini_teacher("listwise", PAIR, StudentObjective(listwise=1.0), NegativeSampling())
 
@@ -112,13 +111,13 @@ def mini_teacher_context() -> Recipe:
 
 
 def mini_teacher_negatives() -> Recipe:
-    """A teacher with twice the negatives, most of them hard, and the pointwise loss alone (the paper's)."""
+    """A teacher with twice as many negatives, most of them hard, and only the pointwise loss (as in the paper)."""
     sampling = NegativeSampling(own=3, hard=6, hard_pool=24, random=2)
     return _mini_teacher("negatives", PAIR, StudentObjective(), sampling, questions_per_step=8)
 
 
 def mini_half() -> Recipe:
-    """B2 3H1 of MiniLM's first three layers: a student half as deep as its teachers, to compare strategies with.
+    """B2 3H1 of MiniLM's first three layers: a student half as deep as its teachers, for comparisons of strategies.
 
     Two calls, because the paper's students start from an encoder that was trained on AS2: `distil --recipe mini-half
     --strategy hard --heads 1 --steps 800 --learning-rate 1e-4 --fresh-learning-rate 2e-4` on the labels, then
@@ -133,7 +132,7 @@ def mini_half() -> Recipe:
 
 
 def tiny() -> Recipe:
-    """B3 kH1 of any four-layer encoder, trained in seconds: to try the verbs on your own data before a long run."""
+    """B3 kH1 of any four-layer encoder, trained in seconds, for trying commands on your own data before a long run."""
     return Recipe(
         shape=StudentShape(
             name="tiny",
@@ -151,9 +150,10 @@ def tiny() -> Recipe:
 
 
 def student() -> Recipe:
-    """One head on a base of any depth, trained on the questions' own candidates; no paper's.
+    """One head on a base of any depth, trained on the questions' own candidates; it is from no paper.
 
-    A checkpoint as base keeps its body's depth. `--strategy single --teacher SCORES` learns from scores too.
+    If the base is a checkpoint, its body keeps its depth. With `--strategy single --teacher SCORES` the student also
+    learns from a teacher's scores.
     """
     return Recipe(
         shape=StudentShape(name="student", heads=1, encoding=PAIR),
@@ -167,10 +167,10 @@ def student() -> Recipe:
 def electra_base_b11_3h1() -> Recipe:
     """CERBERUS's B11 3H1 on groups of candidates; `cerberus/wikiqa` and `cerberus/asnq` have the paper's settings.
 
-    It was not run on the paper's data. Ours, where the paper's settings differ: steps of four groups of ten pairs, not
-    of single pairs; weight decay .01, gradients clipped at 1, bf16; texts cut at 48 tokens of the question and then the
-    candidate's end, not the longest first. The paper prints (table 2, P@1, MAP, MRR): WikiQA 89.3, 92.4, 93.5; ASNQ
-    64.3, 75.1, 75.2.
+    It was not run on the paper's data. It differs from the paper's settings in these: a step has four groups of ten
+    pairs and not single pairs; weight decay is .01, gradients are clipped at 1, and bf16 is used; the question is cut
+    at 48 tokens and then the candidate at its end, while the paper cuts the longest first. The paper prints (table 2,
+    P@1, MAP, MRR): WikiQA 89.3, 92.4, 93.5; ASNQ 64.3, 75.1, 75.2.
     """
     return _electra_base(body_layers=11)
 
@@ -193,11 +193,12 @@ def electra_base_b6_3h6() -> Recipe:
 def roberta_base_cascade() -> Recipe:
     """The Cascade Transformer of RoBERTa-base for one small GPU; `ct/asnq` and `ct/adapt` have the paper's settings.
 
-    It was not run on the paper's data. Ours, where the paper's settings differ: steps of 2,000 tokens of all processes
-    together (the paper's have as many on each of 8 GPUs), groups of ten pairs, not single pairs, and gradients clipped
-    at 1. Also ours: 20,000 steps, dev MAP of the last exit every 250 and patience 50, bf16, one logit an exit. Exits
-    have the rate of all weights, which is low for new layers: `--fresh-learning-rate` gives them a higher one. The
-    paper prints for WikiQA without dropping, MAP by exit: 60.1, 79.8, 84.8, 89.7, 89.9.
+    It was not run on the paper's data. It differs from the paper's settings in these: a step of all processes has 2,000
+    tokens (the paper's has as many on each of 8 GPUs), pairs are in groups of ten, and gradients are clipped at 1.
+    These are also our choice: 20,000 steps, dev MAP of the last exit every 250 steps with patience 50, bf16, and one
+    logit for each exit. Exits have the same learning rate as all weights, which is low for new layers;
+    `--fresh-learning-rate` sets a higher one. The paper prints for WikiQA without dropping, MAP by exit: 60.1, 79.8,
+    84.8, 89.7, 89.9.
     """
     return Recipe(
         shape=StudentShape(

@@ -1,4 +1,4 @@
-"""Builds a student's network from a pretrained or fine-tuned encoder, or from a checkpoint that is trained further."""
+"""Builds a student's network from a pretrained or fine-tuned encoder, or from a checkpoint to train it further."""
 
 from __future__ import annotations
 
@@ -25,19 +25,20 @@ from cerberank_models.network.ranker import Ranker
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudentShape:
-    """`B_b kH_h` with exits; n = b + h is the base's depth, or `layers`."""
+    """`B_b kH_h` with exits. The depth n = b + h is that of the base, or `layers` if it is set."""
 
     name: str
     body_layers: int | None = None
-    """None: those of a base that is a checkpoint, else all layers but the last, or all without heads (`fitted`)."""
+    """The depth of the body. None takes that of a checkpoint; for other bases all layers but one that is left to the
+    heads, or all layers without heads (`fitted`)."""
     heads: int
     exits: tuple[ExitConfig, ...] = ()
     encoding: EncodingConfig
     layers: int | None = None
-    """Number of the base's first layers to use: for a student shallower than its base, or as deep as an exit."""
+    """The number of the base's first layers to use, for a student that is not as deep as its base."""
     token_types: Literal["shared"] | NewTypes = "shared"
-    """The start of the third segment's token type where an encoder lacks one (`grow_token_types`); `shared`: the last
-    one.
+    """The initial value of the third segment's token type if the encoder has none (`grow_token_types`). `shared` adds
+    no type, and the segment has the last one.
     """
 
 
@@ -48,7 +49,7 @@ class Student:
     ranker: Ranker
     tokenizer: Tokenizer
     start: str
-    """The weights that the network and the heads' classifiers start from, in one line."""
+    """A line that names the weights which the network and its classifiers start from."""
 
     def encoder(self) -> PairEncoder:
         """A new pair encoder for this student."""
@@ -65,11 +66,11 @@ def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) 
     """The student before its first training step.
 
     `base` is a path or hub id of an encoder or sequence classifier, or a checkpoint folder with weights. Layers b..n-1
-    are copied into every head, and so is the base's classifier if it has one that reads layer n (CERBERUS's released
-    code). Then each head gives the classifier's score: only different teachers, or dropout, make the heads differ.
-    New parts, exits and classifiers that the base lacks, get random weights, each head from a seed of its own. Of a
-    checkpoint the shape of its heads, exits and texts may differ; its schedules are left out, because they were
-    measured on it. Raises UnsupportedModelError when the base does not fit.
+    are copied into every head, and so is the base's classifier if it reads layer n (CERBERUS's released code). Then all
+    heads give the classifier's score at the start, and only different teachers or dropout make them differ. Exits and
+    classifiers that the base lacks get random weights, with another seed for each head. A checkpoint as base may have
+    other heads, exits and lengths of texts; its drop schedules are left out, because they were measured on its weights.
+    Raises UnsupportedModelError when the base does not fit.
     """
     shape = fitted(base, shape)
     if is_checkpoint(base):
@@ -103,7 +104,7 @@ def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) 
 def fitted(base: str, shape: StudentShape) -> StudentShape:
     """The shape with the depth of its body. Raises UnsupportedModelError or SourceError for a base that does not fit.
 
-    The base's files' names and its configuration alone decide.
+    It reads the names of the base's files and its configuration, but no weights.
     """
     have = read_checkpoint(Path(base)).config if is_checkpoint(base) else None
     transformer = have.transformer if have else open_base(base).layers()
@@ -124,9 +125,9 @@ def fitted(base: str, shape: StudentShape) -> StudentShape:
 
 
 def pretrained_encoder(base: str, *, layers: int | None) -> Any:
-    """The Hugging Face encoder `base`, a path or hub id, or its first `layers` layers.
+    """The Hugging Face encoder `base` (a path or hub id), or only its first `layers` layers.
 
-    Raises UnsupportedModelError when it has fewer.
+    Raises UnsupportedModelError when it has fewer layers.
     """
     depth = AutoConfig.from_pretrained(base).num_hidden_layers
     if layers is not None and not 0 < layers <= depth:
@@ -135,7 +136,7 @@ def pretrained_encoder(base: str, *, layers: int | None) -> Any:
 
 
 def _hugging_face(shape: StudentShape, base: str, found: HuggingFaceModel, head: ModularHead | None) -> tuple[Any, str]:
-    """The base with its classifier, and an empty text; or its encoder alone, and why the classifier is not used."""
+    """The base with its classifier and an empty text, or its encoder and the reason that no classifier is used."""
     described = found.described
     if not shape.heads or not (found.classifies or head):
         return pretrained_encoder(base, layers=shape.layers), "has no classifier"
@@ -147,7 +148,7 @@ def _hugging_face(shape: StudentShape, base: str, found: HuggingFaceModel, head:
 
 
 def _from_checkpoint(shape: StudentShape, path: Path, *, seed: int, dropout: float) -> Student:
-    """Put the checkpoint's weights into the given shape; additional heads are copies of its first head."""
+    """A network of the given shape with the checkpoint's weights. Additional heads are copies of its first head."""
     checkpoint = read_checkpoint(path)
     if checkpoint.config.first_stage is not None:
         raise UnsupportedModelError(f"{path} has a first stage, which a student does not keep: add it to the student")
@@ -195,20 +196,20 @@ def _from_checkpoint(shape: StudentShape, path: Path, *, seed: int, dropout: flo
 
 
 def _stack(ranker: Ranker, head: int) -> list[nn.Module]:
-    """The layers that a head's score goes through, the body's first; a body may have one module for all its depths."""
+    """The layers that compute a head's score: the body's, then the head's. A body may use one module at all depths."""
     body = [ranker.body[min(depth, len(ranker.body) - 1)] for depth in range(ranker.config.architecture.body_layers)]
     own = ranker.heads[head].get_submodule("layers").children() if len(ranker.heads) else ()
     return [*body, *own]
 
 
 def _copy(layers: list[nn.Module], into: nn.Module) -> None:
-    targets = list(into.children())  # one stands for all depths where they share it
+    targets = list(into.children())  # a single one if all depths share their weights
     for layer, target in zip(layers[: len(targets)], targets, strict=True):
         target.load_state_dict(layer.state_dict())
 
 
 def copy_norm(source: Ranker, ranker: Ranker) -> None:
-    """Let all exits and heads of `ranker` normalise what they read as the last layer of `source` does, in place."""
+    """Copy the final norm of `source` into all exits and heads of `ranker`, in place."""
     norm = (source.heads[0] if len(source.heads) else source.exits[-1]).get_submodule("norm").state_dict()
     for part in (*ranker.exits, *ranker.heads):
         part.get_submodule("norm").load_state_dict(norm)
@@ -220,7 +221,7 @@ def _initialise_classifiers(ranker: Ranker, *, seed: int) -> None:
 
 
 def _start(ranker: Ranker, base: str, fresh: str, *, carried: int) -> str:
-    """The start of every part in words; `carried` is the number of exits that are the base's."""
+    """The line `Student.start`; `carried` is the number of exits that are copied from the base."""
     exits = "; the exits are the base's" if ranker.exits else ""
     if carried < len(ranker.exits):
         some = f"{carried} of {len(ranker.exits)} exits are the base's, the others" if carried else "the exits"

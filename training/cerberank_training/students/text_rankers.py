@@ -22,13 +22,13 @@ from cerberank_training.students.shapes import pretrained_encoder
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class System:
-    """A row of TRMD's table 2: the rankers of a network, and the teachers that it learns from."""
+    """A row of TRMD's table 2: the rankers of a network, and its teachers."""
 
     joint: bool = False
     first_ranker: Literal["linear", "residual"] | None = None
     token_ranker: Literal["twin", "colbert"] | None = None
     taught: bool = False
-    """By monoBERT, and by a bi-encoder with the same token ranker."""
+    """True if monoBERT, and a bi-encoder with the same token ranker, teach the network."""
 
 
 SYSTEMS: Mapping[str, System] = MappingProxyType(
@@ -44,11 +44,11 @@ SYSTEMS: Mapping[str, System] = MappingProxyType(
         "trmd-joint-colbert": System(joint=True, first_ranker="residual", token_ranker="colbert", taught=True),
     }
 )
-"""By name: the three teachers, TRMD's students without (tr) and with distillation, and its cross-encoder students."""
+"""The systems by name: three teachers, students without distillation (tr) and with it, cross-encoder students."""
 
 
 def paper_training(steps: int) -> TrainConfig:
-    """TRMD section 3.1.3: Adam, 32 triples a step, 1e-6 for the encoder and 1e-3 for what is on top of it."""
+    """TRMD section 3.1.3: Adam, 32 triples a step, a learning rate of 1e-6 for the encoder and 1e-3 on top of it."""
     return TrainConfig(
         steps=steps,
         questions_per_step=32,
@@ -84,10 +84,11 @@ def build_text_ranker(
     mean: Literal["all", "text"] = "all",
     colbert_texts: bool = False,
 ) -> tuple[TextRanker, Tokenizer]:
-    """The network of `system` on the encoder `base`, a path or hub id, or its first `layers` layers; its tokenizer.
+    """The network of `system` and its tokenizer. `base` is the path or hub id of the encoder.
 
-    `mean` is of TwinBERT's ranker, where the system has it, `colbert_texts` of ColBERT's bi-encoder. What is on top of
-    the encoder starts from random values. Raises UnsupportedModelError when the base does not fit.
+    `layers` takes only the first layers of the encoder. `mean` applies to systems with TwinBERT's ranker, and
+    `colbert_texts` to ColBERT's bi-encoder. Layers on top of the encoder start from random values. Raises
+    UnsupportedModelError when the base does not fit.
     """
     encoder, tokenizer = pretrained_encoder(base, layers=layers), open_base(base).tokenizer().backend_tokenizer
     if colbert_texts and system.token_ranker == "colbert" and not system.joint:
@@ -110,7 +111,7 @@ def build_text_ranker(
 
 
 def colbert_tokens(base: str, tokenizer: Tokenizer) -> ColbertTokens:
-    """ColBERT's tokens in BERT's vocabulary, as ColBERT's and TRMD's released code choose them.
+    """ColBERT's special tokens in BERT's vocabulary, as the released code of ColBERT and TRMD chooses them.
 
     Raises UnsupportedModelError for a vocabulary without them.
     """

@@ -1,1 +1,1 @@
-"""Teachers: fine-tuned on Hugging Face's Trainer, their scores written to a cache on disk."""
+"""Teachers: their fine-tuning by Hugging Face's Trainer, and the caches of their scores on disk."""

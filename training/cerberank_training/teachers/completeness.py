@@ -1,7 +1,7 @@
 """A check that score caches have all pairs that a run can draw, before the run loads its base.
 
-Every pair takes 7 microseconds of one core, most of them to read and to hash its texts: ASNQ's 23.7 million three
-minutes, which is little beside their training. No more of them are held than are looked up at once.
+A pair takes 7 microseconds of one core, most of which read and hash its texts. ASNQ's 23.7 million pairs take three
+minutes, which is little compared with training on them. Memory holds only the pairs of one look-up.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from cerberank_training.teachers.pair_keys import pair_keys
 from cerberank_training.teachers.teacher_score_cache import MissingScoreError, TeacherIdentity, TeacherScoreCache
 
 CHUNK = 1 << 16
-"""Pairs that are looked up at once: sorted keys are found several times as fast as keys in the data's order."""
+"""The least number of pairs of one look-up, for which keys are sorted: this is several times as fast."""
 
 
 class Draws(Protocol):
     """The source of a run's pairs."""
 
     def known_pairs(self) -> Iterator[QuestionTexts]:
-        """The questions with the candidates that can be drawn, as far as they are known beforehand."""
+        """The questions with those candidates that can be drawn and are known beforehand."""
 
 
 @dataclass(slots=True)
@@ -41,9 +41,9 @@ class _Lack:
 
 
 def refuse_missing_scores(caches: Mapping[Path, TeacherScoreCache], groups: Draws, *, data: str) -> None:
-    """Raise MissingScoreError unless every cache, by its folder, has all pairs of `data` that are known to be drawn.
+    """Raise MissingScoreError if a cache lacks a pair of `data` that can be drawn. `caches` are given by folder.
 
-    Of negatives that are drawn from articles it is not known beforehand which they are.
+    Negatives from articles are not checked, because they are not known beforehand.
     """
     if not caches:
         return
@@ -79,7 +79,7 @@ def refuse_missing_scores(caches: Mapping[Path, TeacherScoreCache], groups: Draw
 
 
 def score_command(teacher: TeacherIdentity, data: str) -> str:
-    """The command by which this teacher scores `data`; a cache belongs to its texts, so that it is another folder."""
+    """The command by which this teacher scores `data` into a new folder, because a cache is bound to its texts."""
     words = ["cerberank", "data", "score", "NEW"]
     engine, _, precision = teacher.precision.partition("/")
     if engine == "given":
@@ -96,7 +96,7 @@ def score_command(teacher: TeacherIdentity, data: str) -> str:
 
 
 def _chunks(texts: Iterable[QuestionTexts]) -> Iterator[list[QuestionTexts]]:
-    """The questions in lists of CHUNK pairs at least, except the last."""
+    """The questions in lists of at least CHUNK pairs; the last list may have fewer."""
     held: list[QuestionTexts] = []
     pairs = 0
     for question in texts:
@@ -110,7 +110,7 @@ def _chunks(texts: Iterable[QuestionTexts]) -> Iterator[list[QuestionTexts]]:
 
 
 def _pair(chunk: Iterable[QuestionTexts], place: int) -> tuple[str, Candidate]:
-    """The pair at `place` of all pairs of the chunk."""
+    """The pair at index `place` among all pairs of the chunk."""
     return next(
         pair
         for number, pair in enumerate((question, each) for question, candidates in chunk for each in candidates)

@@ -1,7 +1,8 @@
 """Fine-tunes any Hugging Face sequence classifier on answer sentence selection, by Hugging Face's Trainer.
 
-TANDA is two calls: transfer on a large set, then adapt the result to the target set. The Trainer provides mixed
-precision, gradient accumulation, several processes, resuming, early stopping and TensorBoard.
+TANDA takes two calls: the first transfers a base on a large set, and the second adapts the result to the target set.
+The Trainer provides mixed precision, gradient accumulation, several processes, resuming, early stopping and
+TensorBoard.
 """
 
 from __future__ import annotations
@@ -51,58 +52,58 @@ from cerberank_training.teachers.teacher_reader import Pair, TeacherReader
 from cerberank_training.tracking.running import running
 
 Item = list[tuple[Pair, float]]
-"""One question's pairs with their labels."""
+"""The pairs of one question with their labels."""
 DROPOUT = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "classifier_dropout_prob"),
     *("dropout", "attention_dropout", "seq_classif_dropout", "embedding_dropout", "mlp_dropout"),
 )
-"""The names that transformers' configurations give to the shares of dropout."""
+"""The names of dropout probabilities in transformers' configurations."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TeacherConfig:
     """The settings of a teacher's fine-tuning.
 
-    Raises ValueError, which names the setting, for values that cannot be meant.
+    Raises ValueError, which names the setting, for invalid values.
     """
 
     steps: int
     input: TeacherInput
     layers: int | None = None
-    """Number of the base's first layers to use; its classifier reads the last of them."""
+    """The number of the base's first layers to use; the classifier reads the last of these."""
     token_types: Literal["shared"] | NewTypes = "shared"
-    """The token type of the third segment of a teacher with context: one of its own (`grow_token_types`), or `shared`,
-    which leaves the table as it is.
+    """The token type of the third segment of a teacher with context. `shared` leaves the table of token types as it is;
+    the other values add a type (`grow_token_types`).
     """
     loss: Literal["pointwise", "listwise", "both"] = "pointwise"
     """Cross entropy of each pair (as in the paper), softmax over a question's candidates, or the sum of both."""
     questions_per_step: int = 8
-    """Groups, or pairs, of one optimiser step, over all processes."""
+    """The groups, or pairs, of one optimiser step of all processes."""
     accumulate: int = 1
     """The number of batches that each process divides its part of a step into."""
     learning_rate: float = 1e-5
     warmup: float = 0.05
-    """The part of the run in which the learning rate rises, a share of the steps or from 1 on steps; then it falls
-    linearly to 0.
+    """The part of the run in which the learning rate rises, before it falls linearly to 0. A value below 1 is a share
+    of the steps, and from 1 on a number of steps.
     """
     weight_decay: float = 0.0
     clip: float = 1.0
     """The largest norm of a step's gradients; 0 for none."""
     dropout: float | None = None
-    """The probability for hidden states and attention; None leaves the base's own."""
+    """The probability of dropout in hidden states and attention; None keeps the base's."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     gradient_checkpointing: bool = False
-    """Compute layers again in the backward pass instead of keeping what they computed."""
+    """If True, the backward pass computes layers again, and their results need not be kept in memory."""
     evaluate_every: int = 250
     patience: int = 50
-    """Stop after so many evaluations without a gain in dev MAP."""
+    """Stop after this number of evaluations without a gain in dev MAP."""
     seed: int = 1
-    """The classifier's first weights, fresh token types, dropout and order follow from it."""
+    """The seed of a new classifier's weights, new token types, dropout and the order of questions."""
     device: Literal["auto", "cpu"] = "auto"
     workers: int = 0
-    """Processes that make batches ahead; with 0 the training process makes them."""
+    """The number of processes that prepare batches ahead; with 0 the training process makes them."""
     planned: int | None = None
-    """The steps with which a run was begun that now has more: the warm-up is a share of these."""
+    """The number of steps with which an extended run was begun; the warm-up is a share of this number."""
 
     def __post_init__(self) -> None:
         for name in ("steps", "questions_per_step", "accumulate", "evaluate_every", "patience"):
@@ -130,12 +131,11 @@ def fine_tune(
 ) -> float:
     """Fine-tune `base` (path or hub id) and write the best weights, tokenizer and `teacher.json` to `out`.
 
-    Returns the best dev MAP, in percent. A killed run, called again, resumes from its last evaluation, and one that
-    has ended is not trained `further` unless this is asked for. Raises ValueError for a base that the settings do not
-    fit.
+    Returns the best dev MAP, in percent. Another call resumes a killed run from its last evaluation. A run that has
+    ended is only trained further if `further` is True. Raises ValueError when the settings do not fit the base.
     """
     newest = last_checkpoint(out / "run")
-    if newest is not None and (out / FILE).is_file() and not further:  # the last file of a run
+    if newest is not None and (out / FILE).is_file() and not further:  # the last file that a run writes
         return float(TrainerState.load_from_json(str(Path(newest) / STATE)).best_metric or 0.0)
     tokenizer = open_teacher_base(base).tokenizer()
     model = classifier(base, config)
@@ -165,9 +165,9 @@ def fine_tune(
 
 
 def classifier(base: str, config: TeacherConfig) -> Any:
-    """The base as a classifier: a cross-encoder keeps its one logit or its two, any other gets two fresh ones.
+    """The base as a classifier. A cross-encoder keeps its one or two logits; any other base gets two new ones.
 
-    Raises UnsupportedModelError for a setting that it does not have, and for a cross-encoder that lacks weights.
+    Raises UnsupportedModelError for a setting that the base does not have, and for a cross-encoder that lacks weights.
     """
     found = open_teacher_base(base)
     described = AutoConfig.from_pretrained(base, num_labels=found.described.num_labels if found.is_cross_encoder else 2)
@@ -182,13 +182,13 @@ def classifier(base: str, config: TeacherConfig) -> Any:
         for name in names:
             setattr(described, name, config.dropout)
     set_seed(config.seed)
-    # Of a classifier into more labels, whose last layer has another shape, the other layers are taken over.
+    # If the base classifies into more labels, its last layer has another shape; all other layers are loaded.
     model, loading = AutoModelForSequenceClassification.from_pretrained(
         base, config=described, ignore_mismatched_sizes=not found.is_cross_encoder, output_loading_info=True
     )
     if found.is_cross_encoder and (missing := sorted(loading["missing_keys"])):
         raise UnsupportedModelError(f"{base} is said to be a sequence classifier, but lacks {', '.join(missing)}")
-    # The loss is the Trainer's, which the model does not scale: the Trainer must divide it by `accumulate` itself.
+    # `_TeacherTrainer` computes the loss and does not scale it, so the Trainer must divide it by `accumulate`.
     model.accepts_loss_kwargs = False
     if config.token_types != "shared":
         grow_token_types(model, 3, new=config.token_types, seed=config.seed)
@@ -196,13 +196,13 @@ def classifier(base: str, config: TeacherConfig) -> Any:
 
 
 def _layers(model: Any) -> list[nn.Module]:
-    """The model's layers: transformers' own gradient checkpointing leaves those of ALBERT out."""
+    """The model's layers for gradient checkpointing; that of transformers leaves out ALBERT's layers."""
     listed = (layer for part in model.modules() if isinstance(part, nn.ModuleList) for layer in part)
     return [layer for layer in listed if not any(isinstance(part, nn.ModuleList) for part in layer.modules())]
 
 
 def training_arguments(run: Path, config: TeacherConfig, *, measure_start: bool = True) -> TrainingArguments:
-    """The Trainer's settings; its optimiser is AdamW, which without decay is Adam."""
+    """The Trainer's settings. Its optimiser is AdamW, which equals Adam if `weight_decay` is 0."""
     return TrainingArguments(
         output_dir=str(run),
         max_steps=config.steps,
@@ -222,11 +222,11 @@ def training_arguments(run: Path, config: TeacherConfig, *, measure_start: bool 
         save_steps=config.evaluate_every,
         save_total_limit=2,
         load_best_model_at_end=True,
-        restore_callback_states_from_checkpoint=True,  # how many evaluations were without gain
+        restore_callback_states_from_checkpoint=True,  # the number of evaluations without gain
         metric_for_best_model="map",
         logging_steps=min(50, config.evaluate_every),
         report_to=["tensorboard"],
-        train_sampling_strategy="sequential",  # the sampler has an order of its own
+        train_sampling_strategy="sequential",  # the sampler has its own order
         remove_unused_columns=False,
         label_names=["labels"],
         seed=config.seed,
@@ -238,7 +238,7 @@ def training_arguments(run: Path, config: TeacherConfig, *, measure_start: bool 
 
 
 class _Patience(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
-    """Gives a run that goes on the patience of this call: the Trainer restores that of the call that was killed."""
+    """Sets the patience of this call in a resumed run, because the Trainer restores that of the killed call."""
 
     def __init__(self, trainer: Trainer, patience: int) -> None:
         self._trainer, self._patience = trainer, patience
@@ -261,7 +261,7 @@ class _Items(Dataset[Item]):
 
 
 class _Collator:
-    """Joins the rows of all items into one padded batch; `sizes` are the items' numbers of rows."""
+    """Joins the rows of all items into one padded batch; `sizes` has the number of rows of each item."""
 
     def __init__(self, tokenizer: Any, read: TeacherReader) -> None:
         self._tokenizer, self._read = tokenizer, read
@@ -277,7 +277,7 @@ class _Collator:
 class _TeacherTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
     loss: Literal["pointwise", "listwise", "both"] = "pointwise"
     recomputed: Sequence[nn.Module] = ()
-    """Layers that the backward pass computes again."""
+    """The layers of gradient checkpointing."""
 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any) -> Any:
         labels, sizes = inputs["labels"], inputs["sizes"]
@@ -300,7 +300,7 @@ def _sampled(sampler: Groups, index: int) -> Item:
 
 
 def _dev_items(dev: Sequence[Question]) -> _Items:
-    """Dev data with one pair per item, because the Trainer can then join the predictions of questions of any size."""
+    """Dev data with one pair in each item, so that the Trainer can join predictions of questions of any size."""
     rows: list[Item] = [
         [((question.text, row.candidate), float(row.relevant))] for question in dev for row in question.candidates
     ]

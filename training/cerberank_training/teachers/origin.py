@@ -21,7 +21,7 @@ def cache_content(cache: TeacherScoreCache, folder: Path) -> Content:
 
 
 def teacher_origin(cache: TeacherScoreCache) -> dict[str, Any]:
-    """The teacher's name and revision, and its figure on its own dev set if its folder is still there and tells it."""
+    """The teacher's name and revision, and its figure on its dev set if its folder still exists and records one."""
     teacher = cache.teacher
     folder = Path(teacher.name)
     told = {"name": folder.name, "revision": teacher.revision}

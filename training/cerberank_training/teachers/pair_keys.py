@@ -1,7 +1,7 @@
 """The key of a question/candidate pair in caches of teachers' scores: a hash of its texts.
 
-Teachers and students tokenise differently, so keys are made of texts, never of token ids. CERBERUS does not say how its
-scores were kept.
+Keys are hashes of texts and not of token ids, because teachers and students tokenise differently. CERBERUS does not say
+how its scores were stored.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ Keys = NDArray[np.uint64]
 def pair_keys(question: str, candidates: Sequence[Candidate], *, context: bool) -> Keys:
     """Keys [n] of one question's pairs: 64 bits of BLAKE2b over question and candidate, each prefixed by its length.
 
-    With `context` the keys include the previous and the next sentence; without, a sentence has one key wherever it
-    stands. Two of ASNQ's 23.7 million pairs share a key with probability 1.5e-5.
+    With `context` the keys include the previous and the next sentence. Without it, a sentence has the same key in every
+    place. The probability that any two of ASNQ's 23.7 million pairs share a key is 1.5e-5.
     """
     start = hashlib.blake2b(_framed(question), digest_size=8)
     keys = bytearray()

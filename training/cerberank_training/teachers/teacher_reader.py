@@ -1,8 +1,8 @@
-"""Pairs of question and candidate to the token ids that a Hugging Face teacher reads.
+"""Encodes pairs of question and candidate as the token ids that a Hugging Face teacher reads.
 
-Pairs without context are the tokenizer's own. A teacher that reads context gets `q [SEP] s [SEP] c` by the
-`PairEncoder` that a checkpoint of its weights has (SSP section 3, appendix C): RoBERTa's separators stand twice between
-segments, each segment has the token type of its place where the model has so many, else the last type that it has.
+Without context the teacher's own tokenizer encodes the pairs. For a teacher with context, pairs are
+`q [SEP] s [SEP] c`, by the `PairEncoder` that a checkpoint of its weights would have (SSP section 3, appendix C).
+RoBERTa has two separators between segments. Segment i has the token type i, or the last type that the model has.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ Ids = dict[str, list[list[int]]]
 
 
 class TeacherReader:
-    """Encodes pairs for one teacher; a pair that is too long loses the ends of its longest segments."""
+    """Encodes pairs for one teacher; a pair that is too long is cut at the ends of its longest segments."""
 
     def __init__(self, tokenizer: Any, model: Any, encoding: TeacherInput) -> None:
         """`model` is the configuration of the transformers model, `tokenizer` its tokenizer.
 
-        Raises ValueError for a teacher that should read context and has special tokens of no known family.
+        Raises ValueError for a teacher with context whose special tokens belong to no known family.
         """
         self._tokenizer, self._input = tokenizer, encoding
         self._types = getattr(model, "type_vocab_size", 1)
         self._encoder: PairEncoder | None = None
-        # RoBERTa's tokenizer gives no types, also to a model that has them since its table was enlarged.
+        # RoBERTa's tokenizer gives no token types, even if the model's table of types was enlarged.
         if encoding.context or (self._types > 1 and "token_type_ids" not in tokenizer.model_input_names):
             self._encoder = self._pair_encoder()
 
@@ -67,5 +67,5 @@ class TeacherReader:
         )
 
     def _text(self, text: str) -> str:
-        """The part of a text that can reach the model, so that a text of megabytes is not tokenised as a whole."""
+        """The beginning of a text that can fit into a pair, so that a text of megabytes is not tokenised as a whole."""
         return replace_surrogates(text[: CHARACTERS_PER_TOKEN * self._input.max_length])

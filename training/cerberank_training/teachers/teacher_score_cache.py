@@ -2,8 +2,8 @@
 
     manifest.json (teacher, its revision, the data's hash; written first)    shard-00000.parquet (key, score) ...
 
-For two classes `softmax(z / tau)[1] = sigmoid(d / tau)`, so that one float serves every temperature. Shards are
-written atomically; the cache is complete when it has all of them, and it always belongs to the same teacher and texts.
+For two classes `softmax(z / tau)[1] = sigmoid(d / tau)`, so one float is enough for every temperature. Shards are
+written atomically. The cache is complete when it has all shards. It is bound to one teacher and to one set of texts.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Floats = NDArray[np.float32]
 
 
 class ScoreCacheError(ValueError):
-    """The folder is not a usable cache, or belongs to another teacher or other texts; the message says which."""
+    """The folder is not a usable cache, or belongs to another teacher or other texts, as the message says."""
 
 
 class MissingScoreError(ScoreCacheError):
@@ -42,10 +42,10 @@ class MissingScoreError(ScoreCacheError):
 
 
 class TeacherIdentity(Frozen):
-    """All that determines a teacher's scores, apart from the texts."""
+    """Everything that determines a teacher's scores, apart from the texts."""
 
     name: str
-    """A name for people, not compared: a teacher that was moved is still the same."""
+    """A name for people. It is not compared, because the folder of a teacher may be moved."""
     revision: str
     """A hash of the teacher's files."""
     precision: str
@@ -64,7 +64,7 @@ class CacheManifest(Frozen):
     data_sha256: str
     pairs: Count
     shard_pairs: Count
-    """Shard i holds the pairs `i * shard_pairs` up to the next shard's first."""
+    """The number of pairs in each shard but the last."""
 
     @property
     def shards(self) -> int:
@@ -77,28 +77,28 @@ class CacheManifest(Frozen):
 
     @property
     def identity(self) -> bytes:
-        """The value that every shard of this cache has as metadata."""
+        """The value of the metadata key IDENTITY in every shard of this cache."""
         return f"{self.data_sha256}/{self.teacher.revision}".encode()
 
     @property
     def bound(self) -> dict[str, Any]:
-        """All calls that fill the cache have this in common."""
+        """The settings that all calls which fill the cache must have in common."""
         teacher = self.teacher.model_dump(exclude={"name"})
         return {"teacher": teacher, "texts": {SHA256: {", ".join(self.data): self.data_sha256}}, "pairs": self.pairs}
 
 
 class TeacherScoreCache:
-    """The scores of a complete cache in memory: 12 bytes a pair, found by binary search."""
+    """The scores of a complete cache in memory, which takes 12 bytes a pair. A pair is found by binary search."""
 
     def __init__(self, manifest: CacheManifest, keys: Keys, scores: Floats) -> None:
-        """Use keys [n] and scores [n] in any order; for a pair that occurs twice the first score counts."""
+        """Use keys [n] and scores [n] in any order. If a key occurs twice, its first score is used."""
         self.manifest = manifest
         self._keys, first = np.unique(keys, return_index=True)
         self._scores = scores[first]
 
     @classmethod
     def open(cls, folder: Path) -> TeacherScoreCache:
-        """Read every shard. Raises ScoreCacheError when one is missing, damaged or another cache's."""
+        """Read every shard. Raises ScoreCacheError when one is missing, damaged or belongs to another cache."""
         manifest = read_manifest(folder)
         paths = [shard_path(folder, shard) for shard in range(manifest.shards)]
         if missing := sum(not path.is_file() for path in paths):
@@ -136,13 +136,13 @@ class TeacherScoreCache:
         return self._found(keys)[1]
 
     def _found(self, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-        """The places of the keys, and for each of them True if the key there is the same."""
+        """The index where each key would be, and True for each key that is there."""
         rows = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         return rows, self._keys[rows] == keys
 
 
 class ScoreCacheWriter:
-    """Fills a cache shard by shard; the only writer of its folder while it is open."""
+    """Fills a cache shard by shard. A lock prevents other writers of the folder while it is open."""
 
     def __init__(self, folder: Path, manifest: CacheManifest) -> None:
         """Create the cache, or open the unfinished one in the folder.
@@ -179,7 +179,7 @@ class ScoreCacheWriter:
     def take_over(self, other: Path) -> None:
         """Copy the shards that are missing here from another cache of the same teacher and texts.
 
-        Raises ScoreCacheError for shards of another size and damaged ones, BoundError for another teacher or other
+        Raises ScoreCacheError for damaged shards and those of another size, BoundError for another teacher or other
         texts.
         """
         there = read_manifest(other)
@@ -196,13 +196,13 @@ class ScoreCacheWriter:
                 write_atomically(shard_path(self._folder, shard), path.read_bytes())
 
     def write(self, shard: int, keys: Keys, scores: Floats) -> None:
-        """Write one shard; keys and scores have its number of pairs."""
+        """Write one shard. Keys and scores must have the shard's number of pairs."""
         rows = self.manifest.rows(shard)
         if not len(keys) == len(scores) == rows.stop - rows.start:
             raise ValueError(f"shard {shard} takes {rows.stop - rows.start} pairs, not {len(keys)} and {len(scores)}")
         table = pa.table({"key": keys, "score": scores}, SCHEMA.with_metadata({IDENTITY: self.manifest.identity}))
         sink = pa.BufferOutputStream()
-        # Hashes do not repeat, so dictionary encoding and compression would only cost time.
+        # Hashes do not repeat, so dictionary encoding and compression would take time and save no space.
         pq.write_table(table, sink, compression="none", use_dictionary=False, write_page_checksum=True)
         write_atomically(shard_path(self._folder, shard), sink.getvalue().to_pybytes())
 

@@ -1,1 +1,1 @@
-"""The display of a training run: its figures in a log and in trackers, its end in a few lines, runs in a table."""
+"""The display of training runs: figures in a log and in trackers, the closing lines of a command, a table of runs."""

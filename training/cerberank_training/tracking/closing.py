@@ -8,9 +8,9 @@ from pathlib import Path
 
 
 def closing(checkpoint: Path, *, name: str, figures: str, forms: Sequence[str], train: str, kept: str = "") -> str:
-    """The lines for a checkpoint with these `forms` for ONNX; `train` is the data whose texts calibrate int8.
+    """The lines for a checkpoint with ONNX graphs in these `forms`; int8 ranges are measured on the data `train`.
 
-    `kept`, which begins with a semicolon, says what is as it was before the run was extended.
+    `kept` is a suffix that begins with a semicolon, and says what an extended run has kept of its earlier model.
     """
     folder = shlex.quote(str(checkpoint))
     written = ", ".join(["weights", *(f"ONNX {form}" for form in forms)])

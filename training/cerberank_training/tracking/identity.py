@@ -1,4 +1,4 @@
-"""The ids by which trackers know a run, kept in `tracking.json` of its folder, so that a killed run is found again."""
+"""The ids of a run in trackers. They are stored in `tracking.json` of its folder, so that a resumed run finds them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ FILE = "tracking.json"
 
 
 def known_id(folder: Path, tracker: str) -> str | None:
-    """The id of the run in `folder`, if this tracker knows it."""
+    """The id that this tracker gave the run in `folder`; None if there is none."""
     return _ids(folder).get(tracker)
 
 
 def keep_id(folder: Path, tracker: str, value: str) -> None:
-    """Remember the id of the run in `folder`."""
+    """Store the id that this tracker gave the run in `folder`."""
     write_json(folder / FILE, _ids(folder) | {tracker: value})
 
 

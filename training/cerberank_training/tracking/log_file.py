@@ -14,19 +14,19 @@ LOG = "log.jsonl"
 
 
 class LogFile:
-    """The tracker that every run has; its file belongs to the run's state, so that its errors end the run."""
+    """The tracker that every run has. Its file is part of the run's state, so an error of writing ends the run."""
 
     def __init__(self, folder: Path) -> None:
         """The log of the run in `folder`."""
         self._path = folder / LOG
 
     def last_steps(self) -> dict[str, int]:
-        """The last step of each figure."""
+        """The last step for which each figure was logged, by the figure's name."""
         return {name: record["step"] for record in read_log(self._path) for name in record if name != "step"}
 
     def begin(self, step: int, seen: Mapping[str, int]) -> None:
-        """Remove the lines after `step`, and a last line that was not written to its end."""
-        cut_log(self._path, step or -1)  # a run that begins anew measures its start anew
+        """Remove the lines of steps after `step`, and an incomplete last line."""
+        cut_log(self._path, step or -1)  # a run from step 0 measures step 0 again
 
     def figures(self, step: int, values: Mapping[str, float]) -> None:
         """Append a line, with six significant digits of each figure; JSON has no infinities, so they become null."""
@@ -35,11 +35,11 @@ class LogFile:
             log.write(json.dumps({"step": step} | rounded) + "\n")
 
     def close(self, *, finished: bool) -> None:
-        """Nothing is open."""
+        """Do nothing, because no file is kept open."""
 
 
 def read_log(path: Path) -> list[dict[str, Any]]:
-    """The records of a log, without lines that a killed process did not write to their end; none without a file."""
+    """The records of a log without incomplete lines of killed processes; empty if there is no file."""
     records = []
     for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
         try:

@@ -1,4 +1,4 @@
-"""Figures for MLflow; MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME say where to."""
+"""Figures for MLflow; MLFLOW_TRACKING_URI and MLFLOW_EXPERIMENT_NAME choose the server and the experiment."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from cerberank_training.tracking.tracker import unseen
 
 EXPERIMENT = "cerberank"
 LONGEST = 6000
-"""The most characters of a parameter's value that MLflow takes."""
+"""The largest number of characters of a parameter's value in MLflow."""
 
 
 class MlFlow:
-    """One MLflow run, which the calls of a resumed run share."""
+    """One MLflow run, which all calls of a resumed training run use."""
 
     def __init__(self, folder: Path, *, name: str, settings: Mapping[str, str]) -> None:
         """Track the run in `folder`."""
@@ -29,9 +29,9 @@ class MlFlow:
         self._id = ""
 
     def begin(self, step: int, seen: Mapping[str, int]) -> None:
-        """Create a run with the settings as its parameters, or go on with the one that this folder began.
+        """Create an MLflow run with the settings as its parameters, or continue the one of this folder.
 
-        MLflow changes no parameter: a setting that a later call changed becomes a tag of the run.
+        MLflow does not allow a parameter to change. A setting that a later call changed becomes a tag of the run.
         """
         self._seen, self._client = seen, MlflowClient()
         known = known_id(self._folder, "mlflow")
@@ -50,13 +50,13 @@ class MlFlow:
                 self._client.set_tag(self._id, name, value)
 
     def figures(self, step: int, values: Mapping[str, float]) -> None:
-        """Log what MLflow, which takes no point back, was not given by an earlier call."""
+        """Log the figures that no earlier call has logged, because MLflow cannot remove points."""
         now = int(1000 * time.time())
         new = unseen(step, values, self._seen)
         self._client.log_batch(self._id, metrics=[Metric(name, value, now, step) for name, value in new.items()])
 
     def close(self, *, finished: bool) -> None:
-        """Tell MLflow how the run ended."""
+        """Set the state of the MLflow run."""
         self._client.set_terminated(self._id, "FINISHED" if finished else "FAILED")
 
     def _experiment(self) -> str:

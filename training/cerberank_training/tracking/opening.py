@@ -1,4 +1,4 @@
-"""`--track`: the trackers by name, each with the package that it needs, which is loaded only where it is asked for."""
+"""The trackers of `--track` by name, and their packages, which are imported only if the tracker is chosen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PACKAGES = {
     "wandb": ("wandb", "wandb"),
     "mlflow": ("mlflow", "mlflow"),
 }
-"""The package of each tracker, and the extra that brings it."""
+"""The package of each tracker, and the extra that installs it."""
 
 
 def check_trackers(names: Sequence[str]) -> None:
@@ -26,7 +26,7 @@ def check_trackers(names: Sequence[str]) -> None:
 
 
 def open_trackers(names: Sequence[str], folder: Path, *, name: str, settings: Mapping[str, Any]) -> dict[str, Tracker]:
-    """The trackers of the run in `folder`, which others know as `name`; `settings` may be nested."""
+    """The trackers of the run in `folder`, which they show as `name`; `settings` may be nested."""
     flat = flattened(settings)
     trackers: dict[str, Tracker] = {}
     for tracker in dict.fromkeys(names):

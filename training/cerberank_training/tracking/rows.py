@@ -1,4 +1,4 @@
-"""The training runs below a folder, read from the files that each has; none of them has to be there or be whole."""
+"""The training runs below a folder, read from their files, of which any may be missing or damaged."""
 
 from __future__ import annotations
 
@@ -13,49 +13,49 @@ from cerberank_training.tracking.log_file import LOG, read_log
 from cerberank_training.tracking.running import LOCK, is_running
 
 RECORDS = ("record.json", "settings.json")
-"""The files that mark a run: the record of `distil`, `teach` and `pretrain`, or the settings of an earlier version's
-run.
+"""The files by which a run is recognised: the record of `distil`, `teach` and `pretrain`, or the settings that earlier
+versions wrote.
 """
 RESULTS = ("checkpoint/manifest.json", "ranker/manifest.json", "config.json")
-"""The last file that a finished `distil`, `pairwise`, and `teach` or `pretrain` have written."""
+"""The last files that finished runs write: of `distil`, of `pairwise`, and of `teach` and `pretrain`."""
 
 State = Literal["running", "finished", "killed"]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RunRow:
-    """One run; what its files do not say is None."""
+    """One run. A field is None if the run's files do not tell it."""
 
     folder: str
-    """Relative to the folder that was listed."""
+    """The path relative to the listed folder."""
     name: str
     verb: str | None
     recipe: str | None
     base: str | None
     data: str | None
     steps: int | None
-    """The steps that are done."""
+    """The number of steps that are done."""
     of: int | None
-    """The steps that were asked for; fewer are done where patience has ended a run."""
+    """The number of steps that were asked for; a run that patience has ended has fewer."""
     dev: str | None
-    """The set by which weights were chosen: best figures on different sets cannot be compared."""
+    """The data set that chose the weights. The best figures of runs with different sets cannot be compared."""
     best: float | None
-    """The best MAP on it, in percent."""
+    """The best MAP on the set `dev`, in percent."""
     seed: int | None
     state: State
-    """`killed`: nothing trains in the folder, and its result was not written."""
+    """`killed` if no process trains in the folder and its result is missing."""
     age: float
-    """Seconds since the run last wrote."""
+    """Seconds since the run last wrote a file."""
 
 
 def run_rows(folder: Path) -> list[RunRow]:
-    """All runs in and below `folder`, the one that wrote last first."""
+    """All runs in and below `folder`; the run that wrote most recently comes first."""
     now = time.time()
     return sorted((_row(run, folder, now) for run in _runs(folder)), key=lambda row: (row.age, row.folder))
 
 
 def _runs(folder: Path) -> Iterator[Path]:
-    """The folders with a record or a log, in no checkpoint or cache below another run."""
+    """The folders of runs. Folders inside of a run are not searched."""
     if (folder / LOG).is_file() or (folder / LOCK).is_file() or (folder / RECORDS[0]).is_file():
         yield folder
         return

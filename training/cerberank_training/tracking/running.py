@@ -1,4 +1,4 @@
-"""The lock that a training process holds on its run's folder; the kernel releases it when the process dies."""
+"""The lock that a training process holds on its run's folder; the kernel releases it when the process ends."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ from filelock import FileLock, Timeout
 
 LOCK = ".running.lock"
 SECONDS = 1.0
-"""Lock timeout in seconds; `is_running` also takes the lock, for an instant."""
+"""The timeout of the lock. It is above 0 because `is_running` also holds the lock for a moment."""
 
 
 @contextmanager
 def running(folder: Path) -> Iterator[None]:
-    """Hold the folder, in the first of torchrun's processes. Raises ValueError when another process trains in it."""
+    """Hold the lock of the folder, in the first of torchrun's processes only.
+
+    Raises ValueError when another process trains in the folder.
+    """
     if os.environ.get("RANK", "0") != "0":
         yield
         return
@@ -33,7 +36,7 @@ def running(folder: Path) -> Iterator[None]:
 
 
 def is_running(folder: Path) -> bool:
-    """True if a process of this machine, or of one that shares the file system and its locks, trains in `folder`."""
+    """True if a process trains in `folder`, on this machine or on another that shares the file system and its locks."""
     path = folder / LOCK
     if not path.is_file():
         return False
@@ -42,5 +45,5 @@ def is_running(folder: Path) -> bool:
             return False
     except Timeout:
         return True
-    except OSError:  # a folder that this user may not write to: nobody can tell
+    except OSError:  # this user may not write to the folder, so the lock cannot be tried
         return False

@@ -1,4 +1,4 @@
-"""The log and the trackers of one run together; a tracker that fails is reported once and then left out."""
+"""The log and the trackers of one run. A tracker that fails is reported once, and not called again."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from cerberank_training.tracking.tracker import Tracker
 class Tracking:
     """Gives every figure to the log of the run's folder and to each tracker.
 
-    A tracker that fails at the beginning ends the command, because what was asked for cannot be had and nothing is
-    lost. One that fails later does not end a run of hours: one line on stderr says so, and the run goes on without it.
+    An error of a tracker at the beginning ends the command, because no work is lost yet. A later error does not end a
+    run of hours: a line on stderr reports it, and the run continues without the tracker.
     """
 
     def __init__(self, folder: Path, trackers: Mapping[str, Tracker]) -> None:
-        """`trackers` by the names that messages have for them."""
+        """`trackers` are given by their names in messages."""
         self._log = LogFile(folder)
         self._trackers = dict(trackers)
 
     def begin(self, step: int) -> None:
         """Begin after `step`. Raises ValueError, which names the tracker that cannot begin."""
-        seen = self._log.last_steps()  # a run that was killed before its first state has some too
+        seen = self._log.last_steps()  # a run that was killed before its first saved state has logged steps too
         for name, tracker in self._trackers.items():
             try:
                 tracker.begin(step, seen)

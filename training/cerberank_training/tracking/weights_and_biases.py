@@ -1,4 +1,4 @@
-"""Figures for Weights & Biases; its environment variables (WANDB_PROJECT, WANDB_MODE, ...) say where to."""
+"""Figures for Weights & Biases, which its environment variables configure (WANDB_PROJECT, WANDB_MODE, ...)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cerberank_training.tracking.tracker import unseen
 
 
 class WeightsAndBiases:
-    """One W&B run, which the calls of a resumed run share."""
+    """One W&B run, which all calls of a resumed training run use."""
 
     def __init__(self, folder: Path, *, name: str, settings: Mapping[str, str]) -> None:
         """Track the run in `folder`."""
@@ -22,7 +22,7 @@ class WeightsAndBiases:
         self._run: wandb.Run
 
     def begin(self, step: int, seen: Mapping[str, int]) -> None:
-        """Begin a run, or go on with the one that this folder began."""
+        """Begin a W&B run, or continue the one of this folder."""
         self._seen = seen
         known = known_id(self._folder, "wandb")
         self._run = wandb.init(
@@ -37,10 +37,10 @@ class WeightsAndBiases:
             keep_id(self._folder, "wandb", self._run.id)
 
     def figures(self, step: int, values: Mapping[str, float]) -> None:
-        """Log what W&B, which takes no point back, was not given by an earlier call."""
+        """Log the figures that no earlier call has logged, because W&B cannot remove points."""
         if new := unseen(step, values, self._seen):
             self._run.log(new, step=step)
 
     def close(self, *, finished: bool) -> None:
-        """Send what is left, and the run's state."""
+        """Send the remaining figures and the state of the run."""
         self._run.finish(exit_code=0 if finished else 1)

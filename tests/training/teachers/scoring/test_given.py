@@ -103,7 +103,7 @@ def test_the_cache_belongs_to_its_scores(tmp_path: Path, capsys: pytest.CaptureF
         ([{**LINES[0], "score": float("nan")}], ["--as", "logit"], "s.jsonl:1: score: Input should be a finite number"),
         ([{**LINES[0], "score": 7}, *LINES[1:]], ["--as", "probability"], "scores are from 0.2 to 7"),
         ([{**line, "score": 4} for line in LINES], ["--as", "score"], "all scores are 4"),
-        ([{**LINES[0], "score": -1}, *LINES[1:]], ["--as", "score"], "higher scores go with irrelevant texts"),
+        ([{**LINES[0], "score": -1}, *LINES[1:]], ["--as", "score"], "irrelevant texts have the higher scores"),
         (LINES, [], "need --as"),
         (LINES, ["--as", "logit", "--device", "cuda"], "--device is for --teacher"),
     ],

@@ -1,1 +1,1 @@
-"""Readers of the formats in which teams have their data: BEIR, MS MARCO, and rows of columns; which files are read."""
+"""Readers of common data formats, with the lists of their files: BEIR, MS MARCO, and tables."""

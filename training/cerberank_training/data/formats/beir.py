@@ -1,6 +1,7 @@
-"""A BEIR folder: `corpus.jsonl`, `queries.jsonl` and `qrels/SPLIT.tsv`, each perhaps compressed (.gz).
+"""Reads a BEIR folder: `corpus.jsonl`, `queries.jsonl` and `qrels/SPLIT.tsv`, each of which may be compressed (.gz).
 
-Candidates are the judged documents of a query, or the best `k` of a run file or of BM25, as in a TREC collection.
+Candidates are the judged documents of a query, or the best `k` documents of a run file or of BM25, as in a TREC
+collection.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ Id = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value
 
 
 class Options(Frozen):
-    """The options behind the question mark."""
+    """The options after the question mark."""
 
     split: str = ""
-    """The file of `qrels` to read; not needed where there is only one."""
+    """The name of the file in `qrels`; not needed if there is only one file."""
     run: str = ""
     """A run file, relative to the folder, or `bm25`."""
     k: Annotated[int, Field(ge=1)] = 100
@@ -50,7 +51,7 @@ class _Line(Frozen):
 
 
 def read_beir(path: Path, notes: Notes) -> Iterator[Question]:
-    """Yield the judged queries in the order of the qrels; those without any candidate are left out, and counted."""
+    """Yield the judged queries in the order of the qrels. Queries without candidates are left out and counted."""
     folder, options = parse_options(Options, "beir", path)
     qrels = read_qrels(_qrels_file(folder, options.split), tabs=True)
     queries = dict(_pairs(_file(folder, "queries.jsonl")))
@@ -74,7 +75,7 @@ def read_beir(path: Path, notes: Notes) -> Iterator[Question]:
 
 
 def beir_files(path: Path) -> dict[str, Path]:
-    """Corpus, queries, the qrels of the split, and the run file that is named. Raises DataError for what is missing."""
+    """The files of corpus, queries, qrels and run. Raises DataError for a missing file."""
     folder, options = parse_options(Options, "beir", path)
     files = [_file(folder, "corpus.jsonl"), _file(folder, "queries.jsonl"), _qrels_file(folder, options.split)]
     return named_files(folder, files + ([folder / options.run] if options.run not in ("", BM25) else []))

@@ -1,4 +1,4 @@
-"""The columns of a table with the question, its texts and their labels: known names, or those that options give."""
+"""The columns of a table: questions, texts and labels. They have known names, or names that options give."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ KNOWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "next": ("next",),
     }
 )
-"""The names that a column may have if no option names it."""
+"""The names that a column may have if no option gives its name."""
 
 
 class ColumnOptions(Frozen):
-    """The names of columns, and what numbers in the label's column mean."""
+    """The names of columns, and the threshold of numeric labels."""
 
     id: str = ""
     question: str = ""
@@ -40,18 +40,19 @@ class ColumnOptions(Frozen):
     score: str = ""
     positive: str = ""
     negative: str = ""
-    """One column, or the beginning of the names of several: `negative` is `negative_1`, `negative_2` too."""
+    """The name of a column, or the beginning of the names of several: `negative` includes `negative_1`,
+    `negative_2`."""
     positive_score: str = ""
     negative_score: str = ""
     previous: str = ""
     next: str = ""
     threshold: Annotated[float, Field(allow_inf_nan=False)] | None = None
-    """Labels are numbers: from this one on a text is relevant, and the number is its score."""
+    """If set, labels are scores, and a text is relevant if its score is at least this value."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Columns:
-    """The columns of a table by what they hold; what is empty is not there."""
+    """The names of a table's columns by their content; empty if there is no such column."""
 
     id: str
     question: str
@@ -67,7 +68,7 @@ class Columns:
 
     @classmethod
     def of(cls, names: Sequence[str], options: ColumnOptions, place: str) -> Columns:
-        """Find the columns among `names`. Raises DataError, which says what the table has, for what is not clear."""
+        """Find the columns among `names`. Raises DataError, which lists the columns, if the choice is not clear."""
         found = {field: _one(field, getattr(options, field), names, place) for field in KNOWN if field != "negative"}
         if found["text"] and found["positive"] and not (options.text or options.positive):
             raise DataError(f"{place}: both {found['text']!r} and {found['positive']!r} hold texts; name one of them")
@@ -104,7 +105,7 @@ def _one(field: str, given: str, names: Sequence[str], place: str) -> str:
 
 
 def _negatives(given: str, names: Sequence[str]) -> tuple[str, ...]:
-    """The columns of negatives: one of that name, and those with a number behind it, in the order of the numbers."""
+    """The columns of negatives: the one with this name, and those with a number after it, by number."""
     for stem in (given,) if given else KNOWN["negative"]:
         numbered = {name: name.removeprefix(f"{stem}_") for name in names if name.startswith(f"{stem}_")}
         ordered = sorted((name for name, rest in numbered.items() if rest.isdecimal()), key=lambda n: int(numbered[n]))

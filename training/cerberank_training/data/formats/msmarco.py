@@ -1,4 +1,4 @@
-r"""MS MARCO's triples, a line each: `query\tpositive\tnegative`, as texts, or as ids with a collection and queries.
+r"""Reads MS MARCO's triples: lines `query\tpositive\tnegative` of texts, or of ids with a collection and queries.
 
     msmarco:triples.train.small.tsv
     msmarco:qidpidtriples.train.full.2.tsv?collection=collection.tsv&queries=queries.train.tsv
@@ -25,14 +25,14 @@ from cerberank_training.data.trec.queries import read_queries
 
 
 class Options(Frozen):
-    """The options behind the question mark; paths are relative to the folder of the triples."""
+    """The options after the question mark. Paths are relative to the folder of the triples."""
 
     collection: str = ""
-    """Lines of a passage's id and its text, for triples of ids."""
+    """A file with the id and text of a passage on each line, for triples of ids."""
     queries: str = ""
-    """Lines of a query's id and its text, for triples of ids."""
+    """A file with the id and text of a query on each line, for triples of ids."""
     first: Annotated[int, Field(ge=1)] | None = None
-    """Number of lines to read, the first ones."""
+    """The number of lines to read from the start of the file; None reads all."""
 
     @model_validator(mode="after")
     def _both(self) -> Self:
@@ -42,7 +42,7 @@ class Options(Frozen):
 
 
 def read_msmarco(path: Path) -> Iterator[Question]:
-    """Yield a question a line. Raises DataError with file and line for a bad line, an unknown id, and an empty file."""
+    """Yield a question for each line. Raises DataError for a bad line, an unknown id or an empty file."""
     file, options = parse_options(Options, "msmarco", path)
     look_up = _from_files(file.parent, options) if options.queries else None
     number = 0
@@ -61,7 +61,7 @@ def read_msmarco(path: Path) -> Iterator[Question]:
 
 
 def msmarco_files(path: Path) -> dict[str, Path]:
-    """The triples, and the collection and the queries that options name. Raises DataError for a wrong option."""
+    """The files of triples, collection and queries. Raises DataError for a wrong option."""
     file, options = parse_options(Options, "msmarco", path)
     return plain_files(file, [file.parent / name for name in (options.collection, options.queries) if name])
 

@@ -1,8 +1,8 @@
-"""Rows of columns to questions, in three shapes, which the columns tell.
+"""Turns rows of tables into questions. The columns tell which of three shapes a table has.
 
 question, text, label                      a row is a pair; rows with the same question are its candidates
 question, texts [list], labels [list]      a row is a question
-question, positive, negative_1 ... n       a row is a question (sentence-transformers); lists are as good
+question, positive, negative_1 ... n       a row is a question (sentence-transformers); lists are allowed
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from cerberank_training.data.formats.columns import ColumnOptions, Columns
 from cerberank_training.data.question import DataError, LabelledCandidate, Question
 
 Row = tuple[str, Mapping[str, Any]]
-"""The place of a row, for messages, and its values by column."""
+"""The place of a row (for messages) and its values by column."""
 
 
 class _Wrong(ValueError):
-    """A value is not what its column should hold."""
+    """A value does not fit its column."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """Rows of one table, and how they are read."""
+    """The rows of a table with its columns and options."""
 
     rows: Iterable[Row]
     columns: Columns
@@ -34,10 +34,10 @@ class Rows:
     place: str
     """The name of the table."""
     together: bool = False
-    """True if pairs of a question stand together, so that not all of them are held."""
+    """True if the pairs of a question must be adjacent, so that memory need not hold all pairs."""
 
     def questions(self) -> Iterator[Question]:
-        """Yield the questions. Raises DataError with the place of a wrong row, and when there is none."""
+        """Yield the questions. Raises DataError with the place of a wrong row, and for a table without rows."""
         given = self._questions() if self.columns.positive and not self.columns.text else self._pairs_or_lists()
         none = True
         for question in given:
@@ -47,7 +47,7 @@ class Rows:
             raise DataError(f"{self.place} holds no row")
 
     def _questions(self) -> Iterator[Question]:
-        """A question a row, with positives and negatives."""
+        """Yield a question for each row, with positives and negatives."""
         columns, seen = self.columns, set[str]()
         for number, (place, row) in enumerate(self.rows, start=1):
             try:
@@ -95,7 +95,7 @@ class Rows:
         return Question(id=identifier, text=_string(row, self.columns.question), candidates=tuple(candidates))
 
     def _pairs(self, rows: Iterable[Row]) -> Iterator[Question]:
-        """Pairs by question: of the whole table, or of neighbouring rows, and then a question that returns is wrong."""
+        """Collect pairs by question, in the whole table; with `together`, the pairs of a question must be adjacent."""
         groups: dict[str, tuple[str, list[LabelledCandidate]]] = {}
         ended: set[int] = set()
         for place, row in rows:
@@ -125,7 +125,7 @@ class Rows:
         return LabelledCandidate(Candidate(text=_string(row, columns.text), **around), label, score)
 
     def _label(self, value: Any) -> tuple[int, float | None]:
-        """The grade, and the score where the label is a number with a threshold."""
+        """The grade, and the score if the options have a threshold."""
         number = _number(value, self.columns.label)
         if self.options.threshold is not None:
             return int(number >= self.options.threshold), number
@@ -157,7 +157,7 @@ def _string(row: Mapping[str, Any], column: str) -> str:
 
 
 def _texts(row: Mapping[str, Any], columns: Iterable[str]) -> list[str]:
-    """The texts of some columns, which hold a text or a list; a column without a value has none."""
+    """The texts of some columns, whose values are a text, a list of texts, or missing."""
     texts: list[str] = []
     for column in columns:
         value = row[column]
@@ -169,7 +169,7 @@ def _texts(row: Mapping[str, Any], columns: Iterable[str]) -> list[str]:
 
 
 def _scores(row: Mapping[str, Any], column: str, count: int) -> list[float | None]:
-    """The scores of `count` texts, or as often None where no column has them."""
+    """The scores of `count` texts; all are None if there is no column of scores."""
     if not column:
         return [None] * count
     value = row[column]

@@ -1,4 +1,4 @@
-"""The texts of a large file by their ids, without holding them: the file is mapped, and 16 bytes a line are kept."""
+"""The texts of a large file by their ids. The file is mapped, and memory holds 16 bytes for each line."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import numpy as np
 from cerberank_training.data.question import DataError, read_lines, reason
 
 Parse = Callable[[int, str], tuple[str, str]]
-"""Gives the id and the text of a numbered line; raises DataError."""
+"""Parses a line with its number into id and text. Raises DataError."""
 
 
 class StoredLines(Mapping[str, str]):
-    """Texts by id, read from the file when they are asked for. A file whose name ends in .gz is held unpacked."""
+    """Texts by id, which are read from the file on access. A file .gz is unpacked into memory."""
 
     def __init__(self, path: Path, parse: Parse) -> None:
-        """Read the file once. Raises DataError with file and line for a bad line and for an id that comes twice."""
+        """Read the file once. Raises DataError with file and line for a bad line and for a repeated id."""
         self._parse, keys, starts, start = parse, list[bytes](), [0], 0
         self._content = _content(path)
         for number, line in read_lines(path):
@@ -35,7 +35,7 @@ class StoredLines(Mapping[str, str]):
             raise DataError(f"{path}:{number + 1}: the id {self._at(number)[0]!r} comes twice")
 
     def __getitem__(self, identifier: str) -> str:
-        """The text with this id; raises KeyError."""
+        """The text with this id. Raises KeyError."""
         key = np.frombuffer(_key(identifier), dtype="<u8")[0]
         row = int(np.searchsorted(self._keys, key))
         if row == len(self._keys) or self._keys[row] != key:
@@ -47,7 +47,7 @@ class StoredLines(Mapping[str, str]):
         return len(self._keys)
 
     def __iter__(self) -> Iterator[str]:
-        """The ids in the file's order."""
+        """The ids in the order of the file."""
         return (self._at(row)[0] for row in range(len(self)))
 
     def _at(self, row: int) -> tuple[str, str]:

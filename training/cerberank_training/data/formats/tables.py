@@ -1,9 +1,9 @@
-"""Tables of rows: CSV, TSV, JSON lines, Parquet, and data sets of the library `datasets`, a folder or a hub's name.
+"""Reads tables: CSV, TSV, JSON lines, Parquet, and data sets of the library `datasets` (a folder or a name on the hub).
 
     csv:FILE  tsv:FILE  rows:FILE  parquet:FILE_OR_FOLDER  datasets:FOLDER_OR_NAME     with `?question=NAME&...`
 
-Options name the columns (`columns.py`); `names` those of a CSV or TSV file without a line of names, `split`, `config`
-and `revision` the part of a data set.
+Options name the columns (`columns.py`). `names` gives the column names of a CSV or TSV file without a header. `split`,
+`config` and `revision` choose the part of a data set.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ from cerberank_training.data.question import DataError, Question, read_lines, re
 from cerberank_training.data.source_files import files_of, named_files, plain_files
 
 LARGE = 256 << 20
-"""In files of so many bytes and more, pairs must stand together by question; those of smaller ones are collected."""
+"""From this size of a file in bytes on, the pairs of a question must be adjacent; in smaller files they are
+collected."""
 SEPARATED: Mapping[str, str] = MappingProxyType({"csv": "commas", "tsv": "tabs"})
 
 
@@ -34,7 +35,7 @@ class TextOptions(ColumnOptions):
     """The options of CSV and TSV files."""
 
     names: str = ""
-    """The names of the columns, separated by commas, of a file that has no line of them."""
+    """The names of the columns, separated by commas, for a file without a header."""
 
 
 class DatasetOptions(ColumnOptions):
@@ -44,21 +45,21 @@ class DatasetOptions(ColumnOptions):
     config: str = ""
     """The name of a configuration on the hub."""
     revision: str = ""
-    """The hub's commit, tag or branch."""
+    """A commit, tag or branch on the hub."""
 
 
 def read_csv(path: Path) -> Iterator[Question]:
-    """Yield the questions of a comma-separated file, whose fields may be quoted."""
+    """Yield the questions of a comma-separated file. Fields may be quoted."""
     return _delimited("csv", path, csv.excel)
 
 
 def read_tsv(path: Path) -> Iterator[Question]:
-    """Yield the questions of a tab-separated file; quotation marks mean themselves."""
+    """Yield the questions of a tab-separated file. Quotation marks have no special meaning."""
     return _delimited("tsv", path, _Tabs)
 
 
 def read_json_rows(path: Path) -> Iterator[Question]:
-    """Yield the questions of JSON lines whose keys are columns."""
+    """Yield the questions of JSON lines, whose keys are the columns."""
     file, options = parse_options(ColumnOptions, "rows", path)
     rows = _objects(file)
     first = next(rows, None)
@@ -77,7 +78,7 @@ def read_json_rows(path: Path) -> Iterator[Question]:
 
 
 def read_parquet(path: Path) -> Iterator[Question]:
-    """Yield the questions of a Parquet file, or of all of a folder in the order of their names."""
+    """Yield the questions of a Parquet file, or of all Parquet files of a folder in the order of their names."""
     place, options = parse_options(ColumnOptions, "parquet", path)
     files = _parquet_files(place)
     if not files:
@@ -89,7 +90,7 @@ def read_parquet(path: Path) -> Iterator[Question]:
 
 
 def read_datasets(path: Path) -> Iterator[Question]:
-    """Yield the questions of a folder that `save_to_disk` wrote, or of a data set of the hub."""
+    """Yield the questions of a folder that `save_to_disk` wrote, or of a data set on the hub."""
     place, options = parse_options(DatasetOptions, "datasets", path)
     table = _dataset(place, options)
     columns = Columns.of(table.column_names, options, str(place))
@@ -99,13 +100,13 @@ def read_datasets(path: Path) -> Iterator[Question]:
 
 
 def parquet_files(path: Path) -> dict[str, Path]:
-    """The file, or every Parquet file of a folder. Raises DataError for a wrong option."""
+    """The file, or all Parquet files of a folder. Raises DataError for a wrong option."""
     place, _ = parse_options(ColumnOptions, "parquet", path)
     return named_files(place, _parquet_files(place)) if place.is_dir() else plain_files(place)
 
 
 def datasets_files(path: Path) -> dict[str, Path]:
-    """The files of the folder, or of its split that is named, without what the library caches there.
+    """The files of the folder, or of the chosen split, without cached files of the library.
 
     Raises DataError for a wrong option.
     """
@@ -187,7 +188,7 @@ def _numbered(place: str, batches: Iterable[list[dict[str, Any]]]) -> Iterator[R
 
 
 def _dataset(place: Path, options: DatasetOptions) -> Any:
-    """The data set, whose rows lie on the disk."""
+    """The data set; its rows stay on disk."""
     try:
         from datasets import Dataset, load_dataset, load_from_disk  # noqa: PLC0415 - an extra of its own
     except ImportError as error:

@@ -1,7 +1,7 @@
-"""A TREC collection as questions with candidates: `trec:FOLDER?key=value&...`.
+"""Reads a TREC collection as questions with candidates: `trec:FOLDER?key=value&...`.
 
-FOLDER holds one entry each whose name begins with `queries`, `documents` (a file or a folder) and `qrels`; the keys of
-`Options` name others. Candidates are the judged documents, or the best `k` of a run.
+FOLDER has one file that begins with `queries`, one that begins with `qrels`, and a file or folder that begins with
+`documents`; `Options` can name others. Candidates are the judged documents, or the best `k` documents of a run.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from cerberank_training.data.trec.judgements import Qrels, Run, read_qrels, read
 from cerberank_training.data.trec.queries import read_queries
 
 BM25 = "bm25"
-"""The run that is computed on the spot."""
+"""The name of the run that is computed while reading."""
 
 
 class Options(Frozen):
-    """The options behind the question mark; paths are relative to the folder."""
+    """The options after the question mark. Paths are relative to the folder."""
 
     queries: str = ""
     documents: str = ""
@@ -41,12 +41,12 @@ class Options(Frozen):
     k: Annotated[int, Field(ge=1)] = 100
     """The number of the run's documents that are candidates."""
     folds: str = ""
-    """A fold file, which `fold` and `part` choose from."""
+    """A file of folds, from which `fold` and `part` choose."""
     fold: Annotated[int, Field(ge=1)] = 1
-    """The split, which tests on this fold, counted from 1."""
+    """The number of the split, counted from 1; split i tests on fold i."""
     part: Literal["all", "train", "dev", "test"] = "all"
     encoding: str = "utf-8"
-    """The encoding of queries and documents; Robust04's are latin-1."""
+    """The encoding of queries and documents, such as latin-1 for Robust04."""
 
     @field_validator("encoding")
     @classmethod
@@ -58,7 +58,7 @@ class Options(Frozen):
 
     @model_validator(mode="after")
     def _used(self) -> Self:
-        """An option that nothing would read is a mistake."""
+        """Raise ValueError for an option that would have no effect."""
         given = self.model_fields_set
         if bool(self.folds) != (self.part != "all") or ("fold" in given and not self.folds):
             raise ValueError("folds, perhaps fold, and part train, dev or test go together")
@@ -69,14 +69,14 @@ class Options(Frozen):
 
 @dataclass(frozen=True, slots=True)
 class Collection:
-    """The files of a collection, and which of its queries and documents are meant."""
+    """The files of a collection, with the options that choose queries and documents."""
 
     folder: Path
     options: Options
 
     @classmethod
     def parse(cls, path: Path) -> Collection:
-        """The collection of `FOLDER?key=value&...`; raises DataError for an unknown or wrong option."""
+        """The collection of `FOLDER?key=value&...`. Raises DataError for an unknown or wrong option."""
         return cls(*parse_options(Options, "trec", path))
 
     def documents(self) -> Iterator[Document]:
@@ -84,13 +84,13 @@ class Collection:
         return read_documents(self._file("documents", self.options.documents), encoding=self.options.encoding)
 
     def files(self) -> dict[str, Path]:
-        """The files that `questions` reads, with those of a folder of documents. Raises DataError for a missing one."""
+        """All files that `questions` reads. Raises DataError for a missing file."""
         entries = [self._file(name, getattr(self.options, name)) for name in ("queries", "documents", "qrels")]
         given = [self.folder / name for name in (self.options.run, self.options.folds) if name not in ("", BM25)]
         return named_files(self.folder, chain.from_iterable(map(files_of, [*entries, *given])))
 
     def questions(self) -> list[Question]:
-        """The judged queries of the part, in the order of their file. Raises DataError."""
+        """The judged queries of the chosen part, in the order of their file. Raises DataError."""
         path = self._file("queries", self.options.queries)
         queries = read_queries(path, encoding=self.options.encoding)
         qrels = read_qrels(self._file("qrels", self.options.qrels))
@@ -108,7 +108,7 @@ class Collection:
         return [judged_question(query, text, run[query], qrels[query], texts) for query, text in chosen.items()]
 
     def _part(self, queries: dict[str, str], qrels: Qrels) -> dict[str, str]:
-        """The judged queries of the part of the split."""
+        """The judged queries of the chosen part of the split."""
         judged = {query: text for query, text in queries.items() if query in qrels}
         if self.options.part == "all":
             return judged
@@ -126,7 +126,7 @@ class Collection:
         return {query: text for query, text in judged.items() if query in wanted}
 
     def _run(self, queries: dict[str, str], qrels: Qrels) -> Run:
-        """The documents that are candidates of each query."""
+        """The candidates of each query."""
         if not self.options.run:
             return {query: list(qrels[query]) for query in queries}
         if self.options.run == BM25:
@@ -148,12 +148,12 @@ def read_trec(path: Path) -> list[Question]:
 
 
 def trec_files(path: Path) -> dict[str, Path]:
-    """The files that `FOLDER?key=value&...` is read from. Raises DataError."""
+    """The files of `FOLDER?key=value&...`. Raises DataError."""
     return Collection.parse(path).files()
 
 
 def bm25_run(queries: Mapping[str, str], documents: Iterable[Document], k: int) -> Run:
-    """BM25's best `k` documents for each query, best first; they are held in memory, as the index is."""
+    """BM25's best `k` documents for each query, best first. Memory holds these and the index."""
     from cerberank_training.data.bm25 import Bm25Index  # noqa: PLC0415 - bm25s, only where a run is computed
 
     ids: list[str] = []
@@ -170,9 +170,9 @@ def bm25_run(queries: Mapping[str, str], documents: Iterable[Document], k: int) 
 def judged_question(
     query: str, text: str, run: Sequence[str], grades: Mapping[str, int], texts: Mapping[str, str]
 ) -> Question:
-    """A query with the documents of `run` as candidates; other relevant ones count as missed.
+    """A query with the documents of `run` as candidates. Other relevant documents count as missed.
 
-    Documents that nobody judged are marked where they have the text of a relevant one, be that of the run or not.
+    Unjudged documents with the text of a relevant document, in the run or not, are marked as copies.
     """
     found = set(run)
     relevant = {folded(texts[each]) for each, grade in grades.items() if grade and each in texts} - {""}

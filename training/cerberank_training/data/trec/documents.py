@@ -1,10 +1,10 @@
-"""Documents of a collection: JSON lines, TSV, or TREC markup, one file or a folder of files.
+"""Reads the documents of a collection from a file or a folder of files, in JSON lines, TSV, or TREC markup.
 
-    {"id": "d1", "title": "optional", "text": "..."}        .jsonl, other keys are ignored
+    {"id": "d1", "title": "optional", "text": "..."}        .jsonl; other keys are ignored
     d1<TAB>text                                             .tsv
     <DOC><DOCNO>d1</DOCNO>...<TEXT>text</TEXT></DOC>        any other name
 
-Each may be compressed, with .gz after its name.
+A file may be compressed, with .gz after its name.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TEXT = re.compile(r"<TEXT>(.*?)</TEXT>", re.IGNORECASE | re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """A document whose text begins with its title, where it has one; the text may be empty."""
+    """A document. The text begins with the title if there is one, and may be empty."""
 
     id: str
     text: str
@@ -43,9 +43,9 @@ class _Line(Frozen):
 
 
 def read_documents(path: Path, *, encoding: str = "utf-8") -> Iterator[Document]:
-    """Yield documents one by one, those of a folder in the order of its files' paths.
+    """Yield documents one by one. The files of a folder are read in the order of their paths.
 
-    Raises DataError with file and line for a row or block that is none, and for an id that comes twice.
+    Raises DataError with file and line for a malformed row or block, and for a repeated id.
     """
     seen: set[str] = set()
     for file in files_of(path):

@@ -1,4 +1,4 @@
-"""Cross-validation: a file of folds, and who trains, chooses and tests in each split."""
+"""Cross-validation: reads a file of folds, and divides queries into train, dev and test for each split."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Folds = tuple[tuple[str, ...], ...]
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """The ids of the queries on which one model trains, its epoch is chosen, and its figures are taken."""
+    """The ids of the queries for training (train), for the choice of an epoch (dev), and for the figures (test)."""
 
     train: tuple[str, ...]
     dev: tuple[str, ...]
@@ -24,9 +24,9 @@ class Split:
 
 
 def read_folds(path: Path) -> Folds:
-    """Folds of a JSON list of lists of ids (.json, as Anserini's for Robust04), or of lines of ids between blanks.
+    """Read folds from a JSON list of lists of ids (.json, as Anserini has for Robust04), or from lines of ids.
 
-    Raises DataError, with file and line or fold, for fewer than three folds, an empty one, and an id that comes twice.
+    Raises DataError, with file and line or fold, for fewer than three folds, an empty fold, and a repeated id.
     """
     folds = _json(path) if path.suffix == ".json" else [line.split() for _, line in read_lines(path)]
     if len(folds) < 3:
@@ -43,7 +43,7 @@ def read_folds(path: Path) -> Folds:
 
 
 def splits(folds: Folds) -> tuple[Split, ...]:
-    """As many splits as folds: split i tests on fold i, chooses on the next one, and trains on all others.
+    """A split for each fold: split i tests on fold i, chooses on the next fold, and trains on all others.
 
     >>> splits((("a",), ("b",), ("c",)))[2]
     Split(train=('b',), dev=('a',), test=('c',))

@@ -1,5 +1,7 @@
-"""The judgements of assessors and the runs of systems: qrels (`query 0 document grade`) and runs (`query Q0 document
-rank score tag`), columns separated by blanks; or BEIR's qrels, three columns separated by tabs.
+"""Reads the judgements of assessors (qrels) and the runs of systems.
+
+Blanks separate the columns of qrels (`query 0 document grade`) and runs (`query Q0 document rank score tag`). BEIR's
+qrels have three columns with tabs between them.
 """
 
 from __future__ import annotations
@@ -17,15 +19,15 @@ Qrels = dict[str, dict[str, int]]
 Run = dict[str, list[str]]
 """Documents by query, best first."""
 ScoredRun = dict[str, dict[str, tuple[float, int]]]
-"""Score and rank by query and document."""
+"""Scores and ranks by query and document."""
 _QRELS = "a query, 0, a document and a grade"
 _RUN = "a query, Q0, a document, a rank, a score and a tag"
 
 
 def read_qrels(path: Path, *, tabs: bool = False) -> Qrels:
-    """Grades in the file's order; those below 0, which mark spam in some tracks, are 0. Raises DataError.
+    """Read grades in the order of the file. Grades below 0, which mark spam in some tracks, become 0. Raises DataError.
 
-    With `tabs`, and after HEADER, lines are BEIR's.
+    The format is BEIR's with `tabs`, and for a file that begins with HEADER.
     """
     qrels: Qrels = {}
     for number, line in read_lines(path):
@@ -47,12 +49,12 @@ def read_qrels(path: Path, *, tabs: bool = False) -> Qrels:
 
 
 def read_run(path: Path) -> Run:
-    """Each query's documents by score, equal scores by rank. Raises DataError."""
+    """Read the documents of each query, ordered by score and then by rank. Raises DataError."""
     return {query: best_first(documents) for query, documents in read_scored_run(path).items()}
 
 
 def best_first(documents: Mapping[str, tuple[float, int]]) -> list[str]:
-    """Documents by score, equal scores by rank.
+    """The documents, ordered by score and then by rank.
 
     >>> best_first({"a": (0.5, 2), "b": (0.5, 1), "c": (0.7, 3)})
     ['c', 'b', 'a']
@@ -61,7 +63,7 @@ def best_first(documents: Mapping[str, tuple[float, int]]) -> list[str]:
 
 
 def read_scored_run(path: Path) -> ScoredRun:
-    """The run as it stands in the file. Raises DataError with file and line."""
+    """Read the scores and ranks of a run. Raises DataError with file and line."""
     rows: ScoredRun = {}
     for number, line in read_lines(path):
         columns = line.split()

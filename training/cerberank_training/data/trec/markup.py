@@ -1,4 +1,4 @@
-"""TREC's markup, which is not XML: blocks such as `<DOC>` and `<top>` whose inner tags need not be closed."""
+"""Reads TREC's markup, which is not XML: blocks such as `<DOC>` and `<top>` whose inner tags need not be closed."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ COMMENT, TAG = re.compile(r"<!--.*?-->", re.DOTALL), re.compile(r"</?[A-Za-z][^<
 
 
 def blocks(path: Path, tag: str, *, encoding: str) -> Iterator[tuple[int, str]]:
-    """The number of the first line and the text of each `<tag>` block; the tags are alone on their lines or at an end.
+    """Yield the first line's number and the text of each `<tag>` block. Tags stand at the start or end of a line.
 
-    Raises DataError with file and line for a block that does not end, text between blocks, and a file without any.
+    Raises DataError with file and line for a block without an end, text between blocks, and a file without blocks.
     """
     start, lines, found = 0, list[str](), False
     opening, closing = f"<{tag}>".lower(), f"</{tag}>".lower()
@@ -39,7 +39,7 @@ def blocks(path: Path, tag: str, *, encoding: str) -> Iterator[tuple[int, str]]:
 
 
 def plain(text: str) -> str:
-    r"""The text without tags, comments and line breaks, its character references resolved.
+    r"""The text without tags, comments and line breaks, with character references resolved.
 
     >>> plain("<P>AT&amp;T <F P=105>won</F>\n</P><!-- PJG -->")
     'AT&T won'

@@ -1,4 +1,4 @@
-"""Queries of a collection: TSV (id, text), or the titles of TREC topics."""
+"""Reads the queries of a collection from TSV (id, text), or from the titles of TREC topics."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ TITLE = re.compile(r"<title>\s*(?:Topic:)?\s*([^<]*)", re.IGNORECASE)
 
 
 def read_queries(path: Path, *, encoding: str = "utf-8") -> dict[str, str]:
-    """Texts by id, in the file's order: TSV where the name ends in .tsv or .tsv.gz, else `<top>` blocks.
+    """The texts by id, in the order of the file: TSV if its name ends in .tsv or .tsv.gz, else `<top>` blocks.
 
-    A topic's number loses its leading zeros, which judgements do not have. Raises DataError with file and line.
+    Leading zeros of a topic's number are removed, because judgements do not have them. Raises DataError with file and
+    line.
     """
     queries: dict[str, str] = {}
     is_tsv = path.name.removesuffix(".gz").endswith(".tsv")

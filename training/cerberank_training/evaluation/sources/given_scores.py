@@ -1,6 +1,7 @@
-"""Reads the scores of another system: one JSON line per question, `{"id": "...", "scores": [0.3, ...]}`.
+"""Reads the scores of another system from JSON lines, `{"id": "...", "scores": [0.3, ...]}` for each question.
 
-`id` is the question's id (the line number for `jsonl` data without ids), `scores` are in the candidates' order.
+`id` is the question's id (the line number for `jsonl` data without ids), and `scores` are in the order of the
+candidates.
 """
 
 from __future__ import annotations
@@ -24,10 +25,10 @@ class _Line(Frozen):
 
 
 def given_scores(path: Path, questions: Iterable[Question]) -> Iterator[tuple[Question, Scores]]:
-    """Each question with its scores [n] from the file.
+    """Yield each question with its scores [n] from the file.
 
-    Raises DataError, with file and line, for a malformed line, a score that is not a finite number, a repeated
-    question, a number of scores that is not the number of candidates; and for a question without scores.
+    Raises DataError with file and line for a malformed line, a score that is not a finite number, a repeated question,
+    and a wrong number of scores; also raises DataError for a question without scores.
     """
     lines = _read(path)
     for question in questions:

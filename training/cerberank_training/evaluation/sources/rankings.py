@@ -34,16 +34,16 @@ if TYPE_CHECKING:  # imports torch, which an evaluation with ONNX does not need
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankedQuestion:
-    """A question with the ranks that every variant gives its candidates."""
+    """A question with the ranks of its candidates by each variant."""
 
     question: Question
     ranks: dict[str, Ranks]
     scores: dict[str, Scores] = field(default_factory=dict)
-    """The scores of the variants that drop nothing, because only theirs are comparable with each other."""
+    """The scores of variants without drops; with drops, scores of candidates are not comparable."""
     judgements: str | None = None
     """As in `QuestionRecord`."""
     first: FirstResult | None = None
-    """The first result with the score that the ranker tells; None where scores are not probabilities."""
+    """The first result with the score in the ranker's answer; None if scores are not probabilities."""
     in_windows: int = 0
     """As in `AllScores`."""
     truncated: int = 0
@@ -83,7 +83,7 @@ def precision_rankings(
     against: str,
     windowing: Windowing | None = AS_SERVED,
 ) -> Iterator[RankedQuestion]:
-    """Rank by the final stage in two precisions: `final` is `precision`, the other is named by `against`."""
+    """Rank by the final stage in two precisions. The ranking `final` has `precision`; the other is named `against`."""
     encoder = checkpoint.encoder()
     first, second = (
         score_questions(
@@ -112,9 +112,9 @@ def given_rankings(path: Path, questions: Iterable[Question]) -> Iterator[Ranked
 
 
 def teacher_rankings(teacher: TeacherScores, questions: Iterable[Question]) -> Iterator[RankedQuestion]:
-    """Rank by scores that a teacher computed beforehand; raises what `teacher` raises for a pair without one.
+    """Rank by a teacher's stored scores. For a pair without a score it raises the error of `teacher`.
 
-    The order is that of the logit differences; the scores are their probabilities, as a checkpoint's are.
+    Candidates are ordered by logit differences, and their scores are the probabilities.
     """
     for question in questions:
         logits = teacher.scores(question.text, [row.candidate for row in question.candidates]).astype(np.float64)

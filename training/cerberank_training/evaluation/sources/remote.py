@@ -1,4 +1,4 @@
-"""Evaluates through a running service, so that figures describe what clients get."""
+"""Evaluates the answers of a running service, which are what clients receive."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ def rank_remotely(
     drop_ratio: tuple[float, ...] | None = None,
     windows: str | None = None,
 ) -> Iterator[tuple[Question, dict[str, Ranks], FirstResult]]:
-    """Each question with its ranks from `POST /v1/rank`, by the order of the answer and by each head's scores.
+    """Yield each question with its ranks from `POST /v1/rank`: by the order of the answer, and by each head's scores.
 
-    The first result has the score that the service tells.
+    The first result has the score of the answer.
 
     Raises httpx.HTTPStatusError when the service rejects a question.
     """
@@ -47,7 +47,7 @@ def _rank(
     results = answer["results"]
     by_candidate = sorted(results, key=lambda result: result["index"])
     stages = np.asarray([result["stage"] for result in by_candidate])
-    # Calibrated scores of two candidates may be equal where the network's are not.
+    # Calibrated scores of two candidates may be equal although the network's scores differ.
     scores = [result.get("raw_score", result["score"]) for result in by_candidate]
     ranks = {"final": ranks_of(stages, np.asarray(scores))}
     heads = [result.get("heads") for result in by_candidate]

@@ -1,7 +1,7 @@
-"""SR, the sequential reranker: a cascade of independent models that share nothing (CT sections 3.2, 4.2, 5.4).
+"""SR, the sequential reranker: a cascade of independent models without shared layers (CT sections 3.2, 4.2, 5.4).
 
-In: checkpoints from the shallowest to the deepest. Each scores the candidates that the one before it kept; the cost of
-a candidate is all layers of every model that scores it.
+Input: checkpoints from the shallowest to the deepest. Each model scores the candidates that the model before it has
+kept. The cost of a candidate is the number of layers of all models that score it.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from cerberank_training.evaluation.sources.rankings import RankedQuestion
 
 
 def sequence_cost(sizes: Sequence[int], layers: Sequence[float], policy: DropPolicy) -> float:
-    """Layers run on questions with `sizes` candidates, relative to the last model alone.
+    """The cost of questions with `sizes` candidates, relative to the last model on all candidates.
 
-    CT section 5.4 has 1.54, 1.18 and 0.90 for these.
+    For the example, CT section 5.4 has 1.54, 1.18 and 0.90.
 
     >>> from cerberank_models.drop import RatioSchedule
     >>> layers, policies = (4, 6, 8, 10, 12), [RatioSchedule((alpha,) * 4) for alpha in (0.3, 0.4, 0.5)]
@@ -33,7 +33,7 @@ def sequence_cost(sizes: Sequence[int], layers: Sequence[float], policy: DropPol
 def sequence_costs(
     checkpoints: Sequence[Checkpoint], policies: Sequence[DropPolicy], sizes: Sequence[int]
 ) -> dict[str, float]:
-    """Cost of each variant of `sequence_rankings`, on questions with `sizes` candidates."""
+    """The cost of each variant of `sequence_rankings`, for questions with `sizes` candidates."""
     layers = [sum(checkpoint.config.stage_layers) for checkpoint in checkpoints]
     alone = {f"model {index}": own / layers[-1] for index, own in enumerate(layers[:-1], start=1)}
     dropping = {policy_name(policy): sequence_cost(sizes, layers, policy) for policy in policies}

@@ -1,4 +1,4 @@
-"""Rankings by a text ranker: for choosing weights on dev data, and for evaluations."""
+"""Rankings by a text ranker, for choosing weights on dev data and for evaluations."""
 
 from __future__ import annotations
 
@@ -21,22 +21,23 @@ from cerberank_training.evaluation.sources.rankings import RankedQuestion
 from cerberank_training.learning.processes import Processes
 
 BATCH = 128
-"""Most candidates that are read at once."""
+"""The largest number of candidates that are read at once."""
 
 
 @torch.inference_mode()
 def read_documents(ranker: TextRanker, encoder: TextEncoder, texts: Sequence[str]) -> Side | Texts:
-    """The part that no question changes: the token ids of documents and, of a bi-encoder, its encoder's output for
-    them.
+    """The part of the computation that does not depend on the question.
+
+    These are the token ids of documents, and for a bi-encoder also the output of its encoder.
     """
     documents = Texts.on(_device(ranker), *encoder.documents(texts))
-    # What ColBERT's tokens are projected from is six times as large, and no score reads it.
+    # The encoder's output before ColBERT's projection is six times as large, and no score needs it.
     return documents if ranker.config.joint else replace(ranker.alone(documents, document=True), projected_from=None)
 
 
 @torch.inference_mode()
 def text_scores(ranker: TextRanker, encoder: TextEncoder, question: str, documents: Iterable[Side | Texts]) -> Scores:
-    """The scores `[n]` of all documents, read in parts, on the ranker's device; it must be in evaluation mode."""
+    """The scores `[n]` of documents that are given in parts. The ranker must be in evaluation mode."""
     texts, parts = Texts.on(_device(ranker), encoder.questions([question])), []
     asked = None if ranker.config.joint else ranker.alone(texts)
     for part in documents:
@@ -53,7 +54,7 @@ def text_scores(ranker: TextRanker, encoder: TextEncoder, question: str, documen
 def text_rankings(ranker: TextRanker, encoder: TextEncoder, questions: Iterable[Question]) -> Iterator[RankedQuestion]:
     """Rank by a text ranker's scores. Raises NonFiniteScoreError, which names the question.
 
-    Candidates that several questions share, such as an article's sentences, are read once, for all of them together.
+    Candidates that several questions share, such as an article's sentences, are read once for all these questions.
     """
     groups: dict[tuple[str, ...], list[Question]] = {}
     for question in questions:
@@ -71,7 +72,7 @@ def text_rankings(ranker: TextRanker, encoder: TextEncoder, questions: Iterable[
 
 
 def folder_rankings(path: Path, questions: Iterable[Question], *, device: str) -> Iterator[RankedQuestion]:
-    """Rank by the text ranker of a folder. Raises the errors of `read_text_ranker` at once."""
+    """Rank by the text ranker in a folder. Raises the errors of `read_text_ranker` before the first question."""
     saved = read_text_ranker(path)
     return text_rankings(saved.ranker.to(device), saved.encoder(), questions)
 
@@ -82,7 +83,7 @@ def dev_metric(
     metric: str,
     processes: Processes = Processes(),  # noqa: B008 - frozen
 ) -> Callable[[TextRanker], float]:
-    """A function that measures `metric`, one of METRICS, on `questions`, in percent; each process ranks a part."""
+    """A function that measures `metric` (one of METRICS) on `questions`, in percent. Each process ranks a part."""
 
     def measure(ranker: TextRanker) -> float:
         evaluation = Evaluation()

@@ -17,8 +17,8 @@ from cerberank_training.evaluation.per_question import Records
 from cerberank_training.evaluation.systems.folders import Systems
 
 Family = Literal["table", "systems", "sets"]
-"""The tests that Holm's correction takes together: all of a measure, those of all systems on one set, those of one
-system on all sets.
+"""The tests that Holm's correction takes together: all tests of a measure (`table`), those of all systems on one set
+(`systems`), or those of one system on all sets (`sets`).
 """
 Place = tuple[str, str]
 """A system and a set."""
@@ -26,26 +26,26 @@ Place = tuple[str, str]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Against:
-    """A system against the baseline on one set."""
+    """The tests of a system against the baseline on one set."""
 
     test: MetricComparison
     student_holm: float
-    """Student's p-value, corrected."""
+    """Student's p-value after Holm's correction."""
     wilcoxon_holm: float
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """One system on one set."""
+    """The figures of one system on one set."""
 
     mean: float
-    """Over questions and runs, in percent."""
+    """The mean over questions and runs, in percent."""
     spread: float | None
-    """The standard deviation of the runs' means, in percent; None with one run."""
+    """The standard deviation of the runs' means, in percent; None for a single run."""
     runs: int
     questions: int
     against: Against | None
-    """None for the baseline, and without one."""
+    """The tests; None for the baseline itself, or if there is no baseline."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,9 +56,9 @@ class SystemTable:
     baseline: str | None
     family: Family
     cells: dict[str, dict[str, Cell]]
-    """By system and set."""
+    """The cells by system and set."""
     means: dict[str, float]
-    """The mean of each system over sets, which all count the same."""
+    """The mean of each system over sets, which have equal weights."""
     tests: int
     """The largest number of tests of one kind that the correction took together."""
 
@@ -72,7 +72,7 @@ def compare_systems(
     subset: Subset = "clean",
     family: Family = "table",
 ) -> SystemTable:
-    """The table of one measure. A question counts with its mean over a system's runs, in the tests too.
+    """The table of one measure. Means and tests use each question's mean over the runs of a system.
 
     Raises ValueError for an unknown baseline, and for a set without a question.
     """
@@ -119,7 +119,7 @@ def compare_systems(
 
 
 def _questions(runs: Sequence[Records], subset: Subset) -> list[str]:
-    """The questions that are in the subset by every run's documents."""
+    """The questions that are in the subset for the documents of every run."""
     questions = [
         question
         for question in runs[0]
@@ -131,7 +131,7 @@ def _questions(runs: Sequence[Records], subset: Subset) -> list[str]:
 
 
 def _cell(values: NDArray[np.float64], against: Against | None) -> Cell:
-    """The figures of values [runs, questions] in 0..1."""
+    """The figures of values [runs, questions], which are from 0 to 1."""
     runs, questions = values.shape
     spread = 100 * float(values.mean(axis=1).std(ddof=1)) if runs > 1 else None
     return Cell(mean=100 * float(values.mean()), spread=spread, runs=runs, questions=questions, against=against)
@@ -145,7 +145,7 @@ def _corrected(p_values: Mapping[Place, float], groups: Sequence[Sequence[Place]
 
 
 def _groups(places: Sequence[Place], family: Family) -> list[list[Place]]:
-    """The places whose tests are corrected together."""
+    """The groups of places whose tests are corrected together."""
     if family == "table":
         return [list(places)] if places else []
     by = 1 if family == "systems" else 0
@@ -153,9 +153,9 @@ def _groups(places: Sequence[Place], family: Family) -> list[list[Place]]:
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Adjusted p-values by Holm, in the given order: they bound the probability of a single false rejection.
+    """Holm's adjusted p-values in the given order, which bound the probability of any false rejection.
 
-    The smallest of m p-values is multiplied by m, the next by m - 1 and so on; none is below one that it follows.
+    The smallest of m p-values is multiplied by m, the next by m - 1, and so on; each is at least the one before it.
 
     >>> [round(value, 3) for value in holm([0.01, 0.04, 0.03, 0.005])]
     [0.03, 0.06, 0.06, 0.02]

@@ -1,6 +1,6 @@
-"""Per-question files of several systems: a folder for each system, in it a file for each data set, `SET.jsonl`.
+"""Per-question files of several systems: each system is a folder with a file `SET.jsonl` for each data set.
 
-A system that was trained with several seeds is a folder of such folders, one for each run.
+A system with several runs, such as seeds, is a folder with such a folder for each run.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from cerberank_training.data import DataError
 from cerberank_training.evaluation.per_question import Records, check_comparable, read_records
 
 Systems = Mapping[str, Mapping[str, Sequence[Records]]]
-"""Records of each run by system and set: every system has the same sets, and those of one set are comparable."""
+"""The records of each run by system and set. All systems have the same sets; records of a set are comparable."""
 
 
 def read_systems(folders: Sequence[Path], *, ranking: str = "final") -> Systems:
-    """The systems, named by their folders, in the given order; sets and runs by name.
+    """The systems in the given order, named by their folders. Sets and runs are sorted by name.
 
-    Raises DataError for folders of the same name, one without files, a set that a system or a run lacks, a file
-    without the ranking, and files of one set that are not comparable.
+    Raises DataError for folders with the same name, a folder without files, a set that a system or run lacks, a file
+    without the ranking, and files of a set that are not comparable.
     """
     runs = {folder.resolve().name: _runs(folder) for folder in folders}
     if len(runs) < len(folders):
@@ -38,7 +38,7 @@ def read_systems(folders: Sequence[Path], *, ranking: str = "final") -> Systems:
 
 
 def _runs(folder: Path) -> list[Path]:
-    """The folder itself, or those in it that hold per-question files."""
+    """The folder itself, or the folders in it that contain per-question files."""
     if any(folder.glob("*.jsonl")):
         return [folder]
     if not (runs := sorted({path.parent for path in folder.glob("*/*.jsonl")})):

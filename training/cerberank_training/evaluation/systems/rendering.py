@@ -20,13 +20,13 @@ LATEX = str.maketrans({character: f"\\{character}" for character in "_&%#$"})
 
 
 def markdown_table(result: SystemTable) -> str:
-    """A row for each system, a column for each set, their mean, and what the marks mean."""
+    """A table with a row for each system and a column for each set, the mean over sets, and the legend."""
     text = table(_header(result), _rows(result))
     return f"{text}\n\n{note}" if (note := legend(result)) else text
 
 
 def latex_table(result: SystemTable) -> str:
-    """A `tabular`; the legend stands above as a comment."""
+    """A `tabular` with the legend in a comment above it."""
     marks = {STUDENT: "$^{\\dagger}$", WILCOXON: "$^{\\ddagger}$", SPREAD: "$\\pm$"}
     rows = []
     for cells in (_header(result), *_rows(result)):
@@ -84,7 +84,7 @@ def _rows(result: SystemTable) -> list[list[str]]:
 
 
 def _named(system: str, row: Mapping[str, Cell]) -> str:
-    """The system, and how many runs it has if there are several."""
+    """The name of the system, with the number of runs if there are several."""
     runs = next(iter(row.values())).runs
     return f"{system} ({runs} runs)" if runs > 1 else system
 

@@ -1,6 +1,6 @@
-"""Reads a TREC run as rankings, whoever made it: with qrels alone, or of the candidates of a data set.
+"""Reads TREC runs of any system as rankings, either of documents with qrels or of the candidates of a data set.
 
-Equal scores are ties, whatever the rank column says.
+Equal scores are ties; the column with the rank is ignored.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ from cerberank_training.evaluation.trec_files.writing import document_ids
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class JudgedRun:
-    """A run as its qrels judge it."""
+    """A run with the judgements of its qrels."""
 
     ranked: list[RankedQuestion]
     unjudged: int
-    """Queries of the run without a judgement, which are ignored."""
+    """The number of queries of the run without a judgement, which are ignored."""
     absent: int
-    """Queries with relevant documents for which the run has none."""
+    """The number of queries with relevant documents that are not in the run."""
 
     def note(self) -> str:
-        """A line on both counts, empty where they are 0."""
+        """A line with both numbers; empty if they are 0."""
         said = {"of the run without a judgement, ignored": self.unjudged, "that the run lacks count 0": self.absent}
         return "; ".join(f"{count} queries {what}" for what, count in said.items() if count)
 
 
 def judged_run(run_path: Path, qrels_path: Path) -> JudgedRun:
-    """Every judged query with the run's documents, ordered by id; documents without a judgement are not relevant.
+    """Every judged query with the run's documents, ordered by id. Documents without a judgement are not relevant.
 
-    As in ir_measures, queries without a judgement are ignored, and a query with relevant documents that the run lacks
-    counts 0. A query that has neither relevant nor retrieved documents is left out. Raises DataError, also for files
-    that share no query.
+    As in ir_measures, queries without a judgement are ignored, and a query with relevant documents that is not in the
+    run counts as 0. A query with neither relevant nor retrieved documents is left out. Raises DataError, also for files
+    without a common query.
     """
     run, qrels = read_scored_run(run_path), read_qrels(qrels_path)
     if not run.keys() & qrels.keys():
@@ -72,9 +72,9 @@ def judgements_hash(grades: Mapping[str, int]) -> str:
 
 
 def run_rankings(path: Path, questions: Iterable[Question]) -> Iterator[RankedQuestion]:
-    """Rank the questions' candidates by a run's scores; ids are those of `document_ids`.
+    """Rank the questions' candidates by a run's scores. Documents have the ids of `document_ids`.
 
-    Raises DataError for a candidate without a score, and for a document of such a query that is not a candidate.
+    Raises DataError for a candidate without a score, and for a document of the question that is not a candidate.
     """
     run = read_scored_run(path)
     for question in questions:

@@ -1,7 +1,7 @@
 """Writes one ranking of each question as a TREC run, and the labels as qrels.
 
-TREC's programs order documents by score alone, as a number of 32 bits, and equal scores by document id, descending.
-So scores are written in full where they give the order of the ranks at this precision, and n - rank otherwise.
+TREC's programs ignore ranks. They order documents by scores as numbers of 32 bits, and equal scores by falling document
+id. Therefore scores are written in full if they give the order of the ranks at this precision, and else n - rank.
 """
 
 from __future__ import annotations
@@ -18,23 +18,23 @@ from cerberank_training.evaluation.evaluate import Ranks
 from cerberank_training.evaluation.metrics import ranks_of
 
 MISSED = "missed"
-"""Relevant documents that are not candidates have no id here; qrels name them `missed-1`, `missed-2`, ..."""
+"""The prefix of ids for relevant documents that are not candidates: qrels name them `missed-1`, `missed-2`, ..."""
 
 
 @dataclass(kw_only=True, slots=True)
 class WrittenRun:
-    """The run as far as it was written."""
+    """The counts of a run that is being written."""
 
     questions: int = 0
     documents: int = 0
     by_rank: int = 0
-    """Questions whose scores did not give the order, so that n - rank stands in their place."""
+    """The number of questions with n - rank instead of scores, because their scores do not give the order."""
     tied: int = 0
-    """Documents that are tied with one of another grade."""
+    """The number of documents that are tied with a document of another grade."""
 
 
 def check_ids(questions: Iterable[Question]) -> None:
-    """Raises DataError for an id that TREC's files cannot hold, and for a document that is a candidate twice."""
+    """Raise DataError for an id that TREC's files cannot contain, and for a document that is a candidate twice."""
     for question in questions:
         ids = document_ids(question)
         for each in (question.id, *ids):
@@ -49,7 +49,7 @@ def check_ids(questions: Iterable[Question]) -> None:
 
 
 def document_ids(question: Question) -> list[str]:
-    """The candidates' ids in the data set or, where it has none, `QUESTION-PLACE`, counted from 1."""
+    """The candidates' ids in the data set or, if it has no ids, `QUESTION-PLACE`, counted from 1."""
     return [row.id or f"{question.id}-{place}" for place, row in enumerate(question.candidates, start=1)]
 
 
@@ -61,7 +61,7 @@ def missed_ids(question: Question) -> list[str]:
 def write_run_rows(
     file: BinaryIO, question: Question, ranks: Ranks, scores: Scores | None, *, tag: str, written: WrittenRun
 ) -> None:
-    """Append one question's candidates, in the order in which trec_eval reads them; adds to `written`."""
+    """Append the candidates of a question in the order of trec_eval, and update `written`."""
     ids = document_ids(question)
     values = faithful_scores(ranks, scores)
     if values is None:
@@ -78,7 +78,7 @@ def write_run_rows(
 
 
 def write_qrels_rows(file: BinaryIO, question: Question) -> None:
-    """Append the grades of one question's candidates, 0 as well, and of the relevant documents beside them."""
+    """Append the grades of a question's candidates, including 0, and of relevant documents that are not candidates."""
     ids = [*document_ids(question), *missed_ids(question)]
     grades = [*question.labels, *question.missed]
     rows = [f"{question.id} 0 {document} {grade}\n" for document, grade in zip(ids, grades, strict=True)]
@@ -86,7 +86,7 @@ def write_qrels_rows(file: BinaryIO, question: Question) -> None:
 
 
 def faithful_scores(ranks: Ranks, scores: Scores | None) -> Sequence[str] | None:
-    """The scores in full, or None where numbers of 32 bits do not order candidates as the ranks do.
+    """The scores in full, or None if they do not give the order of the ranks as numbers of 32 bits.
 
     >>> ranks = np.array([0, 1])
     >>> faithful_scores(ranks, np.array([0.5, 0.25])), faithful_scores(ranks, np.array([0.5, 0.5 - 1e-12]))

@@ -1,1 +1,1 @@
-"""Pairwise training of text rankers on triples: TRMD's teachers, its students with and without distillation."""
+"""Pairwise training of text rankers on triples: TRMD's teachers, and its students with and without distillation."""

@@ -1,6 +1,7 @@
 """TRMD's losses (section 2.2), as pure functions. Legend: N pairs or texts, T tokens, D width. Each returns a scalar.
 
-Every loss is a mean over N, so that processes with equally many triples average to the loss of all.
+Every loss is a mean over N. If all processes have the same number of triples, the average over processes is therefore
+the mean over all triples.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from cerberank_models.network.layout import PackedLayout
 
 
 def hinge_loss(positive: Tensor, negative: Tensor, margin: float) -> Tensor:
-    """The paper's hard loss: the mean of `max(0, margin - p+ + p-)`, p the softmax of the two scores `[N]`.
+    """The paper's hard loss: the mean of `max(0, margin - p+ + p-)`, where p is the softmax of the two scores `[N]`.
 
     >>> round(hinge_loss(torch.tensor([0.0]), torch.tensor([0.0]), 1.0).item(), 4)
     1.0
@@ -23,7 +24,7 @@ def hinge_loss(positive: Tensor, negative: Tensor, margin: float) -> Tensor:
 
 
 def softmax_loss(positive: Tensor, negative: Tensor) -> Tensor:
-    """The released code's hard loss: the mean of `1 - p+`; half of `hinge_loss` with margin 1.
+    """The released code's hard loss: the mean of `1 - p+`, which is half of `hinge_loss` with margin 1.
 
     >>> round(softmax_loss(torch.tensor([0.0]), torch.tensor([0.0])).item(), 4)
     0.5
@@ -41,9 +42,9 @@ def vector_loss(student: Tensor, teacher: Tensor) -> Tensor:
 
 
 def token_loss(student: Tensor, teacher: Tensor, offsets: Tensor) -> Tensor:
-    """The mean squared error of packed tokens `[T, D]`, over each text's tokens, then over the texts.
+    """The mean squared error of packed tokens `[T, D]`: the mean over texts of the mean over each text's tokens.
 
-    `offsets[N + 1]` are the texts'. A long text counts as much as a short one, and padding does not exist.
+    Text i has the tokens `offsets[i]:offsets[i + 1]`. Long and short texts have the same weight; there is no padding.
 
     >>> tokens = torch.tensor([[1.0], [0.0], [0.0]])
     >>> token_loss(tokens, torch.zeros(3, 1), torch.tensor([0, 1, 3])).item()

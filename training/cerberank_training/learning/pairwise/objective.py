@@ -13,23 +13,24 @@ from cerberank_training.learning.pairwise.losses import hinge_loss, mean_of, sof
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairwiseObjective:
-    """Settings of the loss; the defaults are the paper's. TR is the objective without teachers."""
+    """The settings of the loss; the defaults are the paper's. Without teachers it is TRMD's system TR."""
 
     hard: Literal["hinge", "softmax"] = "hinge"
-    """`hinge`: on softmax, with `margin` (the paper's). `softmax`: `1 - softmax+` (the released code's), half of it."""
+    """`hinge` is the paper's loss, with `margin`; `softmax` is the released code's, half of `hinge` with margin 1."""
     margin: float = 1.0
     representations: Literal["encoder", "projected", "post_residual"] = "encoder"
-    """The bi-encoder's lesson: the encoder's output for every token (eq. 5), ColBERT's projected tokens, or TwinBERT's
-    one vector after the residual (the last two as the released code, each for its bi-encoder).
+    """The representations of the bi-encoder that the student learns: `encoder`, its output for every token (eq. 5);
+    `projected`, ColBERT's projected tokens; `post_residual`, TwinBERT's single vector after the residual. The released
+    code uses the last two, each for its bi-encoder.
     """
     hard_weight: float = 1.0
     cls_weight: float = 1.0
     representation_weight: float = 1.0
 
     def losses(self, student: Reading, *, mono: Reading | None, bi: Reading | None) -> dict[str, Tensor]:
-        """The weighted losses by name, to be summed; positives and negatives alternate in every reading.
+        """The weighted losses by name; their sum is minimised. Positives and negatives alternate in every reading.
 
-        A teacher that is None is left out. Raises ValueError when a tensor to be compared does not exist.
+        A teacher that is None has no loss. Raises ValueError when a tensor to be compared does not exist.
         """
         positive, negative = student.scores[0::2], student.scores[1::2]
         hinge = self.hard == "hinge"

@@ -28,7 +28,7 @@ class Triples(Protocol):
     """The source of a run's triples."""
 
     def step(self, step: int, size: int) -> list[Triple]:
-        """The `size` triples of step `step`; the same at every call."""
+        """The `size` triples of step `step`; the same in every call."""
 
 
 class PairwiseRun:
@@ -83,7 +83,7 @@ class PairwiseRun:
         )
 
     def train(self, dev_metric: Callable[[TextRanker], float]) -> float:
-        """Train to the last step; returns the best value of `dev_metric`, whose weights are then in the ranker."""
+        """Train to the last step, load the best weights into the ranker, and return their `dev_metric`."""
         return self._loop.train(dev_metric)
 
     def _step_loss(self, step: int, forward: nn.Module) -> tuple[Tensor, Figures]:
@@ -101,5 +101,5 @@ class PairwiseRun:
 
 
 def is_fresh(name: str) -> bool:
-    """True if the weight `name` belongs to a ranker on top of the encoder, and so starts from random values."""
+    """True if the weight `name` starts from random values, because it belongs to a ranker on top of the encoder."""
     return name.startswith(("first_ranker.", "token_ranker."))

@@ -1,7 +1,7 @@
-"""Teachers that run in the student's loop: frozen, in evaluation mode, no part of the student.
+"""Teachers that run in the student's training loop: frozen, in evaluation mode, and not part of the student.
 
-Their representations are too many to be computed beforehand, and must correspond to the student's: equal tokenizers and
-widths are required.
+The representations of all tokens are too large to be stored beforehand. They are compared with the student's token by
+token, which requires equal tokenizers and widths.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from cerberank_training.learning.pairwise.batch import TripleBatch
 
 
 class FrozenTeacher:
-    """A text ranker that only reads. It is not a module, so that no `train()` or optimiser of a student reaches it."""
+    """A text ranker that is not trained, and not a module: a student's `train()` and optimiser do not reach it."""
 
     def __init__(self, name: str, ranker: TextRanker, tokenizer: Tokenizer, *, precision: str = "fp32") -> None:
-        """`name` stands in messages; `precision` is that of its forward pass. The ranker's weights are frozen."""
+        """`name` is for messages, `precision` for the forward pass. The ranker's weights are frozen."""
         self.name, self.ranker, self.tokenizer = name, ranker.eval().requires_grad_(False), tokenizer
         self._precision = precision
 
@@ -39,7 +39,7 @@ class FrozenTeacher:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Teachers:
-    """TRMD's two teachers, each optional; without both, a teacher or TR is trained."""
+    """TRMD's two teachers, each optional. Without teachers, a teacher or the system TR is trained."""
 
     mono: FrozenTeacher | None = None
     bi: FrozenTeacher | None = None
@@ -47,8 +47,8 @@ class Teachers:
     def check(self, student: TextRankerConfig, tokenizer: Tokenizer) -> None:
         """Raise ValueError, which names student and teacher, unless each teacher's tensors can be compared.
 
-        Widths, tokenizers and ColBERT's projections must be equal, the rankers of the right kind, and the student's
-        longest text must fit into the teacher.
+        Widths, tokenizers and ColBERT's projections must be equal, the rankers must be of the right kind, and the
+        student's longest text must fit into the teacher.
         """
         for teacher in (self.mono, self.bi):
             if teacher is not None:
@@ -91,7 +91,7 @@ def _check_common(student: TextRankerConfig, tokenizer: Tokenizer, teacher: Froz
 
 
 def _content(tokenizer: Tokenizer) -> str:
-    """The tokenizer as a file without truncation and padding, which text encoders switch off."""
+    """The content of the tokenizer's file without truncation and padding, which text encoders switch off."""
     copy = Tokenizer.from_str(tokenizer.to_str())
     copy.no_truncation()
     copy.no_padding()

@@ -1,1 +1,1 @@
-"""The scoring of data sets by teachers, into score caches."""
+"""The scoring of data sets by teachers; the scores are written into caches."""

@@ -1,4 +1,4 @@
-"""A cerberank checkpoint as a teacher, through the stage contract: torch or ONNX."""
+"""A cerberank checkpoint as a teacher, in any backend that implements the stage contract."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LARGEST = 36.0
 
 
 def identity(spec: TeacherSpec) -> TeacherIdentity:
-    """The hash of the checkpoint's manifest, which names every other file's hash, with its backend and precision."""
+    """The hash of the checkpoint's manifest, which has the hashes of all other files, with backend and precision."""
     checkpoint = read_checkpoint(Path(spec.source))
     return TeacherIdentity(
         name=f"{checkpoint.config.name} {checkpoint.manifest.version}",
@@ -34,7 +34,7 @@ def identity(spec: TeacherSpec) -> TeacherIdentity:
 
 
 class CheckpointTeacher:
-    """Scores with all stages of a ranker, dropping nothing."""
+    """Scores pairs with all stages of a ranker, without drops."""
 
     def __init__(self, spec: TeacherSpec) -> None:
         """Verify and open the checkpoint. Raises CheckpointError when it lacks what `spec` asks for."""
@@ -44,7 +44,7 @@ class CheckpointTeacher:
         self._backend = open_backend(checkpoint, kind=spec.backend, precision=spec.precision, device=spec.device)
 
     def differences(self, pairs: Sequence[Pair]) -> NDArray[np.float32]:
-        """The logits of the final scores; with several heads, of their mean probability (CERBERUS eq. 5)."""
+        """The logits of the final scores; with several heads, the logits of their mean probability (CERBERUS eq. 5)."""
         scores: list[Scores] = []
         waiting: list[EncodedPairs] = []
         for question, group in groupby(pairs, key=lambda pair: pair[0]):

@@ -1,6 +1,6 @@
-"""Scores that someone else gave, such as an LLM's judgements or an API's scores, as a teacher.
+"""A teacher with scores from a file or data set, such as an LLM's judgements or an API's scores.
 
-Caches hold log-odds, `d = log(p / (1 - p))` (CERBERUS's z1 - z0); scores are brought to them in one of three ways.
+Caches hold log-odds, `d = log(p / (1 - p))` (CERBERUS's z1 - z0). Each of three forms of scores is converted to them.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from cerberank_training.teachers.teacher_score_cache import MissingScoreError, T
 Form = Literal["logit", "probability", "score"]
 Floats: TypeAlias = NDArray[np.float64]
 GivenScore = tuple[str, str, str, float]
-"""The place of the score, for messages; question, text, score."""
+"""The source of the score (for messages), question, text and score."""
 CERTAIN = 1e-4
-"""Probabilities are brought into [1e-4, 1 - 1e-4]: a judge's 1 would be infinite log-odds."""
+"""Probabilities are limited to [1e-4, 1 - 1e-4], because a probability of 1 would have infinite log-odds."""
 
 
 NOISE = 1e-4
-"""Scores of the same pair may differ by so much: a model's do from batch to batch. The lowest counts."""
+"""The largest difference between scores of the same pair, which vary with the batch. The lowest score is used."""
 
 
 class _Line(Frozen):
@@ -47,14 +47,14 @@ class _Line(Frozen):
 
 
 def scores_of_file(path: Path) -> Iterator[GivenScore]:
-    """The scores of JSON lines with question, text and score; other keys are ignored. Raises DataError."""
+    """Read the scores of JSON lines with question, text and score. Other keys are ignored. Raises DataError."""
     for number, line in read_lines(path):
         row = parse_line(_Line, path, number, line)
         yield f"{path}:{number}", row.question, row.text, row.score
 
 
 def scores_of_data(questions: Iterable[Question]) -> Iterator[GivenScore]:
-    """The scores beside the labels. Raises DataError for a candidate that has none."""
+    """The scores of the candidates in a data set. Raises DataError for a candidate without a score."""
     for question in questions:
         for row in question.candidates:
             if row.score is None:
@@ -66,7 +66,7 @@ class ScoreTable:
     """Scores by pair, 16 bytes each."""
 
     def __init__(self, given: Iterable[GivenScore], source: str) -> None:
-        """Raises DataError, which names both places, for a pair that comes twice with different scores."""
+        """Raise DataError, which names both places, for a pair that occurs twice with different scores."""
         keys, scores, places = array("Q"), array("d"), list[str]()
         for place, question, text, score in given:
             keys.append(int(pair_keys(question, [Candidate(text=text)], context=False)[0]))
@@ -91,11 +91,11 @@ class ScoreTable:
 
     @property
     def revision(self) -> str:
-        """A hash of all pairs and scores, whatever their order."""
+        """A hash of all pairs and scores, independent of their order."""
         return hashlib.sha256(self._keys.astype("<u8").tobytes() + self._scores.astype("<f8").tobytes()).hexdigest()
 
     def scores(self, keys: Keys) -> Floats:
-        """The scores of pairs, NaN for those that have none."""
+        """The scores of pairs; NaN for a pair without a score."""
         if not len(self._keys):
             return np.full(len(keys), np.nan)
         rows = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
@@ -104,7 +104,7 @@ class ScoreTable:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GivenTeacher:
-    """A teacher whose scores are all known."""
+    """A teacher that looks its scores up in a table."""
 
     table: ScoreTable
     identity: TeacherIdentity
@@ -113,7 +113,7 @@ class GivenTeacher:
     """The number of pairs in the table that are not in the data."""
 
     def differences(self, pairs: Sequence[Pair]) -> NDArray[np.float32]:
-        """The log-odds of pairs that the data had when the teacher was made."""
+        """The log-odds of pairs of the data that the teacher was made for."""
         keys = [pair_keys(question, [candidate], context=False) for question, candidate in pairs]
         return self.to_log_odds(self.table.scores(np.concatenate(keys))).astype(np.float32)
 
@@ -121,8 +121,8 @@ class GivenTeacher:
 def given_teacher(name: str, table: ScoreTable, questions: Iterable[Question], form: Form) -> GivenTeacher:
     """A teacher for the questions, called `name`.
 
-    Raises MissingScoreError when pairs have no score; ValueError for probabilities out of range, and for the form
-    `score` when the labels do not say what a score means.
+    Raises MissingScoreError when pairs have no score, and ValueError for probabilities out of range and when
+    `platt_scaling` cannot be fitted for the form `score`.
     """
     parts, labels, lacking, example = [np.empty(0, dtype=np.uint64)], list[bool](), 0, ""
     for question in questions:
@@ -153,7 +153,7 @@ def given_teacher(name: str, table: ScoreTable, questions: Iterable[Question], f
         name=name,
         revision=table.revision,
         precision=how,
-        max_length=1,  # nothing was cut
+        max_length=1,  # no text was cut
         context=False,
     )
     unused = len(table) - len(np.unique(keys))
@@ -161,14 +161,14 @@ def given_teacher(name: str, table: ScoreTable, questions: Iterable[Question], f
 
 
 def platt_scaling(scores: Floats, relevant: NDArray[np.bool_]) -> tuple[float, float]:
-    """Slope and offset by which scores become log-odds of the labels: logistic regression (Platt 1999).
+    """Slope and offset that turn scores into log-odds of relevance, by logistic regression (Platt 1999).
 
-    Labels are softened as he does it, so that the slope is finite also where a score separates them. Raises ValueError
-    without both kinds of labels, for scores that are all equal, and when higher scores go with irrelevant texts.
+    Labels are smoothed as in the paper, so that the slope is finite even if the scores separate the labels. Raises
+    ValueError when labels or scores are all equal, and when irrelevant texts have the higher scores.
     """
     positives, negatives = int(relevant.sum()), int((~relevant).sum())
     if not positives or not negatives:
-        raise ValueError("--as score learns from labels what a score means, and the data have only one kind of label")
+        raise ValueError("--as score fits scores to labels, and all labels of the data are equal")
     mean, spread = float(scores.mean()), float(scores.std())
     if not spread:
         raise ValueError(f"--as score: all scores are {mean:g}")
@@ -183,7 +183,7 @@ def platt_scaling(scores: Floats, relevant: NDArray[np.bool_]) -> tuple[float, f
 
     slope, offset = minimize(loss, np.zeros(2), jac=True, method="BFGS").x.tolist()
     if slope <= 0:
-        raise ValueError("--as score: higher scores go with irrelevant texts; change their sign, or use --as logit")
+        raise ValueError("--as score: irrelevant texts have the higher scores; change their sign, or use --as logit")
     return slope / spread, offset - slope * mean / spread
 
 

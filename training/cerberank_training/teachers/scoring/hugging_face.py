@@ -22,7 +22,7 @@ from cerberank_training.teachers.teacher_score_cache import TeacherIdentity
 
 
 def identity(spec: TeacherSpec) -> TeacherIdentity:
-    """A hash of the model's files, whatever their folder, and the settings that it runs with."""
+    """A hash of the model's files, which does not depend on their folder, and the settings that the model runs with."""
     return TeacherIdentity(
         name=spec.source,
         revision=revision_of(spec.source),
@@ -33,7 +33,7 @@ def identity(spec: TeacherSpec) -> TeacherIdentity:
 
 
 def revision_of(source: str) -> str:
-    """A hash of the files of weights, configuration and tokenizer of this folder or id on the hub.
+    """A hash of the weights, configuration and tokenizer of a folder or of a model on the hub.
 
     Raises SourceError for a model that cannot be found.
     """
@@ -47,7 +47,7 @@ class HuggingFaceTeacher:
     def __init__(self, spec: TeacherSpec) -> None:
         """Load model and tokenizer, from the hub when `spec.source` is not a folder.
 
-        Raises ValueError unless the model has one or two logits, and for a precision that torch does not have.
+        Raises ValueError for a model without one or two logits, and for a precision that torch does not have.
         """
         if spec.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {spec.precision!r}")
@@ -63,7 +63,7 @@ class HuggingFaceTeacher:
 
     @torch.inference_mode()
     def differences(self, pairs: Sequence[Pair]) -> NDArray[np.float32]:
-        """`z1 - z0`; one logit is the difference itself."""
+        """`z1 - z0` of two logits, or the single logit itself."""
         encoded = self._read(pairs)
         result = np.empty(len(pairs), dtype=np.float32)
         for rows in _batches([len(ids) for ids in encoded["input_ids"]], self._batch_tokens):
@@ -75,7 +75,7 @@ class HuggingFaceTeacher:
 
 
 def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
-    """Rows of each padded batch, longest first, so that a batch that does not fit in memory fails at once."""
+    """The rows of each padded batch. The longest come first, so that a lack of memory is found at once."""
     order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
     start = 0
     while start < len(order):

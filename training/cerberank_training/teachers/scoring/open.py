@@ -10,7 +10,7 @@ from cerberank_training.teachers.teacher_score_cache import TeacherIdentity
 def open_teacher(spec: TeacherSpec) -> Teacher:
     """Load the teacher.
 
-    Raises ValueError when it cannot score pairs or lacks the precision, OSError when it is not there.
+    Raises ValueError when the model cannot score pairs or lacks the precision, OSError when it does not exist.
     """
     if spec.is_checkpoint:
         return checkpoint.CheckpointTeacher(spec)
@@ -20,7 +20,7 @@ def open_teacher(spec: TeacherSpec) -> Teacher:
 
 
 def teacher_identity(spec: TeacherSpec) -> TeacherIdentity:
-    """The teacher's identity, found without loading the network; raises the errors of `open_teacher`."""
+    """The teacher's identity. The network is not loaded. Raises the errors of `open_teacher`."""
     if spec.is_checkpoint:
         return checkpoint.identity(spec)
     from cerberank_training.teachers.scoring import hugging_face  # noqa: PLC0415 - a checkpoint needs no transformers

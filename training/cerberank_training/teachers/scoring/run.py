@@ -1,6 +1,6 @@
-"""Scores a data set into a cache: plans the shards, has the missing ones scored, writes them.
+"""Scores a data set into a cache: it plans the shards, and scores and writes those that are missing.
 
-A shard is always scored as a whole, so that a resumed run gives bit for bit the same cache as an uninterrupted one.
+A shard is always scored as a whole, so that a resumed run writes the same bits as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ Texts = Callable[[], Iterable[tuple[str, Sequence[Candidate]]]]
 
 
 class NonFiniteTeacherError(ArithmeticError):
-    """The teacher gave NaN or infinity; the message names the pair."""
+    """The teacher gave the score NaN or infinity; the message names the pair."""
 
 
 Scores = ShardMap[list[Pair], NDArray[np.float32]]
 Part = tuple[int, int]
-"""Number i of n calls, counted from 1, which share the shards: shard s is call s mod n + 1's."""
+"""Call i of n calls that share the shards, counted from 1. Call s mod n + 1 scores shard s."""
 WHOLE: Part = (1, 1)
 
 
@@ -47,11 +47,11 @@ def score_into(
 ) -> int:
     """Fill the cache `folder` with the scores of all pairs of `texts`; `data` names their sources for people.
 
-    Finished shards are kept and not scored again (an existing cache keeps its shard size, whatever `shard_pairs`), and
-    those of the caches `parts` are taken over. Of the missing ones this call scores its `part`; returns how many are
-    still missing then. Raises BoundError when the folder, or one of `parts`, holds another teacher's scores or those
-    of other texts, ValueError when there is no pair, NonFiniteTeacherError when a score is NaN or infinite; the shards
-    before it are kept.
+    Shards that exist are not scored again, and an existing cache keeps its shard size. Shards of the caches `parts`
+    are copied. Of the other shards this call scores its `part`. Returns the number of shards that are still missing.
+
+    Raises BoundError when the folder, or one of `parts`, belongs to another teacher or other texts, ValueError when
+    there is no pair, and NonFiniteTeacherError when a score is NaN or infinite; finished shards are kept.
     """
     keys = _keys(texts, context=teacher.context, shown=shown)
     if not len(keys):
@@ -92,7 +92,7 @@ def score_into(
 
 
 def _keys(texts: Texts, *, context: bool, shown: bool) -> Keys:
-    """Keys of all pairs in order: 8 bytes a pair stay in memory, the texts do not."""
+    """The keys of all pairs, in order. Memory holds 8 bytes a pair and no texts."""
     parts = [np.empty(0, dtype=np.uint64)]
     with progress(unit="pair", desc="reading", shown=shown) as bar:
         for question, candidates in texts():

@@ -1,4 +1,4 @@
-"""The description of a teacher from the command line, small enough to be sent to another machine."""
+"""The contract of teachers, and the description of one, which can be sent to another machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Teacher(Protocol):
     """A model that scores pairs."""
 
     def differences(self, pairs: Sequence[Pair]) -> NDArray[np.float32]:
-        """The logit differences `d = z1 - z0`, shape [n]; the same for the same pairs in the same order."""
+        """The logit differences `d = z1 - z0`, shape [n]. The same pairs in the same order give the same result."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -30,13 +30,13 @@ class TeacherSpec:
     source: str
     """A cerberank checkpoint folder, or the folder or hub id of a Hugging Face sequence classifier."""
     backend: str = "torch"
-    """The backend of a checkpoint; a Hugging Face model runs on torch."""
+    """The backend of a checkpoint; a Hugging Face model always runs on torch."""
     precision: str = "fp32"
     device: str = "cpu"
     input: TeacherInput = TeacherInput()  # noqa: RUF009 - frozen
-    """The input of a Hugging Face model; a checkpoint's config has its own."""
+    """The input of a Hugging Face model. It is ignored for a checkpoint, whose config states its input."""
     batch_tokens: int = 16384
-    """Most tokens (padding included) of one batch."""
+    """The largest number of tokens in a batch, padding included."""
 
     @property
     def is_checkpoint(self) -> bool:
@@ -50,6 +50,6 @@ def files_revision(paths: Sequence[Path]) -> str:
 
 
 def digests_revision(digests: Mapping[str, str]) -> str:
-    """SHA-256 over names and the SHA-256 of each file, independent of their order."""
+    """SHA-256 over the name and the SHA-256 of every file, independent of their order."""
     lines = sorted(f"{name} {digest}\n" for name, digest in digests.items())
     return hashlib.sha256("".join(lines).encode()).hexdigest()
