@@ -133,7 +133,7 @@ def mini_half() -> Recipe:
 
 
 def tiny() -> Recipe:
-    """B3 kH1 of any four-layer encoder, trained in seconds: to try the verbs on your own data before a long run."""
+    """B3 kHh of any encoder of four layers or more, 20 steps: to try the commands on your data before a long run."""
     return Recipe(
         shape=StudentShape(
             name="tiny",
@@ -151,7 +151,7 @@ def tiny() -> Recipe:
 
 
 def student() -> Recipe:
-    """One head on a base of any depth, trained on the questions' own candidates; no paper's.
+    """One head on a base of any depth, trained on the questions' own candidates; not a paper's setting.
 
     A checkpoint as base keeps its body's depth. `--strategy single --teacher SCORES` learns from scores too.
     """
