@@ -123,7 +123,7 @@ COMMANDS = (
             "commands.evaluation.compare:compare",
             "Compare two evaluations, with significance tests.",
         ),
-        ("eval calibrate", "commands.evaluation.calibrate:calibrate", "Turn a checkpoint's scores into probabilities."),
+        ("eval calibrate", "commands.evaluation.calibrate:calibrate", "Fit probabilities to a checkpoint's scores."),
         ("eval table", "commands.evaluation.table:table", "Put systems, seeds and sets into one table."),
         ("eval ensemble", "commands.evaluation.ensemble:ensemble", "Combine the scores of several evaluations."),
     ),

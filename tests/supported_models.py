@@ -306,7 +306,7 @@ def table() -> str:
         found = measure(form)
         for model in form.models:
             if isinstance(found, str):
-                lines.append(f"| {model.name} | refused | | {found} | | | {model.licence} |")
+                lines.append(f"| {model.name} | rejected | | {found} | | | {model.licence} |")
                 continue
             told = ", ".join(f"{name} {value:.0e}" for name, value in found.differences.items())
             rate = ""

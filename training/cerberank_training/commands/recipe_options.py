@@ -104,11 +104,11 @@ class NegativeOptions:
     own: Whole | None = None
     """Number of negatives of a group from the question's own candidates."""
     hard: Whole | None = None
-    """Number of negatives from the article that share rare words with the question."""
+    """Number of negatives that share rare words with the question; from the article if there is one."""
     hard_pool: Whole | None = None
-    """Number of such sentences from which --hard negatives are drawn."""
+    """Number of sentences with the rarest shared words from which the --hard negatives are drawn."""
     random: Whole | None = None
-    """Number of other negatives from the article."""
+    """Number of other negatives; from the article if there is one, else from the candidates."""
 
 
 @Parameter(name="*", group=RECIPE)
@@ -169,7 +169,7 @@ class RecipeOptions:
     sampling: Literal["grouped", "pairs"] | None = None
     """Examples of a step: groups of a question's candidates (ours), or every labelled pair once an epoch (papers)."""
     unanswered: Literal["keep", "drop"] | None = None
-    """Treatment of questions without a positive with --sampling pairs (default: drop)."""
+    """Questions without a positive in --sampling pairs: kept or left out (default: drop)."""
 
     def applied(self, recipe: Recipe) -> Recipe:
         """The recipe with these settings. Raises UsageError for two that exclude each other."""

@@ -48,7 +48,8 @@ def sample(
             often, with 0 every set.
         elsewhere: Number of negatives of a group to add from other sets, or with one set from its other questions.
         questions_as_candidates: Share of the groups that get another question of the set as a negative.
-        changed: Share of the groups that get a wrong copy of their positive, with another number or name or a `not`.
+        changed: Share of the groups that get a wrong copy of their positive as a negative: with another number or name,
+            or with a `not`.
         chat: Share of the questions that are written as in a chat: greeting, politeness, small letters, typing errors.
         unanswered: Share of the groups whose positive is removed; above 0, questions without a positive are kept too.
         seed: Random seed.

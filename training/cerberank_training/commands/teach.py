@@ -66,13 +66,13 @@ class SamplingOptions:
     sampling: Literal["grouped", "pairs"] = "grouped"
     """Examples of a step: groups of a question's candidates, or every labelled pair once an epoch (papers)."""
     unanswered: Literal["keep", "drop"] | None = None
-    """Treatment of questions without a positive with --sampling pairs (default: drop)."""
+    """Questions without a positive in --sampling pairs: kept or left out (default: drop)."""
     own: Whole | None = None
     """Number of negatives of a group from the question's own candidates (default: 2)."""
     hard: Whole | None = None
-    """Number of negatives from the article that share rare words with the question (default: 2)."""
+    """Number of negatives that share rare words with the question; from the article if there is one (default: 2)."""
     random: Whole | None = None
-    """Number of other negatives from the article (default: 1)."""
+    """Number of other negatives; from the article if there is one, else from the candidates (default: 1)."""
 
 
 @Parameter(name="*", group=Group("Training (the rate rises in the warm-up, then falls linearly to 0)", sort_key=1))

@@ -132,7 +132,7 @@ def mini_half() -> Recipe:
 
 
 def tiny() -> Recipe:
-    """B3 kH1 of any four-layer encoder, trained in seconds, for trying commands on your own data before a long run."""
+    """B3 kHh of any encoder of four layers or more, 20 steps: to try the commands on your data before a long run."""
     return Recipe(
         shape=StudentShape(
             name="tiny",
@@ -150,7 +150,7 @@ def tiny() -> Recipe:
 
 
 def student() -> Recipe:
-    """One head on a base of any depth, trained on the questions' own candidates; it is from no paper.
+    """One head on a base of any depth, trained on the questions' own candidates; not a paper's setting.
 
     If the base is a checkpoint, its body keeps its depth. With `--strategy single --teacher SCORES` the student also
     learns from a teacher's scores.

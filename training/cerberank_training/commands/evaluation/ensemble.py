@@ -62,7 +62,7 @@ def ensemble(
     Args:
         dev: Per-question file on dev, once for each model.
         test: Per-question file on test, once for each model in the same order.
-        ranking: Ranking of the files.
+        ranking: Row of `evaluate` to take from every file, such as `exit 1`.
         metric: Metric that the weights are tuned for.
         trials: Trials of Optuna.
         seed: Random seed.
