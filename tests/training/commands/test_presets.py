@@ -147,7 +147,7 @@ def test_tanda(family: str) -> None:
         config = teacher(f"tanda/{stage}-{family}", pairs)
         assert (config.steps, config.learning_rate, config.questions_per_step) == (steps, rate, 150)
         assert (config.warmup, config.weight_decay, config.clip, config.input.max_length) == (0, 0, 1, 128)
-        assert config.evaluate_every == math.ceil(steps / 2)
+        assert config.evaluate_every == steps // 2
     assert teacher("ct/sr-asnq") == teacher("tanda/transfer-roberta")
     assert teacher("ct/sr-adapt") == teacher("tanda/adapt-roberta")
 
@@ -171,7 +171,7 @@ def test_ssp_fine_tuning(name: str, pairs: int, size: int, rate: float, steps: i
         assert (config.input.max_length, config.input.context) == (256, row == "fine-tune")
         assert config.token_types == ("anew" if row == "fine-tune" else "shared")
         assert (config.weight_decay, config.clip, config.patience) == (0, 1, 5)
-        assert config.evaluate_every == math.ceil(steps / 30)
+        assert config.evaluate_every == steps // 30
         assert options(f"ssp/{row}-{name}").training.epochs == epochs
 
 

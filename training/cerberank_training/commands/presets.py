@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ class Preset:
 def presets() -> Mapping[str, Preset]:
     """All presets and recipes by name."""
     found = {
-        name: Preset(name=name, verb=DISTIL, about=(recipe.__doc__ or "").partition("\n")[0], recipe=name, settings={})
+        name: Preset(name=name, verb=DISTIL, about=cleandoc(recipe.__doc__ or ""), recipe=name, settings={})
         for name, recipe in RECIPES.items()
     }
     for paper in ("tanda", "cerberus", "ct", "trmd", "ssp"):  # a preset is from one before it

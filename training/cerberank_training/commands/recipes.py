@@ -19,7 +19,8 @@ def recipes(name: str | None = None, /) -> None:
     if name is None:
         width = max(map(len, presets()))
         for each, preset in sorted(presets().items()):
-            say(f"{each:<{width}}  {preset.verb:<8}  {preset.about}")
+            line, _, _ = preset.about.partition("\n")
+            say(f"{each:<{width}}  {preset.verb:<8}  {line}")
         return
     preset = read_preset(name)
     say(f"cerberank train {preset.verb} --recipe {name}: {preset.about}")

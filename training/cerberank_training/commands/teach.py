@@ -286,6 +286,7 @@ def _evaluate_every(options: TeachOptions, steps: int) -> int:
     if every is not None:
         if every > 1 and every != int(every):
             raise UsageError(f"--evaluate-every is {every:g}: take a whole number of steps, or a share below 1.")
-        return math.ceil(round(every * steps, 6)) if every < 1 else int(every)
+        # Rounded down: the last share ends with the run, and not a step behind it, where nothing would be evaluated.
+        return max(1, int(round(every * steps, 6))) if every < 1 else int(every)
     have = read_record(options.out)
     return min(250, steps) if have is None or have.verb != "teach" else int(have.bound["settings"]["evaluate_every"])
