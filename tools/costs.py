@@ -280,7 +280,8 @@ def section() -> str:
   step. The assumed rate is a fifth of the peak of dense products ({tf32:g} TFLOP/s in TF32, {half:g} in 16 bits).
 - Every run is counted to its last step; those of `cerberus/*`, `ct/asnq`, `ct/adapt` and `ssp/fine-tune-*` may stop
   earlier. Texts of `score`, `teach`, `pretrain` and `pairwise` are counted at their greatest length; pairs of `distil`
-  have {ASNQ.tokens:g} tokens on ASNQ and {WIKIQA.tokens:g} on WikiQA. A fold of Robust04 has {ROBUST04.dev:,} documents on dev.
+  have {ASNQ.tokens:g} tokens on ASNQ and {WIKIQA.tokens:g} on WikiQA. A fold of Robust04 has {ROBUST04.dev:,} documents
+  on dev.
 - Reading data, writing forms and waiting are not counted, nor are IAS2 and GPD, which are private.
 - GB are the weights (with those of the teachers in `trmd/trmd-*` and `trmd/joint-*`), gradients, Adam's moments, and
   what layers keep of a step (in `pretrain` with the logits over the vocabulary). `--accumulate` divides the last part
