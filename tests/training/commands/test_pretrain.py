@@ -138,7 +138,7 @@ def test_ssp_alone_on_plain_text_is_trained_without_masks(tmp_path: Path, capsys
         (["--accumulate", "4"], "--examples-per-step is 10: it must be a multiple of 20"),
         (["--mlm-weight", "nan"], "for --mlm-weight. Must be"),
         (["--ssp-weight", "-1"], "for --ssp-weight. Must be >= 0."),
-        (["--ssp-weight", "0", "--mlm-weight", "0"], "--ssp-weight must be above 0 where the other losses"),
+        (["--ssp-weight", "0", "--mlm-weight", "0"], "--ssp-weight must be above 0 if the other losses"),
         (["--rtd-weight", "-1"], "for --rtd-weight. Must be >= 0."),
         (["--weight-decay", "-1"], "for --weight-decay. Must be >= 0."),
         (["--seed", "-1"], "for --seed. Must be >= 0."),
