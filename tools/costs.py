@@ -282,8 +282,8 @@ def section() -> str:
   earlier. Texts of `score`, `teach`, `pretrain` and `pairwise` are counted at their greatest length; pairs of `distil`
   have {ASNQ.tokens:g} tokens on ASNQ and {WIKIQA.tokens:g} on WikiQA. A fold of Robust04 has {ROBUST04.dev:,} documents
   on dev.
-- Reading data, writing forms and waiting are not counted. IAS2 and GPD, which are private, are not in the table, nor are
-  TrecQA, `ct/sr-*`, `ssp/no-context-*` and `tanda/*-bert`. A row without a number of runs is one run of one seed.
+- Reading data, writing forms and waiting are not counted. IAS2 and GPD, which are private, are not in the table, nor
+  are TrecQA, `ct/sr-*`, `ssp/no-context-*` and `tanda/*-bert`. A row without a number of runs is one run of one seed.
 - GB are the weights (with those of the teachers in `trmd/trmd-*` and `trmd/joint-*`), gradients, Adam's moments, and
   what layers keep of a step (in `pretrain` with the logits over the vocabulary). `--accumulate` divides the last part
   where the sum is more than {ROOM / 1e9:g} GB; `--gradient-checkpointing` of `teach` and `distil` needs less. For
