@@ -161,6 +161,8 @@ def test_single_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert call(tmp_path, *pairs, "--epochs", "0.4", "--evaluate-every", 5) == 0
     (state,) = (tmp_path / "out" / "run").glob("checkpoint-5/trainer_state.json")
     assert json.loads(state.read_text())["max_steps"] == 5  # 0.4 epochs of 25 pairs, two a step
+    assert call(tmp_path, *pairs, "--epochs", "0.4", "--evaluate-every", 30_000) == 1  # STEPS is smaller, too
+    assert "--evaluate-every must be at most the 5 steps, not 30000" in capsys.readouterr().err
     assert call(tmp_path, *pairs, "--own", 2) == 2
     assert "--own is for --sampling grouped" in capsys.readouterr().err
     assert call(tmp_path, "--unanswered", "keep") == 2

@@ -38,6 +38,8 @@ from cerberank_training.runs.software import software
 from cerberank_training.teachers.fine_tuning import TeacherConfig, fine_tune
 
 STEPS = 20_000
+ANY_STEPS = 10**9
+"""Steps with which options are checked while the number is not known: more than any run has."""
 RUN = "run"
 """The Trainer's folder within the teacher's."""
 FREE = ("steps", "patience", "device", "workers", "gradient_checkpointing")
@@ -173,8 +175,8 @@ def _teach(options: TeachOptions) -> tuple[float, float | None]:
     if epochs is not None and options.training.steps is not None:
         raise UsageError("--steps and --epochs are two lengths of a run: give one.")
     sampling = _sampling(options)
-    # Checked before any data are read, which may take minutes.
-    config = configuration(options, options.training.steps or STEPS)
+    # Checked before any data are read, which may take minutes; the steps of --epochs are known only after that.
+    config = configuration(options, options.training.steps or (STEPS if epochs is None else ANY_STEPS))
     size = chosen_size(options.dev, options.dev_questions)
     out: Path = options.out
     check_writable(out)
