@@ -283,13 +283,14 @@ def section() -> str:
   have {ASNQ.tokens:g} tokens on ASNQ and {WIKIQA.tokens:g} on WikiQA. A fold of Robust04 has {ROBUST04.dev:,} documents
   on dev.
 - Reading data, writing forms and waiting are not counted. IAS2 and GPD, which are private, are not in the table, nor
-  are TrecQA, `ct/sr-*`, `ssp/no-context-*` and `tanda/*-bert`. A row without a number of runs is one run of one seed.
+  are TrecQA, ALBERT-base, `ct/sr-*`, `ssp/no-context-*`, `tanda/*-bert` and `trmd/released*`. A row without a number of
+  runs is one run of one seed.
 - GB are the weights (with those of the teachers in `trmd/trmd-*` and `trmd/joint-*`), gradients, Adam's moments, and
   what layers keep of a step (in `pretrain` with the logits over the vocabulary). `--accumulate` divides the last part
   where the sum is more than {ROOM / 1e9:g} GB; `--gradient-checkpointing` of `teach` and `distil` needs less. For
   `data score` the weights alone are counted.
 - ASNQ's dev set takes most of the work where it is ranked every 250 steps, as in CERBERUS's appendix D;
-  `--evaluate-every 5000` divides this by 20.
+  `--evaluate-every 5000` divides this by 20, and needs a smaller `--patience`, which counts evaluations.
 - Grids are counted with 64 pairs a step, and without the run of each row after its grid. All rows of `sweep cerberus`
   are counted with three heads, although four of the eight have one (2 % too many operations).
 

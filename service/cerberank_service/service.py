@@ -166,11 +166,9 @@ def _calibrated(snapshot: Snapshot, figure: Literal["mean_score", "mean_answerab
 
 
 def _forms(snapshot: Snapshot, settings: Settings) -> list[Sample]:
-    """The backend and the precision of every loaded version, as labels of `VERSION_INFO`."""
-    return [
-        ((*each.reference, settings.form(each.checkpoint.manifest.files).backend, each.precision), 1.0)
-        for each in snapshot.live()
-    ]
+    """The backend and the precision of every loaded version, and the reason, as labels of `VERSION_INFO`."""
+    forms = [(each, settings.form(each.checkpoint.manifest.files)) for each in snapshot.live()]
+    return [((*each.reference, form.backend, each.precision, form.reason), 1.0) for each, form in forms]
 
 
 def _build(settings: Settings) -> tuple[str, ...]:

@@ -212,13 +212,18 @@ def form_for(
     kinds = (backend,) if backend else (usual, *backends)
     kind = next((each for each in kinds if reads(each, *spec_of(each, backends).precisions)), kinds[0])
     chosen = usual_precision(kind, device, backends)
+    place = {"cpu": "a processor", "cuda": "a GPU"}.get(device.partition(":")[0], device)
+    why = f"it has nothing that {usual} runs" if kind != usual else f"{kind} is the default on {place}"
     if precision:
-        return Form(kind, check_precision(kind, precision, backends), "as set")
+        reason = "as set" if backend else f"the precision as set; {why}"
+        return Form(kind, check_precision(kind, precision, backends), reason)
     if not reads(kind, chosen) and reads(kind, "fp32"):
         return Form(kind, "fp32", f"it has no graphs in {chosen}")
-    if kind != usual and not backend:
-        return Form(kind, chosen, f"it has nothing that {usual} runs")
-    return Form(kind, chosen, "as set" if backend else f"usual on a {'processor' if device == 'cpu' else 'GPU'}")
+    if backend:
+        return Form(kind, chosen, "as set")
+    if (device, kind, chosen) == ("cpu", "onnx", "int8"):  # docs/decisions/0008
+        why = "the fastest form on the processors that were measured"
+    return Form(kind, chosen, why)
 
 
 def spec_of(name: str, backends: Mapping[str, BackendSpec] = BACKENDS) -> BackendSpec:

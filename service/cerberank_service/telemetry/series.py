@@ -336,8 +336,8 @@ BUILD_INFO = Series(
 VERSION_INFO = Series(
     "version_info",
     "gauge",
-    "1 for each loaded version; the labels have the backend and the precision that it runs with",
-    ("model", "version", "backend", "precision"),
+    "1 for each loaded version; the labels have the backend and the precision that it runs with, and the reason",
+    ("model", "version", "backend", "precision", "reason"),
 )
 DEVICE_MEMORY = Series("device_memory_total_bytes", "gauge", "Memory of the GPU; no sample without a GPU and NVML")
 DEVICE_MEMORY_USED = Series("device_memory_used_bytes", "gauge", "Memory of the GPU that is in use by all processes")

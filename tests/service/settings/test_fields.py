@@ -77,24 +77,33 @@ def test_the_readme_table_has_a_row_for_every_setting() -> None:
         assert field.description in printed
 
 
+FASTEST = "the fastest form on the processors that were measured"
 BOTH = ("onnx/int8/stage-0.onnx", "onnx/fp16/stage-0.onnx", "model.safetensors")
 
 
 @pytest.mark.parametrize(
     ("set_", "files", "form"),
     [
-        ({}, BOTH, ("onnx", "int8", "usual on a processor")),
-        ({"BACKEND": "auto", "PRECISION": "auto"}, BOTH, ("onnx", "int8", "usual on a processor")),
+        ({}, BOTH, ("onnx", "int8", FASTEST)),
+        ({"BACKEND": "auto", "PRECISION": "auto"}, BOTH, ("onnx", "int8", FASTEST)),
         ({}, ("onnx/fp32/stage-0.onnx",), ("onnx", "fp32", "it has no graphs in int8")),
         ({}, ("model.safetensors",), ("torch", "fp32", "it has nothing that onnx runs")),
-        ({"PRECISION": "bf16"}, ("model.safetensors",), ("torch", "bf16", "as set")),
-        ({"DEVICE": "cuda"}, BOTH, ("torch", "fp16", "usual on a GPU")),
-        ({"DEVICE": "cuda:1", "PRECISION": ""}, BOTH, ("torch", "fp16", "usual on a GPU")),
+        (
+            {"PRECISION": "bf16"},
+            ("model.safetensors",),
+            ("torch", "bf16", "the precision as set; it has nothing that onnx runs"),
+        ),
+        ({"DEVICE": "cuda"}, BOTH, ("torch", "fp16", "torch is the default on a GPU")),
+        ({"DEVICE": "cuda:1", "PRECISION": ""}, BOTH, ("torch", "fp16", "torch is the default on a GPU")),
         ({"DEVICE": "cuda"}, BOTH[:2], ("onnx", "fp16", "it has nothing that torch runs")),
         ({"DEVICE": "cuda", "BACKEND": "onnx"}, BOTH, ("onnx", "fp16", "as set")),
         ({"BACKEND": "torch"}, BOTH, ("torch", "fp32", "as set")),
-        ({"DEVICE": "cuda", "PRECISION": "bf16"}, BOTH, ("torch", "bf16", "as set")),
-        ({}, (), ("onnx", "int8", "usual on a processor")),
+        (
+            {"DEVICE": "cuda", "PRECISION": "bf16"},
+            BOTH,
+            ("torch", "bf16", "the precision as set; torch is the default on a GPU"),
+        ),
+        ({}, (), ("onnx", "int8", FASTEST)),
     ],
 )
 def test_the_form_is_what_is_set_or_the_checkpoint_s(
