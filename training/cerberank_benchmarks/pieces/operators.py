@@ -82,7 +82,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
 
 
 def parts(rng: np.random.Generator, width: int) -> list[Part]:
-    """The products of the feed-forward, attention with its projections, and the activation."""
+    """The products of the feed-forward, attention with its projections, the activation, and the rounding of inputs."""
     inner = 4 * width
     mask = np.ones((PAIRS, TOKENS), dtype=np.int32)
     mask[::2, -3:] = 0
@@ -93,6 +93,9 @@ def parts(rng: np.random.Generator, width: int) -> list[Part]:
         "FastGelu (tanh)": [_own("FastGelu", ["x"], ["y"])],
         "QuickGelu (sigmoid)": [_own("QuickGelu", ["x"], ["y"])],
     }
+    by_channel: dict[str, Array] = {"s": np.full(inner, STEP, dtype=np.float32), "z": np.full(inner, 128, dtype=np.uint8)}
+    one = helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"], axis=-1)
+    smooth, rounded = _quantise("y")
     return [
         _product(rng, hidden, inner, "the first product"),
         _product(rng, wide, width, "the second product"),
@@ -101,6 +104,18 @@ def parts(rng: np.random.Generator, width: int) -> list[Part]:
             name="activation",
             inputs={"x": wide},
             forms={name: _session(nodes, {}, {"x": wide}) for name, nodes in activations.items()},
+        ),
+        Part(
+            name="smoothing and rounding",
+            inputs={"x": wide},
+            forms={
+                "Mul, QuantizeLinear": _session(
+                    [smooth, rounded], _quantised_inputs(inner), {"x": wide}, TensorProto.UINT8
+                ),
+                "QuantizeLinear with a scale for each channel": _session(
+                    [one], by_channel, {"x": wide}, TensorProto.UINT8
+                ),
+            },
         ),
     ]
 
@@ -175,11 +190,11 @@ def _quantised_inputs(width: int) -> dict[str, Array]:
     return {"inverse": np.ones(width, dtype=np.float32), "s": np.float32(STEP), "z": np.uint8(128)}  # type: ignore[dict-item]
 
 
-def _quantise() -> list[onnx.NodeProto]:
+def _quantise(rounded: str = "q") -> list[onnx.NodeProto]:
     """The nodes for smoothing and rounding, as in `convert/int8.py`."""
     return [
         helper.make_node("Mul", ["x", "inverse"], ["smooth"]),
-        helper.make_node("QuantizeLinear", ["smooth", "s", "z"], ["q"]),
+        helper.make_node("QuantizeLinear", ["smooth", "s", "z"], [rounded]),
     ]
 
 
@@ -188,7 +203,10 @@ def _own(kind: str, inputs: Sequence[str], outputs: Sequence[str], **attributes:
 
 
 def _session(
-    nodes: Sequence[onnx.NodeProto], constants: Mapping[str, Array], inputs: Mapping[str, Array]
+    nodes: Sequence[onnx.NodeProto],
+    constants: Mapping[str, Array],
+    inputs: Mapping[str, Array],
+    output: int = TensorProto.FLOAT,
 ) -> onnxruntime.InferenceSession:
     kinds = {name: helper.np_dtype_to_tensor_dtype(value.dtype) for name, value in inputs.items()}
     graph = helper.make_graph(
@@ -198,7 +216,7 @@ def _session(
             helper.make_tensor_value_info(name, kind, ["n", "s", inputs[name].shape[-1]][: inputs[name].ndim])
             for name, kind in kinds.items()
         ],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, None)],
+        [helper.make_tensor_value_info("y", output, None)],
         initializer=[numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
     )
     model = helper.make_model(
