@@ -93,7 +93,10 @@ def parts(rng: np.random.Generator, width: int) -> list[Part]:
         "FastGelu (tanh)": [_own("FastGelu", ["x"], ["y"])],
         "QuickGelu (sigmoid)": [_own("QuickGelu", ["x"], ["y"])],
     }
-    by_channel: dict[str, Array] = {"s": np.full(inner, STEP, dtype=np.float32), "z": np.full(inner, 128, dtype=np.uint8)}
+    by_channel: dict[str, Array] = {
+        "s": np.full(inner, STEP, dtype=np.float32),
+        "z": np.full(inner, 128, dtype=np.uint8),
+    }
     one = helper.make_node("QuantizeLinear", ["x", "s", "z"], ["y"], axis=-1)
     smooth, rounded = _quantise("y")
     return [
