@@ -190,9 +190,10 @@ class Soak:
         for _ in range(3):
             self._until(self._can_be_rolled_back)
             started = time.monotonic()
-            version = admin.ask("POST", "models", self.model, "rollback")["version"]
-            self._until(partial(self._answers, version), look_every=ROLLBACK_POLL_SECONDS)
+            moved = admin.ask("POST", "models", self.model, "rollback")
+            self._until(partial(self._answers, moved["version"]), look_every=ROLLBACK_POLL_SECONDS)
             self.report.rollback.append(time.monotonic() - started)
+            self.store.move_label(self.model, "stable", moved["before"])  # a second rollback in a row would be refused
 
     def _answers(self, version: str) -> bool:
         return bool(self.client.post("/v1/rank", json=self.body).json()["version"] == version)
