@@ -280,8 +280,8 @@ def section() -> str:
   step. The assumed rate is a fifth of the peak of dense products ({tf32:g} TFLOP/s in TF32, {half:g} in 16 bits).
 - Every run is counted to its last step; those of `cerberus/*`, `ct/asnq`, `ct/adapt` and `ssp/fine-tune-*` may stop
   earlier. Texts of `score`, `teach`, `pretrain` and `pairwise` are counted at their greatest length; pairs of `distil`
-  have {ASNQ.tokens:g} tokens on ASNQ and {WIKIQA.tokens:g} on WikiQA. A fold of Robust04 has {ROBUST04.dev:,} documents
-  on dev.
+  have {ASNQ.tokens:g} tokens on ASNQ and {WIKIQA.tokens:g} on WikiQA. For a fold of Robust04 {ROBUST04.dev:,}
+  documents on dev are assumed.
 - Reading data, writing forms and waiting are not counted. IAS2 and GPD, which are private, are not in the table, nor
   are TrecQA, ALBERT-base, `ct/sr-*`, `ssp/no-context-*`, `tanda/*-bert` and `trmd/released*`. A row without a number of
   runs is one run of one seed.
