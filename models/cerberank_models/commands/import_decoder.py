@@ -121,7 +121,7 @@ def check_joined(encoder: PairEncoder, tokenizer: Tokenizer, known: KnownPrompt)
 
 
 def _encoding(prompt: PromptTemplate, max_length: int, taken: int) -> EncodingConfig:
-    """The encoding of pairs of at most `max_length` tokens, of which the prompt takes `taken`.
+    """The encoding of pairs of at most `max_length` tokens; the prompt takes `taken` of them.
 
     Raises UnsupportedModelError if too few tokens are left.
     """

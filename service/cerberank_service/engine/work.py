@@ -21,7 +21,7 @@ class Work:
     """
 
     pairs: EncodedPairs
-    """The pairs to score, or the texts of which a first stage computes vectors."""
+    """The pairs to score, or the texts whose vectors a first stage computes."""
     policy: DropPolicy
     """Decides which candidates survive each of the work's stages (counted from 0), and defines their number."""
     received: float

@@ -155,7 +155,7 @@ def _check(process: subprocess.Popen[bytes], out: Path) -> None:
 
 
 def _questions(lab: Lab, settings: BenchmarkSettings, name: str, numbers: range) -> str:
-    """Write a file of questions with generated candidates, of which the first is correct; returns its `FORMAT:PATH`."""
+    """Write a file of questions with generated candidates, the first of them correct; returns its `FORMAT:PATH`."""
     workload, path = Workload(settings), lab.scratch / f"{name}.jsonl"
     with path.open("w", encoding="utf-8") as file:
         for number in numbers:

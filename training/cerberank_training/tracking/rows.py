@@ -1,4 +1,4 @@
-"""The training runs below a folder, read from their files, of which any may be missing or damaged."""
+"""The training runs below a folder, read from their files; any of these may be missing or damaged."""
 
 from __future__ import annotations
 
