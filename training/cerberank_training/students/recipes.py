@@ -194,10 +194,11 @@ def electra_base_b6_3h6() -> Recipe:
 def roberta_base_cascade() -> Recipe:
     """The Cascade Transformer of RoBERTa-base for one small GPU; `ct/asnq` and `ct/adapt` have the paper's settings.
 
-    It was not run on the paper's data. It differs from the paper's settings in these: a step of all processes has 2,000
-    tokens (the paper's has as many on each of 8 GPUs), pairs are in groups of ten, and gradients are clipped at 1.
-    These are also our choice: 20,000 steps, dev MAP of the last exit every 250 steps with patience 50, bf16, and one
-    logit for each exit. Exits have the same learning rate as all weights, which is low for new layers;
+    It was not run on the paper's data. It differs from the paper's settings in these: a step of all processes has at
+    most 2,000 tokens (the paper's has as many on each of 8 GPUs), and pairs are in groups of at most ten. These are
+    also our choice: 20,000 steps, dev MAP of the last exit every 250 steps with patience 50, gradients clipped at 1,
+    bf16, one logit for each exit, and pairs of at most 128 tokens, where the question is cut at 48 tokens and then the
+    candidate at its end. Exits have the same learning rate as all weights, which is low for new layers;
     `--fresh-learning-rate` sets a higher one. The paper prints for WikiQA without dropping, MAP by exit: 60.1, 79.8,
     84.8, 89.7, 89.9.
     """
