@@ -274,25 +274,28 @@ def section() -> str:
     tf32, half = RATE["fp32"] / 1e12, RATE["fp16"] / 1e12
     return f"""{HEADING}
 
-**Estimates, not measurements**: `python -m tools.costs` writes this table.
+**Estimates, not measurements**: `python -m tools.costs` writes this section.
 
-- Operations are counted from the presets' steps, batches and lengths, with three times the forward pass for a training
-  step. The assumed rate is a fifth of the peak of dense products ({tf32:g} TFLOP/s in TF32, {half:g} in 16 bits).
+- Operations are counted from the presets' steps and batches and from the lengths below: three times the forward pass
+  for a training step, and one forward pass more of each teacher in `trmd/trmd-*` and `trmd/joint-*`. `data score` is
+  one forward pass. The assumed rate is about a fifth of the peak of dense products
+  ({tf32:g} TFLOP/s in TF32, {half:g} in 16 bits).
 - Every run is counted to its last step; those of `cerberus/*`, `ct/asnq`, `ct/adapt` and `ssp/fine-tune-*` may stop
-  earlier. Texts of `score`, `teach`, `pretrain` and `pairwise` are counted at their greatest length; pairs of `distil`
-  have {ASNQ.tokens:g} tokens on ASNQ and {WIKIQA.tokens:g} on WikiQA. For a fold of Robust04 {ROBUST04.dev:,}
-  documents on dev are assumed.
-- Reading data, writing forms and waiting are not counted. IAS2 and GPD, which are private, are not in the table, nor
-  are TrecQA, ALBERT-base, `ct/sr-*`, `ssp/no-context-*`, `tanda/*-bert` and `trmd/released*`. A row without a number of
-  runs is one run of one seed.
-- GB are the weights (with those of the teachers in `trmd/trmd-*` and `trmd/joint-*`), gradients, Adam's moments, and
-  what layers keep of a step (in `pretrain` with the logits over the vocabulary). `--accumulate` divides the last part
-  where the sum is more than {ROOM / 1e9:g} GB; `--gradient-checkpointing` of `teach` and `distil` needs less. For
-  `data score` the weights alone are counted.
+  earlier. Texts of `score` (128 tokens), `teach`, `pretrain` and `pairwise` are counted at their greatest length; pairs
+  of `distil` are counted with {ASNQ.tokens:g} tokens on ASNQ and {WIKIQA.tokens:g} on WikiQA. For a fold of Robust04
+  {ROBUST04.dev:,} documents on dev are assumed.
+- Reading data, writing forms, waiting, and the dev data of `pretrain` are not counted. The table leaves out IAS2 and
+  GPD, which are private, and among others TrecQA, ClueWeb09b, ALBERT-base, `ct/sr-*`, `ssp/no-context-*`,
+  `tanda/*-bert` and `trmd/released*`. A row without a number of runs is one run of one seed.
+- GB are the weights (with a copy where the precision has 16 bits, and with the teachers' weights in `trmd/trmd-*` and
+  `trmd/joint-*`), gradients, Adam's moments, and what layers keep of a step (in `pretrain` with the logits over the
+  vocabulary). `--accumulate` divides the last part where the sum would be more than {ROOM / 1e9:g} GB;
+  `--gradient-checkpointing` of `teach` and `distil` needs less. For `data score` the weights alone are counted.
 - ASNQ's dev set takes most of the work where it is ranked every 250 steps, as in CERBERUS's appendix D;
-  `--evaluate-every 5000` divides this by 20, and needs a smaller `--patience`, which counts evaluations.
-- Grids are counted with 64 pairs a step, and without the run of each row after its grid. All rows of `sweep cerberus`
-  are counted with three heads, although four of the eight have one (2 % too many operations).
+  `--evaluate-every 5000` divides this work by about 20. `--patience` counts evaluations, so it should then be smaller.
+- Grids are counted with 64 pairs a step. In `sweep cerberus` the runs of each row after its grid, one for each seed,
+  are not counted. All of its rows are counted with three heads, although four of the eight have one (2 % too many
+  operations).
 
 {table(header, [cost.cells for cost in costs()])}
 """
