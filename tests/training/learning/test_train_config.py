@@ -10,7 +10,7 @@ from cerberank_training.learning.train_config import TrainConfig
 
 
 def test_stages_are_drawn_uniformly_after_the_warm_start() -> None:
-    """CT section 4.3.1: each stage a third of the time; the same in every process."""
+    """CT section 5.2: each stage a third of the time; the same in every process."""
     config = TrainConfig(steps=4000, final_only=0.25)
     drawn = [config.trained(step, 3) for step in range(4000)]
     assert set(drawn[:1000]) == {(2,)}

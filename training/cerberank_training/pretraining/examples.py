@@ -60,8 +60,8 @@ class ExampleGroups:
     ) -> None:
         """With `whole_negatives`, b and c of a negative may contain every sentence of their paragraph, as in the paper.
 
-        Memory holds 12 bytes for each paragraph and context, and 16 while a step spans two epochs. Raises ValueError
-        when the documents give no positive, or only one document can give negatives.
+        Memory holds 12 bytes for each context and paragraph that can give a positive, 16 from the second epoch on.
+        Raises ValueError when the documents give no positive, or only one document can give negatives.
         """
         self._contexts = CONTEXTS if objective == "all" else (objective,)
         self._sources = [

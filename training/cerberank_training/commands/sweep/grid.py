@@ -96,7 +96,7 @@ ALPHAS, TAUS = (0.0, 0.1, 0.5, 0.9), (1.0, 3.0, 5.0)
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class GridOptions:
-    """The options of the grid itself; the default values are the paper's."""
+    """The options of the grid itself; the defaults of alpha, tau and learning rate are the paper's."""
 
     verb: Literal["distil", "teach"] = "distil"
     """Command to run for every combination."""
@@ -109,7 +109,7 @@ class GridOptions:
     questions_per_step: Sizes = ()
     """Groups or pairs of a step, such as the paper's 8,16,24,32,64 (default: the recipe's)."""
     warmup: Warmups = ()
-    """Warm-ups as shares of the steps, such as the paper's 0.025,0.05,0.1 (default: the recipe's)."""
+    """Warm-ups as shares of the steps; the paper's are between 0.025 and 0.1 (default: the recipe's)."""
     out: Path
     """Folder of all runs and of the table."""
 
@@ -117,7 +117,8 @@ class GridOptions:
 def grid(*training: Rest, options: GridOptions) -> None:
     """Train with every combination of alpha, tau, learning rate, batch and warm-up, and choose by dev MAP.
 
-    The default grid is the paper's (CERBERUS section 3.2, appendix D). Every combination is a run of `train distil`, or
+    The default grid has the paper's values of alpha, tau and learning rate (CERBERUS section 3.2, appendix D); batches
+    and warm-ups are the recipe's unless they are given. Every combination is a run of `train distil`, or
     with --verb teach of `train teach`, in a folder of OUT that is named after its settings. All other options are
     passed to that command, the same for all runs. A killed grid continues when the command is repeated, and values can
     be added later. Writes OUT/table.md. Students are written as weights without ONNX forms, unless --precisions is
