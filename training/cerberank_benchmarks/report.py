@@ -1,4 +1,4 @@
-"""A benchmark's result, as JSON for programs, and as a Markdown table and a chart (PNG) for people."""
+"""A benchmark's result, as JSON for programs, and as a Markdown table and charts (PNG) for people."""
 
 from __future__ import annotations
 
@@ -48,15 +48,23 @@ class Report:
     """The description of the measurement and its method, in a sentence or two."""
     rows: Sequence[Mapping[str, Value]]
     """The rows of the table, all with the same columns."""
-    chart: Chart | Panels
+    chart: Chart | Mapping[str, Panels]
+    """One chart, or several by the ending of their file's name."""
     problems: Sequence[str] = ()
     """Problems of the measurement, such as results that must be equal but differ."""
 
 
 def write_report(report: Report, folder: Path, context: Mapping[str, Any]) -> None:
-    """Write `<name>.png`, `<name>.md` and, last, `<name>.json`, with the `context`: settings and machine."""
+    """Write `<name>.png` (`<name>-<ending>.png` of several charts), `<name>.md` and, last, `<name>.json`.
+
+    The last two have the `context`: settings and machine.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    write_bytes(folder / f"{report.name}.png", picture(report))
+    if isinstance(report.chart, Chart):
+        write_bytes(folder / f"{report.name}.png", _chart(report.name, report.chart))
+    else:
+        for ending, panels in report.chart.items():
+            write_bytes(folder / f"{report.name}-{ending}.png", _panels(panels))
     write_bytes(folder / f"{report.name}.md", markdown(report, context).encode())
     content = json.dumps(asdict(report) | {"context": dict(context)}, indent=1, allow_nan=False)
     write_bytes(folder / f"{report.name}.json", content.encode() + b"\n")
@@ -72,13 +80,9 @@ def markdown(report: Report, context: Mapping[str, Any]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def picture(report: Report) -> bytes:
-    """The chart as PNG."""
-    chart = report.chart
-    if isinstance(chart, Panels):
-        return _panels(chart)
+def _chart(title: str, chart: Chart) -> bytes:
     figure = Figure(figsize=(7.0, 4.5), layout="constrained")
-    axes = figure.add_subplot(title=report.name, xlabel=chart.place_label, ylabel=chart.value_label)
+    axes = figure.add_subplot(title=title, xlabel=chart.place_label, ylabel=chart.value_label)
     axes.grid(alpha=0.3)
     places = range(len(chart.places))
     for index, (name, values) in enumerate(chart.series.items()):

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cerberank_benchmarks.pieces.openvino import OpenVinoNeededError, agreement, run
+from cerberank_benchmarks.pieces.openvino import OpenVinoNeededError, agreement, padded_shape, run
 from cerberank_benchmarks.settings import BenchmarkSettings
 
 
@@ -18,6 +18,15 @@ def test_agreement_by_hand() -> None:
     seen = agreement([even, other], [other, other])
     assert seen["difference"] == pytest.approx(np.sqrt(np.log(3) ** 2 / 4))
     assert seen["same first, %"] == 50.0
+
+
+def test_few_shapes_by_hand() -> None:
+    """Of 48 tokens 5 pairs fit into 256; batches of up to 1,024 tokens have few shapes, and every one has room."""
+    assert padded_shape(1, 41) == (5, 48)
+    assert padded_shape(21, 48) == (25, 48)
+    batches = [(pairs, length) for length in range(1, 129) for pairs in range(1, 1024 // length + 1)]
+    assert all(padded_shape(*batch) >= batch and padded_shape(*batch)[1] >= batch[1] for batch in batches)
+    assert len({padded_shape(*batch) for batch in batches}) < len(batches) / 10
 
 
 @pytest.mark.skipif(find_spec("openvino") is not None, reason="openvino is installed")

@@ -34,7 +34,7 @@ from cerberank_benchmarks.workload import Task
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
 from cerberank_models.progress import progress
-from cerberank_training.data import read_questions, sampled
+from cerberank_training.data import Question, read_questions, sampled
 from cerberank_training.data.bm25 import Bm25Index
 from cerberank_training.evaluation.metrics import question_metrics, ranks_of
 
@@ -71,29 +71,45 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
     if not settings.data:
         raise DataNeededError("frontier needs questions with labels: --data FORMAT:PATH ...")
     rows: list[dict[str, Value]] = []
+    sets = _tasks(settings)
     head = _one_head(scratch)
-    for place, data in enumerate(settings.data):
-        every = list(read_questions(data))
-        questions = sampled(every, size=settings.questions, seed=settings.seed, name="clean")
+    for place, (name, tasks) in enumerate(sets):
         folder = scratch / f"set-{place}"
         folder.mkdir()
-        tasks = {
-            count: list(joined(questions[: max(1, PAIRS // count)], count, settings.seed, every=every))
-            for count in settings.candidates
-        }
         with ExitStack() as servers:
             rankers = list(_rankers(settings, tasks, head, folder, servers))
             for count, some in tasks.items():
-                rows += _measured(rankers, some, set_name=_set_name(data.rpartition(":")[2]), count=count)
+                rows += _measured(rankers, some, set_name=name, count=count)
     return Report(
         name="frontier",
         text=f"One question at a time, the token cache off. At most {settings.questions} questions of a set, fewer "
-        f"among many candidates ({PAIRS:,} pairs); each has candidates of other documents up to the number. Medians of "
-        "a question's time; CrossEncoder and the bi-encoder run in this process, the others over HTTP. CrossEncoder "
+        f"among many candidates ({PAIRS:,} pairs); each has candidates of other documents up to the number, also of the "
+        "other sets if its own has too few. Medians of a question's time; CrossEncoder and the bi-encoder run in this process, the others over HTTP. CrossEncoder "
         "and infinity run the first head of the bundled checkpoint's weights. BM25 indexes the question's candidates.",
         rows=rows,
-        chart=_panels(rows),
+        chart={"map": _panels(rows, "MAP, %"), "ndcg": _panels(rows, "nDCG@10, %")},
     )
+
+
+def _tasks(settings: BenchmarkSettings) -> list[tuple[str, dict[int, list[Joined]]]]:
+    """The name of each set, and its questions by the number of candidates.
+
+    Raises DataNeededError if all sets together have too few texts.
+    """
+    sets = {data: list(read_questions(data)) for data in settings.data}
+    everywhere = [question for questions in sets.values() for question in questions]
+
+    def tasks(own: Sequence[Question], count: int) -> list[Joined]:
+        questions = sampled(own, size=settings.questions, seed=settings.seed, name="clean")[: max(1, PAIRS // count)]
+        try:
+            return list(joined(questions, count, settings.seed, every=own))
+        except DataNeededError:
+            return list(joined(questions, count, settings.seed, every=everywhere))
+
+    return [
+        (_set_name(data.rpartition(":")[2]), {count: tasks(own, count) for count in settings.candidates})
+        for data, own in sets.items()
+    ]
 
 
 def _rankers(
@@ -215,16 +231,16 @@ def _measured(
     ]
 
 
-def _panels(rows: Sequence[Mapping[str, Value]]) -> Panels:
+def _panels(rows: Sequence[Mapping[str, Value]], metric: str) -> Panels:
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row in rows:
         panel = panels.setdefault(f"{row['set']}, {row['candidates']} candidates", {})
-        panel.setdefault(str(row["system"]), []).append((float(row["p50 ms"]), float(row["nDCG@10, %"])))
+        panel.setdefault(str(row["system"]), []).append((float(row["p50 ms"]), float(row[metric])))
     return Panels(
         panels=panels,
         columns=len({row["candidates"] for row in rows}),
         place_label="ms a question",
-        value_label="nDCG@10",
+        value_label=metric,
     )
 
 

@@ -23,6 +23,7 @@ from cerberank_benchmarks.report import Chart, Report, Value
 from cerberank_benchmarks.rounds import median_seconds
 from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.workload import Workload
+from cerberank_models.backends.batching import BucketRule
 from cerberank_models.backends.contract import Scores
 from cerberank_models.backends.onnx_backend import OnnxBackend
 from cerberank_models.backends.processors import compute_threads
@@ -34,6 +35,11 @@ from cerberank_models.rank import log_odds, pairs_policy, rank_pairs
 from cerberank_training.data import read_questions, sampled
 
 OURS = "ONNX Runtime int8"
+FEW_SHAPES = "OpenVINO int8, other operators in bf16, few shapes"
+MULTIPLE = 8
+"""With few shapes, a batch is padded to a multiple of this number of tokens a pair."""
+STEP_TOKENS = 256
+"""With few shapes, the number of pairs of a batch is padded to a multiple of those that fit into this many tokens."""
 Rank = Callable[[EncodedPairs], Scores]
 
 
@@ -130,7 +136,8 @@ def forms(openvino: Any, checkpoint: Checkpoint) -> dict[str, Rank]:
     return {
         OURS: _rank(open_backend(checkpoint, precision="int8")),
         "OpenVINO int8": _rank(_InOpenVino(checkpoint, sessions("f32"))),
-        "OpenVINO int8, the rest in bf16": _rank(_InOpenVino(checkpoint, sessions("bf16"))),
+        "OpenVINO int8, other operators in bf16": _rank(_InOpenVino(checkpoint, sessions("bf16"))),
+        FEW_SHAPES: _rank(_OfFewShapes(checkpoint, sessions("bf16"))),
         "OpenVINO bf16": _rank(_InOpenVino(checkpoint, sessions("bf16", whole=True))),
     }
 
@@ -179,9 +186,47 @@ class _Session:
 class _InOpenVino(OnnxBackend):
     """The default backend with OpenVINO's sessions, so that batches, threads and states are the same."""
 
-    def __init__(self, checkpoint: Checkpoint, sessions: Sequence[_Session]) -> None:
+    def __init__(self, checkpoint: Checkpoint, sessions: Sequence[_Session | _Padded]) -> None:
         super().__init__(checkpoint.stage_graphs("int8"), checkpoint.config, precision="int8")
         self._sessions = sessions  # type: ignore[assignment]
+
+
+class _OfFewShapes(_InOpenVino):
+    """The same with batches padded to few shapes. All of them are run once before, as a service would at its start."""
+
+    def __init__(self, checkpoint: Checkpoint, sessions: Sequence[_Session]) -> None:
+        padded = [_Padded(session) for session in sessions]
+        super().__init__(checkpoint, padded)
+        for length in range(MULTIPLE, checkpoint.config.encoding.max_length + MULTIPLE, MULTIPLE):
+            for pairs in {padded_shape(pairs, length)[0] for pairs in range(1, max(1, BucketRule().tokens // length) + 1)}:
+                ids, mask = np.zeros((pairs, length), dtype=np.int64), np.ones((pairs, length), dtype=np.bool_)
+                _, *hidden = padded[0].run(None, {"token_ids": ids, "type_ids": ids, "mask": mask})
+                for session in padded[1:]:
+                    _, *hidden = session.run(None, {"hidden": hidden[0], "mask": mask})
+
+
+class _Padded:
+    """A session that pads its inputs to one of few shapes and removes the padding from the outputs."""
+
+    def __init__(self, session: _Session) -> None:
+        self._session = session
+
+    def run(self, names: None, inputs: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
+        pairs, length = inputs["mask"].shape
+        more, longer = (new - old for new, old in zip(padded_shape(pairs, length), (pairs, length), strict=True))
+        padded = {
+            name: np.pad(each, [(0, more), (0, longer)] + [(0, 0)] * (each.ndim - 2)) for name, each in inputs.items()
+        }
+        padded["mask"][pairs:, 0] = True  # attention of a pair without tokens would be a division by zero
+        logits, *hidden = self._session.run(names, padded)
+        return [logits[:pairs], *(each[:pairs, :length] for each in hidden)]
+
+
+def padded_shape(pairs: int, length: int) -> tuple[int, int]:
+    """The number of pairs and the tokens of each in a batch, padded to one of few shapes."""
+    length = -(-length // MULTIPLE) * MULTIPLE
+    step = max(1, STEP_TOKENS // length)
+    return -(-pairs // step) * step, length
 
 
 def operator_seconds(graph: Path, batches: Sequence[dict[str, NDArray[Any]]], rounds: int) -> Counter[str]:
