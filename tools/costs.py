@@ -196,13 +196,13 @@ def _pairwise() -> Iterator[Cost]:
     joint, alone = sum(BASE.forward(question + each + 3) for each in windows), BASE.forward(question + 2)
     triples = values["steps"] * values["triples_per_step"]
     evaluations = 1 + values["steps"] // values["evaluate_every"]
-    tokens = values["triples_per_step"] * (question + 2 * (length + 2 * len(windows)))
-    step = LAYER["fp32"] * BASE.width * BASE.layers * tokens
-    for command, triple, pair, weights in (
-        ("`trmd/mono`", 3 * 2 * joint, joint, 16),
-        ("`trmd/twin`, `colbert`, `tr-*`", 3 * (2 * document + alone), document, 16),
-        ("`trmd/trmd-*`", 4 * (2 * document + alone) + 2 * joint, document, 24),
-        ("`trmd/joint-*`", 3 * 2 * joint + 2 * joint + 2 * document + alone, joint, 24),
+    apart = question + 2 + 2 * (length + 2 * len(windows))
+    together = 2 * (length + (question + 3) * len(windows))
+    for command, triple, pair, weights, tokens in (
+        ("`trmd/mono`", 3 * 2 * joint, joint, 16, together),
+        ("`trmd/twin`, `colbert`, `tr-*`", 3 * (2 * document + alone), document, 16, apart),
+        ("`trmd/trmd-*`", 4 * (2 * document + alone) + 2 * joint, document, 24, apart),
+        ("`trmd/joint-*`", 3 * 2 * joint + 2 * joint + 2 * document + alone, joint, 24, together),
     ):
         yield Cost(
             command=f"`train pairwise`, {command}, a fold",
@@ -211,7 +211,7 @@ def _pairwise() -> Iterator[Cost]:
             dev=pair * ROBUST04.dev * evaluations,
             precision="fp32",
             fixed=weights * BASE.weights,
-            step=step,
+            step=LAYER["fp32"] * BASE.width * BASE.layers * values["triples_per_step"] * tokens,
         )
 
 
