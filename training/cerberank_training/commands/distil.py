@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -49,7 +50,6 @@ from cerberank_training.students.shapes import build_student, fitted
 from cerberank_training.teachers.completeness import refuse_missing_scores
 from cerberank_training.teachers.origin import cache_content, teacher_origin
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
-from cerberank_training.tracking.closing import closing
 from cerberank_training.tracking.opening import check_trackers, open_trackers
 
 LOG = "log.jsonl"
@@ -293,6 +293,28 @@ def _finished(checkpoint: Path, record: RunRecord, options: DistilOptions) -> Tr
         f"{summary['dev_map']:.2f}); nothing was done. --steps of more than {summary['settings']['steps']} extends it",
     )
     return Trained(checkpoint=checkpoint, dev_map=summary["dev_map"])
+
+
+def closing(checkpoint: Path, *, name: str, figures: str, forms: Sequence[str], train: str, kept: str = "") -> str:
+    """The last lines of a run with ONNX graphs in these `forms`: its result, and the commands that come next.
+
+    int8 ranges are measured on the data `train`. `kept` is a suffix that begins with a semicolon, and says what an
+    extended run has kept of its earlier model.
+    """
+    folder = shlex.quote(str(checkpoint))
+    written = ", ".join(["weights", *(f"ONNX {form}" for form in forms)])
+    exported = checkpoint.parent / "exported"
+    served = folder if forms else shlex.quote(str(exported))
+    backend = "" if forms else " --backend torch"
+    steps = [("measure", f"cerberank evaluate --checkpoint {folder}{backend} --data FORMAT:PATH")]
+    if not forms:
+        steps.append(("export", f"cerberank export {folder} {served} --calibrate {shlex.quote(train)}"))
+    steps += [
+        ("keep", f"cerberank store push {served} STORE --label stable"),
+        ("serve", f"CERBERANK_CHECKPOINT={served} cerberank serve"),
+    ]
+    lines = [f"{checkpoint}: {name}, {figures}; {written}{kept}"]
+    return "\n".join(lines + [f"  {verb + ':':<9}{command}" for verb, command in steps])
 
 
 def dev_map(
