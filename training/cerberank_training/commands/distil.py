@@ -48,7 +48,7 @@ from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.students.recipes import Recipe, settings_of
 from cerberank_training.students.shapes import build_student, fitted
 from cerberank_training.teachers.completeness import refuse_missing_scores
-from cerberank_training.teachers.origin import cache_content, teacher_origin
+from cerberank_training.teachers.scoring.hugging_face import teacher_origin
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 from cerberank_training.tracking.opening import check_trackers, open_trackers
 
@@ -154,7 +154,7 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
             "base": base.content,
             "data": {"drawn": not options.groups} | content,
             "dev": {"size": size} | dev_content,
-            "teachers": [cache_content(cache, path) for cache, path in zip(teachers, options.teacher, strict=True)],
+            "teachers": [cache.content(path) for cache, path in zip(teachers, options.teacher, strict=True)],
             "settings": settings_of(recipe, drawn=not options.groups),
             "processes": launched_processes(),
         },
@@ -209,7 +209,7 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
     start = dev_at_start(out / LOG)
     record = record.with_results(reached=last_step(out / LOG), best=best, start=start, questions=measured(dev))
     record.write(out)
-    summary = summary_of(record, teachers=[teacher_origin(cache) for cache in teachers])
+    summary = summary_of(record, teachers=[teacher_origin(cache.teacher) for cache in teachers])
     if checkpoint.is_dir():  # of the run before it was extended
         checkpoint.rename(out / f"checkpoint-{(read_summary(checkpoint) or {})['digest']}")
     version = (
