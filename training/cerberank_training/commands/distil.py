@@ -42,7 +42,6 @@ from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
 from cerberank_training.runs.record import NOTHING_SAVED, RunRecord, open_record, said_of_start
 from cerberank_training.runs.software import software
-from cerberank_training.runs.step_log import dev_at_start, last_step
 from cerberank_training.runs.trained import Trained
 from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.students.recipes import Recipe, settings_of
@@ -50,9 +49,9 @@ from cerberank_training.students.shapes import build_student, fitted
 from cerberank_training.teachers.completeness import refuse_missing_scores
 from cerberank_training.teachers.scoring.hugging_face import teacher_origin
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
+from cerberank_training.tracking.log_file import LOG, dev_at_start, last_step
 from cerberank_training.tracking.opening import check_trackers, open_trackers
 
-LOG = "log.jsonl"
 PRECISIONS = ("fp32", "int8")
 
 
