@@ -14,7 +14,7 @@ A store in use must not be changed, because truncating a mapped file kills the p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b, file_digest
+from hashlib import blake2b
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from cerberank_models.backends.contract import Vector
-from cerberank_models.checkpoint.regular import open_regular, read_regular
+from cerberank_models.checkpoint.regular import file_digest, open_regular, read_regular
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.tokens import replace_surrogates
 from cerberank_models.transformer import Count, Frozen
@@ -170,12 +170,8 @@ def read_manifest(path: Path) -> StoreManifest:
 
 def describe_files(path: Path) -> dict[str, StoredFile]:
     """The size and SHA-256 of each array in the folder `path`."""
-    files = {}
-    for name in (DIGESTS, VECTORS, OFFSETS):
-        if (path / name).exists():
-            with open_regular(path / name) as file:
-                files[name] = StoredFile(sha256=file_digest(file, "sha256").hexdigest(), size=file.tell())
-    return files
+    paths = [path / name for name in (DIGESTS, VECTORS, OFFSETS) if (path / name).exists()]
+    return {each.name: StoredFile(sha256=file_digest(each), size=each.stat().st_size) for each in paths}
 
 
 def check_sizes(path: Path, manifest: StoreManifest, names: Sequence[str]) -> None:

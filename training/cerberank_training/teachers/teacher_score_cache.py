@@ -22,9 +22,10 @@ from pydantic import Field, ValidationError
 
 from cerberank_models.checkpoint.atomic import write_atomically
 from cerberank_models.checkpoint.bound import SHA256, Bound
+from cerberank_models.checkpoint.regular import file_digest
 from cerberank_models.encoding import Candidate
 from cerberank_models.transformer import Count, Frozen
-from cerberank_training.runs.content import Content, file_digest
+from cerberank_training.runs.content import Content
 from cerberank_training.teachers.pair_keys import Keys, pair_keys
 
 MANIFEST = "manifest.json"
