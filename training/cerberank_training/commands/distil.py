@@ -13,7 +13,7 @@ import torch
 from cyclopts import Parameter
 
 from cerberank_models.backends.torch_backend import TorchBackend
-from cerberank_models.checkpoint.card import read_terms
+from cerberank_models.checkpoint.card import read_terms, terms_of
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.contract import is_name
 from cerberank_models.commands.options import check_device, chosen_device
@@ -37,7 +37,6 @@ from cerberank_training.runs.card import FILE as SUMMARY
 from cerberank_training.runs.card import dev_metric, read_summary, run_card, summary_of
 from cerberank_training.runs.content import data_content
 from cerberank_training.runs.dev_set import Size, check_held_out, chosen_size, dev_set, in_common, measured
-from cerberank_training.runs.kept import names_of
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
 from cerberank_training.runs.record import NOTHING_SAVED, RunRecord, open_record, said_of_start
@@ -170,7 +169,7 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
     if checkpoint.is_dir() and (finished := _finished(checkpoint, record, options)):
         return finished
     refuse_missing_scores(dict(zip(options.teacher, teachers, strict=True)), groups, data=data)
-    names = names_of(out, asked=options.name, default=out.resolve().name, terms=terms)
+    names = names_of(out, name=options.name, default=out.resolve().name, terms=terms)
     recipe = replace(recipe, shape=replace(recipe.shape, name=names.name))
     if record.planned["steps"] != recipe.train.steps:
         recipe = replace(recipe, train=replace(recipe.train, planned=record.planned["steps"]))
@@ -292,6 +291,53 @@ def _finished(checkpoint: Path, record: RunRecord, options: DistilOptions) -> Tr
         f"{summary['dev_map']:.2f}); nothing was done. --steps of more than {summary['settings']['steps']} extends it",
     )
     return Trained(checkpoint=checkpoint, dev_map=summary["dev_map"])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelNames:
+    """The name, licence terms and languages of the new model."""
+
+    name: str
+    terms: str | None
+    languages: tuple[str, ...] = ()
+    """The languages that the earlier model states; empty for a new run."""
+    kept: tuple[str, ...] | None = None
+    """The properties that are kept of the earlier model, in words; None if the run is not extended."""
+
+    def said(self, version: str) -> str:
+        """A suffix for a line with the kept properties and the version of an extended model; empty for a new run."""
+        if self.kept is None:
+            return ""
+        return f"; extended: {', '.join([*(f'{each} kept' for each in self.kept), f'version {version}'])}"
+
+
+def names_of(out: Path, *, name: str | None, default: str, terms: str | None) -> ModelNames:
+    """The name and terms that the options give, else those of the model in `out`, else the default name and no terms.
+
+    Those of the model are read from its files, because `cerberank checkpoint card` may have changed them.
+    """
+    there = _latest(out)
+    if there is None:
+        return ModelNames(name=name or default, terms=terms)
+    config = json.loads((there / "config.json").read_bytes())
+    own: str = config["name"]
+    stated = terms_of((there / "README.md").read_text(encoding="utf-8"))
+    kept = [f"name {own}"] if name is None and own != default else []
+    kept += ["terms"] if terms is None and stated is not None else []
+    return ModelNames(
+        name=name or own,
+        terms=stated if terms is None else terms,
+        languages=tuple(config.get("languages", ())),
+        kept=tuple(kept),
+    )
+
+
+def _latest(out: Path) -> Path | None:
+    """The run's checkpoint. If a killed call had moved it aside, the one that was moved aside last."""
+    if (out / "checkpoint").is_dir():
+        return out / "checkpoint"
+    aside = [path for path in out.glob("checkpoint-*") if (path / "config.json").is_file()]
+    return max(aside, key=lambda path: (path / "manifest.json").stat().st_mtime_ns, default=None)
 
 
 def closing(checkpoint: Path, *, name: str, figures: str, forms: Sequence[str], train: str, kept: str = "") -> str:
