@@ -24,26 +24,40 @@ if TYPE_CHECKING:
         UnavailableError,
     )
     from cerberank_models.answer import Answer, Result
+    from cerberank_models.calibration import CalibrationError
+    from cerberank_models.checkpoint.errors import CheckpointError
+    from cerberank_models.checkpoint.store.contract import StoreError
+    from cerberank_models.convert.cache import ModelImportError
+    from cerberank_models.convert.source import SourceError
     from cerberank_models.encoding import Candidate
+    from cerberank_models.rank import NonFiniteScoreError
     from cerberank_models.ranker import Ranker
     from cerberank_models.store import Store, StoredVersion
     from cerberank_training.commands.train import train
+    from cerberank_training.data.question import DataError
     from cerberank_training.evaluation.evaluate_ranker import Report, evaluate
     from cerberank_training.runs.trained import Trained
 
 __all__ = [
     "Answer",
     "AsyncClient",
+    "CalibrationError",
     "Candidate",
+    "CheckpointError",
     "Client",
     "ConnectionFailedError",
+    "DataError",
     "InvalidRequestError",
+    "ModelImportError",
+    "NonFiniteScoreError",
     "NotFoundError",
     "Ranker",
     "Report",
     "RequestError",
     "Result",
+    "SourceError",
     "Store",
+    "StoreError",
     "StoredVersion",
     "Trained",
     "UnauthorizedError",
@@ -57,16 +71,23 @@ _CLIENT = "cerberank.client"
 _MODULES = {
     "Answer": "cerberank_models.answer",
     "AsyncClient": _CLIENT,
+    "CalibrationError": "cerberank_models.calibration",
     "Candidate": "cerberank_models.encoding",
+    "CheckpointError": "cerberank_models.checkpoint.errors",
     "Client": _CLIENT,
     "ConnectionFailedError": _CLIENT,
+    "DataError": "cerberank_training.data.question",
     "InvalidRequestError": _CLIENT,
+    "ModelImportError": "cerberank_models.convert.cache",
+    "NonFiniteScoreError": "cerberank_models.rank",
     "NotFoundError": _CLIENT,
     "Ranker": "cerberank_models.ranker",
     "Report": "cerberank_training.evaluation.evaluate_ranker",
     "RequestError": _CLIENT,
     "Result": "cerberank_models.answer",
+    "SourceError": "cerberank_models.convert.source",
     "Store": "cerberank_models.store",
+    "StoreError": "cerberank_models.checkpoint.store.contract",
     "StoredVersion": "cerberank_models.store",
     "Trained": "cerberank_training.runs.trained",
     "UnauthorizedError": _CLIENT,

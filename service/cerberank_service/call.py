@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from cerberank_models.backends.contract import Scores
 from cerberank_models.calibration import Probabilities
 from cerberank_models.encoding import Candidate
+from cerberank_models.rank import log_odds
 from cerberank_models.windows import NO_SPAN, Windowing
 
 WINDOWS = Windowing()
@@ -126,5 +127,4 @@ class RankAnswer:
 
     def falling_log_odds(self) -> Scores:
         """The scores of `falling_scores` as log-odds; finite, because JSON has no infinity."""
-        inside = np.clip(self.falling_scores(), 1e-12, 1 - 1e-12)
-        return np.log(inside) - np.log1p(-inside)
+        return log_odds(self.falling_scores())

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import builtins
+import inspect
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import cerberank
 import pytest
@@ -15,6 +19,23 @@ def test_every_public_name_is_there() -> None:
     assert all(getattr(cerberank, name) is not None for name in cerberank.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Rankr'"):
         cerberank.Rankr  # noqa: B018
+
+
+def test_documented_errors_are_public(tmp_path: Path) -> None:
+    """Those in the docstrings of public names, so that they are caught without a private import."""
+    documented: set[str] = set()
+    for public in (getattr(cerberank, name) for name in cerberank.__all__):
+        members = vars(public).values() if inspect.isclass(public) else ()
+        texts = [each.__doc__ or "" for each in (public, *members)]
+        documented |= {name for text in texts for name in re.findall(r"\b[A-Z]\w*Error\b", text)}
+    assert {"CheckpointError", "StoreError"} <= documented
+    assert documented - vars(builtins).keys() <= set(cerberank.__all__)
+    with pytest.raises(cerberank.StoreError, match="has no label stable"):
+        cerberank.Store(tmp_path).pull("mini", tmp_path / "out")
+    with pytest.raises(cerberank.CheckpointError, match="is not a checkpoint"):
+        cerberank.Ranker.load(tmp_path / "none")
+    with pytest.raises(cerberank.SourceError, match=r"has no config\.json"):
+        cerberank.Ranker.load(tmp_path)
 
 
 def test_importing_the_public_names_loads_no_engine() -> None:

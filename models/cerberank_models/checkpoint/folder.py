@@ -30,7 +30,14 @@ from cerberank_models.checkpoint.errors import ChangedFileError, CheckpointError
 from cerberank_models.checkpoint.external_data import external_files
 from cerberank_models.checkpoint.first_stage_files import encoder_precisions, verify_first_stage
 from cerberank_models.checkpoint.manifest import MANIFEST, GoldenCandidate, GoldenQuestion, Manifest, is_path_within
-from cerberank_models.checkpoint.regular import SMALL, NotRegularError, open_regular, read_regular, too_large
+from cerberank_models.checkpoint.regular import (
+    SMALL,
+    NotRegularError,
+    file_digest,
+    open_regular,
+    read_regular,
+    too_large,
+)
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.tokens import largest_token_id
@@ -131,7 +138,7 @@ def read_checkpoint(path: Path, *, verified: bool = False) -> Checkpoint:
     if not verified:
         _verify_names(path, manifest)
         for name in manifest.files:
-            _verify_digest(path, name, manifest, _digest(path / name))
+            _verify_digest(path, name, manifest, file_digest(path / name))
     return _read(path, manifest, looked_into=verified)
 
 
@@ -327,8 +334,3 @@ def _write(target: Path, value: Path | bytes) -> str:
         file.flush()
         os.fsync(file.fileno())
     return digest.hexdigest()
-
-
-def _digest(path: Path) -> str:
-    with open_regular(path) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,8 +1,9 @@
-"""Reads files only if they are regular, because opening a FIFO blocks, and reading a device may never end."""
+"""Reads and hashes files only if they are regular: opening a FIFO blocks, and reading a device may never end."""
 
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 from io import BufferedReader
@@ -41,6 +42,12 @@ def read_regular(path: Path, most: int | None = None) -> bytes:
     if most is not None and len(content) > most:
         raise too_large(path, most)
     return content
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file in hexadecimal digits. Raises as `open_regular` does."""
+    with open_regular(path) as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def too_large(place: Path | str, most: int) -> NotRegularError:

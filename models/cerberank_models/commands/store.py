@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
+from http.client import HTTPException
+from json import load
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
+from urllib.request import urlopen
 
 from cyclopts import Parameter
 
@@ -20,7 +23,6 @@ from cerberank_models.checkpoint.store.contract import (
     check_version,
 )
 from cerberank_models.checkpoint.store.open import open_store
-from cerberank_models.commands.verdict import RejectedError, wait_for_verdict
 from cerberank_models.output import UsageError, say, say_json
 from cerberank_models.store import Store as NamedStore
 from cerberank_models.store import StoredVersion
@@ -28,6 +30,16 @@ from cerberank_models.store import StoredVersion
 Address = Annotated[str, Parameter(help="Store: a folder, or an fsspec URL such as s3://bucket/models.")]
 Model = Annotated[str, Parameter(help="Name of the model.")]
 Json = Annotated[bool, Parameter(help="Print JSON instead of text.")]
+POLL_SECONDS, ANSWER_SECONDS = 0.5, 10.0
+"""The pause between two questions to a service, and the timeout of its answer."""
+
+
+class VerdictError(ValueError):
+    """A service did not report in time that it serves the version; the message contains its last state."""
+
+
+class RejectedError(VerdictError):
+    """A service rejected the version; the message contains the reason."""
 
 
 def push(
@@ -73,6 +85,38 @@ def push(
         say(f"{address} serves it as {label}")
     if label == "stable":  # recorded here, because the services may only have read access
         opened.note_served(Reference(model, version))
+
+
+def wait_for_verdict(url: str, reference: Reference, label: Label, end: float) -> None:
+    """Return once the service at `url` serves the version as `label`.
+
+    Asks `/v1/models` until the time `end` of the monotonic clock. Raises RejectedError if the service rejected the
+    version, and VerdictError if it has not decided by then.
+    """
+    if not url.startswith(("http://", "https://")):
+        raise VerdictError(f"{url} is not an http or https address")
+    last = "it has not seen the version"
+    while True:
+        try:
+            entry = _entry(url, reference)
+        except (OSError, HTTPException, ValueError) as error:
+            entry, last = {}, f"it does not answer: {error}"
+        if entry.get("state") in {"failed", "refused"}:
+            raise RejectedError(f"{'@'.join(reference)} is rejected by {url}: {entry.get('reason')}")
+        if entry.get("state") == "ready" and label in entry.get("labels", ()):
+            return
+        if entry:
+            last = f"it is {entry.get('state')}" + (f", {entry['reason']}" if entry.get("reason") else "")
+        if time.monotonic() >= end:
+            raise VerdictError(f"{url} has given no verdict on {'@'.join(reference)} in time: {last}")
+        time.sleep(POLL_SECONDS)
+
+
+def _entry(url: str, reference: Reference) -> dict[str, Any]:
+    """The service's entry for the version; empty if there is none."""
+    with urlopen(f"{url.rstrip('/')}/v1/models", timeout=ANSWER_SECONDS) as response:  # the operator gave the address
+        models = load(response)["models"]
+    return next((entry for entry in models if (entry.get("model"), entry.get("version")) == reference), {})
 
 
 def pull(store: Address, version: str, target: Path, /) -> None:

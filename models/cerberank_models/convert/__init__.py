@@ -1,1 +1,1 @@
-"""Imports Hugging Face models as checkpoints, and exports checkpoints as ONNX graphs or Hugging Face models."""
+"""The conversion of models between the formats of Hugging Face, of checkpoints and of ONNX graphs."""

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cerberank_models.checkpoint.regular import SMALL, NotRegularError, open_regular, read_regular
+from cerberank_models.checkpoint.regular import SMALL, NotRegularError, file_digest, read_regular
 from cerberank_models.language import CODE
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
@@ -99,8 +99,7 @@ class Source:
         digest = hashlib.sha256()
         for path in sorted(_files(self.folder)):
             name = path.relative_to(self.folder).as_posix()
-            with open_regular(path) as file:
-                digest.update(f"{name}\0{hashlib.file_digest(file, 'sha256').hexdigest()}\0".encode())
+            digest.update(f"{name}\0{file_digest(path)}\0".encode())
         return digest.hexdigest()
 
 

@@ -31,8 +31,8 @@ from cerberank_models.first_stage.store import (
     MANIFEST,
     OFFSETS,
     VECTORS,
-    StoreError,
     StoreManifest,
+    VectorStoreError,
     check_files,
     describe_files,
     read_manifest,
@@ -115,8 +115,8 @@ def embed(
     `inputs` is the SHA-256 of the file of texts, and `computed_by` that of the graph or weights that encode them in
     `precision`. Lone surrogates are replaced. `progress` is called with the number of texts that were read.
 
-    Raises BoundError if `out` was begun with other arguments, StoreError if a finished store is damaged, and ValueError
-    if there are no texts.
+    Raises BoundError if `out` was begun with other arguments, VectorStoreError if a finished store is damaged, and
+    ValueError if there are no texts.
     """
     if next(texts(), None) is None:
         raise ValueError("the input holds no text")
@@ -143,11 +143,11 @@ def embed(
 
 
 def _begin(out: Path, plan: _Plan) -> None:
-    """Write the plan of a new store. Raises BoundError if `out` has another plan, StoreError if it has other files."""
+    """Write the plan of a new store. Raises BoundError for another plan in `out`, VectorStoreError for other files."""
     # A run that was killed while it wrote the plan, the first file, leaves only the hidden file of `replacing`.
     is_new = not (out / PLAN).exists()
     if is_new and out.exists() and any(not each.name.startswith(f".{PLAN}.") for each in out.iterdir()):
-        raise StoreError(f"{out} holds other files: a store needs a folder of its own")
+        raise VectorStoreError(f"{out} holds other files: a store needs a folder of its own")
     Bound(out, plan.model_dump()).begin(PLAN)
 
 

@@ -9,7 +9,6 @@ is never used.
 
 from __future__ import annotations
 
-import hashlib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from torch import Tensor
 from cerberank_models.checkpoint.atomic import appearing_folder, write_bytes
 from cerberank_models.checkpoint.folder import ChangedFileError, CheckpointError, MissingFileError
 from cerberank_models.checkpoint.manifest import MANIFEST, Manifest
-from cerberank_models.checkpoint.regular import read_regular
+from cerberank_models.checkpoint.regular import file_digest, read_regular
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
@@ -71,7 +70,7 @@ def write_text_ranker(
             created=datetime.now(UTC).isoformat(timespec="seconds"),
             source=source,
             metrics=dict(metrics or {}),
-            files={name: _digest(partial / name) for name in _files(ranker.config)},
+            files={name: file_digest(partial / name) for name in _files(ranker.config)},
         )
         write_bytes(partial / MANIFEST, manifest.model_dump_json(indent=2).encode() + b"\n")
 
@@ -91,7 +90,7 @@ def read_text_ranker(path: Path, *, dropout: float = 0.0) -> SavedTextRanker:
     for name in _files(config):
         if not (path / name).is_file():
             raise MissingFileError(f"{path} lacks {name}: its copy was not finished")
-        if _digest(path / name) != manifest.files.get(name):
+        if file_digest(path / name) != manifest.files.get(name):
             raise ChangedFileError(f"{path / name} does not have the SHA-256 that the manifest states")
     ranker = TextRanker(config, dropout=dropout).eval()
     try:
@@ -113,8 +112,3 @@ def split_weights(ranker: TextRanker) -> tuple[dict[str, Tensor], dict[str, Tens
 
 def _files(config: TextRankerConfig) -> tuple[str, ...]:
     return (CONFIG, TOKENIZER, WEIGHTS, *([SCORER] if config.weighted_rankers else []))
-
-
-def _digest(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -14,7 +14,7 @@ A store in use must not be changed, because truncating a mapped file kills the p
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from hashlib import blake2b, file_digest
+from hashlib import blake2b
 from pathlib import Path
 from typing import Literal, TypeVar
 
@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from pydantic import ValidationError
 
 from cerberank_models.backends.contract import Vector
-from cerberank_models.checkpoint.regular import open_regular, read_regular
+from cerberank_models.checkpoint.regular import file_digest, open_regular, read_regular
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.tokens import replace_surrogates
 from cerberank_models.transformer import Count, Frozen
@@ -33,7 +33,7 @@ MANIFEST, DIGESTS, VECTORS, OFFSETS = "manifest.json", "digests.npy", "vectors.n
 DIGEST_BYTES = 16
 
 
-class StoreError(ValueError):
+class VectorStoreError(ValueError):
     """The folder is not a store of vectors, or its vectors belong to another encoder."""
 
 
@@ -98,15 +98,15 @@ class VectorStore:
     def open(cls, path: Path, config: TextRankerConfig) -> VectorStore:
         """Map the files of the folder `path`, and read the high halves of the digests into memory, 8 bytes per text.
 
-        Raises StoreError for a folder that is not a store, for vectors of another encoder (the message names both), for
-        files whose sizes or shapes differ from the manifest, and for digests out of order.
+        Raises VectorStoreError for a folder that is not a store, for vectors of another encoder (the message names
+        both), for files whose sizes or shapes differ from the manifest, and for digests out of order.
 
         Vectors are not read and files are not hashed, because stores may have many gigabytes. Changed numbers are only
         found by `check_files`, which `cerberank data embed` calls for a finished store.
         """
         manifest = read_manifest(path)
         if manifest.encoder != config.encoder:
-            raise StoreError(
+            raise VectorStoreError(
                 f"{path} holds vectors of the encoder {manifest.encoder}, the checkpoint's first stage has the encoder "
                 f"{config.encoder}: make a store for it with `cerberank data embed`"
             )
@@ -161,25 +161,21 @@ class VectorStore:
 
 
 def read_manifest(path: Path) -> StoreManifest:
-    """The manifest of a store. Raises StoreError if there is none."""
+    """The manifest of a store. Raises VectorStoreError if there is none."""
     try:
         return StoreManifest.model_validate_json(read_regular(path / MANIFEST))
     except (OSError, ValidationError) as error:
-        raise StoreError(f"{path} is not a store of vectors, or was not finished: {error}") from error
+        raise VectorStoreError(f"{path} is not a store of vectors, or was not finished: {error}") from error
 
 
 def describe_files(path: Path) -> dict[str, StoredFile]:
     """The size and SHA-256 of each array in the folder `path`."""
-    files = {}
-    for name in (DIGESTS, VECTORS, OFFSETS):
-        if (path / name).exists():
-            with open_regular(path / name) as file:
-                files[name] = StoredFile(sha256=file_digest(file, "sha256").hexdigest(), size=file.tell())
-    return files
+    paths = [path / name for name in (DIGESTS, VECTORS, OFFSETS) if (path / name).exists()]
+    return {each.name: StoredFile(sha256=file_digest(each), size=each.stat().st_size) for each in paths}
 
 
 def check_sizes(path: Path, manifest: StoreManifest, names: Sequence[str]) -> None:
-    """Raise StoreError unless the manifest names the files `names`, and they have the sizes in the manifest."""
+    """Raise VectorStoreError unless the manifest names the files `names`, and they have the sizes in the manifest."""
     try:
         sizes = {name: (path / name).stat().st_size for name in names}
     except OSError as error:
@@ -189,13 +185,13 @@ def check_sizes(path: Path, manifest: StoreManifest, names: Sequence[str]) -> No
 
 
 def check_files(path: Path, manifest: StoreManifest) -> None:
-    """Raise StoreError unless the arrays have the hashes in the manifest; reads all of their bytes."""
+    """Raise VectorStoreError unless the arrays have the hashes in the manifest; reads all of their bytes."""
     if describe_files(path) != manifest.files:
         raise _damaged(path, f"does not have the content that its {MANIFEST} states")
 
 
-def _damaged(path: Path, problem: str) -> StoreError:
-    return StoreError(f"{path} {problem}: remove the folder and make it again with `cerberank data embed`")
+def _damaged(path: Path, problem: str) -> VectorStoreError:
+    return VectorStoreError(f"{path} {problem}: remove the folder and make it again with `cerberank data embed`")
 
 
 def _mapped(path: Path, dtype: type[NumberT]) -> NDArray[NumberT]:
@@ -204,7 +200,7 @@ def _mapped(path: Path, dtype: type[NumberT]) -> NDArray[NumberT]:
             pass
         array: NDArray[NumberT] = np.load(path, mmap_mode="r", allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:  # EOFError for an empty file
-        raise StoreError(f"{path} cannot be read: {error}") from error
+        raise VectorStoreError(f"{path} cannot be read: {error}") from error
     if array.dtype != dtype:
-        raise StoreError(f"{path} holds {array.dtype}, not {np.dtype(dtype)}")
+        raise VectorStoreError(f"{path} holds {array.dtype}, not {np.dtype(dtype)}")
     return array

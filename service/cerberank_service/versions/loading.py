@@ -20,7 +20,7 @@ from cerberank_models.first_stage.backend import WithFirstStage
 from cerberank_models.first_stage.contract import VectorBackend
 from cerberank_models.first_stage.open import check_first_stage, open_encoder, open_first_stage, open_scorer
 from cerberank_models.first_stage.scorer import FirstStageScorer
-from cerberank_models.first_stage.store import StoreError, VectorStore, read_manifest
+from cerberank_models.first_stage.store import VectorStore, VectorStoreError, read_manifest
 from cerberank_models.rank import check_golden
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
@@ -132,7 +132,8 @@ def bring_up(
     If one of the `others` has the same tokenizer file, its tokenizer is shared. `pause` is called between pieces of
     work of some milliseconds each.
 
-    Raises GoldenMismatchError, NonFiniteScoreError, TooSlowError, MemoryError, StoreError, or the model's own error.
+    Raises GoldenMismatchError, NonFiniteScoreError, TooSlowError, MemoryError, VectorStoreError, or the model's own
+    error.
     """
     checkpoint, backend, first = loaded.checkpoint, loaded.backend, loaded.first
     pause()
@@ -181,8 +182,8 @@ def _with_vectors(config: RankerConfig, first: LoadedFirstStage, settings: Setti
     """The first stage, with the precomputed vectors that the settings name.
 
     The vectors may belong to another encoder. A version from a store is then served without them, because the vectors
-    of its successor are often in place before the successor. For a single checkpoint this is a mistake, and StoreError,
-    which names both encoders, is raised.
+    of its successor are often in place before the successor. For a single checkpoint this is a mistake, and
+    VectorStoreError, which names both encoders, is raised.
     """
     assert config.first_stage is not None, "the checkpoint has a first stage"
     stored, without, folder = None, "", settings.vectors
@@ -207,11 +208,11 @@ def _with_vectors(config: RankerConfig, first: LoadedFirstStage, settings: Setti
 def _without_first_stage(config: RankerConfig, settings: Settings) -> None:
     """Warn that the checkpoint has no first stage that uses the precomputed vectors of the settings.
 
-    As in `_with_vectors`, this is a mistake only for a single checkpoint, for which StoreError is raised.
+    As in `_with_vectors`, this is a mistake only for a single checkpoint, for which VectorStoreError is raised.
     """
     problem = f"CERBERANK_VECTORS names precomputed vectors, and {config.name} has no first stage that uses them"
     if not settings.store:
-        raise StoreError(problem)
+        raise VectorStoreError(problem)
     logger.warning("%s", problem)
 
 

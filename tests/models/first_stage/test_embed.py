@@ -17,8 +17,8 @@ from cerberank_models.first_stage.store import (
     DIGESTS,
     MANIFEST,
     VECTORS,
-    StoreError,
     VectorStore,
+    VectorStoreError,
 )
 from cerberank_models.shards import map_here
 from cerberank_models.text_encoding import TextEncoder
@@ -29,7 +29,7 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     shape = SHAPES[0]
     with pytest.raises(KeyboardInterrupt):
         made(tmp_path, Counting(shape, dies_after=40))
-    with pytest.raises(StoreError, match="not finished"):
+    with pytest.raises(VectorStoreError, match="not finished"):
         VectorStore.open(tmp_path / "store", first_stage_config(**shape))
     rest = Counting(shape)
     made(tmp_path, rest)
@@ -128,7 +128,7 @@ def test_a_finished_store_is_compared_with_its_manifest(damage: Callable[[Path],
     """The same call again says that a file is missing or has other content."""
     path = made(tmp_path, Counting(SHAPES[0]))
     damage(path)
-    with pytest.raises(StoreError, match=r"remove the folder and make it again|is not a store of vectors"):
+    with pytest.raises(VectorStoreError, match=r"remove the folder and make it again|is not a store of vectors"):
         made(tmp_path, Counting(SHAPES[0]))
 
 
@@ -139,5 +139,5 @@ def test_without_a_text_nothing_is_written(tmp_path: Path) -> None:
     assert not (tmp_path / "store").exists()
     (tmp_path / "store").mkdir()
     (tmp_path / "store" / "mine").touch()
-    with pytest.raises(StoreError, match="holds other files"):
+    with pytest.raises(VectorStoreError, match="holds other files"):
         made(tmp_path, Counting(SHAPES[0]))

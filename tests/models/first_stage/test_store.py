@@ -18,8 +18,8 @@ from cerberank_models.first_stage.store import (
     DIGESTS,
     MANIFEST,
     VECTORS,
-    StoreError,
     VectorStore,
+    VectorStoreError,
     describe_files,
     read_manifest,
     text_digests,
@@ -63,7 +63,7 @@ def test_a_store_of_another_encoder_is_refused(tmp_path: Path) -> None:
     """The message names both encoders."""
     path = made(tmp_path, Counting(SHAPES[0]))
     other = first_stage_config(**SHAPES[0]).model_copy(update={"encoder": "1" * 64})
-    with pytest.raises(StoreError, match=f"{'0' * 64}.*{'1' * 64}"):
+    with pytest.raises(VectorStoreError, match=f"{'0' * 64}.*{'1' * 64}"):
         VectorStore.open(path, other)
 
 
@@ -112,7 +112,7 @@ def test_a_damaged_store_is_refused(damage: Callable[[Path], object], tmp_path: 
     """A missing, cut, foreign or pickled file is an error at opening."""
     path = made(tmp_path, Counting(SHAPES[0]))
     damage(path)
-    with pytest.raises(StoreError):
+    with pytest.raises(VectorStoreError):
         VectorStore.open(path, first_stage_config(**SHAPES[0]))
 
 
@@ -125,7 +125,7 @@ def test_damaged_offsets_are_refused(offsets: Callable[[NDArray[Any]], NDArray[A
     """ColBERT's vectors must begin at 0, follow one another, and be as many as the texts."""
     path = made(tmp_path, Counting(SHAPES[1]))
     rewritten(path, offsets=offsets(np.load(path / "offsets.npy")))
-    with pytest.raises(StoreError, match=r"not sorted|does not have the 88 texts"):
+    with pytest.raises(VectorStoreError, match=r"not sorted|does not have the 88 texts"):
         VectorStore.open(path, first_stage_config(**SHAPES[1]))
 
 

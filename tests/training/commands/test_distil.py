@@ -1,4 +1,4 @@
-"""`cerberank train distil`: what it reads, in which order it refuses, and training on single pairs."""
+"""`cerberank train distil`: what it reads, in which order it refuses, training on single pairs, and its last words."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from cerberank.cli import COMMANDS
 from tests.program import program, replaced
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
@@ -119,3 +120,23 @@ def test_the_file_of_a_recipe_is_in_the_card(tmp_path: Path) -> None:
     settings = json.loads(card.split("```json")[1].split("```")[0])
     assert (settings["steps"], settings["train"]["clip"]) == (2, 0.5)
     assert not list((tmp_path / "run" / "checkpoint").glob("onnx/*"))
+
+
+def test_the_next_commands_are_given_and_exist() -> None:
+    """With forms they serve the checkpoint itself; without, `export` comes first and its folder is served."""
+    for forms, served in ((("int8",), "'my runs/a/checkpoint'"), ((), "'my runs/a/exported'")):
+        checkpoint = Path("my runs/a/checkpoint")
+        text = distil.closing(checkpoint, name="m", figures="MAP 1", forms=forms, train="jsonl:t.jsonl")
+        first, *steps = text.splitlines()
+        assert "; extended" not in first
+        assert first == f"my runs/a/checkpoint: m, MAP 1; weights{', ONNX int8' if forms else ''}"
+        commands = [line.split(":", 1)[1].strip() for line in steps]
+        assert len(commands) == (3 if forms else 4)
+        assert ("--backend torch" in commands[0]) == (not forms)
+        assert f"cerberank store push {served} STORE --label stable" in commands
+        assert commands[-1] == f"CERBERANK_CHECKPOINT={served} cerberank serve"
+        for command in commands:
+            words = command.split()
+            first = words.index("cerberank") + 1
+            assert {" ".join(words[first : first + size]) for size in (1, 2)} & {each.name for each in COMMANDS}
+        assert any("cerberank export" in command for command in commands) == (not forms)

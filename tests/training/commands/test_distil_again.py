@@ -11,7 +11,7 @@ from tests.tiny import save_cross_encoder
 from tests.training.commands.sweep.test_grid import scores
 from tests.training.letters import dev_jsonl, jsonl
 
-from cerberank_models.checkpoint.card import terms_of
+from cerberank_models.checkpoint.card import terms_of, with_terms
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.card import edit_card
 from cerberank_training.commands import distil
@@ -181,3 +181,20 @@ def test_a_run_that_was_killed_before_its_first_state_says_so(
     assert f" ({start:.2f} at step 0" in said.out
     assert json.loads((out / "record.json").read_text())["results"]["start"] == start
     assert json.loads((out / "checkpoint" / "run.json").read_text())["dev_map_at_start"] == start
+
+
+def test_options_come_before_the_properties_of_the_earlier_model(tmp_path: Path) -> None:
+    """A new run has the recipe's name; an extended one its model's name and terms, unless options say otherwise."""
+    assert distil.names_of(tmp_path, name=None, default="tiny", terms=None) == distil.ModelNames(
+        name="tiny", terms=None
+    )
+    assert distil.names_of(tmp_path, name="mine", default="tiny", terms="CC0").said("2") == ""
+    there = tmp_path / "checkpoint"
+    there.mkdir()
+    (there / "config.json").write_text(json.dumps({"name": "mine"}))
+    (there / "README.md").write_text(with_terms("# mine\n", "MIT"))
+    kept = distil.names_of(tmp_path, name=None, default="tiny", terms=None)
+    assert (kept.name, kept.terms) == ("mine", "MIT")
+    assert kept.said("2") == "; extended: name mine kept, terms kept, version 2"
+    other = distil.names_of(tmp_path, name="other", default="tiny", terms="CC0")
+    assert (other.name, other.terms, other.said("2")) == ("other", "CC0", "; extended: version 2")

@@ -15,7 +15,7 @@ from cerberank_training.learning.losses import (
     ranking_loss,
     squared_loss,
 )
-from cerberank_training.learning.strategies import STRATEGIES, check_strategy
+from cerberank_training.learning.strategies import Strategy, check_strategy
 from cerberank_training.learning.student_objective import SoftLoss, StudentObjective
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -114,7 +114,7 @@ def test_exits_learn_from_labels_or_heads() -> None:
     assert exit_logits.grad is not None
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("strategy", get_args(Strategy))
 def test_a_strategy_that_does_not_fit_is_refused(strategy: str) -> None:
     """Two heads and five teachers fit none; the message says what is needed."""
     with pytest.raises(ValueError, match=f"{strategy}.* needs .* 2 head"):

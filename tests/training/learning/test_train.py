@@ -26,7 +26,7 @@ from cerberank_training.learning.loop import Loop
 from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.train import Run, TokenSteps
 from cerberank_training.learning.train_config import TrainConfig
-from cerberank_training.runs.step_log import dev_at_start
+from cerberank_training.tracking.log_file import dev_at_start
 
 CONFIG = TrainConfig(
     steps=6,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -76,13 +77,16 @@ def test_short_digests_are_of_one_file_or_of_all() -> None:
 
 
 def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the reason of the system."""
+    """With the reason of the system; a pipe, which could be read only once, is not waited for."""
     file = tmp_path / "data.jsonl"
     file.write_text("")
 
-    def unreadable(self: Path, *_: object, **__: object) -> None:
-        raise PermissionError(13, "Permission denied", str(self))
+    def unreadable(path: Path, *_: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "open", unreadable)
+    monkeypatch.setattr(os, "open", unreadable)
     with pytest.raises(DataError, match=r"data\.jsonl: Permission denied"):
         data_content(f"jsonl:{file}")
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(DataError, match=r"pipe is not a regular file"):
+        data_content(f"jsonl:{tmp_path / 'pipe'}")

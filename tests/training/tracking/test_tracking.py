@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cerberank_training.tracking.log_file import LogFile, read_log
+from cerberank_training.tracking.log_file import LogFile, last_step, read_log
 from cerberank_training.tracking.tracking import Tracking
 
 
@@ -58,16 +58,27 @@ def test_a_tracker_that_cannot_begin_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_log_is_cut_where_a_run_goes_on(tmp_path: Path) -> None:
-    """Steps after the state are removed, and half a line; a log that fits is left as it is; no number is not JSON."""
+    """Steps after the state are removed, and half a line, but no evaluation of the state's own step; a log that fits is
+    left as it is; no number is not JSON.
+    """
     path, log = tmp_path / "log.jsonl", LogFile(tmp_path)
+    assert last_step(path) == 0
     log.begin(0, {})
     for step in (1, 2, 3):
         log.figures(step, {"loss": float("nan") if step == 2 else 0.5, "pairs": 8})
+        log.figures(step, {"dev_map": 50.0})
     path.write_text(path.read_text() + '{"step": 4, "lo')
-    assert log.last_steps() == {"loss": 3, "pairs": 3}
+    assert log.last_steps() == {"loss": 3, "pairs": 3, "dev_map": 3}
+    assert last_step(path) == 3
     log.begin(2, {})
     lines = [json.loads(line) for line in path.read_text().splitlines()]
-    assert lines == [{"step": 1, "loss": 0.5, "pairs": 8}, {"step": 2, "loss": None, "pairs": 8}]
-    before = path.stat().st_mtime_ns
+    assert [line for line in lines if "loss" in line] == [
+        {"step": 1, "loss": 0.5, "pairs": 8},
+        {"step": 2, "loss": None, "pairs": 8},
+    ]
+    assert lines[-1] == {"step": 2, "dev_map": 50.0}
+    before = path.stat().st_mtime_ns, path.stat().st_ino
     log.begin(2, {})
-    assert path.stat().st_mtime_ns == before
+    assert (path.stat().st_mtime_ns, path.stat().st_ino) == before
+    log.begin(0, {})
+    assert path.read_text() == ""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from cerberank_benchmarks.gpu.lab import Findings, Lab, Problem
 from cerberank_benchmarks.gpu.networks import MINI, THREE_HEADS, Shape, mixed_pairs, random_ranker
 from cerberank_models.backends.contract import Scores
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.encoding import EncodedPairs, concat_pairs
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank import log_odds, rank_pairs
 
 PARITY = (
     "Half precision against fp32 with the same weights on the same device, and captured graphs against the same "
@@ -74,7 +73,7 @@ def _all_scores(backend: TorchBackend, questions: list[EncodedPairs]) -> list[Sc
 
 
 def _compared(shape: Shape, form: str, by: str, got: list[Scores], expected: list[Scores]) -> Findings:
-    errors = np.concatenate([np.abs(_logit(one) - _logit(two)) for one, two in zip(got, expected, strict=True)])
+    errors = np.concatenate([np.abs(log_odds(one) - log_odds(two)) for one, two in zip(got, expected, strict=True)])
     difference = float(max(np.abs(one - two).max() for one, two in zip(got, expected, strict=True)))
     yield {
         "network": shape.name,
@@ -82,7 +81,7 @@ def _compared(shape: Shape, form: str, by: str, got: list[Scores], expected: lis
         "against": by,
         "largest logit error": float(errors.max()),
         "mean logit error": float(errors.mean()),
-        "spread of logits": float(np.std(np.concatenate([_logit(scores) for scores in expected]))),
+        "spread of logits": float(np.std(np.concatenate([log_odds(scores) for scores in expected]))),
         "largest difference": difference,
         "same first": f"{sum(one.argmax() == two.argmax() for one, two in zip(got, expected, strict=True))}"
         f" of {len(got)}",
@@ -92,8 +91,3 @@ def _compared(shape: Shape, form: str, by: str, got: list[Scores], expected: lis
     bound = BOUND[form.partition(",")[0]]
     if not difference <= bound:
         yield Problem(f"{shape.name}: {form} differs from {by} by {difference:.2g}, more than {bound:g}")
-
-
-def _logit(scores: Scores) -> NDArray[np.float64]:
-    clipped = scores.clip(1e-12, 1 - 1e-12)
-    return np.asarray(np.log(clipped) - np.log1p(-clipped))

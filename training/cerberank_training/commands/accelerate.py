@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import random
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -18,6 +17,7 @@ from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.checkpoint.card import with_section
 from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.regular import file_digest
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.commands.values import Count, Integers, Names, Percent, Share, Whole
@@ -215,7 +215,7 @@ def _settings(
     """The settings that may not change when a run is continued."""
     return {
         "checkpoint": files_revision([checkpoint.path / MANIFEST]),
-        "questions": hashlib.sha256(options.questions.read_bytes()).hexdigest(),
+        "questions": file_digest(options.questions),
         "exits": [exit_.model_dump() for exit_ in config.exits],
         "precision": options.precision,
         "held_out": options.held_out,

@@ -1,16 +1,24 @@
-"""`cerberank checkpoint average`: the mean of the weights of checkpoints."""
+"""`cerberank checkpoint average`: the mean of the weights of checkpoints, which often ranks better than each of them.
+
+All networks must have been trained from the same weights, for example with different seeds, losses or teachers ("Model
+soups", Wortsman et al., 2022, arXiv:2203.05482). The mean of unrelated networks is useless.
+"""
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import torch
 from tokenizers import Tokenizer
+from torch import Tensor
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.network.ranker import Ranker
 from cerberank_models.output import note
-from cerberank_training.students.average import average_rankers
 
 
 def average(first_folder: Path, /, *more: Path, out: Path, version: str = "average") -> None:
@@ -48,4 +56,50 @@ def average(first_folder: Path, /, *more: Path, out: Path, version: str = "avera
         f"cerberank checkpoint average: {out} is {first.config.name}@{version}, the mean of "
         f"{len(checkpoints)} checkpoints, with weights and ONNX fp32; next: "
         f"cerberank evaluate --checkpoint {out} --precision fp32 --data FORMAT:PATH"
+    )
+
+
+def average_rankers(rankers: Sequence[Ranker]) -> Ranker:
+    """A network with the shape of the first one; each weight is the mean over the networks that have it.
+
+    The head of a network with one head is averaged into every head. An exit is averaged over the networks that have the
+    same exit. The result has no drop schedules and no least number of candidates, because these were measured on other
+    weights. Raises ValueError when an encoder, a body or a head has another shape than the first network's, and when
+    the first network's checkpoint has a first stage.
+    """
+    if not rankers:
+        raise ValueError("nothing to average")
+    if rankers[0].config.first_stage is not None:
+        raise ValueError("checkpoint 1 has a first stage: average without one, then give the result one")
+    result = copy.deepcopy(rankers[0])
+    result.config = result.config.model_copy(update={"drop_schedule": (), "drop_minimum": 1, "tuned_schedules": ()})
+    for index, ranker in enumerate(rankers):
+        _check_fit(result, ranker, index + 1)
+    with torch.no_grad():
+        _average(result.embeddings, [ranker.embeddings for ranker in rankers])
+        _average(result.body, [ranker.body for ranker in rankers])
+        for index, head in enumerate(result.heads):
+            _average(head, [ranker.heads[index if len(ranker.heads) > 1 else 0] for ranker in rankers])
+        for own, exit_ in zip(result.config.exits, result.exits, strict=True):
+            with_it = [ranker for ranker in rankers if own in ranker.config.exits]
+            _average(exit_, [ranker.exits[ranker.config.exits.index(own)] for ranker in with_it])
+    return result
+
+
+def _check_fit(first: Ranker, other: Ranker, position: int) -> None:
+    ours, theirs = first.config, other.config
+    if theirs.transformer != ours.transformer:
+        raise ValueError(f"checkpoint {position} has another encoder than the first")
+    heads = theirs.architecture.heads
+    if theirs.architecture.model_copy(update={"heads": ours.architecture.heads}) != ours.architecture:
+        raise ValueError(f"checkpoint {position} is {theirs.architecture}, the first is {ours.architecture}")
+    if heads not in {1, ours.architecture.heads}:
+        raise ValueError(f"checkpoint {position} has {heads} heads, not {ours.architecture.heads} or one")
+
+
+def _average(result: torch.nn.Module, parts: Sequence[torch.nn.Module]) -> None:
+    """Write the mean of `parts` into `result`, in double precision."""
+    states: list[Mapping[str, Tensor]] = [part.state_dict() for part in parts]
+    result.load_state_dict(
+        {name: torch.stack([state[name].double() for state in states]).mean(dim=0) for name in result.state_dict()}
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 from cyclopts import Parameter
 
 from cerberank_models.backends.torch_backend import TorchBackend
-from cerberank_models.checkpoint.card import read_terms
+from cerberank_models.checkpoint.card import read_terms, terms_of
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.contract import is_name
 from cerberank_models.commands.options import check_device, chosen_device
@@ -36,23 +37,20 @@ from cerberank_training.runs.card import FILE as SUMMARY
 from cerberank_training.runs.card import dev_metric, read_summary, run_card, summary_of
 from cerberank_training.runs.content import data_content
 from cerberank_training.runs.dev_set import Size, check_held_out, chosen_size, dev_set, in_common, measured
-from cerberank_training.runs.kept import names_of
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
 from cerberank_training.runs.record import NOTHING_SAVED, RunRecord, open_record, said_of_start
 from cerberank_training.runs.software import software
-from cerberank_training.runs.step_log import dev_at_start, last_step
 from cerberank_training.runs.trained import Trained
 from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.students.recipes import Recipe, settings_of
 from cerberank_training.students.shapes import build_student, fitted
 from cerberank_training.teachers.completeness import refuse_missing_scores
-from cerberank_training.teachers.origin import cache_content, teacher_origin
+from cerberank_training.teachers.scoring.hugging_face import teacher_origin
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
-from cerberank_training.tracking.closing import closing
+from cerberank_training.tracking.log_file import LOG, dev_at_start, last_step
 from cerberank_training.tracking.opening import check_trackers, open_trackers
 
-LOG = "log.jsonl"
 PRECISIONS = ("fp32", "int8")
 
 
@@ -154,7 +152,7 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
             "base": base.content,
             "data": {"drawn": not options.groups} | content,
             "dev": {"size": size} | dev_content,
-            "teachers": [cache_content(cache, path) for cache, path in zip(teachers, options.teacher, strict=True)],
+            "teachers": [cache.content(path) for cache, path in zip(teachers, options.teacher, strict=True)],
             "settings": settings_of(recipe, drawn=not options.groups),
             "processes": launched_processes(),
         },
@@ -171,7 +169,7 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
     if checkpoint.is_dir() and (finished := _finished(checkpoint, record, options)):
         return finished
     refuse_missing_scores(dict(zip(options.teacher, teachers, strict=True)), groups, data=data)
-    names = names_of(out, asked=options.name, default=out.resolve().name, terms=terms)
+    names = names_of(out, name=options.name, default=out.resolve().name, terms=terms)
     recipe = replace(recipe, shape=replace(recipe.shape, name=names.name))
     if record.planned["steps"] != recipe.train.steps:
         recipe = replace(recipe, train=replace(recipe.train, planned=record.planned["steps"]))
@@ -209,7 +207,7 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
     start = dev_at_start(out / LOG)
     record = record.with_results(reached=last_step(out / LOG), best=best, start=start, questions=measured(dev))
     record.write(out)
-    summary = summary_of(record, teachers=[teacher_origin(cache) for cache in teachers])
+    summary = summary_of(record, teachers=[teacher_origin(cache.teacher) for cache in teachers])
     if checkpoint.is_dir():  # of the run before it was extended
         checkpoint.rename(out / f"checkpoint-{(read_summary(checkpoint) or {})['digest']}")
     version = (
@@ -293,6 +291,75 @@ def _finished(checkpoint: Path, record: RunRecord, options: DistilOptions) -> Tr
         f"{summary['dev_map']:.2f}); nothing was done. --steps of more than {summary['settings']['steps']} extends it",
     )
     return Trained(checkpoint=checkpoint, dev_map=summary["dev_map"])
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ModelNames:
+    """The name, licence terms and languages of the new model."""
+
+    name: str
+    terms: str | None
+    languages: tuple[str, ...] = ()
+    """The languages that the earlier model states; empty for a new run."""
+    kept: tuple[str, ...] | None = None
+    """The properties that are kept of the earlier model, in words; None if the run is not extended."""
+
+    def said(self, version: str) -> str:
+        """A suffix for a line with the kept properties and the version of an extended model; empty for a new run."""
+        if self.kept is None:
+            return ""
+        return f"; extended: {', '.join([*(f'{each} kept' for each in self.kept), f'version {version}'])}"
+
+
+def names_of(out: Path, *, name: str | None, default: str, terms: str | None) -> ModelNames:
+    """The name and terms that the options give, else those of the model in `out`, else the default name and no terms.
+
+    Those of the model are read from its files, because `cerberank checkpoint card` may have changed them.
+    """
+    there = _latest(out)
+    if there is None:
+        return ModelNames(name=name or default, terms=terms)
+    config = json.loads((there / "config.json").read_bytes())
+    own: str = config["name"]
+    stated = terms_of((there / "README.md").read_text(encoding="utf-8"))
+    kept = [f"name {own}"] if name is None and own != default else []
+    kept += ["terms"] if terms is None and stated is not None else []
+    return ModelNames(
+        name=name or own,
+        terms=stated if terms is None else terms,
+        languages=tuple(config.get("languages", ())),
+        kept=tuple(kept),
+    )
+
+
+def _latest(out: Path) -> Path | None:
+    """The run's checkpoint. If a killed call had moved it aside, the one that was moved aside last."""
+    if (out / "checkpoint").is_dir():
+        return out / "checkpoint"
+    aside = [path for path in out.glob("checkpoint-*") if (path / "config.json").is_file()]
+    return max(aside, key=lambda path: (path / "manifest.json").stat().st_mtime_ns, default=None)
+
+
+def closing(checkpoint: Path, *, name: str, figures: str, forms: Sequence[str], train: str, kept: str = "") -> str:
+    """The last lines of a run with ONNX graphs in these `forms`: its result, and the commands that come next.
+
+    int8 ranges are measured on the data `train`. `kept` is a suffix that begins with a semicolon, and says what an
+    extended run has kept of its earlier model.
+    """
+    folder = shlex.quote(str(checkpoint))
+    written = ", ".join(["weights", *(f"ONNX {form}" for form in forms)])
+    exported = checkpoint.parent / "exported"
+    served = folder if forms else shlex.quote(str(exported))
+    backend = "" if forms else " --backend torch"
+    steps = [("measure", f"cerberank evaluate --checkpoint {folder}{backend} --data FORMAT:PATH")]
+    if not forms:
+        steps.append(("export", f"cerberank export {folder} {served} --calibrate {shlex.quote(train)}"))
+    steps += [
+        ("keep", f"cerberank store push {served} STORE --label stable"),
+        ("serve", f"CERBERANK_CHECKPOINT={served} cerberank serve"),
+    ]
+    lines = [f"{checkpoint}: {name}, {figures}; {written}{kept}"]
+    return "\n".join(lines + [f"  {verb + ':':<9}{command}" for verb, command in steps])
 
 
 def dev_map(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from cyclopts import Parameter
+from huggingface_hub import HfApi
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 from tokenizers import Tokenizer
 
 from cerberank_models.backends.contract import Backend
@@ -18,7 +21,6 @@ from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.options import Ratios
 from cerberank_models.commands.values import Count, Names
 from cerberank_models.convert.checkpoint import export_checkpoint
-from cerberank_models.convert.hub import check_repository, push_folder
 from cerberank_models.convert.hugging_face_folder import export_hugging_face
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.output import UsageError, note, say
@@ -29,6 +31,11 @@ from cerberank_training.runs.dev_set import check_choice
 from cerberank_training.students.calibration import calibration_texts
 
 GATE = GateBounds()
+REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
+
+
+class HubError(ValueError):
+    """The folder could not be uploaded; the message names the repository and the reason."""
 
 
 @Parameter(name="*")
@@ -154,6 +161,29 @@ def _write_hugging_face(
     )
     if repository is not None:
         note(f"cerberank export: uploaded: {push_folder(out, repository, private=private)}")
+
+
+def check_repository(repository: str) -> None:
+    """Raise HubError unless `repository` is an id OWNER/NAME."""
+    if not REPOSITORY.fullmatch(repository):
+        raise HubError(f"--push-to-hub {repository}: a repository is OWNER/NAME")
+
+
+def push_folder(folder: Path, repository: str, *, private: bool, endpoint: str | None = None) -> str:
+    """Upload `folder` to the hub as one commit, and make the repository if needed; returns the commit's URL.
+
+    `endpoint` is the hub's URL (default: HF_ENDPOINT, or the public hub). Raises HubError.
+    """
+    api = HfApi(endpoint=endpoint)
+    try:
+        api.create_repo(repository, private=private, exist_ok=True)
+        commit = api.upload_folder(
+            repo_id=repository, folder_path=folder, commit_message="Write by cerberank export --hugging-face"
+        )
+    except (HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, OSError) as error:
+        reason = str(error).strip().partition("\n")[0] or type(error).__name__
+        raise HubError(f"{folder} is written, and was not uploaded to {repository}: {reason}") from error
+    return str(commit.commit_url)
 
 
 def _gate(form: Form, ranker: Ranker, checkpoint: Checkpoint) -> Callable[[str, Backend[Any]], None]:

@@ -34,7 +34,6 @@ from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
 from cerberank_training.runs.record import NOTHING_SAVED, open_record, said_of_start
 from cerberank_training.runs.software import software
-from cerberank_training.runs.step_log import dev_at_start, last_step
 from cerberank_training.students.text_rankers import (
     RELEASED_LEARNING_RATE,
     SYSTEMS,
@@ -42,6 +41,7 @@ from cerberank_training.students.text_rankers import (
     paper_training,
     released_objective,
 )
+from cerberank_training.tracking.log_file import LOG, dev_at_start, last_step
 from cerberank_training.tracking.opening import check_trackers, open_trackers
 
 
@@ -262,7 +262,7 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
     if first:
         if ranker_folder.is_dir():  # of the run before it was extended
             ranker_folder.rename(options.out / f"ranker-{record.result_digest}")
-        reached, start = last_step(options.out / "log.jsonl"), dev_at_start(options.out / "log.jsonl")
+        reached, start = last_step(options.out / LOG), dev_at_start(options.out / LOG)
         record.with_results(reached=reached, best=best, start=start, questions=measured(dev)).write(options.out)
         write_text_ranker(
             ranker_folder,
@@ -272,7 +272,7 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
             source=f"TRMD {options.system}, run {record.digest}",
             metrics={f"dev_{options.select}": best},
         )
-    return best, dev_at_start(options.out / "log.jsonl")
+    return best, dev_at_start(options.out / LOG)
 
 
 def _settings(

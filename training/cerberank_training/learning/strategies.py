@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal, get_args
+from typing import Literal
 
 Strategy = Literal["hard", "single", "kd_sum", "kd_rr", "single_all_heads", "hydra", "cerberus"]
-STRATEGIES: tuple[Strategy, ...] = get_args(Strategy)
 
 
 def lessons(strategy: Strategy, *, step: int, heads: int, teachers: int) -> tuple[tuple[int, int], ...]:

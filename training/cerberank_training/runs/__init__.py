@@ -1,1 +1,1 @@
-"""The data and settings that a training run cannot change, their record, and the model card that is made from it."""
+"""The record of a training run, from the checks of its inputs to the description of its checkpoint."""

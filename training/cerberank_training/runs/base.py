@@ -10,9 +10,9 @@ from huggingface_hub import snapshot_download, try_to_load_from_cache
 
 from cerberank_models.checkpoint.bound import SHA256
 from cerberank_models.checkpoint.manifest import Manifest
-from cerberank_models.checkpoint.regular import read_regular
+from cerberank_models.checkpoint.regular import file_digest, read_regular
 from cerberank_models.convert.source import SourceError, find_source
-from cerberank_training.runs.content import Content, file_digest
+from cerberank_training.runs.content import Content
 
 MANIFEST = "manifest.json"
 CHECKPOINT = ("config.json", "tokenizer.json", "model.safetensors")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cerberank_models.checkpoint.bound import SHA256, SHORT
+from cerberank_models.checkpoint.regular import file_digest
 from cerberank_training.data import DataError, Question, data_files
 
 Content = dict[str, Any]
@@ -26,7 +27,7 @@ def data_content(spec: str, questions: Iterable[Question] = ()) -> Content:
             "questions": _questions(questions)
         }
     except OSError as error:
-        raise DataError(f"{error.filename or place}: {error.strerror}") from error
+        raise DataError(f"{error.filename or place}: {error.strerror or error}") from error
     return {"form": form, "options": options, SHA256: digests}
 
 
@@ -34,12 +35,6 @@ def folder_content(folder: Path) -> Content:
     """The identity of a folder of files, such as a text ranker's; empty if there is no such folder."""
     files = sorted(each for each in folder.glob("*") if each.is_file())
     return {SHA256: {each.name: file_digest(each) for each in files}}
-
-
-def file_digest(path: Path) -> str:
-    """The SHA-256 of a file in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def short_digest(digests: Mapping[str, str]) -> str:

@@ -1,1 +1,1 @@
-"""Students: their shapes, recipes, calibration texts, model cards, and averages of related students."""
+"""The specification of students: a recipe's settings, the network that it trains, the texts for its int8 ranges."""

@@ -1,1 +1,1 @@
-"""Teachers: their fine-tuning by Hugging Face's Trainer, and the caches of their scores on disk."""
+"""The making of teachers' scores, from the fine-tuning of a model to the cache on disk that students read."""

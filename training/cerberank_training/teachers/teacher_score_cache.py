@@ -22,8 +22,10 @@ from pydantic import Field, ValidationError
 
 from cerberank_models.checkpoint.atomic import write_atomically
 from cerberank_models.checkpoint.bound import SHA256, Bound
+from cerberank_models.checkpoint.regular import file_digest
 from cerberank_models.encoding import Candidate
 from cerberank_models.transformer import Count, Frozen
+from cerberank_training.runs.content import Content
 from cerberank_training.teachers.pair_keys import Keys, pair_keys
 
 MANIFEST = "manifest.json"
@@ -114,6 +116,12 @@ class TeacherScoreCache:
     def teacher(self) -> TeacherIdentity:
         """The teacher that gave the scores."""
         return self.manifest.teacher
+
+    def content(self, folder: Path) -> Content:
+        """The identity of the scores in `folder`: the teacher, its input, and the SHA-256 of every shard."""
+        shards = [shard_path(folder, shard) for shard in range(self.manifest.shards)]
+        digests = {path.name: file_digest(path) for path in shards}
+        return self.teacher.model_dump(exclude={"name"}) | {SHA256: digests}
 
     def __len__(self) -> int:
         """The number of distinct pairs in the cache."""

@@ -1,1 +1,1 @@
-"""The display of training runs: figures in a log and in trackers, the closing lines of a command, a table of runs."""
+"""The progress of training runs as users follow it: in a log, in trackers, in the table of runs."""

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from cerberank_training.runs.step_log import cut_log
+from cerberank_models.checkpoint.atomic import write_bytes
 
 LOG = "log.jsonl"
 
@@ -25,8 +25,14 @@ class LogFile:
         return {name: record["step"] for record in read_log(self._path) for name in record if name != "step"}
 
     def begin(self, step: int, seen: Mapping[str, int]) -> None:
-        """Remove the lines of steps after `step`, and an incomplete last line."""
-        cut_log(self._path, step or -1)  # a run from step 0 measures step 0 again
+        """Remove the lines of steps after `step`, and the incomplete line of a killed process, so that no step is there
+        twice.
+        """
+        last = step or -1  # a run from step 0 measures step 0 again
+        lines = _lines(self._path)
+        kept = [line for line in lines if (record := _record(line)) is not None and record["step"] <= last]
+        if len(kept) < len(lines):
+            write_bytes(self._path, b"".join(kept))
 
     def figures(self, step: int, values: Mapping[str, float]) -> None:
         """Append a line, with six significant digits of each figure; JSON has no infinities, so they become null."""
@@ -40,15 +46,32 @@ class LogFile:
 
 def read_log(path: Path) -> list[dict[str, Any]]:
     """The records of a log without incomplete lines of killed processes; empty if there is no file."""
-    records = []
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ():
-        try:
-            record = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(record, dict) and isinstance(record.get("step"), int):
-            records.append(record)
-    return records
+    return [record for line in _lines(path) if (record := _record(line)) is not None]
+
+
+def last_step(path: Path) -> int:
+    """The last step of the log; 0 if there is no log."""
+    return max((record["step"] for record in read_log(path)), default=0)
+
+
+def dev_at_start(path: Path) -> float | None:
+    """The figure on dev before the first step; None if the log has none, such as the log of an earlier version."""
+    return next((record.get("dev_map") for record in read_log(path) if record["step"] == 0), None)
+
+
+def _lines(path: Path) -> list[bytes]:
+    return path.read_bytes().splitlines(keepends=True) if path.is_file() else []
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    """The figures of a line with their step; None for an incomplete line."""
+    if not line.endswith(b"\n"):
+        return None
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    return record if isinstance(record, dict) and isinstance(record.get("step"), int) else None
 
 
 def _rounded(value: float) -> float | int | None:

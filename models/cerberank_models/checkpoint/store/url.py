@@ -28,7 +28,7 @@ from typing import Any
 from cerberank_models.checkpoint.atomic import appearing_folder
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.checkpoint.manifest import MANIFEST, Manifest
-from cerberank_models.checkpoint.regular import SMALL, too_large
+from cerberank_models.checkpoint.regular import SMALL, file_digest, too_large
 from cerberank_models.checkpoint.store.contract import (
     LABELS_FILE,
     RECORD_FILE,
@@ -102,7 +102,7 @@ class UrlStore:
         manifest = checkpoint.manifest
         reference = Reference(check_model(checkpoint.config.name), check_version(manifest.version))
         target = self._path(reference)
-        manifest_digest = hashlib.sha256((checkpoint.path / MANIFEST).read_bytes()).hexdigest()
+        manifest_digest = file_digest(checkpoint.path / MANIFEST)
         for name, digest in [*sorted(manifest.files.items()), (MANIFEST, manifest_digest)]:
             self._create(checkpoint.path / name, f"{target}/{name}", digest)
         return reference

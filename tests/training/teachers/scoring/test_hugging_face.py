@@ -8,14 +8,17 @@ import pytest
 import torch
 import transformers
 from safetensors.torch import load_file
+from tests.program import program
 from tests.tiny import save_cross_encoder
+from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
-from cerberank_training.teachers.scoring.hugging_face import HuggingFaceTeacher
+from cerberank_training.teachers.scoring.hugging_face import HuggingFaceTeacher, teacher_origin
 from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
+from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 
 PAIRS = [
     ("how tall is the tower ?", Candidate(text="330 metres", previous="it was built .", next="in paris")),
@@ -122,3 +125,19 @@ def test_a_teacher_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
         (tmp_path / name).unlink()
     with pytest.raises(ValueError, match="has no tokenizer"):
         HuggingFaceTeacher(TeacherSpec(source=str(tmp_path)))
+
+
+def test_a_teachers_own_figure_is_told_while_its_folder_is_the_one_that_scored(tmp_path: Path) -> None:
+    """With the set that it is of; not for a teacher that has changed since, nor for one that is gone."""
+    save_cross_encoder("bert", tmp_path / "base")
+    data, folder, made = jsonl(tmp_path), tmp_path / "teacher", tmp_path / "made"
+    arguments = ["--base", str(tmp_path / "base"), "--train", data, "--dev", dev_jsonl(tmp_path), "--out", str(folder)]
+    common = ["--device", "cpu", "--precision", "fp32", "--max-length", "32", "--questions-per-step", "2"]
+    assert program("train teach")([*arguments, *common, "--steps", "2"]) == 0
+    assert program("data score")([str(made), "--teacher", str(folder), "--data", data]) == 0
+    teacher = TeacherScoreCache.open(made).teacher
+    told = teacher_origin(teacher)
+    assert (told["name"], told["dev"], told["questions"]) == ("teacher", "jsonl:dev.jsonl", 5)
+    assert 0 < told["dev_map"] <= 100
+    (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
+    assert teacher_origin(teacher) == {"name": "teacher", "revision": teacher.revision}

@@ -19,7 +19,7 @@ from cerberank_training.data import Question, read_questions, sampled, subset
 from cerberank_training.evaluation.evaluate import policy_name, variant_costs
 from cerberank_training.evaluation.sources.rankings import (
     RankedQuestion,
-    given_rankings,
+    file_rankings,
     precision_rankings,
     ranker_rankings,
     service_rankings,
@@ -142,4 +142,4 @@ def _scored(options: EvaluateOptions, questions: list[Question]) -> Iterator[Ran
         raise ValueError("--scores are of one stage and one model: they go with neither --schedule nor --against")
     if options.scores.is_dir():
         return teacher_rankings(TeacherScoreCache.open(options.scores), questions)
-    return given_rankings(options.scores, questions)
+    return file_rankings(options.scores, questions)

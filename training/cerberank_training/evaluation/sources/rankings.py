@@ -5,17 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
+import httpx
 import numpy as np
+from pydantic import Field
 
 from cerberank_models.backends.contract import Scores, probability
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy
 from cerberank_models.ranker import Ranker
+from cerberank_models.transformer import Frozen
 from cerberank_models.windows import AS_SERVED, Windowing
-from cerberank_training.data import Question
+from cerberank_training.data import DataError, Question
+from cerberank_training.data.question import parse_line, read_lines
 from cerberank_training.evaluation.calibrate import Scored, first_result
 from cerberank_training.evaluation.evaluate import (
     Ranks,
@@ -25,8 +29,7 @@ from cerberank_training.evaluation.evaluate import (
     score_questions,
 )
 from cerberank_training.evaluation.first_results import FirstResult
-from cerberank_training.evaluation.sources.given_scores import given_scores
-from cerberank_training.evaluation.sources.remote import rank_remotely
+from cerberank_training.evaluation.metrics import ranks_of
 
 if TYPE_CHECKING:  # imports torch, which an evaluation with ONNX does not need
     from cerberank_training.learning.batch import TeacherScores
@@ -99,14 +102,32 @@ def precision_rankings(
 def service_rankings(
     url: str, questions: Iterable[Question], *, schedule: tuple[float, ...] | None = None, windows: str | None = None
 ) -> Iterator[RankedQuestion]:
-    """Rank by a service's answers, and by its heads. Raises the errors of `rank_remotely`."""
-    for question, ranks, first in rank_remotely(url, questions, drop_ratio=schedule, windows=windows):
-        yield RankedQuestion(question=question, ranks=ranks, first=first)
+    """Rank by the answers of a running service to `POST /v1/rank`, and by the scores of its heads.
+
+    Raises httpx.HTTPStatusError when the service rejects a question.
+    """
+    with httpx.Client(base_url=url, timeout=300.0) as client:
+        for question in questions:
+            yield _served(client, question, schedule, windows)
 
 
-def given_rankings(path: Path, questions: Iterable[Question]) -> Iterator[RankedQuestion]:
-    """Rank by a file of scores. Raises DataError as `given_scores` does."""
-    for question, scores in given_scores(path, questions):
+def file_rankings(path: Path, questions: Iterable[Question]) -> Iterator[RankedQuestion]:
+    """Rank by the scores of another system, `{"id": "...", "scores": [0.3, ...]}` in a line for each question.
+
+    `id` is the question's id (the line number for `jsonl` data without ids), and `scores` are in the order of the
+    candidates. Raises DataError with file and line for a malformed line, a score that is not a finite number, a
+    repeated question, and a wrong number of scores; also raises DataError for a question without scores.
+    """
+    lines = _read_scores(path)
+    for question in questions:
+        if question.id not in lines:
+            raise DataError(f"{path} has no scores for question {question.id!r}")
+        number, scores = lines[question.id]
+        if len(scores) != len(question.candidates):
+            raise DataError(
+                f"{path}:{number}: {len(scores)} scores for the {len(question.candidates)} candidates of "
+                f"question {question.id!r}"
+            )
         flat = {"final": scores}
         yield RankedQuestion(question=question, ranks=flat_ranks(flat), scores=flat)
 
@@ -120,3 +141,54 @@ def teacher_rankings(teacher: TeacherScores, questions: Iterable[Question]) -> I
         logits = teacher.scores(question.text, [row.candidate for row in question.candidates]).astype(np.float64)
         scores = {"final": probability(logits)}
         yield RankedQuestion(question=question, ranks=flat_ranks({"final": logits}), scores=scores)
+
+
+def _served(
+    client: httpx.Client, question: Question, schedule: tuple[float, ...] | None, windows: str | None
+) -> RankedQuestion:
+    candidates = [
+        {"text": c.candidate.text, "previous": c.candidate.previous, "next": c.candidate.next}
+        for c in question.candidates
+    ]
+    body = {"question": question.text, "candidates": candidates, "return_heads": True}
+    if windows is not None:
+        body["windows"] = windows
+    if schedule is not None:
+        body["drop_ratio"] = list(schedule)
+    answer = client.post("/v1/rank", json=body).raise_for_status().json()
+    results = answer["results"]
+    by_candidate = sorted(results, key=lambda result: result["index"])
+    stages = np.asarray([result["stage"] for result in by_candidate])
+    # Calibrated scores of two candidates may be equal although the network's scores differ.
+    scores = [result.get("raw_score", result["score"]) for result in by_candidate]
+    ranks = {"final": ranks_of(stages, np.asarray(scores))}
+    heads = [result.get("heads") for result in by_candidate]
+    if all(heads):
+        for head, scores in enumerate(np.asarray(heads, dtype=np.float64).T):
+            ranks[f"head {head + 1}"] = ranks_of(np.zeros(len(scores), dtype=np.int64), scores)
+    best = results[0]
+    first = FirstResult(
+        best["score"],
+        right=question.labels[best["index"]] > 0,
+        answered=any(question.labels),
+        answerable=best["score"] if answer.get("answerable") is None else answer["answerable"],
+    )
+    return RankedQuestion(question=question, ranks=ranks, first=first)
+
+
+class _Line(Frozen):
+    """A line of a file of scores."""
+
+    id: str
+    scores: tuple[Annotated[float, Field(allow_inf_nan=False)], ...]
+
+
+def _read_scores(path: Path) -> dict[str, tuple[int, Scores]]:
+    """The number of the line and the scores of each question, by the question's id."""
+    lines: dict[str, tuple[int, Scores]] = {}
+    for number, line in read_lines(path):
+        parsed = parse_line(_Line, path, number, line)
+        if parsed.id in lines:
+            raise DataError(f"{path}:{number}: question {parsed.id!r} comes twice")
+        lines[parsed.id] = number, np.asarray(parsed.scores, dtype=np.float64)
+    return lines

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,6 +18,8 @@ from cerberank_models.convert.source import find_source
 from cerberank_models.convert.teacher_input import FILE as INPUT
 from cerberank_training.learning.losses import logit_difference
 from cerberank_training.runs.base import find_base
+from cerberank_training.runs.card import spec_name
+from cerberank_training.runs.record import read_record
 from cerberank_training.teachers.scoring.teacher import TeacherSpec, digests_revision
 from cerberank_training.teachers.teacher_reader import Pair, TeacherReader
 from cerberank_training.teachers.teacher_score_cache import TeacherIdentity
@@ -39,6 +43,17 @@ def revision_of(source: str) -> str:
     """
     digests = find_base(source).content[SHA256]
     return digests_revision({name: digest for name, digest in digests.items() if name != INPUT})
+
+
+def teacher_origin(teacher: TeacherIdentity) -> dict[str, Any]:
+    """The teacher's name and revision, and its figure on its dev set if its folder still exists and records one."""
+    folder = Path(teacher.name)
+    told = {"name": folder.name, "revision": teacher.revision}
+    record = read_record(folder)
+    if record is None or not record.results or revision_of(str(folder)) != teacher.revision:
+        return told
+    best, questions = record.results["best"], record.results["questions"]
+    return told | {"dev_map": best, "questions": questions, "dev": spec_name(record.free["names"]["dev"])}
 
 
 class HuggingFaceTeacher:

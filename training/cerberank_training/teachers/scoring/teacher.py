@@ -11,8 +11,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cerberank_models.checkpoint.regular import file_digest
 from cerberank_models.convert.teacher_input import TeacherInput
-from cerberank_training.runs.content import file_digest
 from cerberank_training.teachers.teacher_reader import Pair
 
 

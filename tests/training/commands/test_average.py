@@ -13,7 +13,7 @@ from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.config import ExitConfig, TunedSchedule
 from cerberank_models.network.ranker import Ranker
-from cerberank_training.students.average import average_rankers
+from cerberank_training.commands.average import average_rankers
 from cerberank_training.students.shapes import StudentShape, build_student
 
 main = program("checkpoint average")

@@ -14,7 +14,7 @@ from cerberank.cli import main
 from tools.versions import versions_of
 
 from cerberank_models.checkpoint.store.folder import FolderStore
-from cerberank_models.commands import verdict
+from cerberank_models.commands import store as command
 
 MODEL = "random-tiny"
 
@@ -49,7 +49,7 @@ class Handler(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
-    monkeypatch.setattr(verdict, "POLL_SECONDS", 0.01)
+    monkeypatch.setattr(command, "POLL_SECONDS", 0.01)
     with Told(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server

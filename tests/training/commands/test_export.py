@@ -14,7 +14,7 @@ import pytest
 from tests.program import program
 from transformers import AutoModelForSequenceClassification
 
-from cerberank_models.convert.hub import HubError, check_repository, push_folder
+from cerberank_training.commands.export import HubError, check_repository, push_folder
 
 main = program("export")
 
