@@ -6,8 +6,7 @@ from pathlib import Path
 
 from tests.program import program
 from tests.tiny import save_cross_encoder
-from tests.training.commands.sweep.test_grid import scores
-from tests.training.letters import dev_jsonl, jsonl
+from tests.training.letters import dev_jsonl, jsonl, teacher_scores
 
 from cerberank_training.teachers.origin import cache_content, teacher_origin
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
@@ -31,7 +30,7 @@ def test_a_teachers_own_figure_is_told_while_its_folder_is_the_one_that_scored(t
 
 def test_scores_are_known_by_their_bytes(tmp_path: Path) -> None:
     """A cache of the same teacher, texts and scores is the same wherever it lies."""
-    one, two = scores(tmp_path / "one"), scores(tmp_path / "two")
+    one, two = teacher_scores(tmp_path / "one"), teacher_scores(tmp_path / "two")
     contents = [cache_content(TeacherScoreCache.open(folder), folder) for folder in (one, two)]
     assert contents[0] == contents[1]
     assert contents[0]["revision"] == "a" * 64
