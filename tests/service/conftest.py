@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -37,16 +37,20 @@ def backend() -> FakeBackend:
     return FakeBackend()
 
 
+def unset(environment: pytest.MonkeyPatch) -> None:
+    for name in Settings.model_fields:
+        environment.delenv(f"CERBERANK_{name.upper()}", raising=False)
+
+
 @pytest.fixture
 def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment holds no setting."""
-    for name in Settings.model_fields:
-        monkeypatch.delenv(f"CERBERANK_{name.upper()}", raising=False)
+    unset(monkeypatch)
 
 
-@pytest.fixture
-def open_app(no_settings: None) -> Iterator[Serve]:
-    """Starts apps: `open_app(loader, max_candidates=5)` gives a client at once, whatever the model's state."""
+@contextmanager
+def apps() -> Iterator[Serve]:
+    """A function that starts apps, which end with the block."""
     with ExitStack() as stack:
 
         def start(load: Loader, **settings: object) -> TestClient:
@@ -56,18 +60,33 @@ def open_app(no_settings: None) -> Iterator[Serve]:
         yield start
 
 
+def once_ready(client: TestClient) -> TestClient:
+    versions = service_of(client).versions
+    wait_until(lambda: versions.snapshot.state is not State.LOADING)
+    assert versions.snapshot.state is State.READY, versions.snapshot.reason
+    return client
+
+
+@pytest.fixture
+def open_app(no_settings: None) -> Iterator[Serve]:
+    """Starts apps: `open_app(loader, max_candidates=5)` gives a client at once, whatever the model's state."""
+    with apps() as start:
+        yield start
+
+
 @pytest.fixture
 def serve(open_app: Serve, tmp_path: Path) -> Serve:
     """Starts apps: `serve(backend, max_candidates=5)` gives a client once the model is ready."""
+    return lambda backend, /, **settings: once_ready(open_app(loader(backend, tmp_path), **settings))
 
-    def start(backend: FakeBackend, /, **settings: object) -> TestClient:
-        client = open_app(loader(backend, tmp_path), **settings)
-        versions = service_of(client).versions
-        wait_until(lambda: versions.snapshot.state is not State.LOADING)
-        assert versions.snapshot.state is State.READY, versions.snapshot.reason
-        return client
 
-    return start
+@pytest.fixture(scope="module")
+def serve_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+    """Starts apps as `serve` does, for all tests of a file that do nothing but ask."""
+    folder = tmp_path_factory.mktemp("served")
+    with pytest.MonkeyPatch.context() as environment, apps() as start:
+        unset(environment)
+        yield lambda backend, /, **settings: once_ready(start(loader(backend, folder), **settings))
 
 
 @pytest.fixture
