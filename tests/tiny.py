@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -125,10 +128,30 @@ def xlm_roberta_tokenizer() -> transformers.PreTrainedTokenizerFast:
 
 def save_cross_encoder(family: str, folder: Path, **changes: object) -> Path:
     """A cross-encoder with its tokenizer as `from_pretrained` reads them."""
+    files, state = _cross_encoder_files(family, json.dumps(changes, sort_keys=True))
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in files.items():
+        (folder / name).write_bytes(content)
+    torch.set_rng_state(state)
+    return folder
+
+
+@cache
+def _cross_encoder_files(family: str, changes: str) -> tuple[dict[str, bytes], Tensor]:
+    """The files of a cross-encoder, which some hundred tests write, and PyTorch's random state after making it.
+
+    With this state, what a test draws next does not depend on the tests before it.
+    """
+    with TemporaryDirectory() as folder:
+        _make_cross_encoder(family, Path(folder), **json.loads(changes))
+        return {path.name: path.read_bytes() for path in Path(folder).iterdir()}, torch.get_rng_state()
+
+
+def _make_cross_encoder(family: str, folder: Path, **changes: object) -> None:
     cross_encoder(family, **changes).save_pretrained(folder)
     if family == "xlm-roberta":
         xlm_roberta_tokenizer().save_pretrained(folder)
-        return folder
+        return
     special = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
     tokenizer = bert_tokenizer()
     if family == "roberta":
@@ -143,7 +166,6 @@ def save_cross_encoder(family: str, folder: Path, **changes: object) -> Path:
     transformers.PreTrainedTokenizerFast(
         tokenizer_object=tokenizer, model_input_names=names, **special
     ).save_pretrained(folder)
-    return folder
 
 
 def random_ranker(

@@ -30,7 +30,7 @@ from schemathesis.specs.openapi import checks
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
-from tools.oversized import violations
+from tools.oversized import OVERSIZED_BYTES, violations
 from tools.process import Process, start, wait_until_ready
 
 CHECKS = [
@@ -42,7 +42,6 @@ CHECKS = [
     checks.negative_data_rejection,
 ]
 TOKEN = "a-token-for-the-cases"
-OVERSIZED_BYTES = 390_000
 BATCH = "/v1/rank/batch"
 
 

@@ -31,6 +31,7 @@ MOST_RATIO = 10.0
 SPARE_SECONDS = 0.1
 """Processor seconds allowed in addition, for the clock's resolution and other work of the service."""
 MOST_ANSWER_BYTES = 16 * 1024
+OVERSIZED_BYTES = 390_000
 Schema = dict[str, Any]
 Place = tuple[str | int, ...]
 
@@ -53,8 +54,11 @@ class Oversized:
         return f"{self.path} {'.'.join(map(str, self.place)) or 'body'}: {self.kind}"
 
 
-def oversized(document: Schema, values: Mapping[str, Any], size: int) -> Iterator[Oversized]:
-    """All oversized bodies of about `size` bytes; `values` are valid values for the other fields, by name."""
+def oversized(document: Schema, values: Mapping[str, Any], size: int, only: str = "") -> Iterator[Oversized]:
+    """All oversized bodies of about `size` bytes, or those of one kind.
+
+    `values` are valid values for the other fields, by name.
+    """
     deep = b"[" * (size // 2) + b"]" * (size // 2)
     for path, operations in document["paths"].items():
         content = operations.get("post", {}).get("requestBody", {}).get("content", {}).get("application/json")
@@ -74,6 +78,8 @@ def oversized(document: Schema, values: Mapping[str, Any], size: int) -> Iterato
                 keys = b",".join(b'"k%d":0' % number for number in range(size // 11))
                 found.append(("unknown keys", b"{" + keys + b"}"))
             for kind, text in found:
+                if only and kind != only:
+                    continue
                 body = around(document, content["schema"], place, text, values)
                 yield Oversized(path, place, kind, body, kind == "nesting" or not validator.is_valid(json.loads(body)))
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import socket
 import ssl
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +12,7 @@ import httpx
 import pytest
 import trustme
 from cerberank.cli import main
+from tests.service.observe import wait_until
 from tools.process import START_SECONDS, Process, launch, start
 from tools.versions import versions_of
 
@@ -53,27 +53,29 @@ def service(tiny_checkpoint: Path, tmp_path: Path, certificate: dict[str, Path])
     }
     running = start(Path(), tmp_path / "log", **settings)
     try:
-        end = time.monotonic() + START_SECONDS
-        while served_by(running, certificate) != "1":
-            assert time.monotonic() < end, running.log.read_text()
-            time.sleep(0.05)
         yield running
     finally:
         running.process.kill()
         running.process.wait()
 
 
-def served_by(service: Process, certificate: dict[str, Path]) -> str:
-    answer = httpx.post(f"{service.url}/v1/rank", json=BODY, verify=ssl_of(certificate))
-    return str(answer.json().get("version"))
+@pytest.fixture
+def client(service: Process, certificate: dict[str, Path]) -> Iterator[httpx.Client]:
+    """A client that trusts the authority, once version 1 is served."""
+    trusting = ssl.create_default_context(cafile=str(certificate["authority"]))
+    with httpx.Client(base_url=service.url, verify=trusting) as client:
+        wait_for(client, "1")
+        yield client
 
 
-def ssl_of(certificate: dict[str, Path]) -> ssl.SSLContext:
-    return ssl.create_default_context(cafile=str(certificate["authority"]))
+def wait_for(client: httpx.Client, version: str) -> None:
+    wait_until(lambda: client.post("/v1/rank", json=BODY).json().get("version") == version, seconds=START_SECONDS)
 
 
 def test_an_operator_loads_labels_rolls_back_and_drains(
+    *,
     service: Process,
+    client: httpx.Client,
     certificate: dict[str, Path],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -96,9 +98,9 @@ def test_an_operator_loads_labels_rolls_back_and_drains(
     assert f"{MODEL}@2  ready  pinned" in loaded
     assert main(["server", "label", MODEL, "stable", "2", *options]) == 0
     assert capsys.readouterr().out == f"{MODEL}@stable: 1 -> 2\n"
-    wait_for(service, certificate, "2")
+    wait_for(client, "2")
     assert admin("rollback", MODEL) == f"{MODEL}@stable: 2 -> 1\n"
-    wait_for(service, certificate, "1")
+    wait_for(client, "1")
     listed = json.loads(admin("models", "--json"))
     assert [(e["version"], e["labels"], e["rollback"]) for e in listed["models"]] == [
         ("1", ["stable"], False),
@@ -109,7 +111,7 @@ def test_an_operator_loads_labels_rolls_back_and_drains(
     admin("schedule", f"{MODEL}@stable", "--reset")
     admin("unload", f"{MODEL}@2")
     assert admin("drain") == "draining\n"
-    assert httpx.get(f"{service.url}/health/ready", verify=ssl_of(certificate)).status_code == 503
+    assert client.get("/health/ready").status_code == 503
     assert admin("resume") == "ready\n"
     assert main(["server", "unload", f"{MODEL}@1", *options]) == 1
     assert "serves stable" in capsys.readouterr().err
@@ -133,13 +135,6 @@ def test_an_operator_loads_labels_rolls_back_and_drains(
     service.terminate()
     assert service.process.wait(timeout=60) == 0
     assert TOKEN not in service.log.read_text()
-
-
-def wait_for(service: Process, certificate: dict[str, Path], version: str) -> None:
-    end = time.monotonic() + 60
-    while served_by(service, certificate) != version:
-        assert time.monotonic() < end, service.log.read_text()
-        time.sleep(0.01)
 
 
 def test_without_a_token_there_is_no_admin_port(tiny_checkpoint: Path, tmp_path: Path) -> None:

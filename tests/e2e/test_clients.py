@@ -1,4 +1,4 @@
-"""The clients' view: the unmodified cohere SDK, plain HTTP in each dialect, bad requests among good ones."""
+"""The clients' view: the unmodified SDKs of Cohere and Triton, and clients that offer another protocol."""
 
 from __future__ import annotations
 
@@ -6,19 +6,15 @@ import json
 import shutil
 import subprocess
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import cohere
 import httpx
+import numpy as np
 import pytest
-from tests.service.observe import samples
+import tritonclient.http as triton
 from tools.process import Process
-
-from cerberank_models.backends.registry import open_backend
-from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.encoding import Candidate
-from cerberank_models.rank import rank_pairs
+from tritonclient.utils import InferenceServerException
 
 QUESTION = "how tall is the tower ?"
 TEXTS = ["it was built in paris", "330 metres", "bees make honey", "the tower is 330 metres tall", "a city"]
@@ -27,37 +23,21 @@ NO_RETRY = {"max_retries": 0}
 
 
 @pytest.fixture
+def order(shared_service: Process) -> list[int]:
+    answer = httpx.post(f"{shared_service.url}/v1/rank", json={"question": QUESTION, "candidates": TEXTS})
+    return [result["index"] for result in answer.raise_for_status().json()["results"]]
+
+
+@pytest.fixture
 def sdk(shared_service: Process) -> Iterator[cohere.ClientV2]:
     with cohere.ClientV2(api_key="none", base_url=shared_service.url) as client:
         yield client
 
 
-def expected_order(checkpoint: Path) -> list[int]:
-    loaded = read_checkpoint(checkpoint)
-    pairs = loaded.encoder().encode(QUESTION, [Candidate(text=text) for text in TEXTS])
-    return rank_pairs(open_backend(loaded, precision="int8"), pairs).order.tolist()
-
-
-def test_native_and_dialects_give_the_offline_order(shared_service: Process, tiny_checkpoint: Path) -> None:
-    """One order in four wires, equal to ranking the same texts without a server."""
-    order = expected_order(tiny_checkpoint)
-    with httpx.Client(base_url=shared_service.url) as client:
-        native = client.post("/v1/rank", json={"question": QUESTION, "candidates": TEXTS}).raise_for_status().json()
-        v2 = client.post("/v2/rerank", json={"model": "random-tiny", "query": QUESTION, "documents": TEXTS})
-        v1 = client.post("/v1/rerank", json={"query": QUESTION, "documents": TEXTS, "return_documents": True})
-        tei = client.post("/rerank", json={"query": QUESTION, "texts": TEXTS, "return_text": True})
-    assert [result["index"] for result in native["results"]] == order
-    assert [result["index"] for result in v2.raise_for_status().json()["results"]] == order
-    assert [result["index"] for result in v1.raise_for_status().json()["results"]] == order
-    assert [rank["index"] for rank in tei.raise_for_status().json()] == order
-    assert v1.json()["results"][0]["document"] == {"text": TEXTS[order[0]]}
-    assert tei.json()[0]["text"] == TEXTS[order[0]]
-
-
-def test_the_cohere_sdk_ranks(sdk: cohere.ClientV2, tiny_checkpoint: Path) -> None:
+def test_the_cohere_sdk_ranks(sdk: cohere.ClientV2, order: list[int]) -> None:
     """The SDK works with top_n and an alias; scores fall and are within 0..1."""
     answer = sdk.rerank(model="rerank-v3.5", query=QUESTION, documents=TEXTS, top_n=3)
-    assert [result.index for result in answer.results] == expected_order(tiny_checkpoint)[:3]
+    assert [result.index for result in answer.results] == order[:3]
     scores = [result.relevance_score for result in answer.results]
     assert scores == sorted(scores, reverse=True)
     assert all(0 <= score <= 1 for score in scores)
@@ -76,22 +56,55 @@ def test_the_cohere_sdk_gets_typed_errors(sdk: cohere.ClientV2) -> None:
     assert "documents" in str(empty.value.body)
 
 
-def test_bad_requests_harm_no_neighbour(shared_service: Process) -> None:
-    """Sixty requests at once, every third bad: each good one gets the order, each bad one its 4xx."""
-    good = {"question": QUESTION, "candidates": TEXTS}
-    bodies = [{"json": good}, {"json": good}, {"content": b'{"question": "x", "candidates": ["\\ud800"'}]
+def test_the_cohere_sdk_of_v1_ranks(shared_service: Process, order: list[int]) -> None:
+    """The SDK works on the path shared with Voyage and Jina, and gets the documents."""
+    with cohere.Client(api_key="none", base_url=shared_service.url) as client:
+        answer = client.rerank(model="rerank-v3.5", query=QUESTION, documents=TEXTS, return_documents=True)
+    assert [result.index for result in answer.results] == order
+    assert [result.document.text for result in answer.results if result.document] == [TEXTS[i] for i in order]
+    assert answer.meta is not None
 
-    def post(number: int) -> tuple[int, list[int] | None]:
-        answer = httpx.post(f"{shared_service.url}/v1/rank", timeout=60, **bodies[number % 3])  # type: ignore[arg-type]
-        results = answer.json().get("results")
-        return answer.status_code, results and [result["index"] for result in results]
 
-    with ThreadPoolExecutor(12) as pool:
-        answers = list(pool.map(post, range(60)))
-    assert {status for status, _ in answers[2::3]} == {400}
-    fine = [answer for number, answer in enumerate(answers) if number % 3 != 2]
-    assert {status for status, _ in fine} == {200}
-    assert all(sorted(order or []) == [0, 1, 2, 3, 4] for _, order in fine)
+@pytest.fixture
+def client(shared_service: Process) -> Iterator[triton.InferenceServerClient]:
+    with triton.InferenceServerClient(shared_service.url.removeprefix("http://"), network_timeout=60) as client:
+        yield client
+
+
+def tensors(*, binary: bool) -> list[triton.InferInput]:
+    made = []
+    for name, texts in (("question", [QUESTION]), ("candidates", TEXTS)):
+        tensor = triton.InferInput(name, [len(texts)], "BYTES")
+        tensor.set_data_from_numpy(np.asarray(texts, dtype=object), binary_data=binary)
+        made.append(tensor)
+    return made
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_triton_s_client_infers(client: triton.InferenceServerClient, order: list[int], binary: bool) -> None:
+    """Binary and JSON tensors work, with the types and shapes of the metadata."""
+    answer = client.infer("random-tiny", tensors(binary=binary), request_id="mine", timeout=60_000_000)
+    assert answer.as_numpy("order").tolist() == order
+    scores = answer.as_numpy("scores")
+    assert (scores.dtype, scores.shape) == (np.float32, (len(TEXTS),))
+    assert (np.diff(scores[order]) <= 0).all()
+    assert answer.as_numpy("stages").dtype == np.int32
+    assert answer.get_response()["id"] == "mine"
+    wanted = client.infer("random-tiny", tensors(binary=binary), outputs=[triton.InferRequestedOutput("scores")])
+    assert wanted.as_numpy("order") is None
+    np.testing.assert_array_equal(wanted.as_numpy("scores"), scores)
+
+
+def test_triton_s_client_asks_about_server_and_model(client: triton.InferenceServerClient) -> None:
+    """Probes and metadata, and its own exception for a model that is not served."""
+    assert client.is_server_live()
+    assert client.is_server_ready()
+    assert client.is_model_ready("random-tiny")
+    assert not client.is_model_ready("other")
+    assert client.get_server_metadata()["name"] == "cerberank"
+    assert client.get_model_metadata("random-tiny")["versions"] == ["1"]
+    with pytest.raises(InferenceServerException, match="served: random-tiny"):
+        client.infer("other", tensors(binary=True))
 
 
 CURL = ("curl", "--silent", "--http2", "--write-out", "%{stderr}%{http_code}", "--data")
@@ -109,15 +122,3 @@ def test_clients_that_offer_another_protocol_are_answered(shared_service: Proces
     assert status == "200"
     assert len(json.loads(answer)["results"]) == len(TEXTS)
     assert "Unsupported upgrade" not in shared_service.log.read_text()
-
-
-def test_metrics_count_what_was_answered(service: Process) -> None:
-    """The real exposition text after two answers and one error."""
-    with httpx.Client(base_url=service.url) as client:
-        for candidates in (TEXTS, TEXTS[:2], []):
-            client.post("/v1/rank", json={"question": QUESTION, "candidates": candidates})
-        found = samples(client)
-    assert found["cerberank_request_phase_seconds_count{model=random-tiny,phase=compute,version=1}"] == 2
-    assert found["cerberank_request_candidates_sum{model=random-tiny,version=1}"] == len(TEXTS) + 2
-    assert found["cerberank_errors_total{kind=invalid}"] == 1
-    assert found["cerberank_ready{}"] == 1

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import shutil
 import socket
 import time
 from http.client import HTTPConnection
@@ -16,7 +14,6 @@ import pytest
 from tests.e2e.load import statuses_of_a_stop
 from tests.service.observe import wait_until
 from tools.process import Process, launch, serving, start
-from tools.versions import edit
 
 from cerberank_benchmarks.clients.load import NO_ANSWER
 from cerberank_models.checkpoint.bundled import default_checkpoint
@@ -26,25 +23,10 @@ BODY = {"question": "how tall ?", "candidates": MANY}
 
 
 def test_sigterm_answers_what_was_accepted(service: Process) -> None:
-    """Requests in flight get their answer, later ones are refused, the process ends by itself with code 0."""
-    statuses = statuses_of_a_stop(service, BODY, clients=4)
+    """Each of fifty requests in flight gets its answer or a refusal with Retry-After; the process ends with code 0."""
+    statuses = statuses_of_a_stop(service, BODY | {"candidates": MANY[:400]}, clients=50)
     assert statuses.count(200) >= 1
     assert set(statuses) <= {200, 503, NO_ANSWER}
-
-
-def test_a_leaving_replica_answers_until_the_load_balancer_has_noticed(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """For the lame-duck time the probe fails and questions are answered; a second signal ends it early."""
-    with serving(tiny_checkpoint, tmp_path / "log", CERBERANK_LAME_DUCK_SECONDS="600") as service:
-        service.terminate()
-        end = time.monotonic() + 60
-        while httpx.get(f"{service.url}/health/ready").status_code == 200:
-            assert time.monotonic() < end, "still ready after SIGTERM"
-            time.sleep(0.01)
-        assert httpx.get(f"{service.url}/health/live").status_code == 200
-        answer = httpx.post(f"{service.url}/v1/rank", json={"question": "how tall ?", "candidates": ["330 metres"]})
-        assert answer.status_code == 200
-        service.terminate()
-        assert service.process.wait(timeout=60) == 0
 
 
 def test_what_is_not_done_after_the_drain_time_is_answered_with_503(tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -55,18 +37,12 @@ def test_what_is_not_done_after_the_drain_time_is_answered_with_503(tiny_checkpo
     assert statuses <= {200, 503, NO_ANSWER}
 
 
-def test_an_occupied_port_ends_the_program(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """Exit code 1 and the address, without a traceback."""
-    log = tmp_path / "log"
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = str(taken.getsockname()[1])
-        assert launch(tiny_checkpoint, log, CERBERANK_PORT=port).wait(60) == 1
-    assert "address already in use" in log.read_text()
-    assert "Traceback" not in log.read_text()
+def test_a_leaving_replica_answers_until_the_load_balancer_has_noticed(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """For the lame-duck time the probe fails and questions are answered; a second signal ends it early.
 
-
-def test_every_answer_from_sigterm_on_ends_its_connection(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """To a request that began before it, a refused one and a probe: no client sends into a connection that closes."""
+    Every answer ends its connection, to a request that began before the signal too: no client sends into a connection
+    that closes.
+    """
     with serving(tiny_checkpoint, tmp_path / "log", CERBERANK_LAME_DUCK_SECONDS="600") as service:
         address = urlsplit(service.url).netloc
         waiting, asking, probing = (HTTPConnection(address, timeout=60) for _ in range(3))
@@ -93,14 +69,19 @@ def test_every_answer_from_sigterm_on_ends_its_connection(tiny_checkpoint: Path,
             with raw:
                 assert raw.recv(1) == b"", "the connection stays open"
             client.close()
+        service.terminate()
+        assert service.process.wait(timeout=60) == 0
 
 
-@pytest.mark.parametrize("ended_by", ["a signal", "an occupied port"])
-def test_an_end_while_the_model_loads_has_an_exit_code(tmp_path: Path, ended_by: str) -> None:
-    """Several times, because the loader must be in a library's native code when the interpreter ends."""
+@pytest.mark.parametrize(("ended_by", "attempts"), [("a signal", 4), ("an occupied port", 2)])
+def test_an_end_while_the_model_loads_has_an_exit_code(tmp_path: Path, ended_by: str, attempts: int) -> None:
+    """Several times, because the loader must be in a library's native code when the interpreter ends.
+
+    The log names an occupied port, without a traceback.
+    """
     codes, logs = [], []
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        for attempt in range(4):
+        for attempt in range(attempts):
             log = tmp_path / f"log-{attempt}"
             if ended_by == "a signal":
                 service = start(default_checkpoint(), log)
@@ -111,41 +92,21 @@ def test_an_end_while_the_model_loads_has_an_exit_code(tmp_path: Path, ended_by:
                 process = launch(default_checkpoint(), log, CERBERANK_PORT=str(taken.getsockname()[1]))
             codes.append(process.wait(60))
             logs.append(log.read_text())
-    assert codes == [0 if ended_by == "a signal" else 1] * 4, logs
+    assert codes == [0 if ended_by == "a signal" else 1] * attempts, logs
     assert not all("ready: " in log for log in logs), "every model was loaded before the end"
+    assert not any("Traceback" in log for log in logs)
+    assert ended_by == "a signal" or all("address already in use" in log for log in logs)
 
 
-@pytest.mark.parametrize(
-    ("kind", "reason"),
-    [
-        ("missing", "has no manifest.json"),
-        ("changed", "stage-1.onnx does not have the SHA-256"),
-        ("invalid", "config.json: surprise"),
-    ],
-)
-def test_a_checkpoint_that_cannot_be_served_ends_the_program(
-    tiny_checkpoint: Path, tmp_path: Path, kind: str, reason: str
-) -> None:
+def test_a_checkpoint_that_cannot_be_served_ends_the_program(tiny_copy: Path, tmp_path: Path) -> None:
     """Exit code 2, and one line with the reason and what to set instead of it, in place of a replica never ready."""
-    copy = Path(shutil.copytree(tiny_checkpoint, tmp_path / "copy"))
-    if kind == "missing":
-        (copy / "manifest.json").unlink()
-    elif kind == "changed":
-        graph = copy / "onnx" / "int8" / "stage-1.onnx"
-        content = bytearray(graph.read_bytes())
-        content[len(content) // 2] ^= 1
-        graph.write_bytes(content)
-    else:
-        config = json.dumps(json.loads((copy / "config.json").read_text()) | {"surprise": 1}).encode()
-        (copy / "config.json").write_bytes(config)
-        files = json.loads((copy / "manifest.json").read_text())["files"]
-        edit(copy, files=files | {"config.json": hashlib.sha256(config).hexdigest()})
+    (tiny_copy / "manifest.json").unlink()
     log = tmp_path / "log"
-    assert launch(copy, log).wait(60) == 2
+    assert launch(tiny_copy, log).wait(60) == 2
     assert "Traceback" not in log.read_text()
-    (line,) = (line for line in log.read_text().splitlines() if str(copy) in line)
-    assert line.startswith(f"cerberank serve: {copy} cannot be served: ")
-    assert reason in line
+    (line,) = (line for line in log.read_text().splitlines() if str(tiny_copy) in line)
+    assert line.startswith(f"cerberank serve: {tiny_copy} cannot be served: ")
+    assert "has no manifest.json" in line
     assert all(name in line for name in ("CERBERANK_CHECKPOINT", "CERBERANK_STORE", "MODEL"))
 
 
@@ -157,13 +118,3 @@ def test_a_missing_library_ends_the_program(tiny_checkpoint: Path, tmp_path: Pat
     assert "Traceback" not in log.read_text()
     last = log.read_text().splitlines()[-1]
     assert last.startswith("cerberank serve: 'onnxruntime' is not installed; run: pip install 'cerberank[")
-
-
-def test_a_wrong_setting_stops_the_program(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """Exit code 2 and the variable's name, before anything listens."""
-    try:
-        start(tiny_checkpoint, tmp_path / "log", CERBERANK_STEP_TOKENS="many")
-    except AssertionError:
-        assert "CERBERANK_STEP_TOKENS='many'" in (tmp_path / "log").read_text()
-    else:
-        raise AssertionError("the service started with a wrong setting")

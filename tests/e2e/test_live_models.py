@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tools.process import Process, start
+from tools.process import Process, start, wait_until_ready
 from tools.versions import versions_of
 
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -43,7 +43,7 @@ def following(store: FolderStore, tmp_path: Path) -> Iterator[Process]:
     settings = {"CERBERANK_STORE": str(tmp_path / "store"), "CERBERANK_STORE_POLL_SECONDS": "0.1"}
     running = start(Path(), tmp_path / "log", TMPDIR=str(tmp_path), **settings)
     try:
-        until(lambda: httpx.get(f"{running.url}/health/ready").status_code == 200, running)
+        wait_until_ready(running)
         yield running
     finally:
         running.process.kill()
@@ -57,9 +57,14 @@ def until(condition: Callable[[], object], service: Process) -> None:
         time.sleep(0.02)
 
 
-def models(service: Process) -> dict[str, dict[str, Any]]:
-    found = httpx.get(f"{service.url}/v1/models").json()["models"]
-    return {model["version"]: model for model in found if "version" in model}
+Models = Callable[[], dict[str, dict[str, Any]]]
+
+
+@pytest.fixture
+def models(following: Process) -> Iterator[Models]:
+    """Gives the models that are listed now, by version."""
+    with httpx.Client(base_url=following.url) as client:
+        yield lambda: {each["version"]: each for each in client.get("/v1/models").json()["models"] if "version" in each}
 
 
 class Client:
@@ -82,7 +87,7 @@ class Client:
 
 
 def test_pushes_good_and_bad_and_a_rollback_fail_no_request(
-    following: Process, store: FolderStore, versions: dict[str, Path], tmp_path: Path
+    following: Process, models: Models, store: FolderStore, versions: dict[str, Path], tmp_path: Path
 ) -> None:
     """Every question is answered by a version that was ready, and each version always says the same of it."""
     client = Client(following.url)
@@ -91,14 +96,14 @@ def test_pushes_good_and_bad_and_a_rollback_fail_no_request(
         try:
             store.push(read_checkpoint(versions["2"]))
             store.move_label(MODEL, "stable", "2")
-            until(lambda: models(following).get("2", {}).get("labels") == ["stable"], following)
+            until(lambda: models().get("2", {}).get("labels") == ["stable"], following)
             damage(shutil.copytree(versions["3"], tmp_path / "store" / MODEL / "3"))
             store.move_label(MODEL, "stable", "3")
-            until(lambda: models(following).get("3", {}).get("state") == "failed", following)
-            assert models(following)["3"]["reason"].startswith("changed: ")
-            assert models(following)["2"]["labels"] == ["stable"]
+            until(lambda: models().get("3", {}).get("state") == "failed", following)
+            assert models()["3"]["reason"].startswith("changed: ")
+            assert models()["2"]["labels"] == ["stable"]
             store.move_label(MODEL, "stable", "1")
-            until(lambda: models(following)["1"]["labels"] == ["stable"], following)
+            until(lambda: models()["1"]["labels"] == ["stable"], following)
             seen = len(client.answers)
             until(lambda: len(client.answers) > seen + 5, following)
         finally:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
-from tools.fuzz import OVERSIZED_BYTES, serving
-from tools.oversized import around, binary_tensors, oversized, violations
+from tools.oversized import OVERSIZED_BYTES, around, binary_tensors, oversized, violations
+from tools.process import Process
 
+NAMES = {"model": "random-tiny", "version": "1"}
 A = {"$ref": "#/components/schemas/A"}
 DOCUMENT: dict[str, Any] = {
     "paths": {
@@ -46,25 +46,19 @@ def test_every_place_of_a_document_is_filled() -> None:
     assert json.loads(within) == {"parts": [{"text": 1, "parts": []}], "text": "t"}
 
 
-def test_a_long_list_of_wrong_elements_costs_little(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_a_long_list_of_wrong_elements_costs_little(shared_service: Process) -> None:
     """At every place of every dialect that takes a list: refused, with a short answer, at a bounded price."""
-    with serving(tiny_checkpoint, tmp_path) as (service, names):
-        pid = service.process.pid
-        lists = violations(
-            service.url,
-            pid,
-            names,
-            OVERSIZED_BYTES,
-            lambda *made: (each for each in oversized(*made) if each.kind == "an array of []"),
-        )
-        assert lists == []
+    pid = shared_service.process.pid
+    found = violations(
+        shared_service.url, pid, NAMES, OVERSIZED_BYTES, lambda *made: oversized(*made, only="an array of []")
+    )
+    assert found == []
 
 
-def test_a_binary_tensor_of_a_million_texts_costs_little(tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_a_binary_tensor_of_a_million_texts_costs_little(shared_service: Process) -> None:
     """In a body of the largest size each empty text takes four bytes, and is refused without being read."""
-    with serving(tiny_checkpoint, tmp_path) as (service, names):
-        pid = service.process.pid
-        assert (
-            violations(service.url, pid, names, 4_160_000, lambda document, _, size: binary_tensors(document, size))
-            == []
-        )
+    pid = shared_service.process.pid
+    found = violations(
+        shared_service.url, pid, NAMES, 4_160_000, lambda document, _, size: binary_tensors(document, size)
+    )
+    assert found == []

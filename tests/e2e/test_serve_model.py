@@ -54,24 +54,6 @@ def test_a_model_is_imported_once_and_answers_as_before(tmp_path: Path) -> None:
     assert "scores are the model's own" in log
 
 
-def refused(folder: Path, tmp_path: Path, **environment: str) -> str:
-    """The log of a service that cannot serve `folder`: exit code 2 before anything listens."""
-    log = tmp_path / "log"
-    environment |= {"XDG_CACHE_HOME": str(tmp_path / "cache"), "CERBERANK_CHECKPOINT": ""}
-    process = launch(Path(), log, program=(*SERVE, str(folder)), **environment)
-    assert process.wait(IMPORT_SECONDS) == 2
-    assert "running on" not in log.read_text()
-    return log.read_text()
-
-
-def test_a_model_that_cannot_be_imported_ends_the_program(tmp_path: Path) -> None:
-    """The import's own reason is the last line, and nothing is kept."""
-    folder = save_cross_encoder("bert", tmp_path / "three", num_labels=3)
-    wanted = f"cerberank serve: {folder} was not imported: {folder} has 3 labels; a cross-encoder has one or two\n"
-    assert refused(folder, tmp_path).endswith(wanted)
-    assert not [item for item in (tmp_path / "cache" / "cerberank").iterdir() if item.is_dir()]
-
-
 @pytest.mark.skipif(not Path("/proc/self/cmdline").is_file(), reason="needs Linux's list of processes")
 @pytest.mark.parametrize(
     ("number", "code"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)]
@@ -108,10 +90,24 @@ def named(folder: Path) -> list[Path]:
     return found
 
 
-def test_the_extra_that_is_missing_is_named(tmp_path: Path) -> None:
-    """The service itself runs without transformers."""
+def test_a_model_that_cannot_be_imported_ends_the_program(tmp_path: Path) -> None:
+    """Exit code 2 before anything listens; the import's own reason is the last line, and nothing is kept.
+
+    The reason is the extra that is missing: the service itself runs without transformers.
+    """
     (tmp_path / "hidden").mkdir()
     (tmp_path / "hidden" / "transformers.py").write_text("raise ModuleNotFoundError(name='transformers')\n")
     (tmp_path / "config.json").write_text("{}")
-    path = os.pathsep.join([str(tmp_path / "hidden"), os.environ.get("PYTHONPATH", "")])
-    assert "run: pip install 'cerberank[import]'" in refused(tmp_path, tmp_path, PYTHONPATH=path)
+    environment = {
+        "PYTHONPATH": os.pathsep.join([str(tmp_path / "hidden"), os.environ.get("PYTHONPATH", "")]),
+        "XDG_CACHE_HOME": str(tmp_path / "cache"),
+        "CERBERANK_CHECKPOINT": "",
+    }
+    process = launch(Path(), tmp_path / "log", program=(*SERVE, str(tmp_path)), **environment)
+    assert process.wait(IMPORT_SECONDS) == 2
+    log = (tmp_path / "log").read_text()
+    assert "running on" not in log
+    last = log.splitlines()[-1]
+    assert last.startswith(f"cerberank serve: {tmp_path} was not imported: ")
+    assert last.endswith("run: pip install 'cerberank[import]'")
+    assert not [item for item in (tmp_path / "cache" / "cerberank").iterdir() if item.is_dir()]

@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from starlette.testclient import TestClient
-from tests.service.fakes import FakeBackend, FakeState, Faults
+from tests.service.fakes import FakeBackend, FakeState
+from tests.service.first_stages import FakeVectors
 
 from cerberank_models.backends.contract import StageOutput
 from cerberank_models.drop import RatioSchedule
@@ -56,11 +57,12 @@ def error(future: Future[Outcome]) -> ServiceError:
 
 
 @contextmanager
-def held(backend: FakeBackend) -> Iterator[None]:
-    """Runs of the backend that begin while the block lasts wait for its end; `entered` is set once one has begun."""
+def held(*backends: FakeBackend | FakeVectors) -> Iterator[None]:
+    """Runs of the backends that begin while the block lasts wait for its end; `entered` is set once one has begun."""
     gate = threading.Event()
-    backend.faults.gate = gate
-    backend.entered.clear()
+    for backend in backends:
+        backend.faults.gate = gate
+        backend.entered.clear()
     try:
         yield
     finally:
@@ -103,12 +105,6 @@ def goes_when_it_runs(backend: FakeBackend, body: object) -> Callable[[], Awaita
         return {"type": "http.disconnect"}
 
     return receive
-
-
-def blocked() -> tuple[FakeBackend, threading.Event]:
-    """A backend whose runs wait for the event."""
-    gate = threading.Event()
-    return FakeBackend(faults=Faults(gate=gate)), gate
 
 
 @dataclass

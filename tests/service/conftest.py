@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from tests.service.pushes import open_fake, version_at
 
 from cerberank_models.backends.contract import Backend
 from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_models.encoding import PairEncoder
 from cerberank_service.app import create_app
@@ -25,6 +28,7 @@ from cerberank_service.engine.engine import Engine
 from cerberank_service.settings import Settings
 from cerberank_service.settings.fields import Limits
 from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.versions.copy_process import copied
 from cerberank_service.versions.loading import Loader
 from cerberank_service.versions.state import State
 
@@ -37,16 +41,20 @@ def backend() -> FakeBackend:
     return FakeBackend()
 
 
+def unset(environment: pytest.MonkeyPatch) -> None:
+    for name in Settings.model_fields:
+        environment.delenv(f"CERBERANK_{name.upper()}", raising=False)
+
+
 @pytest.fixture
 def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     """The environment holds no setting."""
-    for name in Settings.model_fields:
-        monkeypatch.delenv(f"CERBERANK_{name.upper()}", raising=False)
+    unset(monkeypatch)
 
 
-@pytest.fixture
-def open_app(no_settings: None) -> Iterator[Serve]:
-    """Starts apps: `open_app(loader, max_candidates=5)` gives a client at once, whatever the model's state."""
+@contextmanager
+def apps() -> Iterator[Serve]:
+    """A function that starts apps, which end with the block."""
     with ExitStack() as stack:
 
         def start(load: Loader, **settings: object) -> TestClient:
@@ -56,18 +64,33 @@ def open_app(no_settings: None) -> Iterator[Serve]:
         yield start
 
 
+def once_ready(client: TestClient) -> TestClient:
+    versions = service_of(client).versions
+    wait_until(lambda: versions.snapshot.state is not State.LOADING)
+    assert versions.snapshot.state is State.READY, versions.snapshot.reason
+    return client
+
+
+@pytest.fixture
+def open_app(no_settings: None) -> Iterator[Serve]:
+    """Starts apps: `open_app(loader, max_candidates=5)` gives a client at once, whatever the model's state."""
+    with apps() as start:
+        yield start
+
+
 @pytest.fixture
 def serve(open_app: Serve, tmp_path: Path) -> Serve:
     """Starts apps: `serve(backend, max_candidates=5)` gives a client once the model is ready."""
+    return lambda backend, /, **settings: once_ready(open_app(loader(backend, tmp_path), **settings))
 
-    def start(backend: FakeBackend, /, **settings: object) -> TestClient:
-        client = open_app(loader(backend, tmp_path), **settings)
-        versions = service_of(client).versions
-        wait_until(lambda: versions.snapshot.state is not State.LOADING)
-        assert versions.snapshot.state is State.READY, versions.snapshot.reason
-        return client
 
-    return start
+@pytest.fixture(scope="module")
+def serve_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+    """Starts apps as `serve` does, for all tests of a file that do nothing but ask."""
+    folder = tmp_path_factory.mktemp("served")
+    with pytest.MonkeyPatch.context() as environment, apps() as start:
+        unset(environment)
+        yield lambda backend, /, **settings: once_ready(start(loader(backend, folder), **settings))
 
 
 @pytest.fixture
@@ -112,8 +135,32 @@ def made(tmp_path: Path) -> Callable[..., Checkpoint]:
     return lambda version, **options: version_at(tmp_path / "made", version, **options)
 
 
+@dataclass(frozen=True)
+class Copied:
+    """A process that has copied a version, as `Copies` sees it."""
+
+    returncode: int
+    told: bytes
+
+    def communicate(self, timeout: float) -> tuple[bytes, bytes]:
+        return self.told, b""
+
+
+@contextmanager
+def copied_here(command: Sequence[str]) -> Iterator[Copied]:
+    *_, address, model, version, target, _ = command
+    error = copied(address, Reference(model, version), Path(target))
+    yield Copied(0, b"") if error is None else Copied(1, json.dumps(error).encode())
+
+
 @pytest.fixture
-def follow(open_app: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follow:
+def copier(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions are copied in this process, as starting another takes longer than most tests; `test_copies` has it."""
+    monkeypatch.setattr("cerberank_service.versions.copies._started", copied_here)
+
+
+@pytest.fixture
+def follow(open_app: Serve, copier: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Follow:
     """Starts an app that follows `store`; its copies lie in `tmp_path`."""
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
 

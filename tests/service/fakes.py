@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -196,3 +197,18 @@ def checkpoint_for(backend: FakeBackend, folder: Path, *, tolerance: float = 1e-
 def loader(backend: FakeBackend, folder: Path) -> Callable[[Settings], Loaded]:
     """The loader for `create_app`, which reads no checkpoint."""
     return lambda settings: Loaded(checkpoint_for(backend, folder), backend)
+
+
+@contextmanager
+def slow_loader(folder: Path) -> Iterator[Callable[[Settings], Loaded]]:
+    """A loader for `create_app` that returns at the end of the block."""
+    gate, load = threading.Event(), loader(FakeBackend(), folder)
+
+    def slowly(settings: Settings) -> Loaded:
+        assert gate.wait(20)
+        return load(settings)
+
+    try:
+        yield slowly
+    finally:
+        gate.set()

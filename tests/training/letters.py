@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 from tests.tiny import ENCODING, bert_tokenizer
 
 from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.data.sampling import NegativeSampling, Sampler
+from cerberank_training.teachers.pair_keys import data_digest, pair_keys
+from cerberank_training.teachers.teacher_score_cache import CacheManifest, ScoreCacheWriter, TeacherIdentity
 
 
 def questions(count: int = 5) -> list[Question]:
@@ -43,6 +46,20 @@ def jsonl(folder: Path) -> str:
 def dev_jsonl(folder: Path) -> str:
     """The same questions in the opposite order: data of other content to choose weights by."""
     return _written(folder / "dev.jsonl", questions()[::-1])
+
+
+def teacher_scores(folder: Path) -> Path:
+    """A teacher's cache that knows the right candidates."""
+    rows = [(question, [row.candidate for row in question.candidates]) for question in questions()]
+    keys = np.concatenate([pair_keys(question.text, candidates, context=False) for question, candidates in rows])
+    values = np.asarray([4.0 if row.relevant else -4.0 for question, _ in rows for row in question.candidates])
+    teacher = TeacherIdentity(name="t", revision="a" * 64, precision="torch/fp32", max_length=32, context=False)
+    manifest = CacheManifest(
+        teacher=teacher, data=("letters",), data_sha256=data_digest(keys), pairs=len(keys), shard_pairs=len(keys)
+    )
+    with ScoreCacheWriter(folder, manifest) as writer:
+        writer.write(0, keys, values.astype(np.float32))
+    return folder
 
 
 def _written(path: Path, written: list[Question]) -> str:

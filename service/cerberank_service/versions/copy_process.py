@@ -12,6 +12,7 @@ import os
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 from cerberank_models.checkpoint.folder import CheckpointError
 from cerberank_models.checkpoint.store.contract import Reference
@@ -29,18 +30,25 @@ def main(argv: list[str]) -> int:
     os.dup2(2, 1)
     address, model, version, target, niceness = argv
     os.nice(int(niceness))
+    error = copied(address, Reference(model, version), Path(target))
+    if error is None:
+        return 0
+    with os.fdopen(verdict, "w") as file:
+        json.dump(error, file)
+    return 1
+
+
+def copied(address: str, reference: Reference, target: Path) -> dict[str, Any] | None:
+    """Copy and verify a version; returns None, or the error: the names of its types, its errno and its text."""
     try:
-        checkpoint = open_store(address).pull(Reference(model, version), Path(target))
+        checkpoint = open_store(address).pull(reference, target)
         named = Reference(checkpoint.config.name, checkpoint.manifest.version)
-        if named != (model, version):
-            raise CheckpointError(f"it lies under {model}@{version} and calls itself {'@'.join(named)}")
+        if named != reference:
+            raise CheckpointError(f"it lies under {'@'.join(reference)} and calls itself {'@'.join(named)}")
     except Exception as error:  # libraries of stores raise their own types
         kinds = [kind.__name__ for kind in type(error).__mro__]
-        found = {"kinds": kinds, "errno": getattr(error, "errno", None), "message": str(error) or kinds[0]}
-        with os.fdopen(verdict, "w") as file:
-            json.dump(found, file)
-        return 1
-    return 0
+        return {"kinds": kinds, "errno": getattr(error, "errno", None), "message": str(error) or kinds[0]}
+    return None
 
 
 def _end_with_input() -> None:

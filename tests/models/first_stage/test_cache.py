@@ -1,4 +1,4 @@
-"""Cached vectors are those that were put, within a bound of real memory."""
+"""Cached vectors are those that were put; `test_generations` tests the map under the cache."""
 
 from __future__ import annotations
 
@@ -26,16 +26,6 @@ def test_vectors_are_found_within_their_scope() -> None:
     assert cache.find("two", ["a"]) == [None]
     assert (cache.counts.hits, cache.counts.misses) == (3, 2)
     assert cache.counts.size == 3 * (ENTRY_BYTES + 4 * NUMBER_BYTES)
-
-
-def test_what_was_used_last_stays() -> None:
-    """At the bound, entries that were not used go first."""
-    cache = VectorCache(4 * (ENTRY_BYTES + 4 * NUMBER_BYTES))
-    cache.put("", ["a", "b"], vectors(2))
-    cache.put("", ["c"], vectors(1))
-    assert cache.find("", ["a"])[0] is not None
-    cache.put("", ["d"], vectors(1))
-    assert [vector is not None for vector in cache.find("", ["a", "b", "d"])] == [True, False, True]
 
 
 def test_without_room_nothing_is_kept() -> None:

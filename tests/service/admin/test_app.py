@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 from typing import Any
 
 import pytest
@@ -58,30 +59,30 @@ def test_without_a_token_there_is_no_admin_app(serve: Serve) -> None:
         admin_app(client)
 
 
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {},
-        {"Authorization": ""},
-        {"Authorization": "Bearer"},
-        {"Authorization": "Bearer "},
-        {"Authorization": TOKEN},
-        {"Authorization": f"Basic {TOKEN}"},
-        {"Authorization": f"Bearer {TOKEN[:-1]}"},
-        {"Authorization": f"Bearer {TOKEN}x"},
-        {"Authorization": f"Bearer {TOKEN.upper()}"},
-        {"Cookie": f"Authorization=Bearer {TOKEN}"},
-        [("Authorization", f"Bearer {TOKEN}"), ("Authorization", "Bearer other")],
-    ],
-)
-def test_nothing_answers_without_the_token(public: TestClient, headers: Any) -> None:
+WITHOUT_THE_TOKEN: list[Any] = [
+    {},
+    {"Authorization": ""},
+    {"Authorization": "Bearer"},
+    {"Authorization": "Bearer "},
+    {"Authorization": TOKEN},
+    {"Authorization": f"Basic {TOKEN}"},
+    {"Authorization": f"Bearer {TOKEN[:-1]}"},
+    {"Authorization": f"Bearer {TOKEN}x"},
+    {"Authorization": f"Bearer {TOKEN.upper()}"},
+    {"Cookie": f"Authorization=Bearer {TOKEN}"},
+    [("Authorization", f"Bearer {TOKEN}"), ("Authorization", "Bearer other")],
+]
+
+
+def test_nothing_answers_without_the_token(public: TestClient) -> None:
     """No route, no schema, no unknown path: 401 alike, and nothing happens."""
     client = admin_of(public, token=None)
     paths = [(method, route.path) for route in client.app.routes for method in route.methods]  # type: ignore[attr-defined]
     assert ("POST", "/v1/drain") in paths
-    for method, path in [*paths, ("GET", "/nothing"), ("OPTIONS", "/v1/models"), ("GET", "/v1/models?token=" + TOKEN)]:
+    paths += [("GET", "/nothing"), ("OPTIONS", "/v1/models"), ("GET", "/v1/models?token=" + TOKEN)]
+    for (method, path), headers in product(paths, WITHOUT_THE_TOKEN):
         refused = client.request(method, path, headers=headers, json={"version": "2"})
-        assert (refused.status_code, refused.headers["WWW-Authenticate"]) == (401, "Bearer")
+        assert (refused.status_code, refused.headers.get("WWW-Authenticate")) == (401, "Bearer"), (path, headers)
         assert method == "HEAD" or refused.json()["error"]["kind"] == "unauthorized"
     assert public.get("/health/ready").json()["state"] == "ready"
 
@@ -219,22 +220,20 @@ def test_a_drained_replica_is_not_ready_and_comes_back(public: TestClient, admin
     assert served_by(public) == "1"
 
 
-@pytest.mark.parametrize(
-    ("given", "used"), [(0.25, [0.25, 0.25]), ([0.1, 0.5], [0.1, 0.5]), (0, [0.0, 0.0]), (None, [0.0, 0.0])]
-)
-def test_the_drop_schedule_is_set_for_calls_that_choose_none(
-    public: TestClient, admin: TestClient, given: Any, used: list[float]
-) -> None:
-    """The version may be given by a label; a call's own ratio takes precedence."""
-    admin.put(VERSION.format("stable") + "/drop-schedule", json={"drop_schedule": given}).raise_for_status()
+def test_the_drop_schedule_is_set_for_calls_that_choose_none(public: TestClient, admin: TestClient) -> None:
+    """The version may be given by a label; a call's own ratio takes precedence; 0 and null set none."""
     body = {"question": "q", "candidates": ["a", "b"]}
-    assert public.post("/v1/rank", json=body).json()["drop_schedule"] == used
-    assert public.post("/v1/rank", json=body | {"drop_ratio": 0.9}).json()["drop_schedule"] == [0.9, 0.9]
+    used: list[tuple[Any, list[float]]] = [(0.25, [0.25, 0.25]), ([0.1, 0.5], [0.1, 0.5])]
+    for no_drop in (0, None):
+        for given, ratios in (*used, (no_drop, [0.0, 0.0])):
+            admin.put(VERSION.format("stable") + "/drop-schedule", json={"drop_schedule": given}).raise_for_status()
+            assert public.post("/v1/rank", json=body).json()["drop_schedule"] == ratios
+            assert public.post("/v1/rank", json=body | {"drop_ratio": 0.9}).json()["drop_schedule"] == [0.9, 0.9]
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
+def test_what_does_not_fit_is_refused_in_the_one_body(public: TestClient, admin: TestClient) -> None:
+    """422 or 409, and nothing has changed."""
+    wrong: list[tuple[str, str, Any]] = [
         ("PUT", VERSION.format("1") + "/drop-schedule", {"drop_schedule": [0.1]}),
         ("PUT", VERSION.format("1") + "/drop-schedule", {"drop_schedule": 1.0}),
         ("PUT", VERSION.format("1") + "/drop-schedule", {}),
@@ -246,16 +245,12 @@ def test_the_drop_schedule_is_set_for_calls_that_choose_none(
         ("POST", "/v1/models/..%5C..%5Cetc/versions/1/load", None),
         ("POST", "/v1/models/fake-ranker/versions/.1.partial/load", None),
         ("POST", "/v1/models/fake-ranker/versions/1%0A/load", None),
-    ],
-)
-def test_what_does_not_fit_is_refused_in_the_one_body(
-    public: TestClient, admin: TestClient, method: str, path: str, body: Any
-) -> None:
-    """422 or 409, and nothing has changed."""
-    refused = admin.request(method, path, json=body)
-    assert refused.status_code in {409, 422}, refused.text
-    assert set(refused.json()["error"]) == {"kind", "message", "request_id"}
-    assert served_by(public) == "1"
+    ]
+    for method, path, body in wrong:
+        refused = admin.request(method, path, json=body)
+        assert refused.status_code in {409, 422}, (path, body, refused.text)
+        assert set(refused.json()["error"]) == {"kind", "message", "request_id"}
+        assert served_by(public) == "1"
 
 
 def test_verbs_that_need_a_store_say_so(serve: Serve) -> None:

@@ -276,16 +276,16 @@ def cases(column: Callable[[Dialect], Sequence[Any]]) -> list[Any]:
     ]
 
 
-@pytest.fixture
-def client(serve: Serve) -> TestClient:
+@pytest.fixture(scope="module")
+def client(serve_once: Serve) -> TestClient:
     """It answers to Jina's model as well."""
-    return serve(FakeBackend(), aliases=JINA, max_candidates=40)
+    return serve_once(FakeBackend(), aliases=JINA, max_candidates=40)
 
 
-@pytest.fixture
-def dropping(serve: Serve) -> TestClient:
+@pytest.fixture(scope="module")
+def dropping(serve_once: Serve) -> TestClient:
     """Half of the candidates are dropped by each exit."""
-    return serve(FakeBackend(ranker_config(schedule=(0.5, 0.5))), aliases=JINA)
+    return serve_once(FakeBackend(ranker_config(schedule=(0.5, 0.5))), aliases=JINA)
 
 
 def places(client: TestClient, dialect: Dialect, texts: Sequence[str] = TEXTS, **fields: object) -> list[Any]:

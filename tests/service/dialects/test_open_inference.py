@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -10,14 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
-from tests.service.fakes import FakeBackend, checkpoint_for, ranker_config
+from tests.service.fakes import FakeBackend, ranker_config, slow_loader
 from tests.service.observe import samples
 from tritonclient.utils import serialize_byte_tensor
 
 from cerberank_service.dialects.open_inference import OUTPUTS, Tensor, read_tensors
 from cerberank_service.errors import ServiceError
-from cerberank_service.settings import Settings
-from cerberank_service.versions.loading import Loaded
 
 TEXTS = ["it is old", "330 metres", "made of iron", "in paris"]
 INFER = "/v2/models/fake-ranker/infer"
@@ -119,22 +116,14 @@ def test_a_wrong_length_of_the_json_is_a_bad_request(client: TestClient) -> None
 
 def test_while_the_model_loads_it_is_not_ready(open_app: Serve, tmp_path: Path) -> None:
     """503 from the probes and from the model; the process is alive."""
-    gate, backend = threading.Event(), FakeBackend()
-
-    def slowly(settings: Settings) -> Loaded:
-        assert gate.wait(20)
-        return Loaded(checkpoint_for(backend, tmp_path), backend)
-
-    client = open_app(slowly)
-    try:
+    with slow_loader(tmp_path) as slowly:
+        client = open_app(slowly)
         for path in ("/v2/health/ready", "/v2/models/fake-ranker", "/v2/models/fake-ranker/ready"):
             response = client.get(path)
             assert (response.status_code, set(response.json())) == (503, {"error"})
             assert "Retry-After" in response.headers
         assert client.post(INFER, json=body()).json()["error"]
         assert client.get("/v2/health/live").status_code == 200
-    finally:
-        gate.set()
 
 
 def test_triton_s_client_gets_a_configuration_and_texts_as_errors(client: TestClient) -> None:

@@ -21,9 +21,9 @@ from tests.service.fakes import FakeBackend
 RECORDED = {path.stem: json.loads(path.read_text()) for path in (Path(__file__).parent / "recorded").glob("*.json")}
 
 
-@pytest.fixture
-def client(serve: Serve) -> TestClient:
-    return serve(FakeBackend(), aliases="cerberank-mini")
+@pytest.fixture(scope="module")
+def client(serve_once: Serve) -> TestClient:
+    return serve_once(FakeBackend(), aliases="cerberank-mini")
 
 
 def at(value: Any, path: str) -> Any:

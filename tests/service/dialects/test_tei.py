@@ -1,14 +1,10 @@
 from __future__ import annotations
 
-import threading
 from pathlib import Path
 
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
-from tests.service.fakes import FakeBackend, checkpoint_for
-
-from cerberank_service.settings import Settings
-from cerberank_service.versions.loading import Loaded
+from tests.service.fakes import FakeBackend, slow_loader
 
 QUERY = {"query": "how tall?", "texts": ["it is old", "330 metres", "made of iron"]}
 
@@ -32,16 +28,8 @@ def test_info_names_the_model_and_the_limits(serve: Serve) -> None:
 
 def test_while_the_model_loads_it_is_unhealthy(open_app: Serve, tmp_path: Path) -> None:
     """Every path of the dialect answers 503 in that server's error format."""
-    gate, backend = threading.Event(), FakeBackend()
-
-    def slowly(settings: Settings) -> Loaded:
-        assert gate.wait(20)
-        return Loaded(checkpoint_for(backend, tmp_path), backend)
-
-    client = open_app(slowly)
-    try:
+    with slow_loader(tmp_path) as slowly:
+        client = open_app(slowly)
         for response in (client.post("/rerank", json=QUERY), client.get("/info")):
             assert (response.status_code, response.json()["error_type"]) == (503, "Unhealthy")
         assert client.get("/health").status_code == 503
-    finally:
-        gate.set()

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.service.asking import Clock, Running, SlowBackend, blocked, error, ranked
+from tests.service.asking import Clock, Running, SlowBackend, error, held, ranked
 from tests.service.conftest import Start
 from tests.service.fakes import FakeBackend, ranker_config
 from tests.service.observe import wait_until
@@ -92,12 +92,12 @@ def test_rows_that_no_exit_drops_wait_for_nothing(start: Start) -> None:
 
 def test_requests_that_wait_share_batches(start: Start) -> None:
     """Requests that came while the model was busy run together, and one thread runs it all."""
-    backend, gate = blocked()
+    backend = FakeBackend()
     running = start(backend)
-    first = running.ask(["a"])
-    assert backend.entered.wait(20)
-    later = [running.ask(["b", "c"]) for _ in range(3)]
-    gate.set()
+    with held(backend):
+        first = running.ask(["a"])
+        assert backend.entered.wait(20)
+        later = [running.ask(["b", "c"]) for _ in range(3)]
     for future in (first, *later):
         ranked(future)
     assert backend.runs == [(0, 1), (1, 1), (2, 1), (0, 6), (1, 6), (2, 6)]
@@ -158,14 +158,14 @@ def test_a_deadline_within_the_first_stage_is_answered_with_a_part(start: Start)
 
 def test_a_question_that_came_too_late_to_its_turn_is_refused(start: Start) -> None:
     """Rather than answered long after its client has given up, at the cost of the others."""
-    backend, gate = blocked()
+    backend = FakeBackend()
     clock = Clock()
     running = start(backend, clock=clock)
-    first = running.ask(["a"])
-    assert backend.entered.wait(20)
-    late, other = running.ask(["b"], deadline=105.0), running.ask(["c"])
-    clock.now = 106.0
-    gate.set()
+    with held(backend):
+        first = running.ask(["a"])
+        assert backend.entered.wait(20)
+        late, other = running.ask(["b"], deadline=105.0), running.ask(["c"])
+        clock.now = 106.0
     refused = error(late)
     assert refused.kind is Kind.UNAVAILABLE
     assert refused.retry_after is not None
@@ -175,17 +175,17 @@ def test_a_question_that_came_too_late_to_its_turn_is_refused(start: Start) -> N
 
 def test_what_cannot_be_in_time_is_refused_at_admission(start: Start) -> None:
     """The backlog, in seconds by the measured speed, is longer than its deadline; without one it is accepted."""
-    backend, gate = blocked()
+    backend = FakeBackend()
     running = start(backend, clock=Clock())
     for stage in range(3):
         running.engine.speeds.observe(stage, 1000, 1000.0)  # a token a second
-    first = running.ask(["a" * 10])
-    assert backend.entered.wait(20)
-    with pytest.raises(ServiceError) as refused:
-        running.ask(["b"], deadline=110.0)
-    assert refused.value.kind is Kind.UNAVAILABLE
-    accepted = running.ask(["b"])
-    gate.set()
+    with held(backend):
+        first = running.ask(["a" * 10])
+        assert backend.entered.wait(20)
+        with pytest.raises(ServiceError) as refused:
+            running.ask(["b"], deadline=110.0)
+        assert refused.value.kind is Kind.UNAVAILABLE
+        accepted = running.ask(["b"])
     assert ranked(first).complete
     assert ranked(accepted).complete
     assert running.engine.queued_seconds == 0.0
@@ -196,26 +196,26 @@ def test_what_would_wait_too_long_is_refused_at_admission(start: Start) -> None:
 
     The refusal says what was predicted, and both outcomes count as offered work.
     """
-    backend, gate = blocked()
+    backend = FakeBackend()
     metrics = Metrics()
     running = start(backend, clock=Clock(), queue_seconds=50.0, metrics=metrics.for_model("fake-ranker", "7", 3))
     for stage in range(3):
         running.engine.speeds.observe(stage, 10**6, 10.0)
-    first = running.ask(["a" * 10], received=100.0)
-    assert backend.entered.wait(20)
-    for deadline in (None, 1e9):
-        with pytest.raises(ServiceError) as refused:
-            running.ask(["b"], received=49.0, deadline=deadline)
-        assert refused.value.kind is Kind.UNAVAILABLE
-        refusal = refused.value.refusal
-        assert refusal is not None
-        assert (refusal.reason, refusal.candidates) == ("queue", 1)
-        assert refusal.seconds is not None
-        assert refusal.seconds > 51.0
-    accepted = running.ask(["b"], received=100.0)
-    tokens = [running.encoder.encode("how?", [Candidate(text=text)]).tokens for text in ("b", "a" * 10)]
-    small, large = (running.engine.speeds.shared((each, each, each)) for each in tokens)
-    gate.set()
+    with held(backend):
+        first = running.ask(["a" * 10], received=100.0)
+        assert backend.entered.wait(20)
+        for deadline in (None, 1e9):
+            with pytest.raises(ServiceError) as refused:
+                running.ask(["b"], received=49.0, deadline=deadline)
+            assert refused.value.kind is Kind.UNAVAILABLE
+            refusal = refused.value.refusal
+            assert refusal is not None
+            assert (refusal.reason, refusal.candidates) == ("queue", 1)
+            assert refusal.seconds is not None
+            assert refusal.seconds > 51.0
+        accepted = running.ask(["b"], received=100.0)
+        tokens = [running.encoder.encode("how?", [Candidate(text=text)]).tokens for text in ("b", "a" * 10)]
+        small, large = (running.engine.speeds.shared((each, each, each)) for each in tokens)
     assert ranked(first).complete
     assert ranked(accepted).complete
     offered = [metrics.families.offered_seconds.labels(each) for each in ("accepted", "refused")]
@@ -225,15 +225,15 @@ def test_what_would_wait_too_long_is_refused_at_admission(start: Start) -> None:
 
 def test_a_small_question_of_low_priority_lets_an_equal_one_go_first(start: Start) -> None:
     """Though it came first."""
-    backend, gate = blocked()
+    backend = FakeBackend()
     running = start(backend, step_tokens=128)
-    first = running.ask(["a"])
-    assert backend.entered.wait(20)
-    answers: list[str] = []
-    low, high = running.ask(["abcdefg"] * 20, priority=500), running.ask(["abcdefg"] * 20)
-    low.add_done_callback(lambda _: answers.append("low"))
-    high.add_done_callback(lambda _: answers.append("high"))
-    gate.set()
+    with held(backend):
+        first = running.ask(["a"])
+        assert backend.entered.wait(20)
+        answers: list[str] = []
+        low, high = running.ask(["abcdefg"] * 20, priority=500), running.ask(["abcdefg"] * 20)
+        low.add_done_callback(lambda _: answers.append("low"))
+        high.add_done_callback(lambda _: answers.append("high"))
     for future in (first, low, high):
         ranked(future)
     wait_until(lambda: len(answers) == 2)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from prometheus_client import generate_latest
-from tests.service.asking import Clock, SlowBackend, blocked, error, ranked
+from tests.service.asking import Clock, SlowBackend, error, held, ranked
 from tests.service.conftest import Start
 from tests.service.fakes import GIVES_NAN, RAISES, SECRET, FakeBackend, FakeState, Faults
 from tests.service.observe import wait_until
@@ -24,13 +24,13 @@ from cerberank_service.telemetry.metrics import EngineMetrics, Metrics
 @pytest.mark.parametrize("marker", [RAISES, GIVES_NAN])
 def test_a_poisoned_question_fails_alone(start: Start, marker: str, stage: int) -> None:
     """Its neighbours in the same batch get the answers that they get without it."""
-    backend, gate = blocked()
+    backend = FakeBackend()
     backend.faults.stage = stage
     running = start(backend)
-    first = running.ask(["hold the model"])
-    assert backend.entered.wait(20)
-    before, poisoned, after = running.ask(["a", "b"]), running.ask(["c", marker]), running.ask(["d"])
-    gate.set()
+    with held(backend):
+        first = running.ask(["hold the model"])
+        assert backend.entered.wait(20)
+        before, poisoned, after = running.ask(["a", "b"]), running.ask(["c", marker]), running.ask(["d"])
     failure = error(poisoned)
     assert failure.kind is Kind.INTERNAL
     assert SECRET not in failure.message
@@ -52,15 +52,15 @@ def test_the_engine_goes_on_after_a_failure(start: Start) -> None:
 
 def test_many_poisoned_questions_are_found_without_asking_all_one_by_one(start: Start) -> None:
     """Two of thirty-two cost about two times the depth of the bisection; all others get their answers."""
-    backend, gate = blocked()
+    backend = FakeBackend()
     running = start(backend)
-    first = running.ask(["hold the model"])
-    assert backend.entered.wait(20)
-    asked = [running.ask([RAISES if number in (3, 20) else f"{number}"]) for number in range(32)]
-    attempts: list[int] = []
-    run = backend.run
-    backend.run = lambda state, stage: (attempts.append(stage), run(state, stage))[1]  # type: ignore[method-assign]
-    gate.set()
+    with held(backend):
+        first = running.ask(["hold the model"])
+        assert backend.entered.wait(20)
+        asked = [running.ask([RAISES if number in (3, 20) else f"{number}"]) for number in range(32)]
+        attempts: list[int] = []
+        run = backend.run
+        backend.run = lambda state, stage: (attempts.append(stage), run(state, stage))[1]  # type: ignore[method-assign]
     ranked(first)
     failures = [number for number, future in enumerate(asked) if not isinstance(future.result(20), Ranked)]
     assert failures == [3, 20]
@@ -103,15 +103,15 @@ def test_a_single_pair_that_does_not_fit_fails_alone(start: Start) -> None:
 
 def test_a_client_that_has_gone_frees_its_candidates_between_steps(start: Start) -> None:
     """Nothing more of it runs, what has run is counted as wasted, and its neighbour goes on."""
-    backend, gate = blocked()
+    backend = FakeBackend()
     counted = Metrics()
     running = start(backend, metrics=counted.for_model("fake-ranker", "7", 3), step_tokens=128)
     pairs = running.encoder.encode("how?", [Candidate(text="abcdefg")] * 40)
-    gone = running.ticket(pairs)
-    assert backend.entered.wait(20)
-    running.engine.cancel(gone.key)
-    other = running.ask(["b"])
-    gate.set()
+    with held(backend):
+        gone = running.ticket(pairs)
+        assert backend.entered.wait(20)
+        running.engine.cancel(gone.key)
+        other = running.ask(["b"])
     assert error(gone.outcome).kind is Kind.UNAVAILABLE
     assert ranked(other).complete
     (ran,) = [count for stage, count in backend.runs if count > 1]
@@ -124,13 +124,13 @@ def test_a_client_that_has_gone_frees_its_candidates_between_steps(start: Start)
 
 def test_a_thread_that_is_ended_from_within_answers_everybody(start: Start) -> None:
     """Even SystemExit in the engine's thread answers all waiting clients."""
-    backend, gate = blocked()
+    backend = FakeBackend()
     backend.faults.always, backend.faults.error = True, SystemExit
     running = start(backend)
-    waiting = [running.ask(["a"])]
-    assert backend.entered.wait(20)
-    waiting += [running.ask(["b"]) for _ in range(3)]
-    gate.set()
+    with held(backend):
+        waiting = [running.ask(["a"])]
+        assert backend.entered.wait(20)
+        waiting += [running.ask(["b"]) for _ in range(3)]
     assert {error(future).kind for future in waiting} == {Kind.UNAVAILABLE}
     running.engine.join(20.0)
     assert not running.engine.alive
@@ -139,13 +139,13 @@ def test_a_thread_that_is_ended_from_within_answers_everybody(start: Start) -> N
 
 def test_a_failed_device_answers_everybody_once(start: Start) -> None:
     """After a sticky error nothing more runs; every waiting question gets an error, and the engine says why."""
-    backend, gate = blocked()
+    backend = FakeBackend()
     backend.faults.always, backend.faults.error = True, lambda: RuntimeError("CUDA error: device-side assert triggered")
     running = start(backend)
-    waiting = [running.ask(["a"])]
-    assert backend.entered.wait(20)
-    waiting += [running.ask(["b", "c"]) for _ in range(3)]
-    gate.set()
+    with held(backend):
+        waiting = [running.ask(["a"])]
+        assert backend.entered.wait(20)
+        waiting += [running.ask(["b", "c"]) for _ in range(3)]
     assert {error(future).kind for future in waiting} == {Kind.UNAVAILABLE}
     running.engine.join(20.0)
     assert (running.engine.alive, running.engine.device_failed) == (False, True)
@@ -172,17 +172,17 @@ def test_memory_that_runs_out_when_states_are_compacted_fails_nobody(start: Star
 
 def test_a_stop_answers_what_was_accepted(start: Start) -> None:
     """Running and queued questions alike; a later one is refused."""
-    backend, gate = blocked()
+    backend = FakeBackend()
     running = start(backend)
-    accepted = [running.ask(["a"])]
-    assert backend.entered.wait(20)
-    accepted += [running.ask(["b", "c"]) for _ in range(5)]
-    running.engine.stop(drain_seconds=60.0)
-    with pytest.raises(ServiceError) as refused:
-        running.ask(["d"])
-    assert refused.value.kind is Kind.UNAVAILABLE
-    assert refused.value.headers["Retry-After"] == "1"
-    gate.set()
+    with held(backend):
+        accepted = [running.ask(["a"])]
+        assert backend.entered.wait(20)
+        accepted += [running.ask(["b", "c"]) for _ in range(5)]
+        running.engine.stop(drain_seconds=60.0)
+        with pytest.raises(ServiceError) as refused:
+            running.ask(["d"])
+        assert refused.value.kind is Kind.UNAVAILABLE
+        assert refused.value.headers["Retry-After"] == "1"
     assert all(ranked(future).complete for future in accepted)
     running.engine.join(20.0)
     assert not running.engine.alive
@@ -190,13 +190,13 @@ def test_a_stop_answers_what_was_accepted(start: Start) -> None:
 
 def test_a_stop_without_time_answers_with_503(start: Start) -> None:
     """Nobody is left waiting."""
-    backend, gate = blocked()
+    backend = FakeBackend()
     running = start(backend)
-    waiting = [running.ask(["a"])]
-    assert backend.entered.wait(20)
-    waiting += [running.ask(["b"]) for _ in range(5)]
-    running.engine.stop(drain_seconds=0.0)
-    gate.set()
+    with held(backend):
+        waiting = [running.ask(["a"])]
+        assert backend.entered.wait(20)
+        waiting += [running.ask(["b"]) for _ in range(5)]
+        running.engine.stop(drain_seconds=0.0)
     assert {error(future).kind for future in waiting} == {Kind.UNAVAILABLE}
     assert running.engine.queued_tokens == 0
 
@@ -210,12 +210,12 @@ class BrokenMetrics(EngineMetrics):
 
 def test_a_dead_thread_answers_everybody_and_refuses_the_next(start: Start) -> None:
     """A fault outside the model ends the thread; the engine reports it, and every question is answered."""
-    backend, gate = blocked()
+    backend = FakeBackend()
     running = start(backend, metrics=BrokenMetrics(Metrics().families, "fake-ranker", "7", 3, BackendCounts()))
-    waiting = [running.ask(["a"])]
-    assert backend.entered.wait(20)
-    waiting += [running.ask(["b"]) for _ in range(3)]
-    gate.set()
+    with held(backend):
+        waiting = [running.ask(["a"])]
+        assert backend.entered.wait(20)
+        waiting += [running.ask(["b"]) for _ in range(3)]
     assert {error(future).kind for future in waiting} == {Kind.UNAVAILABLE}
     running.engine.join(20.0)
     assert not running.engine.alive

@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 from starlette.testclient import TestClient
-from tests.service.asking import blocked, error
+from tests.service.asking import error, held
 from tests.service.conftest import Serve, Start
 from tests.service.fakes import FakeBackend
 from tests.service.following import BODY
@@ -45,19 +45,19 @@ def test_a_suspended_machine_is_no_pause() -> None:
 @pytest.mark.usefixtures("impatient")
 def test_an_engine_that_hangs_answers_everybody_once(start: Start, caplog: pytest.LogCaptureFixture) -> None:
     """The running question and those behind it get 503 while the call hangs; when it ends after all, nothing more."""
-    backend, gate = blocked()
+    backend = FakeBackend()
     running = start(backend)
-    waiting = [running.ask(["a"])]
-    assert backend.entered.wait(20)
-    waiting += [running.ask(["b"]) for _ in range(3)]
-    assert {error(future).kind for future in waiting} == {Kind.UNAVAILABLE}
-    assert (running.engine.alive, running.engine.running) == (False, True)
-    assert running.engine.stalled_seconds > 0.0
-    assert running.engine.queued_tokens == 0
-    with pytest.raises(ServiceError) as refused:
-        running.ask(["c"])
-    assert refused.value.kind is Kind.UNAVAILABLE
-    gate.set()
+    with held(backend):
+        waiting = [running.ask(["a"])]
+        assert backend.entered.wait(20)
+        waiting += [running.ask(["b"]) for _ in range(3)]
+        assert {error(future).kind for future in waiting} == {Kind.UNAVAILABLE}
+        assert (running.engine.alive, running.engine.running) == (False, True)
+        assert running.engine.stalled_seconds > 0.0
+        assert running.engine.queued_tokens == 0
+        with pytest.raises(ServiceError) as refused:
+            running.ask(["c"])
+        assert refused.value.kind is Kind.UNAVAILABLE
     running.engine.join(20.0)
     assert "the engine failed" not in caplog.text  # as it would if a future were resolved twice
     assert not running.engine.running
@@ -69,14 +69,14 @@ def test_a_long_step_is_allowed_its_prediction_many_times(start: Start, monkeypa
     """A step that was predicted to take a minute may hang for longer than the least time."""
     for name, value in (("LEAST_SECONDS", 0.02), ("TICK_SECONDS", 0.01)):
         monkeypatch.setattr(engine_module, name, value)
-    backend, gate = blocked()
+    backend = FakeBackend()
     running = start(backend)
     running.engine.speeds.observe(0, 1, 60.0)
-    future = running.ask(["a"])
-    assert backend.entered.wait(20)
-    wait_until(lambda: running.engine.stalled_seconds > 0.1)
-    assert running.engine.alive
-    gate.set()
+    with held(backend):
+        future = running.ask(["a"])
+        assert backend.entered.wait(20)
+        wait_until(lambda: running.engine.stalled_seconds > 0.1)
+        assert running.engine.alive
     assert not isinstance(future.result(20), ServiceError)
 
 
@@ -87,12 +87,10 @@ def health(client: TestClient) -> tuple[int, int]:
 @pytest.mark.usefixtures("impatient")
 def test_a_service_whose_model_hangs_is_neither_alive_nor_ready(serve: Serve) -> None:
     """Its waiting request gets 503, and the metrics say for how long nothing has moved."""
-    backend, gate = blocked()
-    gate.set()
+    backend = FakeBackend()
     client = serve(backend)
     assert health(client) == (200, 200)
-    gate.clear()
-    try:
+    with held(backend):
         answer = client.post("/v1/rank", json=BODY)
         assert answer.status_code == 503
         assert "Retry-After" in answer.headers
@@ -100,8 +98,6 @@ def test_a_service_whose_model_hangs_is_neither_alive_nor_ready(serve: Serve) ->
         figures = samples(client)
         assert figures["cerberank_stalled_seconds{model=fake-ranker,version=7}"] > 0.0
         assert figures["cerberank_engine_running{model=fake-ranker,version=7}"] == 0.0
-    finally:
-        gate.set()
 
 
 def test_an_engine_that_has_ended_is_freed_at_once() -> None:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.service.asking import ranked
+from tests.service.asking import held, ranked
 from tests.service.conftest import Start
-from tests.service.fakes import FakeBackend, Faults
+from tests.service.fakes import FakeBackend
 from tests.service.pairs import numbered_pairs
 
 from cerberank_models.drop import UNSCORED, RatioSchedule
@@ -69,11 +68,10 @@ def test_drops_are_counted_in_candidates(start: Start) -> None:
 
 def test_a_deadline_leaves_the_order_of_the_windows_scored_so_far(start: Start) -> None:
     """A candidate has the best score of its windows that ran; one of whose windows none ran has none, and no window."""
-    gate, times = threading.Event(), iter([0.0, 0.0])
-    backend, pairs = FakeBackend(faults=Faults(gate=gate)), windowed([2, 2])
+    backend, pairs, times = FakeBackend(), windowed([2, 2]), iter([0.0, 0.0])
     asked = start(backend, step_tokens=int(pairs.lengths[2:].sum()), clock=lambda: next(times, 9.0))
-    future = asked.submit(pairs, deadline=5.0)
-    gate.set()
+    with held(backend):
+        future = asked.submit(pairs, deadline=5.0)
     got = ranked(future)
     assert not got.complete
     assert got.stages.tolist() == [UNSCORED, 0]

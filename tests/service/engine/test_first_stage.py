@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -63,12 +62,11 @@ def test_evicted_states_run_again_from_the_jobs_first_stage(start: Start) -> Non
 
 def test_texts_of_several_questions_share_a_step_and_pairs_their_own(start: Start) -> None:
     """Two vectors jobs run as one batch; a pairs job beside them is not in it."""
-    gate = threading.Event()
-    running, vectors, fake = launch(start, first=Faults(gate=gate))
-    blocker = running.ask(["z"], **VECTORS)
-    assert vectors.entered.wait(20)
-    jobs = [running.ask(TEXTS, **VECTORS), running.ask(TEXTS, **VECTORS), running.ask(TEXTS, **PAIRS)]
-    gate.set()
+    running, vectors, fake = launch(start)
+    with held(vectors):
+        blocker = running.ask(["z"], **VECTORS)
+        assert vectors.entered.wait(20)
+        jobs = [running.ask(TEXTS, **VECTORS), running.ask(TEXTS, **VECTORS), running.ask(TEXTS, **PAIRS)]
     for job in (blocker, *jobs):
         assert ranked(job).complete
     assert vectors.encoded == [1, 2 * len(TEXTS)]
@@ -77,12 +75,11 @@ def test_texts_of_several_questions_share_a_step_and_pairs_their_own(start: Star
 
 def test_a_text_that_makes_the_encoder_raise_fails_its_question_alone(start: Start) -> None:
     """The batch is bisected; so is one with a vector that is not finite."""
-    gate = threading.Event()
-    running, vectors, _ = launch(start, first=Faults(gate=gate))
-    blocker = running.ask(["z"], **VECTORS)
-    assert vectors.entered.wait(20)
-    good, bad, nan = (running.ask(texts, **VECTORS) for texts in (TEXTS, ["ab", "explode"], ["ab", "nan"]))
-    gate.set()
+    running, vectors, _ = launch(start)
+    with held(vectors):
+        blocker = running.ask(["z"], **VECTORS)
+        assert vectors.entered.wait(20)
+        good, bad, nan = (running.ask(texts, **VECTORS) for texts in (TEXTS, ["ab", "explode"], ["ab", "nan"]))
     assert ranked(blocker).complete
     assert ranked(good).complete
     assert error(bad).kind is error(nan).kind is Kind.INTERNAL
@@ -119,15 +116,14 @@ def test_the_question_leads_and_a_deadline_keeps_the_vectors_so_far(start: Start
 
 def test_a_continued_question_is_never_refused(start: Start) -> None:
     """Backlog, queue and deadline refuse a new question, and take the next job of an accepted one."""
-    gate = threading.Event()
     clock = Clock()
-    running, _, _ = launch(start, first=Faults(gate=gate), most_tokens=1, queue_seconds=1e-9, clock=clock)
-    blocker = running.ask(TEXTS * 20, **VECTORS)
+    running, vectors, _ = launch(start, most_tokens=1, queue_seconds=1e-9, clock=clock)
     late = clock.now - 1.0
-    with pytest.raises(Exception, match="too much work"):
-        running.ask(TEXTS, **PAIRS | {"follows": None})
-    continued = running.ask(TEXTS, **PAIRS, deadline=late)
-    gate.set()
+    with held(vectors):
+        blocker = running.ask(TEXTS * 20, **VECTORS)
+        with pytest.raises(Exception, match="too much work"):
+            running.ask(TEXTS, **PAIRS | {"follows": None})
+        continued = running.ask(TEXTS, **PAIRS, deadline=late)
     assert ranked(blocker).complete
     outcome = ranked(continued)
     assert not outcome.complete
@@ -155,14 +151,13 @@ def test_the_room_of_the_next_job_is_kept_until_it_comes_or_is_cancelled(start: 
 
 def test_admission_sees_the_whole_question_and_the_scheduler_its_own_part(start: Start) -> None:
     """A vectors job's predicted seconds hold the stages that its next job will run."""
-    gate = threading.Event()
-    running, _, _ = launch(start, first=Faults(gate=gate))
-    running.ask(TEXTS, **VECTORS | {"later_tokens": (0.0, 0.0, 0.0)})
-    alone = running.engine.queued_seconds
-    running.ask(TEXTS, **VECTORS | {"later_tokens": (1e6, 1e6, 1e6)})
-    speeds = running.engine.speeds
-    assert running.engine.queued_seconds - 2 * alone == pytest.approx(speeds.shared((0.0, 1e6, 1e6, 1e6)))
-    gate.set()
+    running, vectors, _ = launch(start)
+    with held(vectors):
+        running.ask(TEXTS, **VECTORS | {"later_tokens": (0.0, 0.0, 0.0)})
+        alone = running.engine.queued_seconds
+        running.ask(TEXTS, **VECTORS | {"later_tokens": (1e6, 1e6, 1e6)})
+        speeds = running.engine.speeds
+        assert running.engine.queued_seconds - 2 * alone == pytest.approx(speeds.shared((0.0, 1e6, 1e6, 1e6)))
 
 
 def test_stage_0_is_learnt_like_any_other(start: Start) -> None:
@@ -177,28 +172,26 @@ def test_stage_0_is_learnt_like_any_other(start: Start) -> None:
 
 def test_a_cancelled_vectors_job_frees_the_engine(start: Start) -> None:
     """A client that leaves while its texts wait takes them out of the queue."""
-    gate = threading.Event()
-    running, vectors, _ = launch(start, first=Faults(gate=gate))
-    running.ask(["z"], **VECTORS)
-    assert vectors.entered.wait(20)
-    gone = running.ticket(running.encoder.encode("how?", [Candidate(text=text) for text in TEXTS]), **VECTORS)
-    running.engine.cancel(gone.key)
-    gate.set()
+    running, vectors, _ = launch(start)
+    with held(vectors):
+        running.ask(["z"], **VECTORS)
+        assert vectors.entered.wait(20)
+        gone = running.ticket(running.encoder.encode("how?", [Candidate(text=text) for text in TEXTS]), **VECTORS)
+        running.engine.cancel(gone.key)
     assert error(gone.outcome).kind is Kind.UNAVAILABLE
     assert sum(vectors.encoded) == 1
 
 
 def test_a_small_question_overtakes_a_large_ones_texts(start: Start) -> None:
     """Shares are by work: texts of a small question do not wait for all steps of a large one's."""
-    gate = threading.Event()
-    running, vectors, _ = launch(start, first=Faults(gate=gate), step_tokens=130)
+    running, vectors, _ = launch(start, step_tokens=130)
     ended: list[str] = []
-    large = running.ask(TEXTS * 40, **VECTORS)
-    large.add_done_callback(lambda _: ended.append("large"))
-    assert vectors.entered.wait(20)
-    small = running.ask(TEXTS, **VECTORS)
-    small.add_done_callback(lambda _: ended.append("small"))
-    gate.set()
+    with held(vectors):
+        large = running.ask(TEXTS * 40, **VECTORS)
+        large.add_done_callback(lambda _: ended.append("large"))
+        assert vectors.entered.wait(20)
+        small = running.ask(TEXTS, **VECTORS)
+        small.add_done_callback(lambda _: ended.append("small"))
     assert ranked(large).complete
     assert ranked(small).complete
     assert ended == ["small", "large"]

@@ -122,16 +122,14 @@ def test_what_was_not_run_is_counted(client: TestClient) -> None:
 
 def test_a_question_waits_for_the_engine_off_the_workers(serve: Serve) -> None:
     """With one worker and a model that stands still, other requests are still read and refused."""
-    gate = threading.Event()
     backend = FakeBackend()
     client = serve(backend, encode_workers=1)
-    backend.faults.gate = gate
     thread = threading.Thread(target=client.post, args=("/v1/rank",), kwargs={"json": QUESTION})
-    thread.start()
-    service = service_of(client)
-    wait_until(lambda: service.load().queued_tokens > 0)
-    assert client.post("/v1/rank", json={"question": "how?"}).status_code == 422
-    gate.set()
+    with held(backend):
+        thread.start()
+        service = service_of(client)
+        wait_until(lambda: service.load().queued_tokens > 0)
+        assert client.post("/v1/rank", json={"question": "how?"}).status_code == 422
     thread.join()
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
-from tests.service.fakes import FakeBackend, Faults
+from tests.service.fakes import FakeBackend
 from tests.service.first_stages import (
     FakeVectors,
     config_with_first_stage,
@@ -48,10 +48,10 @@ Open = Callable[..., Served]
 
 @pytest.fixture
 def serve_first(open_app: Serve, tmp_path: Path) -> Open:
-    def start(first: Faults | None = None, schedule: tuple[float, ...] = (), **settings: Any) -> Served:
+    def start(schedule: tuple[float, ...] = (), **settings: Any) -> Served:
         config = config_with_first_stage(schedule)
         assert config.first_stage is not None
-        vectors, pairs = FakeVectors(config.first_stage, first or Faults()), FakeBackend(config)
+        vectors, pairs = FakeVectors(config.first_stage), FakeBackend(config)
         client = open_app(load_with_first_stage(tmp_path, vectors, pairs), **settings)
         versions = service_of(client).versions
         wait_until(lambda: versions.snapshot.state is not State.LOADING)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.service.fakes import FakeBackend, FakeState, Faults
+from tests.service.asking import held
+from tests.service.fakes import FakeBackend, FakeState
 from tests.service.first_stages import (
     FakeVectors,
 )
@@ -41,6 +42,16 @@ def by_hand(served: Served) -> tuple[list[int], np.ndarray[Any, Any], np.ndarray
     return order, scores, stages
 
 
+def answered_too_late(served: Served, busy: FakeVectors | FakeBackend) -> dict[str, Any]:
+    """The answer to a question whose deadline passes while another question keeps a part of the model busy."""
+    with ThreadPoolExecutor(2) as pool, held(busy):
+        pool.submit(served.rank, question="other", candidates=["z"])
+        assert busy.entered.wait(20)
+        late = pool.submit(served.rank, deadline_ms=200)
+        time.sleep(0.5)
+    return dict(late.result())
+
+
 def test_the_order_is_that_of_the_two_steps_by_hand(serve_first: Open) -> None:
     """Order, scores and stages are the offline ones; the schedule and the survivors' trace count the first stage."""
     served = serve_first()
@@ -68,19 +79,9 @@ def test_usage_counts_the_tokens_of_both_steps(serve_first: Open) -> None:
 
 def test_a_deadline_in_the_first_stage_answers_with_what_is_known(serve_first: Open) -> None:
     """Cached candidates have their first scores, the others none and stand last; the answer is not complete."""
-    gate = threading.Event()
-    gate.set()
-    served = serve_first(Faults(gate=gate))
+    served = serve_first()
     served.rank(candidates=TEXTS[:5])
-    gate.clear()
-    busy = threading.Thread(target=lambda: served.rank(question="other", candidates=["z"]))
-    served.vectors.entered.clear()
-    busy.start()
-    assert served.vectors.entered.wait(20)
-    timer = threading.Timer(0.5, gate.set)
-    timer.start()
-    answer = served.rank(deadline_ms=200)
-    busy.join(20)
+    answer = answered_too_late(served, served.vectors)
     assert not answer["complete"]
     stages = {each["index"]: each["stage"] for each in answer["results"]}
     assert [stages[row] for row in range(len(TEXTS))] == [0] * 5 + [-1] * 15
@@ -94,14 +95,7 @@ def test_a_deadline_behind_the_first_stage_answers_with_its_order(serve_first: O
     """Nobody's pairs were run in time: all candidates have the first stage's scores, and the answer is not complete."""
     served = serve_first()
     whole = {each["index"]: each["score"] for each in served.rank(drop_ratio=0.9)["results"] if each["stage"] == 0}
-    served.pairs.faults.gate = threading.Event()
-    served.pairs.entered.clear()
-    busy = threading.Thread(target=lambda: served.rank(question="other", candidates=["z"]))
-    busy.start()
-    assert served.pairs.entered.wait(20)
-    threading.Timer(0.5, served.pairs.faults.gate.set).start()
-    answer = served.rank(deadline_ms=200)
-    busy.join(20)
+    answer = answered_too_late(served, served.pairs)
     assert not answer["complete"]
     assert {each["stage"] for each in answer["results"]} == {0}
     scores = [each["score"] for each in answer["results"]]

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.service.asking import held
 from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend, FakeState, loader
 from tests.service.first_stages import (
@@ -69,15 +70,11 @@ def test_known_vectors_do_not_hide_a_full_queue(serve_first: Open) -> None:
     served.rank(drop_ratio=0.0)
     engine = service_of(served.client).versions.snapshot.stable()[0].engine
     assert engine.queued_tokens == 0
-    gate = threading.Event()
-    served.vectors.faults.gate = served.pairs.faults.gate = gate
     with ThreadPoolExecutor(12) as pool:
-        try:
+        with held(served.vectors, served.pairs):
             bodies = [BODY | {"question": f"how {number}?", "drop_ratio": 0.0} for number in range(12)]
             asked = [pool.submit(served.client.post, "/v1/rank", json=body) for body in bodies]
             wait_until(lambda: sum(each.done() for each in asked) >= 10)
-        finally:
-            gate.set()
         statuses = [each.result(20).status_code for each in asked]
     assert 1 <= statuses.count(200) <= 2
     assert set(statuses) == {200, 503}

@@ -41,6 +41,11 @@ def copies(store: FolderStore, made: Make, tmp_path: Path, monkeypatch: pytest.M
     return made_here
 
 
+@pytest.fixture
+def copier() -> None:
+    """Versions are copied by processes of their own."""
+
+
 def test_a_copy_is_what_was_pushed(copies: Copies, store: FolderStore, tmp_path: Path) -> None:
     """It is verified, deleted by drop, and the folder goes with close."""
     folder = copies.fetch(ONE, niceness=0, given_up=NEVER)

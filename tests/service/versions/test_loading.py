@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
-from tests.service.fakes import FakeBackend, Faults, checkpoint_for, loader
+from tests.service.fakes import FakeBackend, Faults, checkpoint_for, loader, slow_loader
 from tests.service.observe import samples, wait_until
 
 from cerberank_models.backends.processors import usable_processors
@@ -28,14 +27,8 @@ def state_of(client: TestClient) -> str:
 
 def test_the_process_answers_while_the_model_loads(open_app: Serve, tmp_path: Path) -> None:
     """Live at once, ready only later; a question meanwhile is told when to come back."""
-    gate, backend = threading.Event(), FakeBackend()
-
-    def slowly(settings: Settings) -> Loaded:
-        assert gate.wait(20)
-        return Loaded(checkpoint_for(backend, tmp_path), backend)
-
-    client = open_app(slowly)
-    try:
+    with slow_loader(tmp_path) as slowly:
+        client = open_app(slowly)
         assert client.get("/health/live").json() == {"live": True}
         assert client.get("/health/ready").json() == {"ready": False, "state": "loading"}
         assert client.get("/health/ready").status_code == 503
@@ -44,8 +37,6 @@ def test_the_process_answers_while_the_model_loads(open_app: Serve, tmp_path: Pa
         assert int(refused.headers["Retry-After"]) >= 1
         assert client.get("/info").status_code == 503
         assert samples(client)["cerberank_ready{}"] == 0
-    finally:
-        gate.set()
     wait_until(lambda: client.get("/health/ready").status_code == 200)
     assert client.post("/v1/rank", json=QUESTION).status_code == 200
     assert samples(client)["cerberank_ready{}"] == 1

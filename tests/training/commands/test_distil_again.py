@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
-from tests.program import program
-from tests.tiny import save_cross_encoder
-from tests.training.commands.sweep.test_grid import scores
-from tests.training.letters import dev_jsonl, jsonl
+from tests.program import program, replaced
+from tests.training.commands.conftest import DISTIL
 
 from cerberank_models.checkpoint.card import terms_of, with_terms
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -19,17 +18,11 @@ from cerberank_training.runs.record import RunRecord
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> list[str]:
-    """The arguments of a run of 10 steps, which was made."""
-    save_cross_encoder("bert", tmp_path / "base")
-    data = jsonl(tmp_path)
-    arguments = [
-        *("--recipe", "tiny", "--base", str(tmp_path / "base"), "--train", data, "--exits", "", "--heads", "2"),
-        *("--dev", dev_jsonl(tmp_path), "--strategy", "single_all_heads", "--precisions", ""),
-        *("--teacher", str(scores(tmp_path / "scores")), "--evaluate-every", "5", "--out", str(tmp_path / "run")),
-    ]
-    assert program("train distil")([*arguments, "--steps", "10"]) == 0
-    return arguments
+def run(distilled: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The arguments of a run of 10 steps, a copy of which is in `tmp_path`."""
+    shutil.copytree(distilled, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return list(DISTIL)
 
 
 def log(run: Path) -> list[dict[str, float]]:
@@ -72,12 +65,10 @@ def test_the_same_content_elsewhere_is_the_same_run(
     (tmp_path / "base").rename(tmp_path / "elsewhere")
     (tmp_path / "data.jsonl").rename(tmp_path / "renamed.jsonl")
     before = sorted(path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*"))
-    moved = [part.replace("data.jsonl", "renamed.jsonl").replace("/base", "/elsewhere") for part in run]
+    moved = replaced(run, "--base", "elsewhere", "--train", "jsonl:renamed.jsonl")
     assert program("train distil")([*moved, "--steps", "10"]) == 0
     said = capsys.readouterr().err
-    assert said.startswith(
-        f"cerberank train distil: {tmp_path / 'run' / 'checkpoint'} is finished (run@single_all_heads-"
-    )
+    assert said.startswith("cerberank train distil: run/checkpoint is finished (run@single_all_heads-")
     assert "--steps of more than 10 extends it" in said
     assert sorted(path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")) == before
 

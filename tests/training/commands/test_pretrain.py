@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import torch
@@ -132,8 +133,6 @@ def test_ssp_alone_on_plain_text_is_trained_without_masks(tmp_path: Path, capsys
 @pytest.mark.parametrize(
     ("changed", "message"),
     [
-        (["--seed", "2"], "begun with settings.seed 1, not 2"),
-        (["--objective", "sdc"], "begun with settings.objective 'all', not 'sdc'"),
         (["--examples-per-step", "6"], "--examples-per-step must be a multiple of 5, not 6"),
         (["--accumulate", "4"], "--examples-per-step is 10: it must be a multiple of 20"),
         (["--mlm-weight", "nan"], "for --mlm-weight. Must be"),
@@ -147,14 +146,11 @@ def test_ssp_alone_on_plain_text_is_trained_without_masks(tmp_path: Path, capsys
         (["--documents", "pdf:x"], "documents are named FORMAT:PATH"),
     ],
 )
-def test_what_was_not_asked_is_refused(
+def test_what_no_run_could_do_is_refused(
     changed: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another setting in the same folder by its name, and what no run could do; one line, and an exit code."""
-    asked = options(tmp_path, "out", steps=1)
-    if "begun" in message:
-        assert program("train pretrain")(asked) == 0
-    code = program("train pretrain")(replaced(asked, *changed))
+    """One line, and an exit code."""
+    code = program("train pretrain")(replaced(options(tmp_path, "out", steps=1), *changed))
     error = capsys.readouterr().err.splitlines()[-1]
     assert code == (2 if error.endswith("See cerberank train pretrain --help") else 1)
     assert error.startswith("cerberank train pretrain: ")
@@ -182,10 +178,20 @@ def test_documents_of_one_paragraph_give_no_hard_negatives(tmp_path: Path, capsy
         assert capsys.readouterr().out.splitlines()[-1].endswith(" % (20), no hard negatives")
 
 
-def test_changed_documents_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The same path with other content is another run."""
+def test_other_settings_and_changed_documents_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By their names; the same path with other content is another run, also before the first step has ended."""
+
+    def stop(*_: object, **__: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cerberank_training.commands.pretrain.train_encoder", stop)
     asked = options(tmp_path, "out", steps=1)
-    assert program("train pretrain")(asked) == 0
+    assert program("train pretrain")(asked) == 130
     articles(tmp_path, count=5)
-    assert program("train pretrain")(asked) == 1
-    assert "begun with other content of documents (SHA-256: " in capsys.readouterr().err
+    assert program("train pretrain")(replaced(asked, "--seed", "2", "--objective", "sdc")) == 1
+    error = capsys.readouterr().err
+    assert "begun with other content of documents (SHA-256: " in error
+    assert "settings.seed 1, not 2" in error
+    assert "settings.objective 'all', not 'sdc'" in error

@@ -9,24 +9,16 @@ from typing import Any
 
 import pytest
 from tests.program import program
-from tests.tiny import save_cross_encoder
-from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_training.tracking.running import running
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def runs(distilled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, and copies of it: one without its result, one whose files are broken."""
-    folder = tmp_path_factory.mktemp("listed")
-    save_cross_encoder("bert", folder / "base")
-    data = jsonl(folder)
-    options = ["--recipe", "tiny", "--base", str(folder / "base"), "--train", data, "--exits", ""]
-    options += ["--dev", dev_jsonl(folder)]
-    options += ["--strategy", "hard", "--steps", "4", "--evaluate-every", "2", "--seed", "7", "--no-export"]
-    out = folder / "runs"
-    assert program("train distil")([*options, "--out", str(out / "a")]) == 0
-    shutil.copytree(out / "a", out / "deep" / "b")
+    out = tmp_path_factory.mktemp("listed")
+    for name in ("a", "deep/b"):
+        shutil.copytree(distilled / "run", out / name)
     shutil.rmtree(out / "deep" / "b" / "checkpoint")
     log = out / "deep" / "b" / "log.jsonl"
     log.write_text("".join(line + "\n" for line in log.read_text().splitlines()[:3]) + '{"step": 9, "lo')
@@ -52,12 +44,13 @@ def test_runs_are_listed_with_what_they_are(runs: Path, capsys: pytest.CaptureFi
     rows = listed(runs, capsys)
     assert set(rows) == {"a", "deep/b", "broken", "recorded"}
     a, b = rows["a"], rows["deep/b"]
-    assert (a["recipe"], a["name"], a["steps"], a["of"], a["seed"], a["state"]) == ("tiny", "a", 4, 4, 7, "finished")
+    assert (a["recipe"], a["name"], a["steps"], a["of"]) == ("tiny", "run", 10, 10)
+    assert (a["seed"], a["state"]) == (1, "finished")
     log = [json.loads(line) for line in (runs / "a" / "log.jsonl").read_text().splitlines()]
     measured = [line["dev_map"] for line in log if "dev_map" in line and line["step"]]
     assert a["best"] == pytest.approx(max(measured), abs=1e-3)
-    assert (a["data"], a["dev"]) == tuple(f"jsonl:{runs.parent / name}" for name in ("data.jsonl", "dev.jsonl"))
-    assert (b["steps"], b["of"], b["state"]) == (2, 4, "killed")
+    assert (a["data"], a["dev"]) == ("jsonl:data.jsonl", "jsonl:dev.jsonl")
+    assert (b["steps"], b["of"], b["state"]) == (2, 10, "killed")
     assert rows["broken"]["best"] is None
     recorded = {"base": "minilm", "data": "jsonl:t", "dev": "jsonl:d", "seed": 5, "best": 61.5, "state": "killed"}
     assert rows["recorded"] | recorded | {"recipe": "mini", "of": 90, "steps": None} == rows["recorded"]
@@ -78,7 +71,7 @@ def test_the_table_and_its_errors(runs: Path, capsys: pytest.CaptureFixture[str]
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.split("  ")[0] == "folder"
     assert len(lines) == 4
-    assert any(line.startswith("a ") and "4/4" in line and "finished" in line for line in lines)
+    assert any(line.startswith("a ") and "10/10" in line and "finished" in line for line in lines)
     for folder, message in (
         (runs / "empty", "no run is in or below"),
         (runs / "nowhere", "nowhere: there is no such folder\n"),

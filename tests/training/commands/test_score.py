@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -151,18 +152,21 @@ def test_several_data_sets_make_one_cache(
 
 
 def test_another_teacher_and_other_texts_are_refused(
-    teacher: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 1 and one line that says which; the cache stays."""
+    """Exit code 1 and one line that names both; the cache stays."""
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"question": "what ?", "candidates": [{"text": "tower", "label": 1}]}\n')
     assert main(command(tmp_path / "cache", teacher, data)) == 0
     before = content(tmp_path / "cache")
-    other = save_cross_encoder("bert", tmp_path / "other", seed=1)
+    other = Path(shutil.copytree(teacher, tmp_path / "other"))
+    (other / "config.json").write_text((other / "config.json").read_text() + "\n")
+    data.write_text(data.read_text().replace("tower", "town"))
+    capsys.readouterr()
     assert main(command(tmp_path / "cache", other, data)) == 1
-    assert "begun with teacher.revision " in capsys.readouterr().err
-    changed = tmp_path / "changed.jsonl"
-    changed.write_text(data.read_text().replace("tower", "town"))
-    assert main(command(tmp_path / "cache", teacher, changed)) == 1
-    assert "begun with other content of texts " in capsys.readouterr().err
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert "begun with other content of texts " in error
+    assert "teacher.revision " in error
     assert content(tmp_path / "cache") == before
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 import torch
@@ -26,6 +27,16 @@ def call(folder: Path, *changes: object) -> int:
     return main(replaced((*words, *common), *changes))
 
 
+@pytest.fixture
+def begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs end where they would train, with exit code 130."""
+
+    def stop(*_: object, **__: object) -> NoReturn:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("cerberank_training.commands.teach.fine_tune", stop)
+
+
 def test_the_papers_settings(tmp_path: Path) -> None:
     """Table 3 of SSP: epochs, early stop by dev MAP, no decay, clipping, three token types."""
     save_cross_encoder("bert", tmp_path / "base")
@@ -40,6 +51,7 @@ def test_the_papers_settings(tmp_path: Path) -> None:
     assert last["global_step"] == 3  # the first evaluation and two without a gain
 
 
+@pytest.mark.usefixtures("begun")
 @pytest.mark.parametrize(("kind", "size"), [("asnq", "all"), ("jsonl", 300)])
 def test_asnqs_whole_dev_set_chooses_the_weights(kind: str, size: object, tmp_path: Path) -> None:
     """As in CERBERUS and CT; of other sets 300 questions are drawn where nothing is said."""
@@ -48,7 +60,7 @@ def test_asnqs_whole_dev_set_chooses_the_weights(kind: str, size: object, tmp_pa
     if kind == "asnq":
         (tmp_path / "dev.tsv").write_text("a b\ta b\t4\na b\tc\t1\n")
         dev = f"asnq:{tmp_path / 'dev.tsv'}"
-    assert call(tmp_path, "--dev", dev, "--steps", 1) == 0
+    assert call(tmp_path, "--dev", dev, "--steps", 1) == 130
     assert read_record(tmp_path / "out").bound["dev"]["size"] == size
 
 
@@ -94,35 +106,41 @@ def test_texts_longer_than_the_bases_positions_are_refused(tmp_path: Path, capsy
     assert f"cerberank train teach: --max-length 4000: {tmp_path / 'base'} has " in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("begun")
 def test_a_run_goes_on_only_with_its_own_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each difference is named with both values, also data and dev sets of other content under the same name."""
+    """Each difference is named with both values, also data and dev sets of other content."""
     save_cross_encoder("bert", tmp_path / "base")
-    assert call(tmp_path, "--steps", 2, "--evaluate-every", 1) == 0
-    best = capsys.readouterr().out.splitlines()[-1]
-    for changes, said in (
-        (["--seed", 2], "begun with settings.seed 1, not 2"),
-        (["--loss", "both"], "begun with settings.loss 'pointwise', not 'both'"),
-        (["--own", 1], "begun with sampling.own 2, not 1"),
-        (["--learning-rate", 1e-3], "begun with settings.learning_rate 1e-05, not 0.001"),
-    ):
-        assert call(tmp_path, "--steps", 2, "--evaluate-every", 1, *changes) == 1
-        assert said in capsys.readouterr().err
-    assert call(tmp_path, "--steps", 2) == 0  # finished: the same best MAP, at once
-    said = capsys.readouterr()
-    assert "is finished; more --steps extend it" in said.err
-    assert said.out.splitlines()[-1] == best
+    assert call(tmp_path, "--steps", 2, "--evaluate-every", 1) == 130
+    capsys.readouterr()
+    changes = ["--seed", 2, "--loss", "both", "--own", 1, "--learning-rate", 1e-3]
     for option, name in (("--train", "data.jsonl"), ("--dev", "dev.jsonl")):
-        (tmp_path / "other.jsonl").write_text((tmp_path / name).read_text().replace("city", "town"))
-        assert call(tmp_path, "--steps", 2, option, f"jsonl:{tmp_path / 'other.jsonl'}") == 1
-        field = name.partition(".")[0]
-        assert f"begun with other content of {field} (SHA-256: {name} " in capsys.readouterr().err
+        (tmp_path / f"other-{name}").write_text((tmp_path / name).read_text().replace("city", "town"))
+        changes += [option, f"jsonl:{tmp_path / f'other-{name}'}"]
+    assert call(tmp_path, "--steps", 2, "--evaluate-every", 1, *changes) == 1
+    error = capsys.readouterr().err
+    for said in (
+        "settings.seed 1, not 2",
+        "settings.loss 'pointwise', not 'both'",
+        "sampling.own 2, not 1",
+        "settings.learning_rate 1e-05, not 0.001",
+        "other content of data (SHA-256: data.jsonl ",
+        "other content of dev (SHA-256: dev.jsonl ",
+    ):
+        assert said in error
 
 
 def test_a_finished_teacher_is_extended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """More steps go on from the last; after an early stop they need more patience, which then counts."""
+    """Repeated, it gives the same best MAP at once. More steps go on from the last; after an early stop they need more
+    patience, which then counts.
+    """
     save_cross_encoder("bert", tmp_path / "base")
     common = ["--evaluate-every", 1, "--learning-rate", 1e-9]
     assert call(tmp_path, "--steps", 2, *common) == 0
+    best = capsys.readouterr().out.splitlines()[-1]
+    assert call(tmp_path, "--steps", 2, "--learning-rate", 1e-9) == 0  # --evaluate-every is the run's
+    said = capsys.readouterr()
+    assert "is finished; more --steps extend it" in said.err
+    assert said.out.splitlines()[-1] == best
     assert call(tmp_path, "--steps", 9, "--patience", 3, *common) == 0
     assert last_checkpoint(tmp_path / "out" / "run").endswith("checkpoint-4")  # the first, and three without a gain
     assert call(tmp_path, "--steps", 12, "--patience", 3, *common) == 1
@@ -171,17 +189,18 @@ def test_single_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "--loss both compares" in capsys.readouterr().err
 
 
+@pytest.mark.usefixtures("begun")
 def test_what_it_starts_from_is_said_or_refused(
     tmp_path: Path, tiny_checkpoint: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One logit, two, and an encoder; a checkpoint of ours is refused with what it can be, a wrong path by its name."""
     for labels, said in ((1, "a cross-encoder of one logit"), (2, "a cross-encoder of two logits")):
         base = save_cross_encoder("bert", tmp_path / "base", num_labels=labels)
-        assert call(tmp_path, "--steps", 1, "--out", tmp_path / f"out-{labels}") == 0
+        assert call(tmp_path, "--steps", 1, "--out", tmp_path / f"out-{labels}") == 130
         sizes = "the first step has 2 questions and 10 pairs, 2 positive and 8 negative"
         assert f"cerberank train teach: starts from {base}, {said}; {sizes}\n" in (error := capsys.readouterr().err)
     AutoModel.from_pretrained(base).save_pretrained(base)
-    assert call(tmp_path, "--steps", 1) == 0
+    assert call(tmp_path, "--steps", 1) == 130
     assert "an encoder, and its classifier of two logits from random weights; " in capsys.readouterr().err
     for wrong, message in (
         (tiny_checkpoint, "`train distil --base"),

@@ -41,12 +41,6 @@ def test_a_step_does_not_depend_on_the_steps_before() -> None:
     assert [other.step(step, 3) for step in range(6)] != in_order
 
 
-def test_every_epoch_visits_every_question_once() -> None:
-    """Five steps of one triple are an epoch."""
-    drawn = [sampler().step(step, 1)[0].question for step in range(5)]
-    assert sorted(drawn) == sorted(each.text for each in questions())
-
-
 @pytest.mark.parametrize("grade", [1, 2])
 @pytest.mark.parametrize("own", [0.0, 0.5, 1.0])
 def test_positives_are_relevant_and_negatives_are_not(own: float, grade: int) -> None:

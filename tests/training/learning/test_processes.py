@@ -102,6 +102,13 @@ def test_two_processes_and_several_batches_train_to_the_weights_of_one(tmp_path:
     assert sum(map(bool, figures["one"])) == 2
 
 
+def test_the_processes_shares_of_a_step_are_the_whole_step() -> None:
+    """Every third item each; shares of unequal size are refused."""
+    assert [Processes(rank, 3).share("abcdef") for rank in range(3)] == [["a", "d"], ["b", "e"], ["c", "f"]]
+    with pytest.raises(ValueError, match="5 questions a step cannot be shared by 3 processes"):
+        Processes(0, 3).share("abcde")
+
+
 def test_each_process_takes_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
     """Torchrun's number of the process on its machine is the GPU that `cuda` means in it, before NCCL asks."""
     asked: list[str] = []

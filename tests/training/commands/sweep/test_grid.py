@@ -6,19 +6,16 @@ import shlex
 from pathlib import Path
 from types import SimpleNamespace
 
-import numpy as np
 import pytest
 from tests.program import program, replaced
 from tests.tiny import save_cross_encoder
-from tests.training.letters import dev_jsonl, jsonl, questions
+from tests.training.letters import dev_jsonl, jsonl, teacher_scores
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_training.commands.sweep import grid
 from cerberank_training.commands.sweep.runs import RunError
 from cerberank_training.runs.card import dev_map
 from cerberank_training.runs.record import read_record
-from cerberank_training.teachers.pair_keys import data_digest, pair_keys
-from cerberank_training.teachers.teacher_score_cache import CacheManifest, ScoreCacheWriter, TeacherIdentity
 
 distil, sweep = program("train distil"), program("train sweep grid")
 
@@ -39,24 +36,24 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return names
 
 
-def scores(folder: Path) -> Path:
-    """A teacher's cache that knows the letters' right candidates."""
-    rows = [(question, [row.candidate for row in question.candidates]) for question in questions()]
-    keys = np.concatenate([pair_keys(question.text, candidates, context=False) for question, candidates in rows])
-    values = np.asarray([4.0 if row.relevant else -4.0 for question, _ in rows for row in question.candidates])
-    teacher = TeacherIdentity(name="t", revision="a" * 64, precision="torch/fp32", max_length=32, context=False)
-    manifest = CacheManifest(
-        teacher=teacher, data=("letters",), data_sha256=data_digest(keys), pairs=len(keys), shard_pairs=len(keys)
-    )
-    with ScoreCacheWriter(folder, manifest) as writer:
-        writer.write(0, keys, values.astype(np.float32))
-    return folder
+@pytest.fixture
+def planned(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The options of the runs, none of which trains; each is finished at once, with a dev MAP of 70."""
+    calls: list[list[str]] = []
+
+    def run_command(verb: str, *options: object) -> None:
+        calls.append([str(option) for option in options])
+        (Path(calls[-1][calls[-1].index("--out") + 1]) / "checkpoint").mkdir(parents=True)
+
+    monkeypatch.setattr(grid, "run_command", run_command)
+    monkeypatch.setattr(grid, "read_record", lambda folder: SimpleNamespace(results={"best": 70.0}))
+    return calls
 
 
 def command(folder: Path, *more: str) -> list[str]:
     if not (folder / "scores").exists():
         save_cross_encoder("bert", folder / "base")
-        scores(folder / "scores")
+        teacher_scores(folder / "scores")
     data = jsonl(folder)
     words = [
         *("--recipe", "tiny", "--base", str(folder / "base"), "--train", data, "--steps", "2"),
@@ -157,33 +154,25 @@ def test_labels_alone_compare_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_batch_and_warmup_belong_to_the_grid(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, planned: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As in the paper's grid: each combination has a folder and its own options, and the table a column of each."""
-    calls: list[list[str]] = []
-
-    def run_command(verb: str, *options: object) -> None:
-        calls.append([str(option) for option in options])
-        (Path(calls[-1][calls[-1].index("--out") + 1]) / "checkpoint").mkdir(parents=True)
-
-    monkeypatch.setattr(grid, "run_command", run_command)
-    monkeypatch.setattr(grid, "read_record", lambda folder: SimpleNamespace(results={"best": 70.0}))
     words = ("--alpha", "0,.1", "--tau", "1", "--questions-per-step", "8,64", "--warmup", ".025,.1")
     assert sweep(command(tmp_path, *words)) == 0
     shown = capsys.readouterr().out
-    assert len(calls) == 2 * 1 * 2 * 2 * 2
-    assert len({tuple(call[call.index("--alpha") :]) for call in calls}) == len(calls)
-    assert calls[0][calls[0].index("--alpha") : -1] == [
+    assert len(planned) == 2 * 1 * 2 * 2 * 2
+    assert len({tuple(call[call.index("--alpha") :]) for call in planned}) == len(planned)
+    assert planned[0][planned[0].index("--alpha") : -1] == [
         *("--alpha", "0.0", "--tau", "1.0", "--learning-rate", "1e-06"),
         *("--questions-per-step", "8", "--warmup", "0.025", "--out"),
     ]
-    assert Path(calls[0][-1]).name == "alpha-0.0-tau-1.0-rate-1e-06-batch-8-warmup-0.025"
+    assert Path(planned[0][-1]).name == "alpha-0.0-tau-1.0-rate-1e-06-batch-8-warmup-0.025"
     assert "| alpha | tau | learning rate | questions or pairs a step | warm-up | dev MAP | folder |" in shown
     assert "| 0 | 1 | 1e-06 | 8 | 0.025 | 70.00 | alpha-0.0-tau-1.0-rate-1e-06-batch-8-warmup-0.025 |" in shown
 
 
 def test_teachers_have_a_grid(tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Table 2's rows 1 to 6: rate, batch and warm-up by a teacher's preset; its best on dev; settings are bound."""
+    """Table 2's rows 1 to 6: rate and batch by a teacher's preset; its best on dev; settings are bound."""
     save_cross_encoder("bert", tmp_path / "base")
     words = ["--verb", "teach", "--recipe", "cerberus/teacher-wikiqa", "--base", str(tmp_path / "base")]
     words += ["--train", jsonl(tmp_path), "--dev", dev_jsonl(tmp_path), "--steps", "2", "--evaluate-every", "1"]
@@ -196,43 +185,35 @@ def test_teachers_have_a_grid(tmp_path: Path, ran: list[str], capsys: pytest.Cap
     assert f"| {max(best.values()):.2f} |" in row
     (repeat,) = [shlex.split(line) for line in shown.splitlines() if line.startswith("cerberank train teach")]
     assert repeat[-6:-2] == ["--learning-rate", "0.001", "--questions-per-step", row.split("|")[2].strip()]
-    assert sweep([*words, "--learning-rate", "1e-3", "--questions-per-step", "2,3", "--warmup", "0.5"]) == 0
-    assert ran[2:] == ["rate-0.001-batch-2-warmup-0.5", "rate-0.001-batch-3-warmup-0.5"]
     assert sweep([*words, "--clip", "1"]) == 1
     assert "begun with training.clip 0.0, not 1.0" in capsys.readouterr().err
     assert sweep([*words, "--alpha", "0"]) == 2
     assert "--alpha is for --verb distil" in capsys.readouterr().err
 
 
-def test_without_forms_is_what_a_grid_does_anyway(tmp_path: Path, ran: list[str]) -> None:
+def test_without_forms_is_what_a_grid_does_anyway(tmp_path: Path, planned: list[list[str]]) -> None:
     """`--no-export` and `--precisions` are taken as `distil` takes them; none of the runs writes forms unasked."""
     for number, forms in enumerate((["--no-export"], ["--precisions", ""], [])):
         options = command(tmp_path, "--alpha", "0.1", "--tau", "3", "--learning-rate", "1e-3", *forms)
         assert sweep(replaced(options, "--out", tmp_path / str(number))) == 0
-        assert not (tmp_path / str(number) / ran[-1] / "checkpoint" / "onnx").exists()
+        assert ("--no-export" in planned[-1]) != (forms == ["--precisions", ""])
 
 
-def test_a_grid_goes_on_with_its_own_settings_alone(
-    tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]
+def test_a_grid_is_bound_to_its_settings_and_to_the_content_of_what_it_reads(
+    tmp_path: Path, planned: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Another setting than those of the grid is refused by its name; values of the grid may change."""
-    few = ("--alpha", "0", "--tau", "1", "--learning-rate", "1e-3")
-    assert sweep(command(tmp_path, *few)) == 0
-    assert sweep(command(tmp_path, *few, "--dropout", "0.5")) == 1
-    assert "begun with settings.train.dropout None, not 0.5" in capsys.readouterr().err
-    assert sweep(command(tmp_path, "--alpha", "0", "--tau", "1,2", "--learning-rate", "1e-3")) == 0
-    assert len(ran) == 2
-    assert capsys.readouterr().out.count("\n| 0") == 2
-
-
-def test_a_grid_is_bound_to_the_content_of_what_it_reads(
-    tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Data that were replaced under the same name would mix two sets in one table."""
-    few = ("--alpha", "0", "--tau", "1", "--learning-rate", "1e-3")
-    options = command(tmp_path, *few)
+    """Other settings, and data that were replaced under the same name, would mix two grids in one table; values of
+    the grid may change.
+    """
+    options = command(tmp_path, "--alpha", "0", "--tau", "1", "--learning-rate", "1e-3")
     assert sweep(options) == 0
+    capsys.readouterr()
+    assert sweep(replaced(options, "--tau", "1,2")) == 0
+    assert len(planned) == 2
+    assert capsys.readouterr().out.count("\n| 0") == 2
     (tmp_path / "data.jsonl").write_text((tmp_path / "data.jsonl").read_text().replace("city", "town"))
-    assert sweep(options) == 1
-    assert "begun with other content of contents.train (SHA-256: data.jsonl " in capsys.readouterr().err
-    assert len(ran) == 1
+    assert sweep([*options, "--dropout", "0.5"]) == 1
+    error = capsys.readouterr().err
+    assert "begun with other content of contents.train (SHA-256: data.jsonl " in error
+    assert "settings.train.dropout None, not 0.5" in error
+    assert len(planned) == 2
