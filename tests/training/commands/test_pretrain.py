@@ -18,6 +18,7 @@ from tests.training.pretraining.networks import save_base
 
 from cerberank_models.config import EncodingConfig
 from cerberank_training.pretraining.run import last_checkpoint
+from cerberank_training.runs.base import open_base
 from cerberank_training.students.shapes import StudentShape, build_student
 
 
@@ -95,7 +96,7 @@ def test_electra_learns_and_a_student_starts_from_the_folder(
     shape = StudentShape(
         name="s", body_layers=1, heads=1, encoding=EncodingConfig(max_length=32, question_length=12, segments=3)
     )
-    student = build_student(shape, str(tmp_path / "out"), seed=1, dropout=0.0)
+    student = build_student(shape, open_base(str(tmp_path / "out")), seed=1, dropout=0.0)
     table = written["electra.embeddings.token_type_embeddings.weight"]
     assert len(table) == 3
     assert torch.equal(student.ranker.embeddings.types.weight, table)

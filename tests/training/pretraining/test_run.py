@@ -15,11 +15,12 @@ from tests.training.pretraining.networks import save_base
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.learning.trainer_checkpoint import STATE, last_checkpoint
-from cerberank_training.pretraining.base import StartOptions, build_start
+from cerberank_training.pretraining.base import build_start
 from cerberank_training.pretraining.batches import Batches
 from cerberank_training.pretraining.examples import Example
 from cerberank_training.pretraining.network import LossWeights
 from cerberank_training.pretraining.run import PretrainingConfig, dev_metrics, pretrain
+from cerberank_training.runs.base import open_base
 
 
 def test_a_warm_up_longer_than_the_run_is_refused() -> None:
@@ -33,7 +34,7 @@ def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:
     """Accuracy, positives in front and hard negatives behind, counted from the network's own scores after training."""
     groups = groups_of(documents([[2, 4, 4, 4], [3, 4], [2, 4, 4]]), "dpc", seed=1)
     listed = [groups.group(index) for index in range(12)]
-    start = build_start(StartOptions(source=str(save_base("bert", tmp_path / "base"))), LossWeights(mlm=0), seed=1)
+    start = build_start(open_base(str(save_base("bert", tmp_path / "base"))), LossWeights(mlm=0), seed=1)
     before = {name: value.clone() for name, value in start.network.state_dict().items()}
     config = PretrainingConfig(
         steps=4, examples_per_step=10, learning_rate=3e-2, warmup=1, max_length=62, evaluate_every=4, device="cpu"
@@ -57,7 +58,7 @@ def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:
 def test_workers_need_no_fork(tmp_path: Path) -> None:
     """The maker of batches, with their masks, is copied into another process, and makes the same there."""
     groups = groups_of(documents([[2, 4, 4, 4], [3, 4], [2, 4, 4]]), "dpc", seed=1)
-    start = build_start(StartOptions(source=str(save_base("bert", tmp_path / "base"))), LossWeights(), seed=1)
+    start = build_start(open_base(str(save_base("bert", tmp_path / "base"))), LossWeights(), seed=1)
     config = PretrainingConfig(steps=4, examples_per_step=10, warmup=1, max_length=62, evaluate_every=4, device="cpu")
     compare_with_copies(lambda: pretrain(start, tmp_path / "out", groups, groups.group(0), config))
 

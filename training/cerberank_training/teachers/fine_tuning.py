@@ -29,7 +29,6 @@ from transformers import (
 )
 from transformers.trainer_callback import TrainerState
 
-from cerberank_models.convert.bases import open_teacher_base
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.teacher_input import FILE, TeacherInput
 from cerberank_models.convert.token_types import NewTypes, grow_token_types
@@ -48,6 +47,7 @@ from cerberank_training.learning.recomputation import recomputed
 from cerberank_training.learning.train import Groups
 from cerberank_training.learning.train_config import ramp_steps
 from cerberank_training.learning.trainer_checkpoint import STATE, last_checkpoint
+from cerberank_training.runs.base import Base
 from cerberank_training.teachers.teacher_reader import Pair, TeacherReader
 from cerberank_training.tracking.running import running
 
@@ -127,9 +127,9 @@ class TeacherConfig:
 
 
 def fine_tune(
-    base: str, out: Path, sampler: Groups, dev: Sequence[Question], config: TeacherConfig, *, further: bool = False
+    base: Base, out: Path, sampler: Groups, dev: Sequence[Question], config: TeacherConfig, *, further: bool = False
 ) -> float:
-    """Fine-tune `base` (path or hub id) and write the best weights, tokenizer and `teacher.json` to `out`.
+    """Fine-tune `base` and write the best weights, tokenizer and `teacher.json` to `out`.
 
     Returns the best dev MAP, in percent. Another call resumes a killed run from its last evaluation. A run that has
     ended is only trained further if `further` is True. Raises ValueError when the settings do not fit the base.
@@ -137,7 +137,7 @@ def fine_tune(
     newest = last_checkpoint(out / "run")
     if newest is not None and (out / FILE).is_file() and not further:  # the last file that a run writes
         return float(TrainerState.load_from_json(str(Path(newest) / STATE)).best_metric or 0.0)
-    tokenizer = open_teacher_base(base).tokenizer()
+    tokenizer = base.tokenizer()
     model = classifier(base, config)
     run = out / "run"
     arguments = training_arguments(run, config, measure_start=newest is None)
@@ -164,16 +164,16 @@ def fine_tune(
     return float(trainer.state.best_metric or 0.0)
 
 
-def classifier(base: str, config: TeacherConfig) -> Any:
+def classifier(base: Base, config: TeacherConfig) -> Any:
     """The base as a classifier. A cross-encoder keeps its one or two logits; any other base gets two new ones.
 
     Raises UnsupportedModelError for a setting that the base does not have, and for a cross-encoder that lacks weights.
     """
-    found = open_teacher_base(base)
-    described = AutoConfig.from_pretrained(base, num_labels=found.described.num_labels if found.is_cross_encoder else 2)
+    folder, labels = str(base.folder), base.described.num_labels if base.is_cross_encoder else 2
+    described = AutoConfig.from_pretrained(folder, num_labels=labels)
     if config.layers is not None:
         if not 0 < config.layers <= described.num_hidden_layers:
-            raise UnsupportedModelError(f"--layers {config.layers}: {base} has {described.num_hidden_layers}")
+            raise UnsupportedModelError(f"--layers {config.layers}: {base.place} has {described.num_hidden_layers}")
         described.num_hidden_layers = config.layers
     if config.dropout is not None:
         names = [name for name in vars(described) if name in DROPOUT]
@@ -184,10 +184,10 @@ def classifier(base: str, config: TeacherConfig) -> Any:
     set_seed(config.seed)
     # If the base classifies into more labels, its last layer has another shape; all other layers are loaded.
     model, loading = AutoModelForSequenceClassification.from_pretrained(
-        base, config=described, ignore_mismatched_sizes=not found.is_cross_encoder, output_loading_info=True
+        folder, config=described, ignore_mismatched_sizes=not base.is_cross_encoder, output_loading_info=True
     )
-    if found.is_cross_encoder and (missing := sorted(loading["missing_keys"])):
-        raise UnsupportedModelError(f"{base} is said to be a sequence classifier, but lacks {', '.join(missing)}")
+    if base.is_cross_encoder and (missing := sorted(loading["missing_keys"])):
+        raise UnsupportedModelError(f"{base.place} is said to be a sequence classifier, but lacks {', '.join(missing)}")
     # `_TeacherTrainer` computes the loss and does not scale it, so the Trainer must divide it by `accumulate`.
     model.accepts_loss_kwargs = False
     if config.token_types != "shared":
