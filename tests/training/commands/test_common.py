@@ -1,7 +1,8 @@
-"""Every command that trains resolves its base once, and hands it down."""
+"""The promises that all commands which train have in common."""
 
 from __future__ import annotations
 
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from tests.training.pretraining.documents import articles
 from tests.training.pretraining.networks import save_base
 from transformers import AutoConfig
 
+from cerberank_models import progress
 from cerberank_models.convert.source import Source
 from cerberank_training.runs import base
 from cerberank_training.runs.record import read_record
@@ -67,3 +69,24 @@ def test_a_base_on_the_hub_is_looked_up_and_hashed_once(
     record = read_record(tmp_path / "out")
     assert record is not None
     assert record.bound["base"] == {"sha256": {name: digest(snapshot / name) for name in calls if "." in name}}
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "teach"])
+def test_a_log_has_a_line_now_and_then(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the step, the loss and the figure on dev; the result alone is on standard output."""
+    base = save_base("bert", tmp_path / "base")
+    common = ["--base", str(base), "--out", str(tmp_path / "out"), "--steps", "2", "--evaluate-every", "1"]
+    call = [*common, "--device", "cpu", *options(verb, tmp_path)]
+    assert program(f"train {verb}")(call) == 0
+    assert "/2 [" not in capsys.readouterr().err  # a short run
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
+    shutil.rmtree(tmp_path / "out")
+    assert program(f"train {verb}")(call) == 0
+    said = capsys.readouterr()
+    last = [line for line in said.err.splitlines() if line.startswith("out: 100%")][-1]
+    assert "2/2 [" in last
+    assert "loss=" in last
+    assert "dev=" in last
+    assert len(said.out.splitlines()) == 1

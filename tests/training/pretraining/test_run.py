@@ -1,4 +1,4 @@
-"""The figures of a run, and the checkpoint that it goes on from."""
+"""The settings and the figures of a run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ from tests.training.pretraining.documents import documents, groups_of
 from tests.training.pretraining.networks import save_base
 
 from cerberank_models.encoding import Candidate
-from cerberank_training.learning.trainer_checkpoint import STATE, last_checkpoint
 from cerberank_training.pretraining.base import build_start
 from cerberank_training.pretraining.batches import Batches
 from cerberank_training.pretraining.examples import Example
@@ -82,17 +81,6 @@ def test_without_hard_negatives_they_have_no_figure() -> None:
     metrics = dev_metrics(dev)(SimpleNamespace(predictions=(logits, np.zeros(5, np.float32))))
     assert metrics["ssp_first"] == 100
     assert "ssp_hard" not in metrics
-
-
-def test_the_newest_whole_checkpoint_counts(tmp_path: Path) -> None:
-    """One without the file that is written last, or with a part of it, is passed over."""
-    assert last_checkpoint(tmp_path / "none") is None
-    for step, content in ((2, "{}"), (10, "{}"), (100, '{"epo'), (200, None)):
-        folder = tmp_path / f"checkpoint-{step}"
-        folder.mkdir()
-        if content is not None:
-            (folder / STATE).write_text(content)
-    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
 
 
 @pytest.mark.parametrize("size", [0, 6, -5])

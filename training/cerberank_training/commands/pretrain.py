@@ -15,7 +15,7 @@ from cerberank_models.output import say
 from cerberank_training.commands.presets import options_from_recipe, recipe_help
 from cerberank_training.commands.run_options import note_of
 from cerberank_training.learning.processes import check_trainer_device, launched_processes, leave_group
-from cerberank_training.learning.trainer_checkpoint import last_checkpoint
+from cerberank_training.learning.trainer import last_checkpoint
 from cerberank_training.pretraining.base import build_start, check_start
 from cerberank_training.pretraining.document_table import open_documents
 from cerberank_training.pretraining.documents import READERS

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -26,7 +26,7 @@ from cerberank_training.data.sampling import (
     sampler_for,
 )
 from cerberank_training.learning.processes import batch_of_step, check_trainer_device, launched_processes, leave_group
-from cerberank_training.learning.trainer_checkpoint import dev_at_start, last_checkpoint
+from cerberank_training.learning.trainer import dev_at_start, last_checkpoint
 from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.content import data_content
 from cerberank_training.runs.dev_set import check_held_out, chosen_size, dev_set, in_common, measured
@@ -260,11 +260,12 @@ def _sampling(options: TeachOptions) -> Sampling:
 
 def configuration(options: TeachOptions, steps: int) -> TeacherConfig:
     """The settings of the run. Raises ValueError, which names the option."""
+    names = {each.name for each in fields(TeacherConfig)}
     changes = {
         name: value
         for part in (options.texts, options.training)
         for name, value in vars(part).items()
-        if name in TeacherConfig.__slots__ and value is not None
+        if name in names and value is not None
     }
     changes |= {
         "steps": steps,
