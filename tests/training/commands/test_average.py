@@ -14,6 +14,7 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.config import ExitConfig, TunedSchedule
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.commands.average import average_rankers
+from cerberank_training.runs.base import open_base
 from cerberank_training.students.shapes import StudentShape, build_student
 
 main = program("checkpoint average")
@@ -22,7 +23,7 @@ main = program("checkpoint average")
 def one_headed(base: Path, exits: tuple[ExitConfig, ...]) -> Ranker:
     """The body of `base` with its first head alone and every weight increased by one."""
     shape = StudentShape(name="one", body_layers=3, heads=1, exits=exits, encoding=ENCODING)
-    ranker = build_student(shape, str(base), seed=3, dropout=0.0).ranker
+    ranker = build_student(shape, open_base(str(base)), seed=3, dropout=0.0).ranker
     ranker.load_state_dict({name: tensor + 1.0 for name, tensor in ranker.state_dict().items()})
     return ranker
 
@@ -69,7 +70,7 @@ def test_strangers_are_refused(tiny_checkpoint: Path) -> None:
     """Networks of another depth, or with two heads instead of three, are refused."""
     ours = load_ranker(read_checkpoint(tiny_checkpoint))
     shape = StudentShape(name="two", body_layers=3, heads=2, encoding=ENCODING)
-    two = build_student(shape, str(tiny_checkpoint), seed=1, dropout=0.0).ranker
+    two = build_student(shape, open_base(str(tiny_checkpoint)), seed=1, dropout=0.0).ranker
     with pytest.raises(ValueError, match="checkpoint 2 has 2 heads, not 3 or one"):
         average_rankers([ours, two])
     with pytest.raises(ValueError, match="nothing"):

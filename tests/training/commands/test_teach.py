@@ -14,7 +14,7 @@ from tests.training.letters import dev_jsonl, jsonl
 from transformers import AutoConfig, AutoModel
 
 from cerberank_models.convert.teacher_input import TeacherInput
-from cerberank_training.learning.trainer_checkpoint import last_checkpoint
+from cerberank_training.learning.trainer import last_checkpoint
 from cerberank_training.runs.record import read_record
 
 main = program("train teach")

@@ -15,9 +15,10 @@ from torch.nn.functional import cross_entropy
 
 from cerberank_models.transformer import Family
 from cerberank_training.pretraining import network as networks
-from cerberank_training.pretraining.base import Start, StartOptions, build_start
+from cerberank_training.pretraining.base import Start, build_start
 from cerberank_training.pretraining.batches import Batches
 from cerberank_training.pretraining.network import LossWeights
+from cerberank_training.runs.base import open_base
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}
 """Two orders of summing the same fp32 numbers."""
@@ -25,7 +26,7 @@ WEIGHTS = LossWeights(mlm=0.5, rtd=7.0)
 
 
 def started(family: Family, folder: Path) -> tuple[Start, dict[str, Tensor]]:
-    start = build_start(StartOptions(source=str(save_base(family, folder))), WEIGHTS, seed=1)
+    start = build_start(open_base(str(save_base(family, folder))), WEIGHTS, seed=1)
     start.network.eval()
     return start, Batches(start.tokenizer, family=family, max_length=48, masks=True, seed=1)(items(3))
 
@@ -52,7 +53,7 @@ def test_masked_losses_are_hugging_faces(family: Family, tmp_path: Path) -> None
 
 def test_language_modelling_alone_gives_ssps_weights_no_gradient(tmp_path: Path) -> None:
     """With weight 0 the sum is MLM's loss; the binary head and BERT's pooler stay, even under weight decay."""
-    start = build_start(StartOptions(source=str(save_base("bert", tmp_path))), LossWeights(ssp=0, mlm=0.5), seed=1)
+    start = build_start(open_base(str(save_base("bert", tmp_path))), LossWeights(ssp=0, mlm=0.5), seed=1)
     batch = Batches(start.tokenizer, family="bert", max_length=48, masks=True, seed=1)(items(3))
     network: Any = start.network.eval()
     found = network(**batch)
@@ -125,7 +126,7 @@ def test_without_masks_ssp_is_the_whole_loss(family: Family, tmp_path: Path) -> 
 def test_tied_weights_are_saved_once_and_stay_tied(family: Family, tmp_path: Path) -> None:
     """A file of safetensors takes the state; read again it gives the same outputs, and the head is still tied."""
     start, batch = started(family, tmp_path / "base")
-    other = build_start(StartOptions(source=str(tmp_path / "base")), WEIGHTS, seed=2)
+    other = build_start(open_base(str(tmp_path / "base")), WEIGHTS, seed=2)
     save_file(start.network.state_dict(), tmp_path / "state.safetensors")
     report = other.network.load_state_dict(load_file(tmp_path / "state.safetensors"), strict=False)
     assert (report.missing_keys, report.unexpected_keys) == ([], [])

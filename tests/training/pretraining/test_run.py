@@ -1,4 +1,4 @@
-"""The figures of a run, and the checkpoint that it goes on from."""
+"""The settings and the figures of a run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from tests.training.pretraining.documents import documents, groups_of
 from tests.training.pretraining.networks import save_base
 
 from cerberank_models.encoding import Candidate
-from cerberank_training.learning.trainer_checkpoint import STATE, last_checkpoint
-from cerberank_training.pretraining.base import StartOptions, build_start
+from cerberank_training.pretraining.base import build_start
 from cerberank_training.pretraining.batches import Batches
 from cerberank_training.pretraining.examples import Example
 from cerberank_training.pretraining.network import LossWeights
 from cerberank_training.pretraining.run import PretrainingConfig, dev_metrics, pretrain
+from cerberank_training.runs.base import open_base
 
 
 def test_a_warm_up_longer_than_the_run_is_refused() -> None:
@@ -33,7 +33,7 @@ def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:
     """Accuracy, positives in front and hard negatives behind, counted from the network's own scores after training."""
     groups = groups_of(documents([[2, 4, 4, 4], [3, 4], [2, 4, 4]]), "dpc", seed=1)
     listed = [groups.group(index) for index in range(12)]
-    start = build_start(StartOptions(source=str(save_base("bert", tmp_path / "base"))), LossWeights(mlm=0), seed=1)
+    start = build_start(open_base(str(save_base("bert", tmp_path / "base"))), LossWeights(mlm=0), seed=1)
     before = {name: value.clone() for name, value in start.network.state_dict().items()}
     config = PretrainingConfig(
         steps=4, examples_per_step=10, learning_rate=3e-2, warmup=1, max_length=62, evaluate_every=4, device="cpu"
@@ -57,7 +57,7 @@ def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:
 def test_workers_need_no_fork(tmp_path: Path) -> None:
     """The maker of batches, with their masks, is copied into another process, and makes the same there."""
     groups = groups_of(documents([[2, 4, 4, 4], [3, 4], [2, 4, 4]]), "dpc", seed=1)
-    start = build_start(StartOptions(source=str(save_base("bert", tmp_path / "base"))), LossWeights(), seed=1)
+    start = build_start(open_base(str(save_base("bert", tmp_path / "base"))), LossWeights(), seed=1)
     config = PretrainingConfig(steps=4, examples_per_step=10, warmup=1, max_length=62, evaluate_every=4, device="cpu")
     compare_with_copies(lambda: pretrain(start, tmp_path / "out", groups, groups.group(0), config))
 
@@ -81,17 +81,6 @@ def test_without_hard_negatives_they_have_no_figure() -> None:
     metrics = dev_metrics(dev)(SimpleNamespace(predictions=(logits, np.zeros(5, np.float32))))
     assert metrics["ssp_first"] == 100
     assert "ssp_hard" not in metrics
-
-
-def test_the_newest_whole_checkpoint_counts(tmp_path: Path) -> None:
-    """One without the file that is written last, or with a part of it, is passed over."""
-    assert last_checkpoint(tmp_path / "none") is None
-    for step, content in ((2, "{}"), (10, "{}"), (100, '{"epo'), (200, None)):
-        folder = tmp_path / f"checkpoint-{step}"
-        folder.mkdir()
-        if content is not None:
-            (folder / STATE).write_text(content)
-    assert last_checkpoint(tmp_path) == str(tmp_path / "checkpoint-10")
 
 
 @pytest.mark.parametrize("size", [0, 6, -5])

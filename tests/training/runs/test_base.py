@@ -1,4 +1,4 @@
-"""The base of a run: what identifies it, and what is said of one that is not there. No network."""
+"""The base of a run: its kind, its identity, and the error for a base that does not exist. No network."""
 
 from __future__ import annotations
 
@@ -9,32 +9,71 @@ from pathlib import Path
 
 import pytest
 from tests.models.convert.test_source import COMMIT, in_hub_cache, offline
-from tests.tiny import save_cross_encoder
+from tests.tiny import hugging_face_config, save_cross_encoder
+from transformers import AutoModel
 
 from cerberank_models.commands.card import edit_card
+from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.source import SourceError
 from cerberank_training.runs import base
-from cerberank_training.runs.base import find_base, refuse_missing
+from cerberank_training.runs.base import open_base, open_hugging_face_base
+
+
+@pytest.mark.parametrize(
+    ("labels", "kind", "scores"),
+    [
+        (1, "a cross-encoder of one logit", True),
+        (2, "a cross-encoder of two logits", True),
+        (3, "a classifier into 3 labels", False),
+    ],
+)
+def test_a_classifier_is_told_by_its_labels(labels: int, kind: str, scores: bool, tmp_path: Path) -> None:
+    """One and two labels give a score."""
+    opened = open_base(str(save_cross_encoder("bert", tmp_path, num_labels=labels)))
+    assert (opened.kind, opened.classifies, opened.is_cross_encoder) == (kind, True, scores)
+
+
+def test_an_encoder_is_none(tmp_path: Path) -> None:
+    """Its configuration may state two labels, which transformers writes for every model."""
+    AutoModel.from_config(hugging_face_config("bert")).save_pretrained(tmp_path)
+    opened = open_base(str(tmp_path))
+    assert (opened.kind, opened.is_cross_encoder) == ("an encoder", False)
+
+
+def test_a_configuration_of_no_known_model_is_refused(tmp_path: Path) -> None:
+    """One line, with the folder."""
+    (tmp_path / "config.json").write_text('{"model_type": "none-such"}')
+    with pytest.raises(UnsupportedModelError, match="none-such") as caught:
+        open_base(str(tmp_path))
+    assert str(caught.value).startswith(f"{tmp_path}: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_checkpoint_is_not_trained_by_transformers(tiny_checkpoint: Path) -> None:
+    """The message names both ways on."""
+    with pytest.raises(UnsupportedModelError, match=r"and teachers .*distil --base .* export .* OUT --hugging-face"):
+        open_hugging_face_base(str(tiny_checkpoint), reason="teachers are Hugging Face classifiers")
 
 
 def test_a_folder_is_its_files_whatever_lies_beside_them(tmp_path: Path) -> None:
     """Weights, configuration, tokenizer; not the records and states of the run that wrote it."""
     folder = save_cross_encoder("bert", tmp_path / "base")
-    found = find_base(str(folder))
-    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(found.content["sha256"])
+    before = open_base(str(folder)).content()
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= set(before["sha256"])
     (folder / "record.json").write_text("{}")
     (folder / "run").mkdir()
-    assert find_base(f"{folder}/").content == found.content
+    assert open_base(f"{folder}/").content() == before
     (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
-    assert find_base(str(folder)).content != found.content
+    assert open_base(str(folder)).content() != before
 
 
 def test_a_checkpoint_is_its_network_whatever_its_card_says(tiny_checkpoint: Path, tmp_path: Path) -> None:
     """An edited card makes no other base."""
     path = Path(shutil.copytree(tiny_checkpoint, tmp_path / "checkpoint"))
-    before = find_base(str(path)).content
+    before = open_base(str(path)).content()
+    assert set(before["sha256"]) == {"config.json", "model.safetensors", "tokenizer.json"}
     edit_card(path, terms="CC0", version="2")
-    assert find_base(str(path)).content == before
+    assert open_base(str(path)).content() == before
 
 
 @pytest.mark.parametrize(
@@ -54,7 +93,7 @@ def test_a_wrong_path_is_not_asked_of_the_hub(
     (tmp_path / "runs" / "teacher").mkdir(parents=True)
     monkeypatch.setattr(base, "find_source", lambda *_: pytest.fail("the hub was asked"))
     with pytest.raises(SourceError, match="no such folder") as error:
-        find_base(name)
+        open_base(name)
     assert str(error.value).startswith(name)
     assert said in str(error.value)
 
@@ -64,12 +103,12 @@ def test_an_id_is_asked_of_the_hub(name: str, tmp_path: Path, monkeypatch: pytes
     """With or without an owner, where no folder of nearly this name is there; also for a model that is not cached."""
     monkeypatch.chdir(tmp_path)
 
-    def find(base: str) -> None:
-        raise SourceError(f"the hub was asked for {base}")
+    def find(place: str) -> None:
+        raise SourceError(f"the hub was asked for {place}")
 
     monkeypatch.setattr(base, "find_source", find)
     with pytest.raises(SourceError, match=f"the hub was asked for {name}"):
-        find_base(name)
+        open_base(name)
 
 
 def test_a_folder_that_is_there_is_taken_however_it_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,19 +118,24 @@ def test_a_folder_that_is_there_is_taken_however_it_is_written(tmp_path: Path, m
     folder.mkdir(parents=True)
     (tmp_path / "models" / "off").mkdir()  # nearly the same name beside it
     for name in (str(folder), "./models", "models/of", "models/of/", "models/of/mine", f"../{tmp_path.name}/models"):
-        refuse_missing(name)
+        with pytest.raises(SourceError, match=r"has no config\.json"):
+            open_base(name)
     (tmp_path / "models" / "of").rename(tmp_path / "models" / "away")
     with pytest.raises(SourceError, match="no such folder; did you mean models/off"):
-        refuse_missing("models/of")
+        open_base("models/of")
 
 
 def test_a_model_of_the_hub_is_the_files_of_its_snapshot(tmp_path: Path) -> None:
-    """Loaded from the snapshot whose files were hashed; its name is the id, its commit is known."""
+    """Loaded from the snapshot whose files are hashed; its name is the id, its commit is known."""
     snapshot = in_hub_cache("someone/tiny", tmp_path)
     save_cross_encoder("bert", snapshot)
-    code = "from cerberank_training.runs.base import find_base\nprint(find_base('someone/tiny'))"
+    code = (
+        "from cerberank_training.runs.base import open_base\n"
+        "base = open_base('someone/tiny')\n"
+        "print(base.place, base.folder, base.name, base.commit, base.content())"
+    )
     said = subprocess.run(
         [sys.executable, "-c", code], env=offline(tmp_path), check=True, capture_output=True, text=True
     ).stdout
-    assert said.startswith(f"Base(place='{snapshot}', name='someone/tiny', commit='{COMMIT}', content=")
-    assert find_base(str(snapshot)).content["sha256"]["model.safetensors"] in said
+    content = open_base(str(snapshot)).content()
+    assert said == f"someone/tiny {snapshot} someone/tiny {COMMIT} {content}\n"

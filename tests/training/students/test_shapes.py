@@ -25,16 +25,26 @@ from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import ranker_config
 from cerberank_models.convert.modules import read_modular_head
 from cerberank_models.convert.own_network import read_network
-from cerberank_models.convert.source import SourceError, find_source
+from cerberank_models.convert.source import find_source
 from cerberank_models.convert.token_types import NewTypes
 from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.network.ranker import Ranker
+from cerberank_training.runs.base import open_base
 from cerberank_training.students.recipes import RECIPES
-from cerberank_training.students.shapes import StudentShape, build_student, fitted
+from cerberank_training.students.shapes import Student, StudentShape, build_student, fitted
 
 
 def shape(*, body_layers: int = 3, heads: int, exits: tuple[ExitConfig, ...] = ()) -> StudentShape:
     return StudentShape(name="s", body_layers=body_layers, heads=heads, exits=exits, encoding=ENCODING)
+
+
+def fit(base: Path, shape: StudentShape) -> StudentShape:
+    return fitted(open_base(str(base)), shape)
+
+
+def build(shape: StudentShape, base: Path, *, seed: int = 1) -> Student:
+    opened = open_base(str(base))
+    return build_student(fitted(opened, shape), opened, seed=seed, dropout=0.0)
 
 
 def classified(family: str, **changes: object) -> tuple[Tensor, EncodedPairs]:
@@ -97,7 +107,7 @@ def test_every_head_starts_with_the_score_of_the_fine_tuned_base(family: str, tm
     base = save_cross_encoder(family, tmp_path, num_hidden_layers=12)
     expected, pairs = classified(family, num_hidden_layers=12)
     for heads_layers in (1, 2, 4, 6):
-        student = build_student(shape(body_layers=12 - heads_layers, heads=3), str(base), seed=1, dropout=0.0)
+        student = build(shape(body_layers=12 - heads_layers, heads=3), base)
         assert_every_head_gives(student.ranker, pairs, expected, layers=12)
         assert (
             student.start == f"starts from {base}, a cross-encoder of two logits, whose classifier the heads start from"
@@ -108,7 +118,7 @@ def test_a_classifier_of_one_logit_is_copied_too(tmp_path: Path) -> None:
     """A cross-encoder that gives one score, as sentence-transformers' do."""
     base = save_cross_encoder("bert", tmp_path, num_labels=1)
     expected, pairs = classified("bert", num_labels=1)
-    student = build_student(shape(body_layers=2, heads=2), str(base), seed=1, dropout=0.0)
+    student = build(shape(body_layers=2, heads=2), base)
     assert student.ranker.config.architecture.classifier_logits == 1
     assert_every_head_gives(student.ranker, pairs, expected, layers=4)
 
@@ -116,7 +126,7 @@ def test_a_classifier_of_one_logit_is_copied_too(tmp_path: Path) -> None:
 def test_heads_start_with_the_score_of_a_modular_base(tmp_path: Path) -> None:
     """The modules behind its encoder are copied into every head."""
     base = save_modular("bert", tmp_path, head=mean_head)
-    student = build_student(shape(heads=2), str(base), seed=1, dropout=0.0)
+    student = build(shape(heads=2), base)
     assert student.start.endswith("a modular cross-encoder of two logits, whose classifier the heads start from")
     network = read_network(source := find_source(str(base)), read_modular_head(source))
     pairs = random_pairs([12, 30, 7, 21])
@@ -134,15 +144,13 @@ def test_a_base_without_layers_here_or_without_a_tokenizer_is_refused(tmp_path: 
     """Before its weights are loaded, which these folders do not have; transformers would make an empty vocabulary."""
     transformers.DebertaV2Config(num_hidden_layers=1).save_pretrained(tmp_path / "deberta")
     with pytest.raises(UnsupportedModelError, match=r"'deberta-v2' is not one of .*score --teacher.*one graph"):
-        fitted(str(tmp_path / "deberta"), sized(48))
+        fit(tmp_path / "deberta", sized(48))
     base = save_cross_encoder("bert", tmp_path / "base")
-    fitted(str(base), sized(48))
+    fit(base, sized(48))
     for name in ("tokenizer.json", "tokenizer_config.json", "model.safetensors"):
         (base / name).unlink()
     with pytest.raises(UnsupportedModelError, match="has no tokenizer"):
-        build_student(shape(heads=1), str(base), seed=1, dropout=0.0)
-    with pytest.raises(SourceError, match="no such folder, and it is not an id on the Hugging Face hub"):
-        fitted(str(tmp_path / "typo"), sized(48))
+        build(shape(heads=1), base)
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])
@@ -152,28 +160,28 @@ def test_pairs_longer_than_the_bases_positions_are_refused_before_its_weights(fa
     import_model(str(base), tmp_path / "imported", name="imported", max_length=48, precisions=())
     (base / "model.safetensors").unlink()
     for each in (base, tmp_path / "imported"):
-        fitted(str(each), sized(64))
+        fit(each, sized(64))
         with pytest.raises(UnsupportedModelError) as error:
-            fitted(str(each), sized(65))
+            fit(each, sized(65))
         assert str(error.value) == f"--max-length 65: {each} has 64 positions"
         with pytest.raises(UnsupportedModelError, match=r"--body-layers 9: of .* 4 layers are used"):
-            fitted(str(each), shape(heads=1, body_layers=9))
+            fit(each, shape(heads=1, body_layers=9))
         with pytest.raises(UnsupportedModelError, match=r"--layers 5: .* has 4"):
-            fitted(str(each), replace(shape(heads=1), layers=5))
+            fit(each, replace(shape(heads=1), layers=5))
 
 
 def test_a_shape_takes_the_depth_of_its_body_from_the_base(tmp_path: Path) -> None:
     """All layers but the last, all without heads, and those of a checkpoint's body; deeper exits are refused."""
     base = save_cross_encoder("bert", tmp_path / "base")
     student = replace(RECIPES["student"]().shape, encoding=ENCODING)
-    assert fitted(str(base), student).body_layers == 3
-    assert fitted(str(base), replace(student, layers=2)).body_layers == 1
-    assert fitted(str(base), replace(student, heads=0, exits=(ExitConfig(after=4),))).body_layers == 4
+    assert fit(base, student).body_layers == 3
+    assert fit(base, replace(student, layers=2)).body_layers == 1
+    assert fit(base, replace(student, heads=0, exits=(ExitConfig(after=4),))).body_layers == 4
     import_model(str(base), tmp_path / "imported", name="imported", max_length=48, precisions=())
     imported = read_checkpoint(tmp_path / "imported").config.architecture
-    assert fitted(str(tmp_path / "imported"), student).body_layers == imported.body_layers
+    assert fit(tmp_path / "imported", student).body_layers == imported.body_layers
     with pytest.raises(UnsupportedModelError, match="--exits 4: the body has 3 layers"):
-        fitted(str(base), replace(student, exits=(ExitConfig(after=4),)))
+        fit(base, replace(student, exits=(ExitConfig(after=4),)))
 
 
 @pytest.mark.parametrize("family", ["electra", "modernbert"])
@@ -184,11 +192,11 @@ def test_an_imported_classifier_gives_all_four_shapes(family: str, tmp_path: Pat
     expected, pairs = classified(family, num_hidden_layers=12)
     for heads_layers in (0, 1, 2, 4, 6):
         wanted = shape(body_layers=12 - heads_layers, heads=3)
-        student = build_student(wanted, str(tmp_path / "imported"), seed=1, dropout=0.0)
+        student = build(wanted, tmp_path / "imported")
         assert str(student.ranker.config.architecture) == f"B{12 - heads_layers} 3H{heads_layers}"
         assert_every_head_gives(student.ranker, pairs, expected, layers=12)
     cascade = shape(body_layers=12, heads=0, exits=(ExitConfig(after=12),))
-    without_heads = build_student(cascade, str(tmp_path / "imported"), seed=1, dropout=0.0)
+    without_heads = build(cascade, tmp_path / "imported")
     assert without_heads.start.endswith("without heads; the exits start from random weights")
     plain = without_heads.ranker
     last = student.ranker.get_parameter("heads.2.layers.5.up.weight")
@@ -203,7 +211,7 @@ def test_what_is_no_sequence_classifier_gives_fresh_classifiers(model: str, tmp_
     source = getattr(transformers, model)(hugging_face_config("bert"))
     source.save_pretrained(tmp_path)
     wanted = shape(body_layers=3, heads=2)
-    first, again = (build_student(wanted, str(tmp_path), seed=1, dropout=0.0) for _ in range(2))
+    first, again = (build(wanted, tmp_path) for _ in range(2))
     assert "an encoder, which has no classifier: the heads' classifiers start from random weights" in first.start
     one, two = first.ranker.state_dict(), again.ranker.state_dict()
     assert all(torch.equal(one[name], two[name]) for name in one)
@@ -216,15 +224,15 @@ def test_what_is_no_sequence_classifier_gives_fresh_classifiers(model: str, tmp_
 def test_a_classifier_that_does_not_fit_is_not_used(tmp_path: Path) -> None:
     """Three labels, or a classifier of a later layer: fresh ones, and the reason. Missing weights are refused."""
     three = save_cross_encoder("bert", tmp_path / "three", num_labels=3)
-    assert "classifies into 3 labels" in build_student(shape(heads=1), str(three), seed=1, dropout=0.0).start
+    assert "classifies into 3 labels" in build(shape(heads=1), three).start
     base = save_cross_encoder("bert", tmp_path / "base")
-    short = build_student(replace(shape(body_layers=1, heads=1), layers=2), str(base), seed=1, dropout=0.0)
+    short = build(replace(shape(body_layers=1, heads=1), layers=2), base)
     assert "a classifier that reads a later layer" in short.start
     transformers.BertModel(hugging_face_config("bert")).save_pretrained(tmp_path / "lacking")
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
         shutil.copy(base / name, tmp_path / "lacking" / name)
     with pytest.raises(UnsupportedModelError, match=r"lacks classifier\.bias, classifier\.weight"):
-        build_student(shape(heads=1), str(tmp_path / "lacking"), seed=1, dropout=0.0)
+        build(shape(heads=1), tmp_path / "lacking")
 
 
 def test_an_imported_albert_gives_every_shape(tmp_path: Path) -> None:
@@ -233,19 +241,19 @@ def test_an_imported_albert_gives_every_shape(tmp_path: Path) -> None:
     import_model(str(base), tmp_path / "imported", name="imported", max_length=48, precisions=())
     expected, pairs = classified("albert")
     for body in (4, 3, 2):
-        student = build_student(shape(body_layers=body, heads=2), str(tmp_path / "imported"), seed=1, dropout=0.0)
+        student = build(shape(body_layers=body, heads=2), tmp_path / "imported")
         assert_every_head_gives(student.ranker, pairs, expected, layers=4)
     split = tmp_path / "split"
     export_checkpoint(student.ranker, student.tokenizer, split, card="", version="1", source="", precisions=())
     with pytest.raises(UnsupportedModelError, match="B2 2H2, and its body's layers are one"):
-        build_student(shape(body_layers=1, heads=2), str(split), seed=1, dropout=0.0)
+        build(shape(body_layers=1, heads=2), split)
 
 
 def test_heads_on_albert_have_a_copy_of_the_shared_layer_each(tmp_path: Path) -> None:
     """B2 2H2 of four depths: body and heads begin with the base's one layer, and train apart; an exit is within."""
     base = save_cross_encoder("albert", tmp_path)
     shape = StudentShape(name="s", body_layers=2, heads=2, exits=(ExitConfig(after=1),), encoding=ENCODING)
-    ranker = build_student(shape, str(base), seed=1, dropout=0.0).ranker
+    ranker = build(shape, base).ranker
     state, source = ranker.state_dict(), transformers.AutoModel.from_pretrained(base).state_dict()
     shared = source["encoder.albert_layer_groups.0.albert_layers.0.ffn.weight"]
     places = ("body.0", "heads.0.layers.0", "heads.1.layers.0")
@@ -261,7 +269,7 @@ def test_heads_on_albert_have_a_copy_of_the_shared_layer_each(tmp_path: Path) ->
 def test_a_checkpoint_learns_on(tiny_checkpoint: Path) -> None:
     """Body, heads and common exits are taken over, missing heads copy the first, new exits are random."""
     wanted = shape(body_layers=3, heads=4, exits=(ExitConfig(after=2), ExitConfig(after=3)))
-    student = build_student(wanted, str(tiny_checkpoint), seed=5, dropout=0.0)
+    student = build(wanted, tiny_checkpoint, seed=5)
     old, new = load_ranker(read_checkpoint(tiny_checkpoint)).state_dict(), student.ranker.state_dict()
     assert torch.equal(new["body.2.up.weight"], old["body.2.up.weight"])
     assert torch.equal(new["heads.1.classifier.dense.weight"], old["heads.1.classifier.dense.weight"])
@@ -273,7 +281,7 @@ def test_a_checkpoint_learns_on(tiny_checkpoint: Path) -> None:
 def test_a_checkpoint_with_three_heads_gives_a_smaller_body_not_a_larger(tiny_checkpoint: Path) -> None:
     """B3 3H1 becomes B2 3H2, each head with a copy of the third layer; a body of four has no one fourth layer."""
     old = load_ranker(read_checkpoint(tiny_checkpoint)).state_dict()
-    student = build_student(shape(body_layers=2, heads=3), str(tiny_checkpoint), seed=5, dropout=0.0)
+    student = build(shape(body_layers=2, heads=3), tiny_checkpoint, seed=5)
     new = student.ranker.state_dict()
     for head in range(3):
         assert torch.equal(new[f"heads.{head}.layers.0.up.weight"], old["body.2.up.weight"])
@@ -284,7 +292,7 @@ def test_a_checkpoint_with_three_heads_gives_a_smaller_body_not_a_larger(tiny_ch
         (replace(shape(heads=3), layers=5), "--layers 5: .* has 4"),
     ):
         with pytest.raises(UnsupportedModelError, match=message):
-            build_student(wanted, str(tiny_checkpoint), seed=1, dropout=0.0)
+            build(wanted, tiny_checkpoint)
 
 
 def test_a_checkpoints_schedules_do_not_survive_and_its_languages_do(tiny_checkpoint: Path, tmp_path: Path) -> None:
@@ -295,7 +303,7 @@ def test_a_checkpoints_schedules_do_not_survive_and_its_languages_do(tiny_checkp
     config = RankerConfig.model_validate({**old.config.model_dump(), **measured})
     revise_checkpoint(old, tmp_path / "tuned", version="2", config=config)
     for exits in (old.config.exits, ()):
-        student = build_student(shape(heads=3, exits=exits), str(tmp_path / "tuned"), seed=1, dropout=0.0)
+        student = build(shape(heads=3, exits=exits), tmp_path / "tuned")
         after = student.ranker.config
         assert (after.drop_schedule, after.drop_minimum, after.tuned_schedules) == ((), 1, ())
         assert after.languages == ("en",)
@@ -305,14 +313,12 @@ def test_a_student_may_have_the_bases_first_layers_alone(tmp_path: Path) -> None
     """B1 1H1 of four layers: the first two, unchanged; more than the base has is refused."""
     base = save_cross_encoder("bert", tmp_path)
     shape = StudentShape(name="s", layers=2, body_layers=1, heads=1, encoding=ENCODING)
-    half = build_student(shape, str(base), seed=1, dropout=0.0).ranker.state_dict()
-    whole = build_student(
-        replace(shape, layers=None, body_layers=3), str(base), seed=1, dropout=0.0
-    ).ranker.state_dict()
+    half = build(shape, base).ranker.state_dict()
+    whole = build(replace(shape, layers=None, body_layers=3), base).ranker.state_dict()
     assert torch.equal(half["body.0.up.weight"], whole["body.0.up.weight"])
     assert torch.equal(half["heads.0.layers.0.up.weight"], whole["body.1.up.weight"])
     with pytest.raises(UnsupportedModelError, match=r"--layers 5: .* has 4"):
-        build_student(replace(shape, layers=5), str(base), seed=1, dropout=0.0)
+        build(replace(shape, layers=5), base)
 
 
 @pytest.mark.parametrize("new", get_args(NewTypes))
@@ -321,7 +327,7 @@ def test_a_third_segment_may_get_a_token_type(new: NewTypes, tiny_checkpoint: Pa
     encoding = EncodingConfig(max_length=48, question_length=16, segments=3)
     shape = StudentShape(name="s", body_layers=3, heads=1, encoding=encoding, token_types=new)
     base = save_cross_encoder("bert", tmp_path)
-    student = build_student(shape, str(base), seed=1, dropout=0.0)
+    student = build(shape, base)
     rows = student.ranker.state_dict()["embeddings.types.weight"]
     assert len(rows) == student.ranker.config.transformer.type_vocab_size == 3
     assert torch.equal(rows[1], rows[2]) == (new == "copied")
@@ -329,4 +335,4 @@ def test_a_third_segment_may_get_a_token_type(new: NewTypes, tiny_checkpoint: Pa
     assert torch.equal(rows[:2], own) == (new != "anew")
     assert set(student.encoder().encode("how", [Candidate(text="a", previous="b")]).type_ids) == {0, 1, 2}
     with pytest.raises(UnsupportedModelError, match="keeps its table of token types"):
-        build_student(shape, str(tiny_checkpoint), seed=1, dropout=0.0)
+        build(shape, tiny_checkpoint)

@@ -14,6 +14,7 @@ from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.network.texts import Texts
 from cerberank_models.text_config import TextEncodingConfig
 from cerberank_models.text_encoding import TextEncoder
+from cerberank_training.runs.base import open_base
 from cerberank_training.students.text_rankers import (
     SYSTEMS,
     build_text_ranker,
@@ -25,27 +26,27 @@ from cerberank_training.students.text_rankers import (
 @pytest.mark.parametrize("family", ["bert", "electra", "roberta"])
 def test_the_encoder_is_hugging_faces(family: str, tmp_path: Path) -> None:
     """Token vectors of a text alone equal those of the model that the weights come from."""
-    base = str(save_cross_encoder(family, tmp_path))
+    base = open_base(str(save_cross_encoder(family, tmp_path)))
     ranker, tokenizer = build_text_ranker(SYSTEMS["twin"], base, name="twin", encoding=ENCODING, seed=1, dropout=0.0)
     text = "how tall is the tower" if family != "roberta" else "the tower"
     encoded = TextEncoder(tokenizer, ranker.config).questions([text])
     side = ranker.eval().alone(Texts.on(torch.device("cpu"), encoded))
-    source = AutoModel.from_pretrained(base).eval()
+    source = AutoModel.from_pretrained(base.place).eval()
     wanted = source(input_ids=torch.from_numpy(encoded.token_ids).long()[None]).last_hidden_state[0]
     assert torch.allclose(side.tokens, wanted, atol=1e-5)
-    assert AutoTokenizer.from_pretrained(base).backend_tokenizer.to_str() == tokenizer.to_str()
+    assert AutoTokenizer.from_pretrained(base.place).backend_tokenizer.to_str() == tokenizer.to_str()
 
 
 def test_colberts_texts_are_read_as_its_own_code_reads_them(tmp_path: Path) -> None:
     """The score by hand on Hugging Face's encoder, with attention masked on [MASK]: all of the question's vectors, and
     those of the document but for punctuation.
     """
-    base = str(with_unused_tokens(save_cross_encoder("bert", tmp_path)))
+    base = open_base(str(with_unused_tokens(save_cross_encoder("bert", tmp_path))))
     encoding = TextEncodingConfig(question_length=8, document_length=30, window=30)
     ranker, tokenizer = build_text_ranker(
         SYSTEMS["colbert"], base, name="c", encoding=encoding, seed=1, dropout=0.0, colbert_texts=True
     )
-    source, encoder = AutoModel.from_pretrained(base).eval(), TextEncoder(tokenizer, ranker.config)
+    source, encoder = AutoModel.from_pretrained(base.place).eval(), TextEncoder(tokenizer, ranker.config)
 
     def vectors(ids: list[int]) -> torch.Tensor:
         mask = torch.tensor([[number != mask_id for number in ids]]).long()
@@ -71,7 +72,7 @@ def test_colberts_texts_are_read_as_its_own_code_reads_them(tmp_path: Path) -> N
 
 def test_a_vocabulary_without_colberts_tokens_is_refused(tmp_path: Path) -> None:
     """A base of another family; systems without ColBERT's bi-encoder do not read them."""
-    base = str(save_cross_encoder("roberta", tmp_path))
+    base = open_base(str(save_cross_encoder("roberta", tmp_path)))
     for name in ("twin", "mono", "trmd-joint-colbert"):
         ranker, _ = build_text_ranker(
             SYSTEMS[name], base, name="s", encoding=ENCODING, seed=1, dropout=0.0, colbert_texts=True
@@ -85,7 +86,7 @@ def test_a_vocabulary_without_colberts_tokens_is_refused(tmp_path: Path) -> None
 
 def test_fresh_parts_follow_the_seed(tmp_path: Path) -> None:
     """Rankers 1 and 2 start differently, equal for equal seeds, and the encoder is the same for all."""
-    base = str(save_cross_encoder("bert", tmp_path))
+    base = open_base(str(save_cross_encoder("bert", tmp_path)))
     first, again, other = (
         build_text_ranker(SYSTEMS["tr-twin"], base, name="s", encoding=ENCODING, seed=seed, dropout=0.0)[0].state_dict()
         for seed in (1, 1, 2)

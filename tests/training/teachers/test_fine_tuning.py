@@ -21,12 +21,17 @@ from transformers import AutoModel, AutoModelForSequenceClassification, Trainer
 from cerberank_models.convert.families import FAMILIES, UnsupportedModelError
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_training.learning.losses import logit_difference
+from cerberank_training.runs.base import Base, open_base
 from cerberank_training.teachers import fine_tuning
 from cerberank_training.teachers.fine_tuning import TeacherConfig, classifier, fine_tune, training_arguments
 
 CONFIG = TeacherConfig(
     steps=4, input=TeacherInput(max_length=32), questions_per_step=2, evaluate_every=2, learning_rate=1e-3, device="cpu"
 )
+
+
+def base_of(family: str, folder: Path, **changes: object) -> Base:
+    return open_base(str(save_cross_encoder(family, folder, **changes)))
 
 
 def test_one_and_two_logits_give_one_difference() -> None:
@@ -40,14 +45,16 @@ def test_one_and_two_logits_give_one_difference() -> None:
 @pytest.mark.parametrize("loss", ["pointwise", "listwise", "both"])
 def test_a_teacher_is_written_with_what_it_reads(loss: str, tmp_path: Path) -> None:
     """The folder loads with Hugging Face's classes, with changed weights, and states that the teacher reads context."""
-    base = save_cross_encoder("bert", tmp_path / "base")
+    base = base_of("bert", tmp_path / "base")
     config = replace(CONFIG, loss=loss, input=TeacherInput(max_length=32, context=True))
-    best = fine_tune(str(base), tmp_path / "teacher", sampler(), questions(), config)
+    best = fine_tune(base, tmp_path / "teacher", sampler(), questions(), config)
     assert 0 < best <= 100
-    before, after = (AutoModelForSequenceClassification.from_pretrained(path) for path in (base, tmp_path / "teacher"))
+    before, after = (
+        AutoModelForSequenceClassification.from_pretrained(path) for path in (base.folder, tmp_path / "teacher")
+    )
     assert not torch.equal(before.classifier.weight, after.classifier.weight)
     assert TeacherInput.read(str(tmp_path / "teacher")) == config.input
-    assert TeacherInput.read(str(base)) == TeacherInput()
+    assert TeacherInput.read(str(base.folder)) == TeacherInput()
 
 
 def test_the_settings_of_the_trainer() -> None:
@@ -64,7 +71,7 @@ def test_the_settings_of_the_trainer() -> None:
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more than a machine has processors
 def test_batches_of_other_processes_are_the_same(tmp_path: Path) -> None:
     """The same weights, dropout included, and the same figures, whoever tokenises."""
-    base, found = str(save_cross_encoder("bert", tmp_path / "base")), []
+    base, found = base_of("bert", tmp_path / "base"), []
     for workers in (0, 2):
         config = replace(CONFIG, workers=workers, dropout=0.1)
         best = fine_tune(base, tmp_path / str(workers), sampler(), questions(), config)
@@ -75,32 +82,32 @@ def test_batches_of_other_processes_are_the_same(tmp_path: Path) -> None:
 
 def test_workers_need_no_fork(tmp_path: Path) -> None:
     """The maker of batches is copied into another process, and makes the same there."""
-    base = save_cross_encoder("bert", tmp_path / "base")
-    compare_with_copies(lambda: fine_tune(str(base), tmp_path / "out", sampler(), questions(), CONFIG))
+    base = base_of("bert", tmp_path / "base")
+    compare_with_copies(lambda: fine_tune(base, tmp_path / "out", sampler(), questions(), CONFIG))
 
 
 def test_an_ended_run_is_not_trained_further(tmp_path: Path) -> None:
     """Repeated after an early stop, it answers the same and writes no further checkpoint."""
-    base = save_cross_encoder("bert", tmp_path / "base")
+    base = base_of("bert", tmp_path / "base")
     config = replace(CONFIG, steps=40, evaluate_every=1, patience=2, learning_rate=1e-9)
-    best = fine_tune(str(base), tmp_path / "teacher", sampler(), questions(), config)
+    best = fine_tune(base, tmp_path / "teacher", sampler(), questions(), config)
     run = tmp_path / "teacher" / "run"
     steps = {path.name for path in run.glob("checkpoint-*")}
     assert "checkpoint-40" not in steps
-    assert fine_tune(str(base), tmp_path / "teacher", sampler(), questions(), config) == best
+    assert fine_tune(base, tmp_path / "teacher", sampler(), questions(), config) == best
     assert {path.name for path in run.glob("checkpoint-*")} == steps
 
 
 def test_a_kill_keeps_the_patience_and_needs_no_whole_checkpoint(tmp_path: Path) -> None:
     """Without its last file and beside half a checkpoint, a run that was out of patience ends after one evaluation."""
-    base = save_cross_encoder("bert", tmp_path / "base")
+    base = base_of("bert", tmp_path / "base")
     config = replace(CONFIG, steps=40, evaluate_every=1, patience=3, learning_rate=1e-9)
-    fine_tune(str(base), tmp_path / "teacher", sampler(), questions(), config)
+    fine_tune(base, tmp_path / "teacher", sampler(), questions(), config)
     run = tmp_path / "teacher" / "run"
     last = max(int(path.name.rpartition("-")[2]) for path in run.glob("checkpoint-*"))
     (tmp_path / "teacher" / "teacher.json").unlink()
     (run / f"checkpoint-{last + 1}").mkdir()
-    fine_tune(str(base), tmp_path / "teacher", sampler(), questions(), config)
+    fine_tune(base, tmp_path / "teacher", sampler(), questions(), config)
     assert max(int(path.name.rpartition("-")[2]) for path in run.glob("checkpoint-*")) == last + 1
     assert (run / f"checkpoint-{last + 1}" / "trainer_state.json").is_file()
 
@@ -120,18 +127,18 @@ def test_a_gpu_trains_fp32_with_its_tensor_cores(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(fine_tuning, "tensor_cores", tensor_cores)
     monkeypatch.setattr(Trainer, "train", train)
-    fine_tune(str(save_cross_encoder("bert", tmp_path / "base")), tmp_path / "out", sampler(), questions(), CONFIG)
+    fine_tune(base_of("bert", tmp_path / "base"), tmp_path / "out", sampler(), questions(), CONFIG)
     assert devices == [torch.device("cpu")]
 
 
 def test_accumulated_batches_are_one_step(tmp_path: Path) -> None:
     """Two batches of two questions give the gradient and the loss of one batch of four, up to rounding."""
-    base = save_cross_encoder("bert", tmp_path / "base")
+    base = base_of("bert", tmp_path / "base")
     first = {}
     for name, size, accumulate in (("whole", 4, 1), ("halves", 4, 2)):
         sizes = {"questions_per_step": size, "accumulate": accumulate}
         config = replace(CONFIG, steps=1, evaluate_every=1, dropout=0.0, clip=1e9, **sizes)
-        fine_tune(str(base), tmp_path / name, sampler(), questions(), config)
+        fine_tune(base, tmp_path / name, sampler(), questions(), config)
         state = json.loads((tmp_path / name / "run" / "checkpoint-1" / "trainer_state.json").read_text())
         first[name] = next(entry for entry in state["log_history"] if "grad_norm" in entry)
     for figure in ("grad_norm", "loss"):
@@ -141,14 +148,14 @@ def test_accumulated_batches_are_one_step(tmp_path: Path) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_gradient_checkpointing_gives_the_same_gradients(family: str, tmp_path: Path) -> None:
     """In every family, with dropout: the same norm and loss; the first layer's products are computed twice."""
-    base, first, calls = save_cross_encoder(family, tmp_path / "base"), [], []
+    base, first, calls = base_of(family, tmp_path / "base"), [], []
     for checkpointing in (False, True):
         config = replace(CONFIG, steps=1, evaluate_every=1, dropout=0.1, gradient_checkpointing=checkpointing)
         out, ran = tmp_path / str(checkpointing), []
         with torch.nn.modules.module.register_module_forward_hook(
             lambda module, *_, ran=ran: ran.append(module.training and isinstance(module, torch.nn.Linear))
         ):
-            fine_tune(str(base), out, sampler(), questions(), config)
+            fine_tune(base, out, sampler(), questions(), config)
         state = json.loads((out / "run" / "checkpoint-1" / "trainer_state.json").read_text())
         entry = next(entry for entry in state["log_history"] if "grad_norm" in entry)
         first.append([entry["grad_norm"], entry["loss"]])
@@ -163,7 +170,7 @@ def test_the_seed_and_dropout_reach_the_network(tmp_path: Path) -> None:
     AutoModel.from_config(hugging_face_config("bert")).save_pretrained(base)
     reads = TeacherInput(max_length=32, context=True)
     first, again, other = (
-        classifier(str(base), replace(CONFIG, input=reads, token_types="fresh", seed=seed, dropout=0.3))
+        classifier(open_base(str(base)), replace(CONFIG, input=reads, token_types="fresh", seed=seed, dropout=0.3))
         for seed in (1, 1, 2)
     )
     rows = "bert.embeddings.token_type_embeddings.weight"
@@ -177,11 +184,11 @@ def test_the_seed_and_dropout_reach_the_network(tmp_path: Path) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_one_logit_cross_encoder_of_every_family_is_a_base(family: str, tmp_path: Path) -> None:
     """As ms-marco-MiniLM: it keeps its one logit, and before the first step it scores as it did."""
-    base = save_cross_encoder(family, tmp_path / "base", num_labels=1)
-    before = AutoModelForSequenceClassification.from_pretrained(base).state_dict()
-    start = classifier(str(base), CONFIG).state_dict()
+    base = base_of(family, tmp_path / "base", num_labels=1)
+    before = AutoModelForSequenceClassification.from_pretrained(base.folder).state_dict()
+    start = classifier(base, CONFIG).state_dict()
     assert all(torch.equal(start[name], value) for name, value in before.items())
-    fine_tune(str(base), tmp_path / "teacher", sampler(), questions(), replace(CONFIG, steps=2))
+    fine_tune(base, tmp_path / "teacher", sampler(), questions(), replace(CONFIG, steps=2))
     after = AutoModelForSequenceClassification.from_pretrained(tmp_path / "teacher")
     assert after.config.num_labels == 1
     assert not all(torch.equal(after.state_dict()[name], value) for name, value in before.items())
@@ -189,19 +196,19 @@ def test_a_one_logit_cross_encoder_of_every_family_is_a_base(family: str, tmp_pa
 
 def test_a_classifier_into_three_labels_gets_a_fresh_last_layer(tmp_path: Path) -> None:
     """As one of natural language inference; what stands below that layer is its own."""
-    base = save_cross_encoder("roberta", tmp_path / "base", num_labels=3)
-    own, model = AutoModelForSequenceClassification.from_pretrained(base), classifier(str(base), CONFIG)
+    base = base_of("roberta", tmp_path / "base", num_labels=3)
+    own, model = AutoModelForSequenceClassification.from_pretrained(base.folder), classifier(base, CONFIG)
     assert model.config.num_labels == 2
     assert torch.equal(model.classifier.dense.weight, own.classifier.dense.weight)
 
 
 def test_a_classifier_without_its_weights_is_refused(tmp_path: Path) -> None:
     """Its configuration says a classifier of two labels, its file holds an encoder alone."""
-    base = save_cross_encoder("bert", tmp_path / "base")
-    AutoModel.from_pretrained(base).save_pretrained(tmp_path / "encoder")
-    (tmp_path / "encoder" / "model.safetensors").replace(base / "model.safetensors")
+    base = base_of("bert", tmp_path / "base")
+    AutoModel.from_pretrained(base.folder).save_pretrained(tmp_path / "encoder")
+    (tmp_path / "encoder" / "model.safetensors").replace(base.folder / "model.safetensors")
     with pytest.raises(UnsupportedModelError, match=r"lacks classifier\.bias, classifier\.weight"):
-        classifier(str(base), CONFIG)
+        classifier(base, CONFIG)
 
 
 def killed_at_the_second_checkpoint() -> Callable[..., None]:
@@ -218,14 +225,14 @@ def killed_at_the_second_checkpoint() -> Callable[..., None]:
 
 def test_a_killed_teacher_goes_on(tmp_path: Path) -> None:
     """Stopped after an evaluation and called again: the weights of the run without interruption."""
-    base = save_cross_encoder("bert", tmp_path / "base")
-    fine_tune(str(base), tmp_path / "whole", sampler(), questions(), CONFIG)
+    base = base_of("bert", tmp_path / "base")
+    fine_tune(base, tmp_path / "whole", sampler(), questions(), CONFIG)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("transformers.Trainer.save_model", killed_at_the_second_checkpoint())
         with pytest.raises(KeyboardInterrupt):
-            fine_tune(str(base), tmp_path / "cut", sampler(), questions(), CONFIG)
+            fine_tune(base, tmp_path / "cut", sampler(), questions(), CONFIG)
     assert [path.name for path in (tmp_path / "cut" / "run").glob("checkpoint-*")] == ["checkpoint-2"]
-    fine_tune(str(base), tmp_path / "cut", sampler(), questions(), CONFIG)
+    fine_tune(base, tmp_path / "cut", sampler(), questions(), CONFIG)
     weights = [
         AutoModelForSequenceClassification.from_pretrained(tmp_path / name).state_dict() for name in ("whole", "cut")
     ]

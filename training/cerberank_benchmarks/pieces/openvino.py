@@ -198,7 +198,8 @@ class _OfFewShapes(_InOpenVino):
         padded = [_Padded(session) for session in sessions]
         super().__init__(checkpoint, padded)
         for length in range(MULTIPLE, checkpoint.config.encoding.max_length + MULTIPLE, MULTIPLE):
-            for pairs in {padded_shape(pairs, length)[0] for pairs in range(1, max(1, BucketRule().tokens // length) + 1)}:
+            most = max(1, BucketRule().tokens // length)
+            for pairs in {padded_shape(pairs, length)[0] for pairs in range(1, most + 1)}:
                 ids, mask = np.zeros((pairs, length), dtype=np.int64), np.ones((pairs, length), dtype=np.bool_)
                 _, *hidden = padded[0].run(None, {"token_ids": ids, "type_ids": ids, "mask": mask})
                 for session in padded[1:]:

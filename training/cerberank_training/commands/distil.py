@@ -32,7 +32,7 @@ from cerberank_training.learning.processes import Processes, batch_of_step, laun
 from cerberank_training.learning.strategies import check_strategy
 from cerberank_training.learning.threads import step_work, training_threads
 from cerberank_training.learning.train import Run
-from cerberank_training.runs.base import find_base, refuse_missing
+from cerberank_training.runs.base import open_base
 from cerberank_training.runs.card import FILE as SUMMARY
 from cerberank_training.runs.card import dev_metric, read_summary, run_card, summary_of
 from cerberank_training.runs.content import data_content
@@ -131,9 +131,9 @@ def train_student(options: DistilOptions) -> Trained:
 def _train(recipe: Recipe, options: DistilOptions) -> Trained:
     precisions, terms, size = _checked(recipe, options)
     out: Path = options.out
-    refuse_missing(options.base)
-    recipe = replace(recipe, shape=fitted(options.base, recipe.shape))
-    base = find_base(options.base)
+    base = open_base(options.base)
+    recipe = replace(recipe, shape=fitted(base, recipe.shape))
+    base_content = base.content()
     dev = dev_set(options.dev, size)
     teachers, data = [TeacherScoreCache.open(path) for path in options.teacher], options.data
     questions = open_questions(data, training=True)
@@ -149,7 +149,7 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
         out,
         "distil",
         bound={
-            "base": base.content,
+            "base": base_content,
             "data": {"drawn": not options.groups} | content,
             "dev": {"size": size} | dev_content,
             "teachers": [cache.content(path) for cache, path in zip(teachers, options.teacher, strict=True)],
@@ -159,7 +159,7 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
         free={
             **{name: getattr(recipe.train, name) for name in ("steps", "patience", "save_every")},
             "recipe": options.recipe,
-            "names": places | {"base": base.name, "place": options.base, "commit": base.commit},
+            "names": places | {"base": base.name, "place": base.place, "commit": base.commit},
             "device": options.device,
         },
         software=software(),
@@ -173,7 +173,7 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
     recipe = replace(recipe, shape=replace(recipe.shape, name=names.name))
     if record.planned["steps"] != recipe.train.steps:
         recipe = replace(recipe, train=replace(recipe.train, planned=record.planned["steps"]))
-    student = build_student(recipe.shape, base.place, seed=recipe.train.seed, dropout=recipe.train.dropout)
+    student = build_student(recipe.shape, base, seed=recipe.train.seed, dropout=recipe.train.dropout)
     if names.languages:
         student.ranker.config = student.ranker.config.model_copy(update={"languages": names.languages})
     encoder = student.encoder()
@@ -195,7 +195,7 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
     if first:
         record.write(out)
         anew = NOTHING_SAVED if record.is_repeated and not (out / "state.pt").is_file() else ""
-        starts = f"{student.start.replace(base.place, options.base)}; {first_sizes(run.first_step())}"
+        starts = f"{student.start}; {first_sizes(run.first_step())}"
         for line in filter(None, (anew, shared, starts)):
             note_of("distil", line)
     work = step_work(student.ranker, recipe.train, recipe.sampling, max_length=recipe.shape.encoding.max_length)

@@ -27,7 +27,7 @@ from cerberank_training.learning.pairwise.run import PairwiseRun
 from cerberank_training.learning.pairwise.teachers import FrozenTeacher, Teachers
 from cerberank_training.learning.processes import Processes, launched_processes, leave_group
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
-from cerberank_training.runs.base import find_base
+from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.content import data_content, folder_content
 from cerberank_training.runs.dev_set import check_held_out, chosen_size, dev_set, in_common, measured
 from cerberank_training.runs.options import named_options
@@ -192,7 +192,8 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
     size = chosen_size("", options.dev_questions)
     check_device(options.device)
     check_writable(options.out)
-    base = find_base(options.base)
+    base = open_hugging_face_base(options.base, reason="a text ranker starts from a Hugging Face encoder")
+    base_content = base.content()
     dev = dev_set(options.dev, size)
     questions = list(read_questions(options.train, training=True))
     content, dev_content = data_content(options.train, questions), data_content(options.dev, dev)
@@ -204,7 +205,7 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
         options.out,
         "pairwise",
         bound={
-            "base": base.content,
+            "base": base_content,
             "data": content,
             "dev": {"size": size, "select": options.select} | dev_content,
             "teachers": {role: folder_content(path) for role, path in teachers.items()},
@@ -229,7 +230,7 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
         config = replace(config, planned=record.planned["steps"])
     ranker, tokenizer = build_text_ranker(
         system,
-        base.place,
+        base,
         name=options.system,
         encoding=encoding,
         seed=config.seed,

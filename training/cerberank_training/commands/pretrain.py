@@ -10,21 +10,20 @@ from typing import Annotated, Literal
 from cyclopts import App, Parameter
 
 from cerberank_models.commands.values import Count, NotNegative, Positive, Whole
-from cerberank_models.convert.bases import check_room, open_base
 from cerberank_models.convert.token_types import NewTypes
 from cerberank_models.output import say
 from cerberank_training.commands.presets import options_from_recipe, recipe_help
 from cerberank_training.commands.run_options import note_of
 from cerberank_training.learning.processes import check_trainer_device, launched_processes, leave_group
-from cerberank_training.learning.trainer_checkpoint import last_checkpoint
-from cerberank_training.pretraining.base import StartOptions, build_start, check_base
+from cerberank_training.learning.trainer import last_checkpoint
+from cerberank_training.pretraining.base import build_start, check_start
 from cerberank_training.pretraining.document_table import open_documents
 from cerberank_training.pretraining.documents import READERS
 from cerberank_training.pretraining.examples import ExampleGroups, Objective
 from cerberank_training.pretraining.network import LossWeights
 from cerberank_training.pretraining.run import METRICS, PretrainingConfig
 from cerberank_training.pretraining.run import pretrain as train_encoder
-from cerberank_training.runs.base import find_base
+from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.content import Content, data_content
 from cerberank_training.runs.dev_set import check_held_out
 from cerberank_training.runs.options import named_options
@@ -35,6 +34,7 @@ from cerberank_training.runs.software import software
 USUAL = PretrainingConfig()
 FREE = ("steps", "device", "workers", "planned")
 """Settings that may change when a run is continued."""
+REASON = "pre-training starts from a Hugging Face encoder"
 
 
 @Parameter(name="*")
@@ -132,16 +132,14 @@ def _pretrain(options: PretrainOptions) -> tuple[dict[str, float], int]:
         **{each.name: getattr(options, each.name) for each in fields(PretrainingConfig) if each.name != "planned"}
     )
     config.batch(launched_processes())
-    base = StartOptions(
-        source=options.base, generator=options.generator, layers=options.layers, token_types=options.token_types
-    )
     weights = LossWeights(ssp=options.ssp_weight, mlm=options.mlm_weight, rtd=options.rtd_weight)
     check_writable(out)
     check_trainer_device(options.device, options.precision)
-    found = find_base(options.base)
-    check_base(replace(base, source=found.place))
-    check_room(open_base(found.place), config.max_length)
-    generator = find_base(options.generator) if options.generator else None
+    base = open_hugging_face_base(options.base, reason=REASON)
+    check_start(base, layers=options.layers, generator=bool(options.generator))
+    base.check_room(config.max_length)
+    generator = open_hugging_face_base(options.generator, reason=REASON) if options.generator else None
+    base_content, generator_content = base.content(), generator.content() if generator else None
     documents, held_out = open_documents(options.documents), open_documents(options.dev)
     whole = options.whole_negatives
     train = ExampleGroups(documents, options.objective, seed=config.seed, whole_negatives=whole)
@@ -154,8 +152,8 @@ def _pretrain(options: PretrainOptions) -> tuple[dict[str, float], int]:
         out,
         "pretrain",
         bound={
-            "base": found.content,
-            "generator": generator.content if generator else None,
+            "base": base_content,
+            "generator": generator_content,
             "documents": content,
             "dev": dev_content,
             "settings": settings
@@ -174,8 +172,14 @@ def _pretrain(options: PretrainOptions) -> tuple[dict[str, float], int]:
         return {name: record.results[name] for name in METRICS if name in record.results}, record.results["examples"]
     if record.planned["steps"] != config.steps:
         config = replace(config, planned=record.planned["steps"])
-    placed = replace(base, source=found.place, generator=generator.place if generator else None)
-    start = build_start(placed, weights, seed=config.seed)
+    start = build_start(
+        base,
+        weights,
+        seed=config.seed,
+        generator=generator,
+        layers=options.layers,
+        token_types=options.token_types,
+    )
     if os.environ.get("RANK", "0") == "0":
         record.write(out)
         if record.is_repeated and last_checkpoint(out / "run") is None:

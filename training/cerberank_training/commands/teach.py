@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -13,7 +13,6 @@ from cyclopts import App, Group, Parameter
 from cyclopts.validators import Number
 
 from cerberank_models.commands.values import Count, NotNegative, Positive, Whole, whole
-from cerberank_models.convert.bases import check_room, open_teacher_base
 from cerberank_models.convert.teacher_input import FILE, TeacherInput
 from cerberank_models.output import UsageError, say
 from cerberank_training.commands.presets import options_from_recipe, recipe_help
@@ -27,8 +26,8 @@ from cerberank_training.data.sampling import (
     sampler_for,
 )
 from cerberank_training.learning.processes import batch_of_step, check_trainer_device, launched_processes, leave_group
-from cerberank_training.learning.trainer_checkpoint import dev_at_start, last_checkpoint
-from cerberank_training.runs.base import find_base, refuse_missing
+from cerberank_training.learning.trainer import dev_at_start, last_checkpoint
+from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.content import data_content
 from cerberank_training.runs.dev_set import check_held_out, chosen_size, dev_set, in_common, measured
 from cerberank_training.runs.options import named_options
@@ -181,10 +180,9 @@ def _teach(options: TeachOptions) -> tuple[float, float | None]:
     out: Path = options.out
     check_writable(out)
     check_trainer_device(options.device, options.training.precision)
-    refuse_missing(options.base)
-    opened = open_teacher_base(options.base)
-    check_room(opened, options.texts.max_length)
-    base = find_base(options.base)
+    base = open_hugging_face_base(options.base, reason="teachers are Hugging Face classifiers")
+    base.check_room(options.texts.max_length)
+    base_content = base.content()
     dev = dev_set(options.dev, size)
     questions = open_questions(options.train, training=True)
     sampler = sampler_for(options.train, questions, sampling, seed=config.seed)
@@ -197,7 +195,7 @@ def _teach(options: TeachOptions) -> tuple[float, float | None]:
         out,
         "teach",
         bound={
-            "base": base.content,
+            "base": base_content,
             "data": content,
             "dev": {"size": size} | dev_content,
             "sampling": {"mode": options.sampling.sampling} | asdict(sampling),
@@ -208,7 +206,7 @@ def _teach(options: TeachOptions) -> tuple[float, float | None]:
         | {"recipe": options.recipe}
         | {
             "names": {"train": options.train, "dev": options.dev, "out": str(out)}
-            | {"base": base.name, "place": options.base, "commit": base.commit}
+            | {"base": base.name, "place": base.place, "commit": base.commit}
         },
         software=software(),
         begun=last_checkpoint(out / RUN) is not None,
@@ -223,12 +221,12 @@ def _teach(options: TeachOptions) -> tuple[float, float | None]:
             _say(NOTHING_SAVED)
         if line := in_common(dev, questions.question_texts()):
             _say(line)
-        own = "" if opened.is_cross_encoder else ", and its classifier of two logits from random weights"
+        own = "" if base.is_cross_encoder else ", and its classifier of two logits from random weights"
         groups = [sampler.step(each, 1)[0] for each in range(config.questions_per_step)]
-        _say(f"starts from {options.base}, {opened.kind}{own}; {first_sizes(groups)}")
+        _say(f"starts from {base.place}, {base.kind}{own}; {first_sizes(groups)}")
     if record.planned["steps"] != config.steps:
         config = replace(config, planned=record.planned["steps"])
-    best = fine_tune(base.place, out, sampler, dev, config, further=bool(record.results))
+    best = fine_tune(base, out, sampler, dev, config, further=bool(record.results))
     leave_group()
     start = dev_at_start(out / RUN)
     if first:
@@ -262,11 +260,12 @@ def _sampling(options: TeachOptions) -> Sampling:
 
 def configuration(options: TeachOptions, steps: int) -> TeacherConfig:
     """The settings of the run. Raises ValueError, which names the option."""
+    names = {each.name for each in fields(TeacherConfig)}
     changes = {
         name: value
         for part in (options.texts, options.training)
         for name, value in vars(part).items()
-        if name in TeacherConfig.__slots__ and value is not None
+        if name in names and value is not None
     }
     changes |= {
         "steps": steps,

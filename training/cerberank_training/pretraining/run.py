@@ -6,23 +6,26 @@ Batch k of a run does not depend on earlier batches. Therefore a killed run resu
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
-from transformers import Trainer, TrainingArguments
+from transformers import Trainer
 
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.losses import logit_difference
-from cerberank_training.learning.processes import TIMEOUT, launched_processes, on_processor
-from cerberank_training.learning.train_config import ramp_steps
-from cerberank_training.learning.trainer_checkpoint import last_checkpoint
+from cerberank_training.learning.processes import launched_processes
+from cerberank_training.learning.trainer import (
+    Items,
+    TrainerConfig,
+    last_checkpoint,
+    show_progress,
+    trainer_arguments,
+)
 from cerberank_training.pretraining.base import Start, save_encoder
 from cerberank_training.pretraining.batches import Batches, Item
 from cerberank_training.pretraining.examples import GROUP, Example, ExampleGroups
@@ -33,42 +36,21 @@ METRICS = ("ssp_accuracy", "ssp_first", "ssp_hard")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class PretrainingConfig:
+class PretrainingConfig(TrainerConfig):
     """The length and learning rates of a run; the defaults are the paper's (SSP appendix C)."""
 
     steps: int = 400_000
     examples_per_step: int = 4080
     """The examples of one optimiser step of all processes, in whole groups of five (the paper has 4,096)."""
-    accumulate: int = 1
-    """The number of batches that each process divides its part of a step into."""
     learning_rate: float = 1e-4
     warmup: float = 10_000
-    """The part of the run in which the learning rate rises, before it falls linearly to 0. A value below 1 is a share
-    of the steps, and from 1 on a number of steps.
-    """
     weight_decay: float = 0.01
     max_length: int = 128
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     evaluate_every: int = 1000
-    seed: int = 1
-    device: Literal["auto", "cpu"] = "auto"
-    workers: int = 0
-    """The number of processes that prepare batches ahead; with 0 the training process makes them."""
-    planned: int | None = None
-    """The number of steps with which an extended run was begun; the warm-up is a share of this number."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError, which names the setting, for invalid values."""
-        for name in ("steps", "accumulate", "evaluate_every", "max_length"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
-        if not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"learning_rate must be above 0, not {self.learning_rate}")
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"weight_decay must be at least 0, not {self.weight_decay}")
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed must be at least 0 and below 2**32, not {self.seed}")
-        ramp_steps(self.warmup, self.planned or self.steps)
+        TrainerConfig.__post_init__(self)  # `super()` fails in a dataclass with slots
+        self.check_counts("max_length")
         if self.examples_per_step < GROUP or self.examples_per_step % GROUP:
             raise ValueError(f"examples_per_step must be a multiple of {GROUP}, not {self.examples_per_step}")
 
@@ -95,16 +77,18 @@ def pretrain(
     """
     masks = any(weight > 0 for weight in _weights(start))
     batches = Batches(start.tokenizer, family=start.family, max_length=config.max_length, masks=masks, seed=config.seed)
-    arguments = _arguments(out / "run", config)
     groups = config.steps * config.examples_per_step // GROUP
     trainer = _PretrainingTrainer(
         model=start.network,
-        args=arguments,
-        train_dataset=_Items(groups, train.group),
-        eval_dataset=_Items(len(dev), partial(_alone, dev)),
+        args=trainer_arguments(
+            out / "run", config, batch=config.batch(launched_processes()) // GROUP, label="ssp_labels"
+        ),
+        train_dataset=Items(groups, partial(_group, train)),
+        eval_dataset=Items(len(dev), partial(_alone, dev)),
         data_collator=batches,
         compute_metrics=dev_metrics(dev),
     )
+    show_progress(trainer, out.name, figure="eval_ssp_accuracy")
     with running(out):
         trainer.train(resume_from_checkpoint=last_checkpoint(out / "run"))
     metrics = trainer.evaluate()
@@ -118,50 +102,12 @@ def _weights(start: Start) -> tuple[float, ...]:
     return (weights.mlm, weights.rtd) if start.family == "electra" else (weights.mlm,)
 
 
-def _arguments(run: Path, config: PretrainingConfig) -> TrainingArguments:
-    return TrainingArguments(
-        output_dir=str(run),
-        max_steps=config.steps,
-        per_device_train_batch_size=config.batch(launched_processes()) // GROUP,
-        per_device_eval_batch_size=64,
-        gradient_accumulation_steps=config.accumulate,
-        learning_rate=config.learning_rate,
-        warmup_steps=math.ceil(ramp_steps(config.warmup, config.planned or config.steps)),
-        weight_decay=config.weight_decay,
-        lr_scheduler_type="linear",
-        bf16=config.precision == "bf16",
-        fp16=config.precision == "fp16",
-        eval_strategy="steps",
-        eval_steps=config.evaluate_every,
-        save_steps=config.evaluate_every,
-        save_total_limit=2,
-        logging_steps=min(50, config.evaluate_every),
-        disable_tqdm=True,
-        report_to=["tensorboard"],
-        train_sampling_strategy="sequential",
-        remove_unused_columns=False,
-        label_names=["ssp_labels"],
-        seed=config.seed,
-        use_cpu=on_processor(config.device),
-        ddp_timeout=int(TIMEOUT.total_seconds()),
-        dataloader_num_workers=config.workers,
-        dataloader_pin_memory=config.device != "cpu" and torch.cuda.is_available(),
-    )
+def _group(examples: ExampleGroups, index: int) -> Item:
+    return index, examples.group(index)
 
 
-def _alone(dev: list[Example], index: int) -> list[Example]:
-    return [dev[index]]
-
-
-class _Items(Dataset[Item]):
-    def __init__(self, size: int, examples: Callable[[int], list[Example]]) -> None:
-        self._size, self._examples = size, examples
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __getitem__(self, index: int) -> Item:
-        return index, self._examples(index)
+def _alone(dev: list[Example], index: int) -> Item:
+    return index, [dev[index]]
 
 
 class _PretrainingTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any, Literal
 
 from tokenizers import Tokenizer
 from torch import nn
-from transformers import AutoConfig, AutoModel
+from transformers import AutoModel
 
 from cerberank_models.backends.torch_backend import load_ranker
-from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
-from cerberank_models.convert.bases import HuggingFaceModel, is_checkpoint, open_base
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import initialise, load_weights, ranker_config
 from cerberank_models.convert.modules import ModularHead
@@ -21,6 +19,7 @@ from cerberank_models.convert.own_network import read_network
 from cerberank_models.convert.token_types import NewTypes, grow_token_types
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranker import Ranker
+from cerberank_training.runs.base import Base
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -62,24 +61,21 @@ class Student:
         )
 
 
-def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) -> Student:
+def build_student(shape: StudentShape, base: Base, *, seed: int, dropout: float) -> Student:
     """The student before its first training step.
 
-    `base` is a path or hub id of an encoder or sequence classifier, or a checkpoint folder with weights. Layers b..n-1
-    are copied into every head, and so is the base's classifier if it reads layer n (CERBERUS's released code). Then all
-    heads give the classifier's score at the start, and only different teachers or dropout make them differ. Exits and
-    classifiers that the base lacks get random weights, with another seed for each head. A checkpoint as base may have
-    other heads, exits and lengths of texts; its drop schedules are left out, because they were measured on its weights.
+    `shape` must be fitted to the base (`fitted`), whose files must be in the local cache. Layers b..n-1 are copied into
+    every head, and so is the base's classifier if it reads layer n (CERBERUS's released code). Then all heads give the
+    classifier's score at the start, and only different teachers or dropout make them differ. Exits and classifiers that
+    the base lacks get random weights, with another seed for each head. A checkpoint as base may have other heads, exits
+    and lengths of texts; its drop schedules are left out, because they were measured on its weights.
     Raises UnsupportedModelError when the base does not fit.
     """
-    shape = fitted(base, shape)
-    if is_checkpoint(base):
-        return _from_checkpoint(shape, Path(base), seed=seed, dropout=dropout)
-    found = open_base(base)
-    found.layers()
-    tokenizer = found.tokenizer()
-    head = found.head() if shape.heads else None
-    encoder, fresh = _hugging_face(shape, base, found, head)
+    if base.checkpoint is not None:
+        return _from_checkpoint(shape, base.checkpoint, seed=seed, dropout=dropout)
+    tokenizer = base.tokenizer()
+    head = base.head() if shape.heads else None
+    encoder, fresh = _hugging_face(shape, base, head)
     if shape.token_types != "shared":
         grow_token_types(encoder, shape.encoding.segments, new=shape.token_types, seed=seed)
     config = ranker_config(
@@ -97,59 +93,53 @@ def build_student(shape: StudentShape, base: str, *, seed: int, dropout: float) 
     initialise(ranker.exits, seed=seed)
     if fresh:
         _initialise_classifiers(ranker, seed=seed)
-    start = _start(ranker, f"{base}, {found.kind}", fresh, carried=0)
+    start = _start(ranker, f"{base.place}, {base.kind}", fresh, carried=0)
     return Student(ranker, tokenizer.backend_tokenizer, start)
 
 
-def fitted(base: str, shape: StudentShape) -> StudentShape:
-    """The shape with the depth of its body. Raises UnsupportedModelError or SourceError for a base that does not fit.
-
-    It reads the names of the base's files and its configuration, but no weights.
-    """
-    have = read_checkpoint(Path(base)).config if is_checkpoint(base) else None
-    transformer = have.transformer if have else open_base(base).layers()
-    room = transformer.max_positions - transformer.position_offset
-    if shape.encoding.max_length > room:
-        raise UnsupportedModelError(f"--max-length {shape.encoding.max_length}: {base} has {room} positions")
+def fitted(base: Base, shape: StudentShape) -> StudentShape:
+    """The shape with the depth of its body. Raises UnsupportedModelError for a base that does not fit."""
+    transformer, have = base.layers(), None if base.checkpoint is None else base.checkpoint.config
+    base.check_room(shape.encoding.max_length)
     if shape.layers is not None and shape.layers > transformer.layers:
-        raise UnsupportedModelError(f"--layers {shape.layers}: {base} has {transformer.layers}")
+        raise UnsupportedModelError(f"--layers {shape.layers}: {base.place} has {transformer.layers}")
     layers = shape.layers or transformer.layers
     body = shape.body_layers
     if body is None:
         body = have.architecture.body_layers if have and shape.layers is None else layers - bool(shape.heads)
     if body > layers:
-        raise UnsupportedModelError(f"--body-layers {body}: of {base} {layers} layers are used")
+        raise UnsupportedModelError(f"--body-layers {body}: of {base.place} {layers} layers are used")
     if shape.exits and (last := shape.exits[-1].after) > body:
         raise UnsupportedModelError(f"--exits {last}: the body has {body} layers")
     return replace(shape, body_layers=body)
 
 
-def pretrained_encoder(base: str, *, layers: int | None) -> Any:
-    """The Hugging Face encoder `base` (a path or hub id), or only its first `layers` layers.
+def pretrained_encoder(base: Base, *, layers: int | None) -> Any:
+    """The Hugging Face encoder `base`, or only its first `layers` layers.
 
     Raises UnsupportedModelError when it has fewer layers.
     """
-    depth = AutoConfig.from_pretrained(base).num_hidden_layers
+    depth = base.described.num_hidden_layers
     if layers is not None and not 0 < layers <= depth:
-        raise UnsupportedModelError(f"{base} has {depth} layers, not {layers}")
-    return AutoModel.from_pretrained(base, num_hidden_layers=layers or depth)
+        raise UnsupportedModelError(f"{base.place} has {depth} layers, not {layers}")
+    return AutoModel.from_pretrained(str(base.folder), num_hidden_layers=layers or depth)
 
 
-def _hugging_face(shape: StudentShape, base: str, found: HuggingFaceModel, head: ModularHead | None) -> tuple[Any, str]:
+def _hugging_face(shape: StudentShape, base: Base, head: ModularHead | None) -> tuple[Any, str]:
     """The base with its classifier and an empty text, or its encoder and the reason that no classifier is used."""
-    described = found.described
-    if not shape.heads or not (found.classifies or head):
+    described = base.described
+    if not shape.heads or not (base.classifies or head):
         return pretrained_encoder(base, layers=shape.layers), "has no classifier"
-    if not found.is_cross_encoder and head is None:
+    if not base.is_cross_encoder and head is None:
         return pretrained_encoder(base, layers=shape.layers), f"classifies into {described.num_labels} labels"
     if shape.layers not in (None, described.num_hidden_layers):
         return pretrained_encoder(base, layers=shape.layers), "has a classifier that reads a later layer"
-    return read_network(found.source, head), ""
+    return read_network(base.source, head), ""
 
 
-def _from_checkpoint(shape: StudentShape, path: Path, *, seed: int, dropout: float) -> Student:
+def _from_checkpoint(shape: StudentShape, checkpoint: Checkpoint, *, seed: int, dropout: float) -> Student:
     """A network of the given shape with the checkpoint's weights. Additional heads are copies of its first head."""
-    checkpoint = read_checkpoint(path)
+    path = checkpoint.path
     if checkpoint.config.first_stage is not None:
         raise UnsupportedModelError(f"{path} has a first stage, which a student does not keep: add it to the student")
     lacks = checkpoint.config.transformer.type_vocab_size < shape.encoding.segments

@@ -10,13 +10,13 @@ from typing import Literal
 
 from tokenizers import Tokenizer
 
-from cerberank_models.convert.bases import open_base
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import initialise, load_weights, transformer_config
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.text_config import ColbertTokens, TextEncodingConfig, TextRankerConfig
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
 from cerberank_training.learning.train_config import TrainConfig
+from cerberank_training.runs.base import Base
 from cerberank_training.students.shapes import pretrained_encoder
 
 
@@ -74,7 +74,7 @@ RELEASED_LEARNING_RATE = 2e-5
 
 def build_text_ranker(
     system: System,
-    base: str,
+    base: Base,
     *,
     name: str,
     encoding: TextEncodingConfig,
@@ -84,15 +84,15 @@ def build_text_ranker(
     mean: Literal["all", "text"] = "all",
     colbert_texts: bool = False,
 ) -> tuple[TextRanker, Tokenizer]:
-    """The network of `system` and its tokenizer. `base` is the path or hub id of the encoder.
+    """The network of `system` and its tokenizer, from the encoder `base`.
 
     `layers` takes only the first layers of the encoder. `mean` applies to systems with TwinBERT's ranker, and
     `colbert_texts` to ColBERT's bi-encoder. Layers on top of the encoder start from random values. Raises
     UnsupportedModelError when the base does not fit.
     """
-    encoder, tokenizer = pretrained_encoder(base, layers=layers), open_base(base).tokenizer().backend_tokenizer
+    encoder, tokenizer = pretrained_encoder(base, layers=layers), base.tokenizer().backend_tokenizer
     if colbert_texts and system.token_ranker == "colbert" and not system.joint:
-        encoding = encoding.model_copy(update={"colbert": colbert_tokens(base, tokenizer)})
+        encoding = encoding.model_copy(update={"colbert": colbert_tokens(base.place, tokenizer)})
     config = TextRankerConfig(
         name=name,
         transformer=transformer_config(encoder.config),

@@ -17,7 +17,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import Dataset
 from transformers import (
     AutoConfig,
     AutoModelForSequenceClassification,
@@ -29,7 +28,6 @@ from transformers import (
 )
 from transformers.trainer_callback import TrainerState
 
-from cerberank_models.convert.bases import open_teacher_base
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.teacher_input import FILE, TeacherInput
 from cerberank_models.convert.token_types import NewTypes, grow_token_types
@@ -38,16 +36,18 @@ from cerberank_training.evaluation.metrics import question_metrics, ranks_of
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.loop import tensor_cores
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
-from cerberank_training.learning.processes import (
-    TIMEOUT,
-    batch_of_step,
-    launched_processes,
-    on_processor,
-)
+from cerberank_training.learning.processes import batch_of_step, launched_processes
 from cerberank_training.learning.recomputation import recomputed
 from cerberank_training.learning.train import Groups
-from cerberank_training.learning.train_config import ramp_steps
-from cerberank_training.learning.trainer_checkpoint import STATE, last_checkpoint
+from cerberank_training.learning.trainer import (
+    STATE,
+    Items,
+    TrainerConfig,
+    last_checkpoint,
+    show_progress,
+    trainer_arguments,
+)
+from cerberank_training.runs.base import Base
 from cerberank_training.teachers.teacher_reader import Pair, TeacherReader
 from cerberank_training.tracking.running import running
 
@@ -61,13 +61,12 @@ DROPOUT = (
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class TeacherConfig:
+class TeacherConfig(TrainerConfig):
     """The settings of a teacher's fine-tuning.
 
     Raises ValueError, which names the setting, for invalid values.
     """
 
-    steps: int
     input: TeacherInput
     layers: int | None = None
     """The number of the base's first layers to use; the classifier reads the last of these."""
@@ -79,57 +78,37 @@ class TeacherConfig:
     """Cross entropy of each pair (as in the paper), softmax over a question's candidates, or the sum of both."""
     questions_per_step: int = 8
     """The groups, or pairs, of one optimiser step of all processes."""
-    accumulate: int = 1
-    """The number of batches that each process divides its part of a step into."""
     learning_rate: float = 1e-5
     warmup: float = 0.05
-    """The part of the run in which the learning rate rises, before it falls linearly to 0. A value below 1 is a share
-    of the steps, and from 1 on a number of steps.
-    """
     weight_decay: float = 0.0
     clip: float = 1.0
     """The largest norm of a step's gradients; 0 for none."""
     dropout: float | None = None
     """The probability of dropout in hidden states and attention; None keeps the base's."""
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     gradient_checkpointing: bool = False
     """If True, the backward pass computes layers again, and their results need not be kept in memory."""
     evaluate_every: int = 250
     patience: int = 50
     """Stop after this number of evaluations without a gain in dev MAP."""
-    seed: int = 1
-    """The seed of a new classifier's weights, new token types, dropout and the order of questions."""
-    device: Literal["auto", "cpu"] = "auto"
-    workers: int = 0
-    """The number of processes that prepare batches ahead; with 0 the training process makes them."""
-    planned: int | None = None
-    """The number of steps with which an extended run was begun; the warm-up is a share of this number."""
 
     def __post_init__(self) -> None:
-        for name in ("steps", "questions_per_step", "accumulate", "evaluate_every", "patience"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+        TrainerConfig.__post_init__(self)  # `super()` fails in a dataclass with slots
+        self.check_counts("questions_per_step", "patience")
         if self.evaluate_every > self.steps:
             raise ValueError(f"evaluate_every must be at most the {self.steps} steps, not {self.evaluate_every}")
-        if not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"learning_rate must be above 0, not {self.learning_rate}")
-        ramp_steps(self.warmup, self.planned or self.steps)
         if not 0 <= (self.dropout or 0.0) < 1:
             raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
-        for name in ("weight_decay", "clip"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise ValueError(f"{name} must be at least 0, not {getattr(self, name)}")
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed must be at least 0 and below 2**32, not {self.seed}")
+        if not 0 <= self.clip < math.inf:
+            raise ValueError(f"clip must be at least 0, not {self.clip}")
         if self.token_types != "shared" and not self.input.context:
             raise ValueError(f"token_types {self.token_types} are for a teacher that reads context")
         self.input.encoding()
 
 
 def fine_tune(
-    base: str, out: Path, sampler: Groups, dev: Sequence[Question], config: TeacherConfig, *, further: bool = False
+    base: Base, out: Path, sampler: Groups, dev: Sequence[Question], config: TeacherConfig, *, further: bool = False
 ) -> float:
-    """Fine-tune `base` (path or hub id) and write the best weights, tokenizer and `teacher.json` to `out`.
+    """Fine-tune `base` and write the best weights, tokenizer and `teacher.json` to `out`.
 
     Returns the best dev MAP, in percent. Another call resumes a killed run from its last evaluation. A run that has
     ended is only trained further if `further` is True. Raises ValueError when the settings do not fit the base.
@@ -137,7 +116,7 @@ def fine_tune(
     newest = last_checkpoint(out / "run")
     if newest is not None and (out / FILE).is_file() and not further:  # the last file that a run writes
         return float(TrainerState.load_from_json(str(Path(newest) / STATE)).best_metric or 0.0)
-    tokenizer = open_teacher_base(base).tokenizer()
+    tokenizer = base.tokenizer()
     model = classifier(base, config)
     run = out / "run"
     arguments = training_arguments(run, config, measure_start=newest is None)
@@ -145,13 +124,14 @@ def fine_tune(
     trainer = _TeacherTrainer(
         model=model,
         args=arguments,
-        train_dataset=_Items(groups, partial(_sampled, sampler)),
+        train_dataset=Items(groups, partial(_sampled, sampler)),
         eval_dataset=_dev_items(dev),
         data_collator=_Collator(tokenizer, TeacherReader(tokenizer, model.config, config.input)),
         compute_metrics=_dev_metrics(dev),
         callbacks=[EarlyStoppingCallback(early_stopping_patience=config.patience)],
     )
     trainer.add_callback(_Patience(trainer, config.patience))
+    show_progress(trainer, out.name, figure="eval_map")
     trainer.loss = config.loss
     if config.gradient_checkpointing:
         trainer.recomputed = _layers(model)
@@ -164,16 +144,16 @@ def fine_tune(
     return float(trainer.state.best_metric or 0.0)
 
 
-def classifier(base: str, config: TeacherConfig) -> Any:
+def classifier(base: Base, config: TeacherConfig) -> Any:
     """The base as a classifier. A cross-encoder keeps its one or two logits; any other base gets two new ones.
 
     Raises UnsupportedModelError for a setting that the base does not have, and for a cross-encoder that lacks weights.
     """
-    found = open_teacher_base(base)
-    described = AutoConfig.from_pretrained(base, num_labels=found.described.num_labels if found.is_cross_encoder else 2)
+    folder, labels = str(base.folder), base.described.num_labels if base.is_cross_encoder else 2
+    described = AutoConfig.from_pretrained(folder, num_labels=labels)
     if config.layers is not None:
         if not 0 < config.layers <= described.num_hidden_layers:
-            raise UnsupportedModelError(f"--layers {config.layers}: {base} has {described.num_hidden_layers}")
+            raise UnsupportedModelError(f"--layers {config.layers}: {base.place} has {described.num_hidden_layers}")
         described.num_hidden_layers = config.layers
     if config.dropout is not None:
         names = [name for name in vars(described) if name in DROPOUT]
@@ -184,10 +164,10 @@ def classifier(base: str, config: TeacherConfig) -> Any:
     set_seed(config.seed)
     # If the base classifies into more labels, its last layer has another shape; all other layers are loaded.
     model, loading = AutoModelForSequenceClassification.from_pretrained(
-        base, config=described, ignore_mismatched_sizes=not found.is_cross_encoder, output_loading_info=True
+        folder, config=described, ignore_mismatched_sizes=not base.is_cross_encoder, output_loading_info=True
     )
-    if found.is_cross_encoder and (missing := sorted(loading["missing_keys"])):
-        raise UnsupportedModelError(f"{base} is said to be a sequence classifier, but lacks {', '.join(missing)}")
+    if base.is_cross_encoder and (missing := sorted(loading["missing_keys"])):
+        raise UnsupportedModelError(f"{base.place} is said to be a sequence classifier, but lacks {', '.join(missing)}")
     # `_TeacherTrainer` computes the loss and does not scale it, so the Trainer must divide it by `accumulate`.
     model.accepts_loss_kwargs = False
     if config.token_types != "shared":
@@ -202,38 +182,17 @@ def _layers(model: Any) -> list[nn.Module]:
 
 
 def training_arguments(run: Path, config: TeacherConfig, *, measure_start: bool = True) -> TrainingArguments:
-    """The Trainer's settings. Its optimiser is AdamW, which equals Adam if `weight_decay` is 0."""
-    return TrainingArguments(
-        output_dir=str(run),
-        max_steps=config.steps,
-        per_device_train_batch_size=batch_of_step(config.questions_per_step, config.accumulate, launched_processes()),
-        per_device_eval_batch_size=64,
-        gradient_accumulation_steps=config.accumulate,
-        learning_rate=config.learning_rate,
-        warmup_steps=math.ceil(ramp_steps(config.warmup, config.planned or config.steps)),
-        lr_scheduler_type="linear",
-        weight_decay=config.weight_decay,
+    """The Trainer's settings. The evaluation before the first step is left out without `measure_start`."""
+    return trainer_arguments(
+        run,
+        config,
+        batch=batch_of_step(config.questions_per_step, config.accumulate, launched_processes()),
+        label="labels",
         max_grad_norm=config.clip,
-        bf16=config.precision == "bf16",
-        fp16=config.precision == "fp16",
-        eval_strategy="steps",
         eval_on_start=measure_start,
-        eval_steps=config.evaluate_every,
-        save_steps=config.evaluate_every,
-        save_total_limit=2,
         load_best_model_at_end=True,
         restore_callback_states_from_checkpoint=True,  # the number of evaluations without gain
         metric_for_best_model="map",
-        logging_steps=min(50, config.evaluate_every),
-        report_to=["tensorboard"],
-        train_sampling_strategy="sequential",  # the sampler has its own order
-        remove_unused_columns=False,
-        label_names=["labels"],
-        seed=config.seed,
-        use_cpu=on_processor(config.device),
-        ddp_timeout=int(TIMEOUT.total_seconds()),
-        dataloader_num_workers=config.workers,
-        dataloader_pin_memory=config.device != "cpu" and torch.cuda.is_available(),
     )
 
 
@@ -247,17 +206,6 @@ class _Patience(TrainerCallback):  # type: ignore[misc]  # transformers ships no
         for callback in self._trainer.callback_handler.callbacks:
             if isinstance(callback, EarlyStoppingCallback):
                 callback.early_stopping_patience = self._patience
-
-
-class _Items(Dataset[Item]):
-    def __init__(self, size: int, item: Callable[[int], Item]) -> None:
-        self._size, self._item = size, item
-
-    def __len__(self) -> int:
-        return self._size
-
-    def __getitem__(self, index: int) -> Item:
-        return self._item(index)
 
 
 class _Collator:
@@ -299,12 +247,12 @@ def _sampled(sampler: Groups, index: int) -> Item:
     return [((group.question, candidate), label) for candidate, label in pairs]
 
 
-def _dev_items(dev: Sequence[Question]) -> _Items:
+def _dev_items(dev: Sequence[Question]) -> Items[Item]:
     """Dev data with one pair in each item, so that the Trainer can join predictions of questions of any size."""
     rows: list[Item] = [
         [((question.text, row.candidate), float(row.relevant))] for question in dev for row in question.candidates
     ]
-    return _Items(len(rows), rows.__getitem__)
+    return Items(len(rows), rows.__getitem__)
 
 
 def _dev_metrics(dev: Sequence[Question]) -> Callable[[Any], dict[str, float]]:

@@ -20,7 +20,7 @@ from cyclopts import Parameter
 from cerberank_models.checkpoint.bound import SHA256
 from cerberank_models.commands.values import Count, Integers
 from cerberank_training.evaluation.per_question import Records, read_records
-from cerberank_training.runs.base import find_base
+from cerberank_training.runs.base import open_base
 from cerberank_training.runs.content import data_content
 from cerberank_training.teachers.teacher_score_cache import MANIFEST, read_manifest
 
@@ -51,7 +51,7 @@ def contents(base: str, data: Mapping[str, str | None], teachers: Sequence[Path]
     """
     scored = [path for path in teachers if (path / MANIFEST).is_file()]  # runs that read others refuse them
     return {
-        "contents.base": find_base(base).content,
+        "contents.base": open_base(base).content(),
         **{f"contents.{name}": data_content(spec) for name, spec in data.items() if spec},
         **{f"contents.{path}": {SHA256: {MANIFEST: read_manifest(path).identity.decode()}} for path in scored},
     }

@@ -12,12 +12,10 @@ from numpy.typing import NDArray
 
 from cerberank_models.backends.torch_stages import PRECISIONS
 from cerberank_models.checkpoint.bound import SHA256
-from cerberank_models.convert.own_network import read_config, read_head, read_network
-from cerberank_models.convert.own_tokenizer import read_tokenizer
-from cerberank_models.convert.source import find_source
+from cerberank_models.convert.own_network import read_head, read_network
 from cerberank_models.convert.teacher_input import FILE as INPUT
 from cerberank_training.learning.losses import logit_difference
-from cerberank_training.runs.base import find_base
+from cerberank_training.runs.base import open_base
 from cerberank_training.runs.card import spec_name
 from cerberank_training.runs.record import read_record
 from cerberank_training.teachers.scoring.teacher import TeacherSpec, digests_revision
@@ -41,7 +39,7 @@ def revision_of(source: str) -> str:
 
     Raises SourceError for a model that cannot be found.
     """
-    digests = find_base(source).content[SHA256]
+    digests = open_base(source).content()[SHA256]
     return digests_revision({name: digest for name, digest in digests.items() if name != INPUT})
 
 
@@ -66,9 +64,10 @@ class HuggingFaceTeacher:
         """
         if spec.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {spec.precision!r}")
-        source = find_source(find_base(spec.source).place)
-        self._tokenizer = read_tokenizer(source)
-        model = read_network(source, read_head(source, read_config(source)))
+        base = open_base(spec.source)
+        base.files()  # downloads those that the cache lacks
+        self._tokenizer = base.tokenizer()
+        model = read_network(base.source, read_head(base.source, base.described))
         if model.config.num_labels not in (1, 2):
             raise ValueError(f"{spec.source} has {model.config.num_labels} labels; a teacher has one or two")
         self._device = torch.device(spec.device)

@@ -11,6 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from cerberank_models.checkpoint.manifest import MANIFEST
 from cerberank_models.checkpoint.regular import file_digest
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_training.teachers.teacher_reader import Pair
@@ -41,7 +42,7 @@ class TeacherSpec:
     @property
     def is_checkpoint(self) -> bool:
         """True for a cerberank checkpoint."""
-        return (Path(self.source) / "manifest.json").is_file()
+        return (Path(self.source) / MANIFEST).is_file()
 
 
 def files_revision(paths: Sequence[Path]) -> str:

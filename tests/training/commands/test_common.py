@@ -1,0 +1,92 @@
+"""The promises that all commands which train have in common."""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.models.convert.test_source import COMMIT
+from tests.program import program
+from tests.training.letters import dev_jsonl, jsonl
+from tests.training.pretraining.documents import articles
+from tests.training.pretraining.networks import save_base
+from transformers import AutoConfig
+
+from cerberank_models import progress
+from cerberank_models.convert.source import Source
+from cerberank_training.runs import base
+from cerberank_training.runs.record import read_record
+
+
+def options(verb: str, folder: Path) -> list[str]:
+    questions = ("--train", jsonl(folder), "--dev", dev_jsonl(folder))
+    match verb:
+        case "distil":
+            student = ("--recipe", "tiny", "--strategy", "hard", "--body-layers", "1", "--exits", "", "--no-export")
+            return [*questions, *student]
+        case "pairwise":
+            lengths = ("--question-length", "12", "--document-length", "30", "--window", "16")
+            return [*questions, *lengths, "--system", "mono", "--positives", "any", "--own", "1"]
+        case "teach":
+            return [*questions, "--precision", "fp32", "--max-length", "32"]
+        case _:
+            documents = ("--documents", articles(folder), "--dev", articles(folder / "dev", sizes=(4, 3, 5)))
+            examples = ("--objective", "all", "--examples-per-step", "5", "--dev-groups", "1", "--max-length", "48")
+            return [*documents, *examples, "--precision", "fp32", "--warmup", "1"]
+
+
+@pytest.mark.parametrize("verb", ["distil", "pairwise", "pretrain", "teach"])
+def test_a_base_on_the_hub_is_looked_up_and_hashed_once(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The network is loaded from the snapshot: nobody else asks the hub, which does not have the model."""
+    snapshot, calls = save_base("bert", tmp_path / "snapshot"), Counter[str]()
+    digest = base.file_digest
+
+    def find(place: str) -> Source:
+        calls["look-ups"] += 1
+        return Source(place=place, folder=snapshot, commit=COMMIT)
+
+    def download(place: str, *, revision: str, **_: Any) -> None:
+        calls["downloads"] += 1
+        assert (place, revision) == ("someone/tiny", COMMIT)
+
+    def hashed(path: Path) -> str:
+        calls[path.name] += 1
+        return digest(path)
+
+    monkeypatch.setattr(base, "find_source", find)
+    monkeypatch.setattr(base, "snapshot_download", download)
+    monkeypatch.setattr(base, "read_config", lambda source: AutoConfig.from_pretrained(source.folder))
+    monkeypatch.setattr(base, "file_digest", hashed)
+    common = ["--base", "someone/tiny", "--out", str(tmp_path / "out"), "--steps", "1", "--device", "cpu"]
+    assert program(f"train {verb}")([*common, *options(verb, tmp_path)]) == 0
+    assert {"look-ups", "downloads", "config.json", "model.safetensors"} <= set(calls)
+    assert set(calls.values()) == {1}
+    record = read_record(tmp_path / "out")
+    assert record is not None
+    assert record.bound["base"] == {"sha256": {name: digest(snapshot / name) for name in calls if "." in name}}
+
+
+@pytest.mark.parametrize("verb", ["pretrain", "teach"])
+def test_a_log_has_a_line_now_and_then(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the step, the loss and the figure on dev; the result alone is on standard output."""
+    base = save_base("bert", tmp_path / "base")
+    common = ["--base", str(base), "--out", str(tmp_path / "out"), "--steps", "2", "--evaluate-every", "1"]
+    call = [*common, "--device", "cpu", *options(verb, tmp_path)]
+    assert program(f"train {verb}")(call) == 0
+    assert "/2 [" not in capsys.readouterr().err  # a short run
+    monkeypatch.setattr(progress, "SECONDS", 0.0)
+    shutil.rmtree(tmp_path / "out")
+    assert program(f"train {verb}")(call) == 0
+    said = capsys.readouterr()
+    last = [line for line in said.err.splitlines() if line.startswith("out: 100%")][-1]
+    assert "2/2 [" in last
+    assert "loss=" in last
+    assert "dev=" in last
+    assert len(said.out.splitlines()) == 1

@@ -1,0 +1,197 @@
+"""Hugging Face's Trainer, as teachers and pre-training use it: settings, data, progress, and saved checkpoints."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import torch
+from torch.utils.data import Dataset
+from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
+from transformers.trainer_callback import TrainerState
+
+from cerberank_models.progress import progress
+from cerberank_training.learning.processes import TIMEOUT, on_processor
+from cerberank_training.learning.train_config import ramp_steps
+
+STATE = "trainer_state.json"
+ItemT = TypeVar("ItemT")
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainerConfig:
+    """The settings that teachers and pre-training have in common.
+
+    Raises ValueError, which names the setting, for invalid values.
+    """
+
+    steps: int
+    accumulate: int = 1
+    """The number of batches that each process divides its part of a step into."""
+    learning_rate: float
+    warmup: float
+    """The part of the run in which the learning rate rises, before it falls linearly to 0. A value below 1 is a share
+    of the steps, and from 1 on a number of steps.
+    """
+    weight_decay: float
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+    evaluate_every: int
+    seed: int = 1
+    """The seed of new weights, dropout and the order of examples."""
+    device: Literal["auto", "cpu"] = "auto"
+    workers: int = 0
+    """The number of processes that prepare batches ahead; with 0 the training process makes them."""
+    planned: int | None = None
+    """The number of steps with which an extended run was begun; the warm-up is a share of this number."""
+
+    def __post_init__(self) -> None:
+        self.check_counts("steps", "accumulate", "evaluate_every")
+        if not 0 < self.learning_rate < math.inf:
+            raise ValueError(f"learning_rate must be above 0, not {self.learning_rate}")
+        if not 0 <= self.weight_decay < math.inf:
+            raise ValueError(f"weight_decay must be at least 0, not {self.weight_decay}")
+        if not 0 <= self.seed < 2**32:
+            raise ValueError(f"seed must be at least 0 and below 2**32, not {self.seed}")
+        ramp_steps(self.warmup, self.planned or self.steps)
+
+    def check_counts(self, *names: str) -> None:
+        """Raise ValueError for the first of these settings that is below 1."""
+        for name in names:
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+
+def trainer_arguments(run: Path, config: TrainerConfig, *, batch: int, label: str, **others: Any) -> TrainingArguments:
+    """The Trainer's settings for a run in the folder `run`; `others` are those of one kind of run.
+
+    `batch` is the number of items in a batch of one process, and `label` names the labels in a batch. The optimiser is
+    AdamW, which equals Adam if `weight_decay` is 0.
+    """
+    return TrainingArguments(
+        output_dir=str(run),
+        max_steps=config.steps,
+        per_device_train_batch_size=batch,
+        per_device_eval_batch_size=64,
+        gradient_accumulation_steps=config.accumulate,
+        learning_rate=config.learning_rate,
+        warmup_steps=math.ceil(ramp_steps(config.warmup, config.planned or config.steps)),
+        lr_scheduler_type="linear",
+        weight_decay=config.weight_decay,
+        bf16=config.precision == "bf16",
+        fp16=config.precision == "fp16",
+        eval_strategy="steps",
+        eval_steps=config.evaluate_every,
+        save_steps=config.evaluate_every,
+        save_total_limit=2,
+        logging_steps=min(50, config.evaluate_every),
+        disable_tqdm=True,  # `show_progress` has a bar
+        report_to=["tensorboard"],
+        train_sampling_strategy="sequential",  # items have their own order
+        remove_unused_columns=False,
+        label_names=[label],
+        seed=config.seed,
+        use_cpu=on_processor(config.device),
+        ddp_timeout=int(TIMEOUT.total_seconds()),
+        dataloader_num_workers=config.workers,
+        dataloader_pin_memory=config.device != "cpu" and torch.cuda.is_available(),
+        **others,
+    )
+
+
+class Items(Dataset[ItemT]):
+    """Data of which every item follows from its number. `item` must be picklable, for workers that are not forked."""
+
+    def __init__(self, size: int, item: Callable[[int], ItemT]) -> None:
+        self._size, self._item = size, item
+
+    def __len__(self) -> int:
+        """The number of items."""
+        return self._size
+
+    def __getitem__(self, index: int) -> ItemT:
+        """The item with this number."""
+        return self._item(index)
+
+
+def show_progress(trainer: Trainer, name: str, *, figure: str) -> None:
+    """Show the run `name` as other commands show theirs, in place of the Trainer's own output.
+
+    That is a bar, or a line every 30 seconds in a log, with the loss, the metric `figure` on dev, and the best value of
+    the metric that chooses the weights.
+    """
+    trainer.remove_callback(PrinterCallback)
+    trainer.add_callback(_Progress(name, figure))
+
+
+class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
+    def __init__(self, name: str, figure: str) -> None:
+        self._name, self._figure = name, figure
+        self._shown = {"loss": "-"}
+        self._steps: Any = None
+        self._dev: Any = None
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
+        self._steps = progress(
+            total=state.max_steps,
+            initial=state.global_step,
+            unit="step",
+            desc=self._name,
+            shown=state.is_world_process_zero,
+        )
+
+    def on_step_end(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
+        self._show_figures(state)
+        self._steps.update(state.global_step - self._steps.n)
+
+    def on_log(self, args: Any, state: TrainerState, control: Any, *, logs: dict[str, Any], **_: Any) -> None:
+        if "loss" in logs:
+            self._shown["loss"] = f"{logs['loss']:.4f}"
+
+    def on_prediction_step(
+        self, args: Any, state: TrainerState, control: Any, *, eval_dataloader: Any, **_: Any
+    ) -> None:
+        if self._dev is None:
+            self._dev = progress(
+                total=len(eval_dataloader),
+                unit="batch",
+                desc=f"{self._name}, on dev",
+                leave=False,
+                shown=state.is_world_process_zero,
+            )
+        self._dev.update()
+
+    def on_evaluate(self, args: Any, state: TrainerState, control: Any, *, metrics: dict[str, float], **_: Any) -> None:
+        if self._dev is not None:
+            self._dev.close()
+            self._dev = None
+        self._shown["dev"] = f"{metrics[self._figure]:.2f}"
+
+    def on_train_end(self, args: Any, state: TrainerState, control: Any, **_: Any) -> None:
+        self._show_figures(state)
+        self._steps.close()
+
+    def _show_figures(self, state: TrainerState) -> None:
+        best = {} if state.best_metric is None else {"best": f"{state.best_metric:.2f}"}
+        self._steps.set_postfix(self._shown | best, refresh=False)
+
+
+def last_checkpoint(run: Path) -> str | None:
+    """The newest complete checkpoint of the Trainer; a killed process may have left an incomplete one."""
+    found = [path for path in run.glob("checkpoint-*") if (path / STATE).is_file()]
+    for path in sorted(found, key=lambda path: -int(path.name.rpartition("-")[2])):
+        try:
+            TrainerState.load_from_json(str(path / STATE))
+        except ValueError:
+            continue
+        return str(path)
+    return None
+
+
+def dev_at_start(run: Path) -> float | None:
+    """The dev MAP before the first step, read from the newest checkpoint; None if an earlier version wrote it."""
+    newest = last_checkpoint(run)
+    history = TrainerState.load_from_json(str(Path(newest) / STATE)).log_history if newest else []
+    return next((line["eval_map"] for line in history if line["step"] == 0 and "eval_map" in line), None)
