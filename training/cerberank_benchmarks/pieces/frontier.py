@@ -85,7 +85,8 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
         text=f"One question at a time, the token cache off. At most {settings.questions} questions of a set, fewer "
         f"among many candidates ({PAIRS:,} pairs); each has candidates of other documents up to the number, also "
         "of the other sets if its own has too few. Medians of a question's time; CrossEncoder and the bi-encoder run "
-        "in this process, the others over HTTP. CrossEncoder and infinity run the first head of the bundled checkpoint's weights. BM25 indexes the question's candidates.",
+        "in this process, the others over HTTP. CrossEncoder and infinity run the first head of the bundled "
+        "checkpoint's weights. BM25 indexes the question's candidates.",
         rows=rows,
         chart={"map": _panels(rows, "MAP, %"), "ndcg": _panels(rows, "nDCG@10, %")},
     )
