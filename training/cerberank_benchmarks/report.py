@@ -30,7 +30,7 @@ class Chart:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Panels:
-    """Charts in a grid, whose series are points (x, y); the x axis is logarithmic."""
+    """Charts in a grid, whose series are points (x, y). The x axis is logarithmic, and a row has a common y axis."""
 
     panels: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]
     """The series of each chart, by its title."""
@@ -100,7 +100,7 @@ def _chart(title: str, chart: Chart) -> bytes:
 def _panels(chart: Panels) -> bytes:
     rows = -(-len(chart.panels) // chart.columns)
     figure = Figure(figsize=(4.2 * chart.columns, 3.4 * rows + 0.6), layout="constrained")
-    grid = figure.subplots(rows, chart.columns, squeeze=False)
+    grid = figure.subplots(rows, chart.columns, squeeze=False, sharey="row")
     names = list(dict.fromkeys(name for series in chart.panels.values() for name in series))
     for axes, (title, series) in zip(grid.flat, chart.panels.items(), strict=False):
         axes.set(title=title, xscale="log", xlabel=chart.place_label, ylabel=chart.value_label)

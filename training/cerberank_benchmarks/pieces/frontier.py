@@ -235,7 +235,8 @@ def _measured(
 def _panels(rows: Sequence[Mapping[str, Value]], metric: str) -> Panels:
     panels: dict[str, dict[str, list[tuple[float, float]]]] = {}
     for row in rows:
-        panel = panels.setdefault(f"{row['set']}, {row['candidates']} candidates", {})
+        title = f"{row['set']}, {row['candidates']} candidates\n{row['questions']} questions"
+        panel = panels.setdefault(title, {})
         panel.setdefault(str(row["system"]), []).append((float(row["p50 ms"]), float(row[metric])))
     return Panels(
         panels=panels,
