@@ -54,7 +54,7 @@ class CerberusOptions:
     """Questions to choose weights by, as FORMAT:PATH."""
     dev_questions: DevQuestions = None
     teacher: tuple[Path, ...]
-    """Score cache of a teacher, the best one first; repeat for several."""
+    """Score cache of a teacher, written by `data score --teacher MODEL`, the best one first; repeat for several."""
     hydra: tuple[Path, ...] = ()
     """Score cache of a teacher for the row hydra, whose teachers are of one family; repeat for several."""
     only: tuple[str, ...] = ()
