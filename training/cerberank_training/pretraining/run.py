@@ -20,7 +20,7 @@ from transformers import Trainer, TrainingArguments
 
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.losses import logit_difference
-from cerberank_training.learning.processes import TIMEOUT, launched_processes, on_processor
+from cerberank_training.learning.processes import TIMEOUT, TrainerDevice, launched_processes, on_processor
 from cerberank_training.learning.train_config import ramp_steps
 from cerberank_training.learning.trainer_checkpoint import last_checkpoint
 from cerberank_training.pretraining.base import Start, save_encoder
@@ -51,7 +51,7 @@ class PretrainingConfig:
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     evaluate_every: int = 1000
     seed: int = 1
-    device: Literal["auto", "cpu"] = "auto"
+    device: TrainerDevice = "auto"
     workers: int = 0
     """The number of processes that prepare batches ahead; with 0 the training process makes them."""
     planned: int | None = None

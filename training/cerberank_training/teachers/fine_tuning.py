@@ -40,6 +40,7 @@ from cerberank_training.learning.loop import tensor_cores
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
 from cerberank_training.learning.processes import (
     TIMEOUT,
+    TrainerDevice,
     batch_of_step,
     launched_processes,
     on_processor,
@@ -99,7 +100,7 @@ class TeacherConfig:
     """Stop after this number of evaluations without a gain in dev MAP."""
     seed: int = 1
     """The seed of a new classifier's weights, new token types, dropout and the order of questions."""
-    device: Literal["auto", "cpu"] = "auto"
+    device: TrainerDevice = "auto"
     workers: int = 0
     """The number of processes that prepare batches ahead; with 0 the training process makes them."""
     planned: int | None = None
