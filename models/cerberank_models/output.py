@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 
@@ -15,6 +16,13 @@ def say(line: str) -> None:
     """Write a line to standard output and flush it."""
     sys.stdout.write(line + "\n")
     sys.stdout.flush()
+
+
+def say_written(*files: tuple[Path | None, str]) -> None:
+    """Write a line for each file that a command has written: path and content. A path that is None is left out."""
+    for path, content in files:
+        if path is not None:
+            say(f"{path}: {content}")
 
 
 def note(line: str) -> None:

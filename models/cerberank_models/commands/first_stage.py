@@ -33,7 +33,7 @@ def first_stage(
         out: Checkpoint folder to make.
         alpha: Share of the candidates that the first stage drops.
         precisions: ONNX forms, separated by commas (default: the checkpoint's); "" for none.
-        calibrate: Questions to measure int8 ranges on, in the format of `cerberank rank`.
+        calibrate: File of questions to measure int8 ranges on, as `cerberank rank` reads them; labels are ignored.
         candidate_length: Most tokens of a candidate.
         version: Version of the new checkpoint (default: the old one's with -first-stage).
     """

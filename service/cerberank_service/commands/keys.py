@@ -34,8 +34,9 @@ def add(
         tokens_per_minute: Quota of tokens, over all pairs (default: unlimited).
         file: Key file.
     """
-    secret = add_key(_named(file), name, requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute)
-    note("The key is shown this once; the file holds its hash.")
+    path = _named(file)
+    secret = add_key(path, name, requests_per_minute=requests_per_minute, tokens_per_minute=tokens_per_minute)
+    note(f"The key is shown this once; {path} holds its hash.")
     say(secret)
 
 
@@ -47,8 +48,9 @@ def remove(name: str, /, *, file: File = None) -> None:
         name: Name of the user of the key.
         file: Key file.
     """
-    remove_key(_named(file), name)
-    note(f"the key {name} is removed")
+    path = _named(file)
+    remove_key(path, name)
+    note(f"The key {name} is removed from {path}.")
 
 
 @app.command(name="list")

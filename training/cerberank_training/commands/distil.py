@@ -71,7 +71,8 @@ class DistilOptions:
     """Questions to choose weights by, as FORMAT:PATH."""
     dev_questions: DevQuestions = None
     teacher: tuple[Path, ...] = ()
-    """Score cache of a teacher for all pairs of --train or --groups (`cerberank data score`); repeat for several."""
+    """Score cache of a teacher for all pairs of --train or --groups, written by `data score --teacher MODEL`; repeat
+    for several."""
     out: Path
     """Folder of the run; the result is OUT/checkpoint."""
     device: str = "auto"

@@ -13,7 +13,7 @@ from cerberank_models.commands.values import Count, NotNegative, Positive, Whole
 from cerberank_models.convert.token_types import NewTypes
 from cerberank_models.output import say
 from cerberank_training.commands.presets import options_from_recipe, recipe_help
-from cerberank_training.commands.run_options import note_of
+from cerberank_training.commands.run_options import TrainerDevice, note_of
 from cerberank_training.learning.processes import check_trainer_device, launched_processes, leave_group
 from cerberank_training.learning.trainer import last_checkpoint
 from cerberank_training.pretraining.base import build_start, check_start
@@ -64,8 +64,7 @@ class PretrainOptions:
     """Number of groups of five examples to draw from --dev."""
     out: Path
     """Folder of the encoder."""
-    device: Literal["auto", "cpu"] = "auto"
-    """Device; auto takes a GPU if there is one."""
+    device: TrainerDevice = "auto"
     workers: Whole = USUAL.workers
     """Processes that make batches ahead of the training; with 0 the training process makes them."""
     ssp_weight: NotNegative = LossWeights().ssp

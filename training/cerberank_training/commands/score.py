@@ -52,7 +52,8 @@ class ModelOptions:
     """The options of a model that scores; each is None unless it is given."""
 
     teacher: str | None = None
-    """Checkpoint folder, or Hugging Face sequence classifier: folder or hub id."""
+    """Model that scores: a checkpoint folder, or a Hugging Face sequence classifier (folder or hub id).
+    `train distil --teacher` takes its scores instead, the folder OUT."""
     backend: Literal["onnx", "torch"] | None = None
     """Backend of a checkpoint (default: torch)."""
     precision: Annotated[str | None, Parameter(help=f"{precisions_help()} (default: fp32).")] = None

@@ -16,7 +16,7 @@ from cerberank_models.commands.values import Count, NotNegative, Positive, Whole
 from cerberank_models.convert.teacher_input import FILE, TeacherInput
 from cerberank_models.output import UsageError, say
 from cerberank_training.commands.presets import options_from_recipe, recipe_help
-from cerberank_training.commands.run_options import DevQuestions, data_help, note_of
+from cerberank_training.commands.run_options import DevQuestions, TrainerDevice, data_help, note_of
 from cerberank_training.data import open_questions
 from cerberank_training.data.sampling import (
     NegativeSampling,
@@ -131,8 +131,7 @@ class TeachOptions:
     dev_questions: DevQuestions = None
     out: Path
     """Folder of the teacher."""
-    device: Literal["auto", "cpu"] = "auto"
-    """Device; auto takes a GPU if there is one."""
+    device: TrainerDevice = "auto"
     workers: Whole = 0
     """Processes that make batches ahead of the training; with 0 the training process makes them."""
     texts: TextOptions = TEXTS

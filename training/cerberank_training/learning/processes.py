@@ -7,12 +7,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, Literal, TypeVar, cast
 
 import torch
 from torch import distributed
 
 ItemT = TypeVar("ItemT")
+TrainerDevice = Literal["auto", "cpu", "cuda"]
+"""The devices between which transformers' Trainer lets callers choose; it takes all GPUs that a process sees."""
 TIMEOUT = timedelta(hours=2)
 """The time that processes wait for each other.
 
@@ -51,17 +53,19 @@ def leave_group() -> None:
         distributed.destroy_process_group()
 
 
-def on_processor(device: str) -> bool:
+def on_processor(device: TrainerDevice) -> bool:
     """True if transformers' Trainer computes on the CPU, because of `device` or because there is no accelerator."""
     return device == "cpu" or not torch.accelerator.is_available()
 
 
-def check_trainer_device(device: str, precision: str) -> None:
+def check_trainer_device(device: TrainerDevice, precision: str) -> None:
     """Raise ValueError, which names the option, if transformers' Trainer would fail or would train with other settings.
 
     A process that sees several GPUs trains one batch on each of them, so that a step would be larger than was asked
     for. The Trainer has no fp16 on a CPU.
     """
+    if device == "cuda" and not torch.cuda.is_available():
+        raise ValueError("--device cuda cannot be used: PyTorch finds no GPU")
     if device != "cpu" and launched_processes() == 1 and (gpus := torch.cuda.device_count()) > 1:
         raise ValueError(
             f"one process sees {gpus} GPUs: start one for each with torchrun --nproc-per-node {gpus}, "

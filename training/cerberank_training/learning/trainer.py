@@ -14,7 +14,7 @@ from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArgu
 from transformers.trainer_callback import TrainerState
 
 from cerberank_models.progress import progress
-from cerberank_training.learning.processes import TIMEOUT, on_processor
+from cerberank_training.learning.processes import TIMEOUT, TrainerDevice, on_processor
 from cerberank_training.learning.train_config import ramp_steps
 
 STATE = "trainer_state.json"
@@ -41,7 +41,7 @@ class TrainerConfig:
     evaluate_every: int
     seed: int = 1
     """The seed of new weights, dropout and the order of examples."""
-    device: Literal["auto", "cpu"] = "auto"
+    device: TrainerDevice = "auto"
     workers: int = 0
     """The number of processes that prepare batches ahead; with 0 the training process makes them."""
     planned: int | None = None

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cerberank_models.checkpoint.atomic import write_json
 from cerberank_models.commands.values import Share
-from cerberank_models.output import say
+from cerberank_models.output import say, say_written
 from cerberank_training.commands.evaluation.options import Measures
 from cerberank_training.data import Subset
 from cerberank_training.evaluation.compare import SIGNIFICANCE, RankingComparison
@@ -52,6 +52,7 @@ def compare(
     say(markdown(result))
     if json:
         write_json(json, asdict(result))
+    say_written((json, "this comparison"))
 
 
 def markdown(result: RankingComparison) -> str:

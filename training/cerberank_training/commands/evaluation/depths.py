@@ -12,7 +12,7 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.options import check_device
 from cerberank_models.drop import DropPolicy, RatioSchedule
 from cerberank_models.first_stage.rank import open_offline
-from cerberank_models.output import UsageError, say
+from cerberank_models.output import UsageError, say, say_written
 from cerberank_models.progress import progress
 from cerberank_models.windows import AS_SERVED, windowing_of
 from cerberank_training.commands.evaluation.options import EvaluateOptions
@@ -96,3 +96,7 @@ def evaluate_depths(options: EvaluateOptions) -> None:
         from cerberank_training.evaluation.plots import depth_plot  # noqa: PLC0415 - matplotlib, only for plots
 
         write_bytes(options.plot, depth_plot(figures, title=Path(options.data).name))
+    say_written(
+        (options.json, "figures and costs at each number of candidates"),
+        (options.plot, "MAP and P@1 against the number of candidates"),
+    )

@@ -9,7 +9,7 @@ from typing import Literal
 
 from cerberank_models.checkpoint.atomic import replacing, write_json
 from cerberank_models.commands.values import Whole
-from cerberank_models.output import say
+from cerberank_models.output import say, say_written
 from cerberank_training.data import DataError
 from cerberank_training.evaluation.ensemble import (
     EnsembleQuestion,
@@ -86,6 +86,10 @@ def ensemble(
     if json:
         settings = {"ranking": ranking, "metric": metric, "trials": trials, "seed": seed}
         write_json(json, {**settings, "systems": {name: asdict(row) for name, row in figures.items()}})
+    say_written(
+        (per_question, "test rankings of the tuned ensemble and of equal weights"),
+        (json, "weights and figures"),
+    )
 
 
 def _gather(paths: Sequence[Path], ranking: str) -> list[EnsembleQuestion]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from cerberank_models.checkpoint.atomic import replacing, write_bytes, write_json
 from cerberank_models.commands.options import check_device
-from cerberank_models.output import say
+from cerberank_models.output import say, say_written
 from cerberank_models.progress import progress
 from cerberank_models.windows import AS_SERVED
 from cerberank_training.commands.evaluation.depths import evaluate_depths
@@ -110,7 +110,7 @@ def _evaluate(options: EvaluateOptions) -> None:
         say(f"{evaluation.without_positive} questions without a positive are not in the means.")
     first_figures = first_result_figures(firsts) if firsts else None
     told = None if first_figures is None else sentence(first_figures)
-    for line in filter(None, (told, source.note, _reading(reading, options.windows), trec.summary())):
+    for line in filter(None, (told, source.note, _reading(reading, options.windows))):
         say(line)
     if same_top:
         share = 100 * np.mean(same_top)
@@ -128,6 +128,13 @@ def _evaluate(options: EvaluateOptions) -> None:
 
         title = f"{Path(source.data).name}, {options.subset}"
         write_bytes(options.plot, evaluation_plot(shown, costs, title=title))
+    say_written(
+        (options.per_question, "ranks, scores and figures of every question"),
+        (options.json, "figures of all subsets"),
+        (options.plot, "MAP, nDCG@10, P@1 and MRR against cost"),
+        (options.trec_qrels, f"labels of the {options.subset} questions"),
+        (options.trec_run, trec.summary()),
+    )
 
 
 def _reading(counts: Mapping[str, int], windows: str | None) -> str:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from cerberank_models.checkpoint.atomic import write_bytes, write_json
-from cerberank_models.output import UsageError, say
+from cerberank_models.output import UsageError, say, say_written
 from cerberank_training.commands.evaluation.options import Measures
 from cerberank_training.data import Subset
 from cerberank_training.evaluation.measures import parse_measures
@@ -60,3 +60,8 @@ def table(
         write_bytes(csv, csv_table(results).encode())
     if latex:
         write_bytes(latex, ("\n\n".join(latex_table(result) for result in results) + "\n").encode())
+    say_written(
+        (json, "all figures and p-values"),
+        (csv, "the same, a line for each measure, system and set"),
+        (latex, "the tables"),
+    )

@@ -77,11 +77,9 @@ class TrecOutput:
         write_run_rows(self._run_file, question, ranks, scores, tag=self.tag, written=self.written)
 
     def summary(self) -> str:
-        """The content of the run, and the places where TREC's programs will see another order; empty without a run."""
-        if self.run is None:
-            return ""
+        """The content of the run, and the places where TREC's programs will see another order."""
         done = self.written
-        said = f"{self.run}: ranking {self.ranking!r} of {done.questions} questions, {done.documents} documents"
+        said = f"ranking {self.ranking!r} of {done.questions} questions, {done.documents} documents"
         parts = [f"{said}, tag {self.tag}."]
         if done.by_rank:
             parts.append(f"{done.by_rank} questions have n - rank as scores, because their own do not give the order.")

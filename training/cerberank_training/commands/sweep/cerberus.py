@@ -13,12 +13,20 @@ from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.commands.options import BackendOptions, check_device, chosen_device
 from cerberank_models.commands.values import Count
-from cerberank_models.output import UsageError, say
+from cerberank_models.output import UsageError
 from cerberank_training.commands.presets import read_recipe, recipe_help
 from cerberank_training.commands.recipe_options import flag_of
 from cerberank_training.commands.run_options import DevQuestions, data_help
 from cerberank_training.commands.sweep.grid import HEADER, Alphas, Rates, Sizes, Taus, Warmups, finished_points
-from cerberank_training.commands.sweep.runs import TableOptions, contents, evaluate_run, finished, run_command
+from cerberank_training.commands.sweep.runs import (
+    TABLE,
+    TableOptions,
+    contents,
+    evaluate_run,
+    finished,
+    run_command,
+    say_table,
+)
 from cerberank_training.evaluation.strategy_table import PlannedRun, chosen, plan, strategy_table
 from cerberank_training.learning.strategies import check_strategy
 
@@ -46,7 +54,7 @@ class CerberusOptions:
     """Questions to choose weights by, as FORMAT:PATH."""
     dev_questions: DevQuestions = None
     teacher: tuple[Path, ...]
-    """Score cache of a teacher, the best one first; repeat for several."""
+    """Score cache of a teacher, written by `data score --teacher MODEL`, the best one first; repeat for several."""
     hydra: tuple[Path, ...] = ()
     """Score cache of a teacher for the row hydra, whose teachers are of one family; repeat for several."""
     only: tuple[str, ...] = ()
@@ -112,7 +120,7 @@ def cerberus(*, options: CerberusOptions) -> None:
             for test in table.test:
                 evaluate_run(folder, test, source=(*source, "--device", options.device), sample=table.sample)
             _report(every, table)
-    say((table.out / "table.md").read_text(encoding="utf-8"))
+    say_table(table.out)
 
 
 def _slug(run: PlannedRun) -> str:
@@ -161,4 +169,4 @@ def _report(every: Sequence[PlannedRun], table: TableOptions) -> None:
         lines.append(f"- {name}: {settings}, dev MAP {value:.2f}")
     if lines:
         sections.append("\n".join(["Chosen on dev:\n", *lines, ""]))
-    write_bytes(table.out / "table.md", "\n".join(sections).encode())
+    write_bytes(table.out / TABLE, "\n".join(sections).encode())

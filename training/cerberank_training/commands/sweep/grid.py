@@ -17,12 +17,12 @@ from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.commands.values import arguments_of, listed
 from cerberank_models.convert.teacher_input import FILE
-from cerberank_models.output import UsageError, say
+from cerberank_models.output import UsageError
 from cerberank_training.commands.distil import DistilOptions, distil
 from cerberank_training.commands.presets import options_from_recipe, read_recipe
 from cerberank_training.commands.recipe_options import changed_recipe, flag_of
 from cerberank_training.commands.run_options import note_of
-from cerberank_training.commands.sweep.runs import Rest, contents, run_command
+from cerberank_training.commands.sweep.runs import TABLE, Rest, contents, run_command, say_table
 from cerberank_training.commands.teach import STEPS, TeachOptions, configuration, teach
 from cerberank_training.evaluation.report import table
 from cerberank_training.runs.record import read_record
@@ -150,7 +150,7 @@ def grid(*training: Rest, options: GridOptions) -> None:
         if not _is_done(folder := options.out / point.name, verb):
             run_command(f"train {verb}", *forms, *training, *point.options(), "--out", folder)
         _report(options.out, verb, training)
-    say((options.out / "table.md").read_text(encoding="utf-8"))
+    say_table(options.out)
 
 
 def _options_of_run(verb: str, words: Sequence[str]) -> DistilOptions | TeachOptions:
@@ -221,4 +221,4 @@ def _report(out: Path, verb: str, training: Sequence[str]) -> None:
     words = [*training, *finished[0][0].options(), "--out", str(out / "best")]
     command = shlex.join(["cerberank", "train", verb, *words])
     text = f"{table(header, rows)}\n\nThe best, chosen on dev alone, again:\n\n```sh\n{command}\n```\n"
-    write_bytes(out / "table.md", text.encode())
+    write_bytes(out / TABLE, text.encode())

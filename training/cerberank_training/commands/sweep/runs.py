@@ -19,10 +19,13 @@ from cyclopts import Parameter
 
 from cerberank_models.checkpoint.bound import SHA256
 from cerberank_models.commands.values import Count, Integers
+from cerberank_models.output import say, say_written
 from cerberank_training.evaluation.per_question import Records, read_records
 from cerberank_training.runs.base import open_base
 from cerberank_training.runs.content import data_content
 from cerberank_training.teachers.teacher_score_cache import MANIFEST, read_manifest
+
+TABLE = "table.md"
 
 
 @Parameter(name="*")
@@ -84,6 +87,13 @@ def finished(out: Path, name: str, test: str) -> dict[int, Records]:
         if seed.isdecimal() and (path := _records_file(folder, test)).is_file():
             results[int(seed)] = read_records(path)
     return dict(sorted(results.items()))
+
+
+def say_table(out: Path, *more: tuple[Path, str]) -> None:
+    """Write the table of a sweep, its path, and the paths and contents of `more` files."""
+    path = out / TABLE
+    say(path.read_text(encoding="utf-8"))
+    say_written((path, "this table"), *more)
 
 
 def _records_file(folder: Path, test: str) -> Path:

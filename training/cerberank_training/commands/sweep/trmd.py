@@ -14,16 +14,18 @@ from cerberank_models.checkpoint.atomic import write_bytes, write_json
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import arguments_of, listed, replaced
-from cerberank_models.output import UsageError, say
+from cerberank_models.output import UsageError
 from cerberank_training.commands.pairwise import PairwiseOptions, pairwise
 from cerberank_training.commands.presets import options_from_recipe
 from cerberank_training.commands.sweep.runs import (
+    TABLE,
     Rest,
     TableOptions,
     contents,
     evaluate_run,
     finished,
     run_command,
+    say_table,
 )
 from cerberank_training.evaluation.trmd_table import ROWS, trmd_content, trmd_table
 from cerberank_training.students.text_rankers import SYSTEMS
@@ -88,7 +90,7 @@ def trmd(*training: Rest, options: TrmdOptions) -> None:
             for test in table.test:
                 evaluate_run(table.out / f"{row}-{seed}", test, source=source, sample=table.sample)
             _report(table, recorded)
-    say((table.out / "table.md").read_text(encoding="utf-8"))
+    say_table(table.out, (table.out / "table.json", "its figures and settings"))
 
 
 def _settings_of_run(words: Sequence[str]) -> dict[str, Any]:
@@ -132,6 +134,6 @@ def _report(table: TableOptions, recorded: dict[str, Any]) -> None:
         drawn = "" if table.sample is None else f", at most {table.sample} drawn with seed 0"
         counts = f"{content[test]['questions']:,} questions, {content[test]['pairs']:,} pairs{drawn}"
         sections.append(f"**{form}:{Path(name).name}**: {counts}\n\n{trmd_table(results)}\n")
-    write_bytes(table.out / "table.md", "\n".join(sections).encode())
+    write_bytes(table.out / TABLE, "\n".join(sections).encode())
     settings = {name: str(value) if isinstance(value, Path) else value for name, value in recorded.items()}
     write_json(table.out / "table.json", {"settings": settings, "tests": content})
