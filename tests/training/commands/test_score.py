@@ -165,8 +165,8 @@ def test_another_teacher_and_other_texts_are_refused(
     capsys.readouterr()
     assert main(command(tmp_path / "cache", other, data)) == 1
     error = capsys.readouterr().err.splitlines()[-1]
-    assert "begun with other content of texts " in error
-    assert "teacher.revision " in error
+    assert "begun with teacher.revision " in error
+    assert "other content of texts " in error
     assert content(tmp_path / "cache") == before
 
 
