@@ -20,7 +20,7 @@ serve: $(SERVE)/.installed ## install what serving needs (no torch) and serve th
 # of their names, which begins with the dearest; by default those with one test, such as a real process, would come last.
 WORKERS ?= auto
 PYTEST = OMP_NUM_THREADS=1 $(DEV)/bin/python $(if $(COVERAGE),-m slipcover --json --out .coverage.json --source $(SOURCES)) \
-	-m pytest --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
+	-m pytest $(if $(COVERAGE),-W ignore::pytest.PytestAssertRewriteWarning) --numprocesses=$(WORKERS) --dist=loadfile --no-loadscope-reorder
 SOURCES = cerberank,models/cerberank_models,service/cerberank_service,training/cerberank_training,training/cerberank_benchmarks
 
 test: $(DEV)/.installed ## run the tests that guard everyday changes, about nine minutes on two cores
