@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -22,7 +20,6 @@ from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train import Run
 from cerberank_training.learning.train_config import TrainConfig
 
-ROOT = Path(__file__).parents[3]
 CONFIG = TrainConfig(
     steps=5,
     questions_per_step=4,
@@ -56,29 +53,16 @@ def train(folder: Path, *, accumulate: int = 1) -> None:
     assert not torch.distributed.is_initialized()
 
 
-def test_two_processes_and_several_batches_train_to_the_weights_of_one(tmp_path: Path) -> None:
+def test_two_processes_and_several_batches_train_to_the_weights_of_one(tmp_path: Path, two_processes: Path) -> None:
     """gloo, uniform stages, groups of unequal size: every weight within 1e-4 after five steps of 1e-3.
 
     In one process four batches a step, and in each of two processes two, give what all groups at once give. Each
     process ranks a part of the dev questions, and the figures are those of one process, bit for bit.
     """
-    train(tmp_path / "one")
-    train(tmp_path / "four", accumulate=4)
-    call = f"train(Path({str(tmp_path / 'two')!r}), accumulate=2)"
-    script = f"from pathlib import Path; from tests.training.learning.test_processes import train; {call}"
-    launched = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
-            *("--no-python", sys.executable, "-c", script),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert launched.returncode == 0, launched.stderr[-2000:]
-    one, four, two = (torch.load(tmp_path / name / "best.pt", weights_only=True) for name in ("one", "four", "two"))
+    folders = {"one": tmp_path / "one", "four": tmp_path / "four", "two": two_processes / "student"}
+    train(folders["one"])
+    train(folders["four"], accumulate=4)
+    one, four, two = (torch.load(folder / "best.pt", weights_only=True) for folder in folders.values())
     start = random_ranker().state_dict()
     assert any(not torch.equal(start[name], value) for name, value in one.items())
     for name, value in one.items():
@@ -87,12 +71,12 @@ def test_two_processes_and_several_batches_train_to_the_weights_of_one(tmp_path:
             assert torch.allclose(value, two[name], atol=1e-4), name
             assert torch.allclose(value, four[name], atol=1e-4), name
     rows = {
-        name: [json.loads(line) for line in (tmp_path / name / "log.jsonl").read_text().splitlines()]
-        for name in ("one", "four", "two")
+        name: [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+        for name, folder in folders.items()
     }
     losses = {name: [row["loss"] for row in logged if "loss" in row] for name, logged in rows.items()}
     assert losses["four"] == pytest.approx(losses["one"], rel=1e-3)
-    parts = [json.loads((tmp_path / name / "parts.json").read_text()) for name in ("one", "two")]
+    parts = [json.loads((folders[name] / "parts.json").read_text()) for name in ("one", "two")]
     assert parts == [[[5, 5]], [[2, 2], [3, 3]]]  # before the first step, and after the last
     figures = {
         name: [{key: value for key, value in row.items() if key.startswith("dev_map")} for row in logged]

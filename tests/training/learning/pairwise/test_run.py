@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -23,10 +21,8 @@ from cerberank_training.evaluation.sources.text_ranker import dev_metric
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
 from cerberank_training.learning.pairwise.run import PairwiseRun
 from cerberank_training.learning.pairwise.teachers import FrozenTeacher, Teachers
-from cerberank_training.learning.processes import leave_group
 from cerberank_training.learning.train_config import TrainConfig
 
-ROOT = Path(__file__).parents[4]
 CONFIG = TrainConfig(
     steps=6,
     questions_per_step=4,
@@ -116,8 +112,8 @@ def test_training_a_student_changes_no_teacher(tmp_path: Path) -> None:
 @pytest.mark.parametrize("shape", SHAPES, ids=NAMES)
 def test_every_system_overfits_five_questions(shape: dict[str, Any], tmp_path: Path) -> None:
     """From random weights the loss falls to a fifth and every question is answered right."""
-    config = replace(CONFIG, steps=150, learning_rate=3e-3, fresh_learning_rate=3e-3, evaluate_every=150)
-    config = replace(config, questions_per_step=8, save_every=150)
+    config = replace(CONFIG, steps=80, learning_rate=3e-3, fresh_learning_rate=3e-3, evaluate_every=80)
+    config = replace(config, questions_per_step=8, save_every=80)
     ranker = text_ranker(shape)
     best = run(tmp_path, ranker, config=config).train(
         dev_metric(TextEncoder(bert_tokenizer(), ranker.config), questions(), "p@1")
@@ -137,7 +133,7 @@ def test_a_student_learns_from_teachers_that_were_trained(
     shape: dict[str, Any], bi: dict[str, Any], tmp_path: Path
 ) -> None:
     """Teachers first, then the student: all three losses fall, and it answers what its teachers answer."""
-    config = replace(CONFIG, steps=80, learning_rate=3e-3, fresh_learning_rate=3e-3, evaluate_every=80, save_every=80)
+    config = replace(CONFIG, steps=60, learning_rate=3e-3, fresh_learning_rate=3e-3, evaluate_every=60, save_every=60)
     made = teachers(bi)
     for name, teacher in (("mono", made.mono), ("bi", made.bi)):
         assert teacher is not None
@@ -154,7 +150,7 @@ def test_a_student_learns_from_teachers_that_were_trained(
     best = run(
         tmp_path / "student",
         student,
-        config=replace(config, steps=300),
+        config=replace(config, steps=150),
         objective=PairwiseObjective(representation_weight=3.0),
         taught=frozen,
     ).train(dev_metric(TextEncoder(bert_tokenizer(), student.config), questions(), "map"))
@@ -176,34 +172,21 @@ def test_bf16_computes_the_same_losses(shape: dict[str, Any], tmp_path: Path) ->
     assert rounded != exact
 
 
-def train_two(folder: Path) -> None:
-    """Called in each of two processes."""
+def train_alike(folder: Path) -> None:
+    """Called in one process, and in each of two, which stay in their group."""
     config = replace(CONFIG, steps=4, evaluate_every=4, dropout=0.0)
     run(folder, text_ranker(TR_TWIN), config=config, taught=teachers()).train(lambda ranker: 1.0)
-    leave_group()
 
 
-def test_two_processes_train_to_the_weights_of_one(tmp_path: Path) -> None:
+def test_two_processes_train_to_the_weights_of_one(tmp_path: Path, two_processes: Path) -> None:
     """gloo, both teachers: weights differ by less than 1e-5 in the mean after four steps of 1e-3.
 
     Not in the maximum, because Adam blows a weight up whose gradient is rounding alone.
     """
-    train_two(tmp_path / "one")
-    call = f"train_two(Path({str(tmp_path / 'two')!r}))"
-    script = f"from pathlib import Path; from tests.training.learning.pairwise.test_run import train_two; {call}"
-    launched = subprocess.run(
-        [
-            *(sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"),
-            *("--no-python", sys.executable, "-c", script),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,
-        check=False,
+    train_alike(tmp_path / "one")
+    one, two = (
+        torch.load(path / "best.pt", weights_only=True) for path in (tmp_path / "one", two_processes / "pairwise")
     )
-    assert launched.returncode == 0, launched.stderr[-2000:]
-    one, two = (torch.load(tmp_path / name / "best.pt", weights_only=True) for name in ("one", "two"))
     start = text_ranker(TR_TWIN).state_dict()
     assert any(not torch.equal(start[name], value) for name, value in one.items())
     for name, value in one.items():
