@@ -49,7 +49,7 @@ def test_the_bound_is_on_real_memory(width: int) -> None:
                 "", [str(number) for number in range(first, first + 10)], list(np.zeros((20, width), np.float16))[:10]
             )
             now, _ = tracemalloc.get_traced_memory()
-            assert now - before <= most + 64 * 1024  # SlipCover replaces code objects meanwhile, of 2 KB in a run of CI's
+            assert now - before <= most + 64 * 1024  # SlipCover replaces code objects meanwhile (2 KB)
             assert now - before >= cache.counts.size / 2
     finally:
         tracemalloc.stop()
