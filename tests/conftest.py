@@ -164,6 +164,20 @@ def with_first_stage(made_once: MadeOnce, tiny_checkpoint: Path) -> Callable[[st
 
 
 @pytest.fixture(scope="session")
+def imported_colbert(made_once: MadeOnce) -> Path:
+    """A folder with `model`, a ColBERT of sentence-transformers, and `out`, its import in fp32; read-only."""
+    from tests.late_interaction import FIXED, multi_vector
+
+    from cerberank_models.commands.import_model import import_model
+
+    def make(folder: Path) -> None:
+        multi_vector(folder / "model", expansion=FIXED)
+        import_model(str(folder / "model"), folder / "out", precisions=("fp32",), name="small-colbert")
+
+    return made_once("colbert", make)
+
+
+@pytest.fixture(scope="session")
 def shared_data() -> Path:
     """Third-party data beside the project; tests that need it skip where it is absent."""
     if not (SHARED / "data").is_dir():
