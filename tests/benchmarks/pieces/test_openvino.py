@@ -21,7 +21,7 @@ def test_agreement_by_hand() -> None:
 
 
 def test_few_shapes_by_hand() -> None:
-    """Of 48 tokens 5 pairs fit into 256; batches of up to 1,024 tokens have few shapes, and every one has room."""
+    """Five pairs of 48 tokens fit into 256; batches of up to 1,024 tokens have few shapes, and every one has room."""
     assert padded_shape(1, 41) == (5, 48)
     assert padded_shape(21, 48) == (25, 48)
     batches = [(pairs, length) for length in range(1, 129) for pairs in range(1, 1024 // length + 1)]
