@@ -20,6 +20,8 @@ from tools.process import MissingProgramError
 
 from cerberank_models.backends.processors import usable_processors
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.convert.cache import ImportOptions
+from cerberank_models.convert.source import Source
 
 # A busy machine is not a failure: nothing here is timed.
 hypothesis.settings.register_profile("untimed", deadline=None)
@@ -161,6 +163,31 @@ def with_first_stage(made_once: MadeOnce, tiny_checkpoint: Path) -> Callable[[st
         return read_checkpoint(made_once(f"first-stage-{name}", lambda folder: attached(plain, folder, name)))
 
     return get
+
+
+@pytest.fixture
+def imports_here(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Models are imported in this process; another would load the libraries for five seconds (test_serve_model)."""
+    from tests.program import program
+
+    def run(source: Source, options: ImportOptions, path: Path) -> None:
+        assert program("import")(options.arguments(source, path)) == 0
+
+    monkeypatch.setattr("cerberank_models.convert.cache._import", run)
+
+
+@pytest.fixture(scope="session")
+def imported_colbert(made_once: MadeOnce) -> Path:
+    """A folder with `model`, a ColBERT of sentence-transformers, and `out`, its import in fp32; read-only."""
+    from tests.late_interaction import FIXED, multi_vector
+
+    from cerberank_models.commands.import_model import import_model
+
+    def make(folder: Path) -> None:
+        multi_vector(folder / "model", expansion=FIXED)
+        import_model(str(folder / "model"), folder / "out", precisions=("fp32",), name="small-colbert")
+
+    return made_once("colbert", make)
 
 
 @pytest.fixture(scope="session")

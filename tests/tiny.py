@@ -203,8 +203,10 @@ def random_checkpoint(
 ) -> Path:
     """A checkpoint of `random_ranker`, by default with two exits and three heads: weights, and graphs in `precisions`.
 
-    A graph takes a third of a second to export, and half a second more for each layer.
+    A graph takes a third of a second to export, and half a second more for each layer. One thread measures the ranges
+    of int8: another number of them rounds in another way.
     """
+    torch.set_num_threads(1)
     ranker = random_ranker(seed=seed, **shape)
     ranker.config = RankerConfig.model_validate({**ranker.config.model_dump(), "name": name})
     card = "# random\n\nRandom weights, for tests.\n"

@@ -100,6 +100,7 @@ def test_predict_is_the_score_of_each_pair(ranker: Ranker) -> None:
     assert ranker.predict([]).shape == (0,)
 
 
+@pytest.mark.usefixtures("imports_here")
 def test_an_imported_model_predicts_as_sentence_transformers(tmp_path: Path) -> None:
     """The folder of a cross-encoder is imported once, and its scores are those of the library that made it."""
     from sentence_transformers import CrossEncoder

@@ -40,7 +40,8 @@ def test_a_model_is_imported_once_and_answers_as_before(tmp_path: Path) -> None:
     """By its id, from the hub's cache alone, its version the commit; the second start imports nothing. Scores are
     CrossEncoder's, in fp32.
     """
-    folder = save_cross_encoder("bert", in_hub_cache("someone/tiny", tmp_path / "hf"), num_labels=1)
+    snapshot = in_hub_cache("someone/tiny", tmp_path / "hf")
+    folder = save_cross_encoder("bert", snapshot, num_labels=1, num_hidden_layers=2)
     places = {"HF_HOME": str(tmp_path / "hf"), "HF_HUB_OFFLINE": "1", "XDG_CACHE_HOME": str(tmp_path / "cache")}
     first = ask("someone/tiny", tmp_path / "first.log", "someone/tiny", **places)
     again = ask("someone/tiny", tmp_path / "again.log", "tiny", **places)

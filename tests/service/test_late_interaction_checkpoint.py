@@ -6,13 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sentence_transformers import MultiVectorEncoder
 from starlette.testclient import TestClient
-from tests.late_interaction import FIXED, TEXTS, expected, multi_vector
+from tests.late_interaction import TEXTS, expected
 from tests.service.conftest import Serve
 from tests.service.observe import service_of, wait_until
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.commands.import_model import import_model
 from cerberank_models.first_stage.embed import embed, encoder_of
 from cerberank_models.first_stage.rank import open_offline
 from cerberank_models.shards import map_here
@@ -29,13 +29,11 @@ def rank(client: TestClient, **changes: Any) -> Any:
     return client.post("/v1/rank", json=BODY | changes).raise_for_status().json()
 
 
-def test_a_colbert_is_served(open_app: Serve, tmp_path: Path) -> None:
+def test_a_colbert_is_served(open_app: Serve, imported_colbert: Path, tmp_path: Path) -> None:
     """The library's scores, computed, cached and stored; cut texts are told or refused; a deadline and drops."""
-    model = multi_vector(tmp_path / "model", expansion=FIXED)
-    import_model(str(tmp_path / "model"), tmp_path / "out", precisions=("fp32",))
-    counts, similarity = expected(model, QUESTION)
+    counts, similarity = expected(MultiVectorEncoder(str(imported_colbert / "model")), QUESTION)
     wanted = ((1 + similarity / counts[0]) / 2).tolist()
-    checkpoint = read_checkpoint(tmp_path / "out")
+    checkpoint = read_checkpoint(imported_colbert / "out")
     options: dict[str, Any] = {"checkpoint": checkpoint.path, "backend": "onnx", "precision": "fp32", "threads": 1}
     first = open_offline(checkpoint, precision="fp32", threads=1)
     embed(

@@ -79,6 +79,7 @@ def test_a_qwen3_reranker_gives_its_own_probability(instruction: str | None, qwe
         assert np.abs(got - wanted).max() <= SAME
 
 
+@pytest.mark.usefixtures("imports_here")
 def test_torch_is_chosen_for_a_decoder(qwen: Path) -> None:
     """A source and a checkpoint alike are run in fp32, as nothing else can run them."""
     wanted = scores(read_checkpoint(qwen / "out"), TEXTS[:3])

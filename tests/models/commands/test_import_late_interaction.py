@@ -7,7 +7,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.late_interaction import FIXED, TEXTS, expected, multi_vector
+from sentence_transformers import MultiVectorEncoder
+from tests.late_interaction import TEXTS, expected, multi_vector
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
@@ -22,14 +23,12 @@ ROUNDED = 2.0**-11
 """Half of what two vectors of float16 numbers may be off by in a cosine: a score is half a cosine."""
 
 
-def test_a_colbert_ranks_alone(tmp_path: Path) -> None:
+def test_a_colbert_ranks_alone(imported_colbert: Path) -> None:
     """Order and scores are the library's; what a text has too much is told; a processor takes ONNX, and torch else."""
-    model = multi_vector(tmp_path / "model", expansion=FIXED)
-    import_model(str(tmp_path / "model"), tmp_path / "out", precisions=("fp32",), name="small-colbert")
-    counts, similarity = expected(model, QUESTION)
+    counts, similarity = expected(MultiVectorEncoder(str(imported_colbert / "model")), QUESTION)
     wanted = (1 + similarity / counts[0]) / 2
     for backend in (None, "torch"):
-        ranker = Ranker.load(tmp_path / "out", backend=backend, threads=1)
+        ranker = Ranker.load(imported_colbert / "out", backend=backend, threads=1)
         answer = ranker.rank(QUESTION, TEXTS)
         assert [each.index for each in answer.results] == np.argsort(-wanted).tolist()
         got = {each.index: each.score for each in answer.results}

@@ -5,38 +5,21 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.first_stages import without
 from tests.program import program
-from tests.tiny import bert_tokenizer, random_ranker
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands import weights
-from cerberank_models.convert.checkpoint import ParityError, export_checkpoint
-from cerberank_models.network.ranker import Ranker
-
-
-def served_only(path: Path, ranker: Ranker) -> Path:
-    """A checkpoint with int8 graphs alone."""
-    export_checkpoint(
-        ranker,
-        bert_tokenizer(),
-        path,
-        card="# tiny\n",
-        version="1",
-        source="tests",
-        precisions=("int8",),
-        weights=False,
-        parity={"int8": 1.0},
-    )
-    return path
+from cerberank_models.convert.checkpoint import ParityError
 
 
 def test_a_checkpoint_of_graphs_gets_weights(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    other_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error is printed and stands in card and manifest; scores further away than a form may be are refused."""
     monkeypatch.setitem(weights.PARITY, "int8", 1.0)  # random weights are quantised badly
-    graphs = served_only(tmp_path / "graphs", random_ranker(body_layers=1, heads=1, exits=(), num_hidden_layers=2))
+    graphs = without(read_checkpoint(other_checkpoint), tmp_path / "graphs", "model.safetensors")
     assert program("checkpoint weights")([str(graphs), str(tmp_path / "out")]) == 0
     made = read_checkpoint(tmp_path / "out")
     agreement = weights.measure_agreement(read_checkpoint(graphs), "int8", load_ranker(made))
@@ -44,10 +27,10 @@ def test_a_checkpoint_of_graphs_gets_weights(
     assert 0 < agreement.ordered <= agreement.pairs == 31
     assert str(agreement) in capsys.readouterr().out
     card = (made.path / "README.md").read_text()
-    assert card.startswith("# tiny")
-    assert "dequantised: fp32 numbers of int8's resolution. Against the scores that\nrandom-tiny 1 records" in card
+    assert card.startswith("# random")
+    assert "dequantised: fp32 numbers of int8's resolution. Against the scores that\nrandom-tiny 2 records" in card
     assert str(agreement) in card
-    assert (made.manifest.version, made.precisions) == ("1-from-int8", ())
+    assert (made.manifest.version, made.precisions) == ("2-from-int8", ())
     monkeypatch.setitem(weights.PARITY, "int8", agreement.difference / 2)
     with pytest.raises(ParityError):
         weights.measure_agreement(read_checkpoint(graphs), "int8", load_ranker(made))

@@ -49,32 +49,40 @@ def distance(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.sqrt(np.mean((one - other) ** 2)))
 
 
-def error(ranker: Ranker, folder: Path) -> float:
+def error(ranker: Ranker, graphs: list[Path]) -> float:
     """The distance of the int8 form's logits from the network's own, in units of their spread."""
     pairs = random_pairs(LENGTHS * 4, seed=9)
     exact = logits(TorchBackend(ranker), pairs)
-    near = logits(OnnxBackend(int8_graphs(ranker, folder), ranker.config, threads=1), pairs)
+    near = logits(OnnxBackend(graphs, ranker.config, threads=1), pairs)
     return distance(near, exact) / float(exact.std())
 
 
-def test_a_channel_that_stands_out_costs_the_others_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ranker, list[Path]]:
+    """A ranker without a channel that stands out, and its int8 form."""
+    ranker = random_ranker(body_layers=2, heads=1, exits=(), num_hidden_layers=2)
+    return ranker, int8_graphs(ranker, tmp_path_factory.mktemp("plain"))
+
+
+def test_a_channel_that_stands_out_costs_the_others_nothing(
+    plain: tuple[Ranker, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The error is that of a network without such a channel, and a third of plain int8's."""
-    plain = error(random_ranker(body_layers=2, heads=1, exits=(), num_hidden_layers=2), tmp_path / "plain")
-    assert error(standing_out(), tmp_path / "standing") <= 1.5 * plain
+    usual, ranker = error(*plain), standing_out()
+    assert error(ranker, int8_graphs(ranker, tmp_path / "standing")) <= 1.5 * usual
     monkeypatch.setattr("cerberank_models.convert.int8.SMOOTHING", 0.0)
     monkeypatch.setattr("cerberank_models.convert.int8.KEPT_CHANNELS", 0)
-    assert error(standing_out(), tmp_path / "naive") >= 4 * plain
+    assert error(ranker, int8_graphs(ranker, tmp_path / "naive")) >= 4 * usual
 
 
-def test_a_score_does_not_depend_on_the_batch(tmp_path: Path) -> None:
+def test_a_score_does_not_depend_on_the_batch(plain: tuple[Ranker, list[Path]], tmp_path: Path) -> None:
     """Pairs score alike alone and in one padded batch: the logits differ far less than with other int8 scales.
 
     In another batch sums have another order, so a few numbers round to another int8 value, which is as good. Other
     scales, as scales computed per batch would be, round all numbers anew; that difference of logits is measured.
     """
-    ranker = random_ranker(body_layers=1, heads=2, exits=(), num_hidden_layers=2)
-    pairs = random_pairs(LENGTHS * 4, seed=9)
-    graphs, rescaled = (int8_graphs(ranker, tmp_path / f"{margin}", margin=margin) for margin in (1.1, 1.15))
+    (ranker, graphs), pairs = plain, random_pairs(LENGTHS * 4, seed=9)
+    rescaled = int8_graphs(ranker, tmp_path, margin=1.15)
     single, whole = BucketRule(tokens=1), BucketRule(tokens=10_000, overhead=10**6)
     alone, together = (OnnxBackend(graphs, ranker.config, buckets=rule, threads=1) for rule in (single, whole))
     expected = logits(alone, pairs)

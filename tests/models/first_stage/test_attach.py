@@ -106,8 +106,12 @@ def test_int8_measures_its_ranges_on_given_texts(checkpoint: Checkpoint, plain: 
     assert one.manifest.files[graph] != checkpoint.manifest.files[graph]
 
 
-def test_a_form_that_differs_is_not_written(plain: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_form_that_differs_is_not_written(
+    checkpoint: Checkpoint, plain: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The gate stops it, and no folder is left."""
+    form = open_first_stage(checkpoint, kind="onnx", precision="int8")
+    monkeypatch.setattr(attaching, "export_encoder", lambda *_, **__: form)
     monkeypatch.setattr(attaching, "PARITY", {"int8": 1e-9})
     with pytest.raises(ParityError, match="int8 scores differ"):
         attached(plain, tmp_path / "out", precisions=("int8",))

@@ -17,7 +17,7 @@ from tests.late_interaction import FIXED, TEXTS, expected, multi_vector
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.encoding import concat_pairs
-from cerberank_models.first_stage.attach import attach, export_encoder
+from cerberank_models.first_stage.attach import attach
 from cerberank_models.first_stage.contract import token_roles
 from cerberank_models.first_stage.open import check_first_stage, open_first_stage
 from cerberank_models.first_stage.scorer import FirstStageScorer
@@ -93,11 +93,21 @@ def test_modernberts_are_read(tmp_path: Path) -> None:
     check(read_bi_encoder(str(tmp_path / "model"), candidate_length=40), model, QUESTION)
 
 
-def test_the_graph_computes_the_same(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def whole(plain: Checkpoint, tmp_path_factory: pytest.TempPathFactory) -> tuple[MultiVectorEncoder, Checkpoint]:
+    """A model of the library, and a checkpoint with it as its first stage, in all forms."""
+    folder = tmp_path_factory.mktemp("colbert")
+    model = multi_vector(folder / "model", expansion=FIXED)
+    bi = read_bi_encoder(str(folder / "model"), candidate_length=40)
+    return model, attach(plain, bi, folder / "out", source="a ColBERT")
+
+
+def test_the_graph_computes_the_same(whole: tuple[MultiVectorEncoder, Checkpoint], tmp_path: Path) -> None:
     """ONNX Runtime's attention with tokens that others do not attend to, between those that they do."""
-    model = multi_vector(tmp_path / "model", expansion=FIXED)
+    model, made = whole
+    model.save_pretrained(str(tmp_path / "model"))
     bi = read_bi_encoder(str(tmp_path / "model"), candidate_length=40)
-    graph = export_encoder("fp32", bi.network, tmp_path / "encoder.onnx", calibration=(), margin=1.0)
+    graph = open_first_stage(made, kind="onnx", precision="fp32")
     for question in (QUESTION, LONG):
         check(bi, model, question, backend=graph)
 
@@ -114,11 +124,9 @@ def test_a_kernel_without_such_masks_is_left_out(tmp_path: Path) -> None:
     check(bi, model, QUESTION, backend=TorchEncoder(bi.network, kernel=never))
 
 
-def test_a_checkpoint_with_one_passes_its_golden_questions(plain: Checkpoint, tmp_path: Path) -> None:
+def test_a_checkpoint_with_one_passes_its_golden_questions(whole: tuple[MultiVectorEncoder, Checkpoint]) -> None:
     """In every form that the checkpoint has, and with weights."""
-    multi_vector(tmp_path / "model", expansion=FIXED)
-    bi = read_bi_encoder(str(tmp_path / "model"), candidate_length=40)
-    made = attach(plain, bi, tmp_path / "out", source="a ColBERT")
+    _, made = whole
     for kind, precision in [("torch", "fp32"), *(("onnx", each) for each in made.precisions)]:
         check_first_stage(open_first_stage(made, kind=kind, precision=precision), made, precision)
 

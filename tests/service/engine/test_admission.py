@@ -193,7 +193,7 @@ def test_questions_of_about_the_same_cost_do_not_overtake_each_other(seconds: fl
     for key in range(round(20 * BOUND / seconds)):
         busy.enter(key, offer(0.1 * seconds))  # these end before both
     expected = refused(busy, offer(seconds)).refusal
-    for _ in range(1000):
+    for _ in range(200):
         refused(busy, offer(smaller * seconds))
     assert refused(busy, offer(seconds)).refusal == expected
 

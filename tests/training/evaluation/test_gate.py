@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -11,8 +12,11 @@ from tests.tiny import bert_tokenizer, random_ranker
 from tests.training.letters import jsonl, questions
 
 from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.convert.graphs import export_stages
+from cerberank_models.network.ranker import Ranker
 from cerberank_training.evaluation.gate import GateBounds, GateError, Parity, measure_parity
 
 main = program("export")
@@ -57,6 +61,23 @@ def plain_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def graphs(plain_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return export_stages(load_ranker(read_checkpoint(plain_checkpoint)), tmp_path_factory.mktemp("graphs"))
+
+
+@pytest.fixture
+def exported(graphs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fp32 graphs of the plain checkpoint are those that were made before."""
+
+    def copied(ranker: Ranker, folder: Path, **_: object) -> list[Path]:
+        folder.mkdir(parents=True)
+        return [Path(shutil.copy(graph, folder)) for graph in graphs]
+
+    monkeypatch.setattr("cerberank_models.convert.graphs.export_stages", copied)
+
+
+@pytest.mark.usefixtures("exported")
 def test_the_verb_writes_nothing_that_fails(
     plain_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -68,6 +89,7 @@ def test_the_verb_writes_nothing_that_fails(
     assert not out.exists()
 
 
+@pytest.mark.usefixtures("exported")
 @pytest.mark.parametrize(
     ("options", "precisions", "kept"),
     [
