@@ -38,9 +38,9 @@ logger = logging.getLogger(__name__)
 CPU_BLOCKS = BucketRule(tokens=1024, overhead=128)
 """On a processor, a run is divided into blocks whose hidden states fit into the cache. Only attention is padded."""
 
-HALF_BLOCKS = BucketRule(tokens=4096, overhead=128)
-"""The blocks in bf16, whose products are so fast that what each block costs beside them counts: with 1,024 tokens 200
-and 1,000 candidates take 1.10 and 1.06 times as long (two cores of an AMD EPYC with avx512_bf16, MiniLM's shape)."""
+HALF_BLOCKS = BucketRule(tokens=4096, overhead=512)
+"""The blocks in bf16, whose products are so fast that what each block costs beside them counts: with an overhead of 128
+200 and 1,000 candidates take 1.06 and 1.14 times as long (one core of an Intel Xeon with AMX, MiniLM's shape)."""
 
 DECODER_BLOCKS = BucketRule(tokens=2048, overhead=128)
 """The blocks for a decoder: larger, because its weights do not fit into the cache and are read once per block."""

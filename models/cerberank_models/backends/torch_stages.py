@@ -18,7 +18,7 @@ from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.absorbed import AbsorbedHeads, can_absorb
 from cerberank_models.network.bodies.contract import Fuse
 from cerberank_models.network.heads import Head
-from cerberank_models.network.layout import Layout, PackedLayout
+from cerberank_models.network.layout import GroupedLayout, Layout, PackedLayout
 from cerberank_models.network.precision import in_precision
 from cerberank_models.network.prefixes import ContinuedLayout, PrefixLayout
 from cerberank_models.network.ranker import Ranker
@@ -114,7 +114,7 @@ class TorchStages:
 
     def _layout(self, inputs: StageInput, tokens: int) -> Layout:
         if self.kernel is None:
-            return PackedLayout.of(inputs.offsets)
+            return (GroupedLayout if self.device.type == "cpu" else PackedLayout).of(inputs.offsets)
         return VarlenLayout(inputs.offsets, inputs.longest, self.kernel, tokens)
 
 

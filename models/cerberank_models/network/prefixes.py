@@ -67,6 +67,7 @@ class ContinuedLayout(PackedLayout):
             packed.offsets,
             packed.cells,
             packed.mask,
+            packed.tokens,
             packed.uniform,
             begins=prefixes.offsets.diff()[group],
             group=group,

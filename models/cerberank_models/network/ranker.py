@@ -13,7 +13,7 @@ from cerberank_models.config import RankerConfig
 from cerberank_models.network.bodies.registry import BODIES
 from cerberank_models.network.exits import Exit
 from cerberank_models.network.heads import Head, Heads
-from cerberank_models.network.layout import Layout, PackedLayout
+from cerberank_models.network.layout import GroupedLayout, Layout, PackedLayout, by_length
 
 
 class Ranker(nn.Module):
@@ -53,8 +53,17 @@ class Ranker(nn.Module):
         return self.stage_logits(token_ids, type_ids, offsets, (stage % len(self.config.stages),))[0]
 
     def stage_logits(self, token_ids: Tensor, type_ids: Tensor, offsets: Tensor, stages: Sequence[int]) -> list[Tensor]:
-        """Compute the same as `forward` for several `stages`, in ascending order, in one pass through the body."""
-        layout = PackedLayout.of(offsets)
+        """Compute the same as `forward` for several `stages`, in ascending order, in one pass through the body.
+
+        On a processor attention runs on groups of pairs of similar length (`GroupedLayout`).
+        """
+        if token_ids.device.type == "cpu":
+            order, tokens, ordered = by_length(offsets)
+            logits = self._stage_logits(token_ids[tokens], type_ids[tokens], GroupedLayout.of(ordered), stages)
+            return [each[order.argsort()] for each in logits]
+        return self._stage_logits(token_ids, type_ids, PackedLayout.of(offsets), stages)
+
+    def _stage_logits(self, token_ids: Tensor, type_ids: Tensor, layout: Layout, stages: Sequence[int]) -> list[Tensor]:
         hidden = self.encoder.embed(token_ids, type_ids, layout)
         logits = []
         for stage, plan in enumerate(self.config.stages[: stages[-1] + 1]):

@@ -13,7 +13,7 @@ from cerberank_models.backends.contract import combine
 from cerberank_models.config import EncodingConfig
 from cerberank_models.convert.hugging_face import load_weights, ranker_config
 from cerberank_models.network.bodies.post_norm import PostNormLayer
-from cerberank_models.network.layout import PackedLayout, PaddedLayout
+from cerberank_models.network.layout import GROUP, PackedLayout, PaddedLayout
 from cerberank_models.network.ranker import Ranker
 
 LENGTHS = [5, 9, 3, 12, 9]
@@ -77,8 +77,10 @@ def test_logits_equal_hugging_face(family: str, changes: dict[str, object], head
 def test_dropout_of_a_classifier_is_hugging_faces(family: str, changes: dict[str, object]) -> None:
     """From the same seed the classifier in training, on a body in evaluation mode, gives Hugging Face's logits.
 
-    So dropout has the same number of places, on vectors of the same shape: before BERT's pooler there is none.
+    So dropout has the same number of places, on vectors of the same shape: before BERT's pooler there is none. The
+    pairs are in order of their length, in which the ranker computes them, because dropout depends on the order.
     """
+    lengths = sorted(LENGTHS)
     model = cross_encoder(family, **changes)
     body = set(model.base_model.modules())
     for module in model.modules():
@@ -92,25 +94,26 @@ def test_dropout_of_a_classifier_is_hugging_faces(family: str, changes: dict[str
     for head in ranker.heads:
         head.get_submodule("classifier").train()
     types = config.transformer.type_vocab_size
-    ids, type_ids, mask = padded(random_pairs(LENGTHS, types=types), pad=model.config.pad_token_id)
+    ids, type_ids, mask = padded(random_pairs(lengths, types=types), pad=model.config.pad_token_id)
     typed = {"token_type_ids": type_ids} if config.transformer.token_types else {}
     with torch.no_grad():
         torch.manual_seed(1)
         logits = model(input_ids=ids, attention_mask=mask.long(), **typed).logits
         torch.manual_seed(1)
-        got = ranker(*tensors(LENGTHS, types=types))[:, 0]
-        still = ranker.eval()(*tensors(LENGTHS, types=types))[:, 0]
+        got = ranker(*tensors(lengths, types=types))[:, 0]
+        still = ranker.eval()(*tensors(lengths, types=types))[:, 0]
     expected = logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
     assert (got - expected).abs().max() <= LOGITS
     assert (got - still).abs().max() > LOGITS
 
 
-def test_packed_equals_padded_in_every_stage() -> None:
-    """Exits (masked mean) and heads see the same hidden states in both layouts."""
-    ranker, pairs = random_ranker(), random_pairs(LENGTHS)
+@pytest.mark.parametrize("lengths", [LENGTHS, [3 + 7 * row % 43 for row in range(2 * GROUP + 3)]])
+def test_packed_equals_padded_in_every_stage(lengths: list[int]) -> None:
+    """Exits (masked mean) and heads see the same hidden states in both layouts, also in several groups of lengths."""
+    ranker, pairs = random_ranker(), random_pairs(lengths)
     with torch.no_grad():
         for stage in range(3):
-            packed = ranker(*tensors(LENGTHS), stage)
+            packed = ranker(*tensors(lengths), stage)
             assert (packed - forward_padded(ranker, *padded(pairs), stage)).abs().max() <= LOGITS
 
 
