@@ -22,11 +22,14 @@ TRAINING = "--base BASE --train DATA --dev DEV --out OUT"
 
 @pytest.fixture
 def without_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The commands that a sweep runs only make their folders; every run of a grid has the same result."""
+    """The commands of a sweep only make their folders and evaluations; every run of a grid has the same result."""
 
     def run(command: list[str], **_: Any) -> subprocess.CompletedProcess[str]:
         if "--out" in command:
             (Path(command[command.index("--out") + 1]) / "checkpoint").mkdir(parents=True)
+        if "--per-question" in command:
+            path = Path(command[-1])
+            write_system(path.parent, 1.0, {path.stem: 5})
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.setattr(subprocess, "run", run)
@@ -50,7 +53,7 @@ def without_runs(monkeypatch: pytest.MonkeyPatch) -> None:
             f"train sweep cerberus {TRAINING} --recipe tiny --test DATA --teacher a --teacher b --only hard",
             "OUT/table.md",
         ),
-        (f"train sweep trmd {TRAINING} --test DATA --rows mono --steps 2", "OUT/table.md OUT/table.json"),
+        (f"train sweep trmd {TRAINING} --test DATA --rows mono --steps 2", "OUT/table.md"),
         ("data sample --recipe tiny --train DATA --questions 2 --out OUT", "OUT"),
         ("store push CHECKPOINT OUT", "OUT"),
         ("checkpoint card COPY --version 2", "COPY"),

@@ -1,16 +1,20 @@
-"""`train sweep cerberus`: each row's settings come from its own grid, and figures from the device that was named."""
+"""`train sweep cerberus`: its rows, their settings by their own grids, their evaluation, and how it goes on."""
 
 from __future__ import annotations
 
+import doctest
 from pathlib import Path
 
 import pytest
 from tests.program import program
 from tests.tiny import save_cross_encoder
+from tests.training.evaluation.systems.systems import write_system
 from tests.training.letters import dev_jsonl, jsonl
 
-from cerberank_training.commands.sweep import cerberus
+from cerberank_training.commands.sweep import cerberus, runs
+from cerberank_training.commands.sweep.cerberus import chosen, plan
 from cerberank_training.commands.sweep.grid import Point
+from cerberank_training.learning.strategies import check_strategy
 
 sweep = program("train sweep cerberus")
 
@@ -23,12 +27,11 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
     def run_command(verb: str, *words: object) -> None:
         made.append([verb, *map(str, words)])
+        if verb == "evaluate":
+            write_system(Path(made[-1][-1]).parent, 1.0, {Path(made[-1][-1]).stem: 5})
 
-    def evaluate_run(folder: Path, test: str, *, source: tuple[object, ...], sample: int | None) -> None:
-        made.append(["evaluate", *map(str, source)])
-
-    monkeypatch.setattr(cerberus, "run_command", run_command)
-    monkeypatch.setattr(cerberus, "evaluate_run", evaluate_run)
+    for module in (cerberus, runs):
+        monkeypatch.setattr(module, "run_command", run_command)
     monkeypatch.setattr(cerberus, "finished_points", lambda folder: [(best, 71.5)] if "grid-cer" in folder.name else [])
     return made
 
@@ -90,3 +93,42 @@ def test_groups_or_single_pairs(tmp_path: Path, calls: list[list[str]], capsys: 
     assert sweep(words(tmp_path, "--groups", jsonl(tmp_path))) == 2
     assert "Give --train or --groups." in capsys.readouterr().err
     assert not calls
+
+
+def test_every_planned_run_fits_its_strategy() -> None:
+    """With three teachers of different kinds, and three of one kind for hydra; the doctest holds."""
+    for run in plan(["a", "b", "c"], ["d", "e", "f"]):
+        check_strategy(run.strategy, heads=run.heads, teachers=len(run.teachers))
+    assert doctest.testmod(cerberus).failed == 0
+
+
+def test_runs_are_chosen_by_the_names_of_the_table() -> None:
+    """A row's name or a strategy, which may have two rows; an unknown one is refused with all names."""
+    planned = plan(["a", "b", "c"], [])
+    assert chosen(planned, ()) == list(planned)
+    assert [run.name for run in chosen(planned, ["hard-one-head", "cerberus"])] == ["hard-one-head", "cerberus"]
+    assert [run.name for run in chosen(planned, ["hard"])] == ["hard-one-head", "hard"]
+    with pytest.raises(ValueError, match="there is no run 'cerberos'; the runs are hard-one-head; hard; single"):
+        chosen(planned, ["cerberus", "cerberos"])
+
+
+@pytest.mark.slow
+def test_the_verb_goes_on_where_it_stopped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two runs of `hard`; called again with everything there, it trains nothing and prints the same table."""
+    base = save_cross_encoder("electra", tmp_path / "base")
+    data, groups = jsonl(tmp_path), tmp_path / "groups.jsonl"
+    recipe = ["--recipe", "tiny"]
+    assert program("data sample")([*recipe, "--train", data, "--questions", "4", "--out", str(groups)]) == 0
+    call = [
+        *(*recipe, "--base", str(base), "--groups", f"jsonl:{groups}", "--dev", dev_jsonl(tmp_path), "--test", data),
+        *("--teacher", "a", "--teacher", "b", "--only", "hard", "--steps", "2", "--out", str(tmp_path / "out")),
+    ]
+    assert sweep(call) == 0
+    table = capsys.readouterr().out
+    rows = [line.split(" | ")[0] for line in table.splitlines()]
+    assert [rows.count(row) for row in ("| hard-one-head", "| hard", "| P@1", "| AP", "| RR")] == [3, 3, 1, 1, 1]
+    monkeypatch.setattr("cerberank_training.commands.sweep.runs.subprocess.run", pytest.fail)
+    assert sweep(call) == 0
+    assert capsys.readouterr().out == table

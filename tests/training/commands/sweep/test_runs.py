@@ -1,30 +1,52 @@
-"""Settings and results of the runs behind a table."""
+"""Evaluations and the table of a sweep."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.training.evaluation.systems.systems import write_system
 
 from cerberank_training.commands.sweep import runs
-from cerberank_training.commands.sweep.runs import evaluate_run, finished
+from cerberank_training.commands.sweep.runs import TableOptions, evaluate_run, write_table
+from cerberank_training.evaluation.measures import parse_measures
+from cerberank_training.evaluation.systems.comparison import compare_systems
+from cerberank_training.evaluation.systems.folders import read_systems
+from cerberank_training.evaluation.systems.rendering import markdown_table
 
-LINE = '{"id": "1", "candidates": "", "labels": [1], "rankings": {"final": {"metrics": {}, "ranks": [0]}}}\n'
+TESTS = ("jsonl:a/test.jsonl", "jsonl:b/test.jsonl")
 
 
-def test_results_are_found_by_run_seed_and_test(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Evaluated once; runs whose names begin alike and test sets of the same name in two folders are told apart."""
-    calls = []
+def test_the_table_is_that_of_eval_table(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each set is evaluated once, also two files of one name. Rows have their own seeds and the sweep's order, and are
+    compared with the baseline as soon as it is there. A run that lacks a set is not in the table.
+    """
+    evaluated: list[tuple[str, str, object]] = []
 
     def evaluate(name: str, *arguments: object) -> None:
-        calls.append(name)
-        Path(str(arguments[-1])).write_text(LINE)
+        path = Path(str(arguments[-1]))
+        row, seed = path.parts[-3:-1]
+        evaluated.append((row, seed, arguments[arguments.index("--data") + 1]))
+        write_system(path.parent, {"z": 1.5, "a": 0.2}[row], {path.stem: 9}, seed=int(seed))
+
+    def table_of(tests: tuple[str, ...]) -> str:
+        write_table(replace(table, test=tests), ["z", "a", "none"], ["More."], measures="AP P@1", baseline="a")
+        return (tmp_path / "table.md").read_text()
 
     monkeypatch.setattr(runs, "run_command", evaluate)
-    for name in ("hard-2", "hard-1", "hard-one-3"):
-        (tmp_path / name).mkdir()
-        for _ in range(2):
-            evaluate_run(tmp_path / name, "jsonl:a/test.jsonl", source=(), sample=None)
-    assert calls == ["evaluate"] * 3
-    assert list(finished(tmp_path, "hard", "jsonl:a/test.jsonl")) == [1, 2]
-    assert finished(tmp_path, "hard", "jsonl:b/test.jsonl") == {}
+    table = TableOptions(test=TESTS, out=tmp_path)
+    assert [evaluate_run(table, "z", seed) for seed in (1, 10, 1)] == [True, True, False]
+    assert evaluated == [("z", seed, test) for seed in ("1", "10") for test in TESTS]
+    assert "differs from" not in table_of(TESTS)
+    assert evaluate_run(table, "a", 1)
+    systems = read_systems([tmp_path / "systems" / row for row in ("z", "a")])
+    tables = [markdown_table(compare_systems(systems, each, baseline="a")) for each in parse_measures("AP P@1")]
+    assert table_of(TESTS) == "\n\n".join([*tables, "More.\n"])
+    assert "| z (2 runs) |" in tables[0]
+
+    more = (*TESTS, "jsonl:c.jsonl")
+    assert evaluate_run(replace(table, test=more), "z", 10)
+    assert "| z |" in (shown := table_of(more))
+    assert "| a |" not in shown
+    assert table_of(TESTS) == "\n\n".join([*tables, "More.\n"])

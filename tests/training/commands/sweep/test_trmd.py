@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_models.first_stage.folder import read_text_ranker
 from cerberank_training.commands.sweep import runs, trmd
+from cerberank_training.students.text_rankers import SYSTEMS
 
 
 @pytest.fixture
@@ -74,31 +76,31 @@ def test_a_table_from_the_base(tmp_path: Path, ran: list[str], capsys: pytest.Ca
     assert call(tmp_path, "--rows", "trmd-twin", *longer) == 0
     assert ran == ["pairwise", "evaluate"] * 3
     out = tmp_path / "out"
-    assert {path.name for path in out.iterdir() if path.is_dir()} == {"mono-1", "twin-1", "trmd-twin-1"}
+    assert {path.name for path in out.iterdir() if path.is_dir()} == {"mono-1", "twin-1", "trmd-twin-1", "systems"}
     config = read_text_ranker(out / "trmd-twin-1" / "ranker").ranker.config
     assert (config.name, config.first_ranker, config.transformer.layers) == ("trmd-twin", "residual", 2)
     log = [json.loads(line) for line in (out / "trmd-twin-1" / "log.jsonl").read_text().splitlines()]
     assert {"cls", "representations"} <= set(log[1])
-    assert "TRMD-TwinBERT against TwinBERT" in capsys.readouterr().out
+    assert "eval table" not in capsys.readouterr().out
 
     ran.clear()
-    next((out / "mono-1").glob("jsonl-data-*.jsonl")).unlink()
+    next((out / "systems" / "mono" / "1").glob("jsonl-data-*.jsonl")).unlink()
     assert call(tmp_path, "--rows", "tr-twin,trmd-twin", *longer) == 0
     assert ran == ["evaluate", "pairwise", "evaluate"]
-    assert "5 questions, 25 pairs" in (shown := capsys.readouterr().out)
-    assert "TRMD-TwinBERT against TR-TwinBERT" in shown
-    content: dict[str, Any] = json.loads((out / "table.json").read_text())
-    assert [content["settings"][name] for name in ("steps", "mono's steps", "mono's margin")] == [2, 3, 0.5]
+    shown = capsys.readouterr().out
+    lines = [line.strip() for line in shown.splitlines()]
+    (header,) = [number for number, line in enumerate(lines) if line.startswith("| AP | jsonl-data-")]
+    assert "(5)" in lines[header]
+    assert [line.split(" ")[1] for line in lines[header + 2 : header + 6]] == ["mono", "twin", "tr-twin", "trmd-twin"]
     assert [steps(out / name) for name in ("mono-1", "twin-1", "trmd-twin-1")] == [3, 2, 2]
-    (figures,) = content["tests"].values()
-    assert list(figures["systems"]) == ["mono", "twin", "tr-twin", "trmd-twin"]
+    (against,) = [line for line in lines if line.startswith("cerberank eval table")]
+    assert cli.main(shlex.split(against)[1:]) == 0
+    assert "differs from tr-twin" in capsys.readouterr().out
 
     ran.clear()
     assert call(tmp_path, "--rows", "trmd-twin", *longer) == 0
     assert ran == []
-    again = capsys.readouterr().out
-    assert "TR-TwinBERT" in again
-    assert shown.endswith(again)
+    assert shown.endswith(capsys.readouterr().out)
 
 
 def test_other_settings_are_refused(
@@ -123,3 +125,13 @@ def test_other_settings_are_refused(
     for said in ("learning_rate None, not 0.1", "mono's steps None, not 4", "sample None, not 3"):
         assert said in errors
     assert "137" not in errors
+
+
+def test_rows_are_systems_after_their_teachers() -> None:
+    """Every row is a system of `pairwise`; a taught one comes after monoBERT and the bi-encoder of its kind."""
+    order = list(trmd.ROWS)
+    assert set(order) <= set(SYSTEMS)
+    for name in order:
+        if SYSTEMS[name].taught:
+            teachers = ("mono", SYSTEMS[name].token_ranker)
+            assert all(teacher in order[: order.index(name)] for teacher in teachers)

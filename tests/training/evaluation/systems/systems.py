@@ -15,7 +15,7 @@ from cerberank_training.evaluation.per_question import record, write_record
 
 def write_system(folder: Path, noise: float, sets: dict[str, int], *, seed: int = 1) -> Path:
     """A file for each set, which has so many questions of six candidates; every system gets the same questions."""
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     noises = random.Random(seed)
     for name, count in sets.items():
         texts = random.Random(name)

@@ -9,7 +9,6 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.commands.options import BackendOptions, check_device, chosen_device
 from cerberank_models.commands.values import Count
@@ -19,16 +18,14 @@ from cerberank_training.commands.recipe_options import flag_of
 from cerberank_training.commands.run_options import DevQuestions, data_help
 from cerberank_training.commands.sweep.grid import HEADER, Alphas, Rates, Sizes, Taus, Warmups, finished_points
 from cerberank_training.commands.sweep.runs import (
-    TABLE,
     TableOptions,
     contents,
     evaluate_run,
-    finished,
     run_command,
     say_table,
+    write_table,
 )
-from cerberank_training.evaluation.strategy_table import PlannedRun, chosen, plan, strategy_table
-from cerberank_training.learning.strategies import check_strategy
+from cerberank_training.learning.strategies import Strategy, check_strategy
 
 SHARED = (
     *("recipe", "base", "train", "groups", "dev", "dev_questions", "teacher", "hydra", "precision"),
@@ -37,6 +34,48 @@ SHARED = (
 """The options with which a table that was begun must go on; more tests, seeds and strategies may be added."""
 GRID = ("alpha", "tau", "learning_rate", "questions_per_step", "warmup")
 """The settings that a grid can choose for each row."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedRun:
+    """The run for one row of the table."""
+
+    name: str
+    strategy: Strategy
+    heads: int
+    teachers: tuple[str, ...]
+    """The teachers' score caches, in the order of the heads."""
+
+
+def plan(teachers: Sequence[str], hydra: Sequence[str]) -> tuple[PlannedRun, ...]:
+    """The runs for `teachers` of different kinds, the first for the single teacher, and for `hydra` of one kind.
+
+    >>> [run.name for run in plan(["a", "b", "c"], [])]
+    ['hard-one-head', 'hard', 'single', 'kd_sum', 'kd_rr', 'single_all_heads', 'cerberus']
+    """
+    one, every, heads = (teachers[0],), tuple(teachers), len(teachers)
+    runs = [
+        PlannedRun(name="hard-one-head", strategy="hard", heads=1, teachers=()),
+        PlannedRun(name="hard", strategy="hard", heads=heads, teachers=()),
+        PlannedRun(name="single", strategy="single", heads=1, teachers=one),
+        PlannedRun(name="kd_sum", strategy="kd_sum", heads=1, teachers=every),
+        PlannedRun(name="kd_rr", strategy="kd_rr", heads=1, teachers=every),
+        PlannedRun(name="single_all_heads", strategy="single_all_heads", heads=heads, teachers=one),
+    ]
+    if hydra:
+        runs.append(PlannedRun(name="hydra", strategy="hydra", heads=len(hydra), teachers=tuple(hydra)))
+    return (*runs, PlannedRun(name="cerberus", strategy="cerberus", heads=heads, teachers=every))
+
+
+def chosen(runs: Sequence[PlannedRun], names: Sequence[str]) -> list[PlannedRun]:
+    """The runs whose row or strategy is in `names`; without names, all runs.
+
+    Raises ValueError, which lists the runs, for a name that no run has.
+    """
+    for name in names:
+        if not any(name in (run.name, run.strategy) for run in runs):
+            raise ValueError(f"there is no run {name!r}; the runs are {'; '.join(run.name for run in runs)}")
+    return [run for run in runs if not names or run.name in names or run.strategy in names]
 
 
 @Parameter(name="*")
@@ -81,10 +120,11 @@ class CerberusOptions:
 def cerberus(*, options: CerberusOptions) -> None:
     """Train the same student by every strategy and compare (CERBERUS table 3).
 
-    Every run is a `train distil` and an `evaluate`, in `OUT/<strategy>-<seed>`. Finished runs are not repeated: a
-    killed command continues when it is repeated, and more seeds can be added later. With several values of --alpha,
-    --tau, --learning-rate, --questions-per-step or --warmup, a `train sweep grid` in `OUT/grid-<strategy>` chooses the
-    values of each row by MAP on dev, with the first seed. Writes OUT/table.md. For example:
+    Every run is a `train distil` in `OUT/<row>-<seed>`, and an `evaluate` of each test set, in
+    `OUT/systems/<row>/<seed>`. Finished runs are not repeated: a killed command continues when it is repeated, and
+    more seeds can be added later. With several values of --alpha, --tau, --learning-rate, --questions-per-step or
+    --warmup, a `train sweep grid` in `OUT/grid-<row>` chooses the values of each row by MAP on dev, with the first
+    seed. Writes OUT/table.md, in the form of `eval table`, with the row cerberus as the baseline. For example:
 
         cerberank train sweep cerberus --recipe electra-base-b11-3h1 --base BASE
           --groups jsonl:groups.jsonl.gz --dev jsonl:dev.jsonl --test jsonl:test.jsonl
@@ -110,21 +150,17 @@ def cerberus(*, options: CerberusOptions) -> None:
     Bound(table.out, shared | contents(options.base, data, [*options.teacher, *options.hydra])).begin()
     for seed in dict.fromkeys(table.seeds):
         for run in runs:
-            folder = table.out / f"{_slug(run)}-{seed}"
+            folder = table.out / f"{run.name}-{seed}"
             if not (folder / "checkpoint").is_dir():
                 # ONNX forms are written where they are evaluated alone, because each takes long to export.
                 forms = ("--precisions", options.precision) if form.kind == "onnx" else ("--no-export",)
                 words = (*_training(run, options), *_tuned(run, options), *forms)
                 run_command("train distil", *words, "--seed", seed, "--out", folder)
             source = ("--checkpoint", folder / "checkpoint", "--precision", options.precision)
-            for test in table.test:
-                evaluate_run(folder, test, source=(*source, "--device", options.device), sample=table.sample)
-            _report(every, table)
+            if evaluate_run(table, run.name, seed, *source, "--device", options.device):
+                _report(every, table)
+    _report(every, table)
     say_table(table.out)
-
-
-def _slug(run: PlannedRun) -> str:
-    return run.name.replace(",", "").replace(" ", "-")
 
 
 def _training(run: PlannedRun, options: CerberusOptions) -> list[object]:
@@ -141,7 +177,7 @@ def _tuned(run: PlannedRun, options: CerberusOptions) -> list[object]:
     values = {name: value for name in GRID if (value := getattr(options, name))}
     if all(len(value) == 1 for value in values.values()):
         return [part for name, (value,) in values.items() for part in (flag_of(name), value)]
-    recipe, folder = read_recipe(options.recipe).recipe, _grid(run, options.table)
+    recipe, folder = read_recipe(options.recipe).recipe, _grid(run.name, options.table)
     own = {"alpha": recipe.objective.alpha[:1], "tau": recipe.objective.tau[:1]}
     own["learning_rate"] = (recipe.train.learning_rate,)
     lists = [part for name, value in (own | values).items() for part in (flag_of(name), ",".join(map(str, value)))]
@@ -150,23 +186,17 @@ def _tuned(run: PlannedRun, options: CerberusOptions) -> list[object]:
     return [*finished_points(folder)[0][0].options()]
 
 
-def _grid(run: PlannedRun, table: TableOptions) -> Path:
-    return table.out / f"grid-{_slug(run)}"
+def _grid(row: str, table: TableOptions) -> Path:
+    return table.out / f"grid-{row}"
 
 
 def _report(every: Sequence[PlannedRun], table: TableOptions) -> None:
-    """Write the table of all finished runs, not only of those that this call added."""
-    sections = []
-    for test in table.test:
-        results = {run.name: finished(table.out, _slug(run), test) for run in every}
-        form, _, name = test.partition(":")
-        shown = strategy_table({name: by_seed for name, by_seed in results.items() if by_seed})
-        sections.append(f"**{form}:{Path(name).name}**\n\n{shown}\n")
-    tuned = {run.name: points[0] for run in every if (points := finished_points(_grid(run, table)))}
+    """Write the table, with the settings that grids have chosen."""
+    rows = [run.name for run in every]
+    tuned = {row: points[0] for row in rows if (points := finished_points(_grid(row, table)))}
     lines = []
-    for name, (best, value) in tuned.items():
+    for row, (best, value) in tuned.items():
         settings = ", ".join(f"{HEADER[each]} {number:g}" for each, number in best.values.items())
-        lines.append(f"- {name}: {settings}, dev MAP {value:.2f}")
-    if lines:
-        sections.append("\n".join(["Chosen on dev:\n", *lines, ""]))
-    write_bytes(table.out / TABLE, "\n".join(sections).encode())
+        lines.append(f"- {row}: {settings}, dev MAP {value:.2f}")
+    more = ["\n".join(["Chosen on dev:\n", *lines])] if lines else []
+    write_table(table, rows, more, measures="P@1 AP RR", baseline="cerberus")

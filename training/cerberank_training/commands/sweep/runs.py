@@ -1,7 +1,8 @@
 """The runs of a sweep: commands in processes and folders of their own, and what identifies their settings.
 
-Every run of a table has the folder OUT/<name>-<seed>, where its evaluations lie as well. What is finished is not
-repeated, so that a killed call continues when it is repeated. OUT/settings.json holds what all runs of a sweep share.
+Every run of a table has the folder OUT/<row>-<seed>, and its evaluations are in OUT/systems/<row>/<seed>, as `eval
+table` reads them. What is finished is not repeated, so that a killed call continues when it is repeated.
+OUT/settings.json holds what all runs of a sweep share.
 """
 
 from __future__ import annotations
@@ -17,15 +18,21 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import SHA256
 from cerberank_models.commands.values import Count, Integers
 from cerberank_models.output import say, say_written
-from cerberank_training.evaluation.per_question import Records, read_records
+from cerberank_training.evaluation.measures import parse_measures
+from cerberank_training.evaluation.systems.comparison import compare_systems
+from cerberank_training.evaluation.systems.folders import read_systems
+from cerberank_training.evaluation.systems.rendering import markdown_table
 from cerberank_training.runs.base import open_base
 from cerberank_training.runs.content import data_content
 from cerberank_training.teachers.teacher_score_cache import MANIFEST, read_manifest
 
 TABLE = "table.md"
+EVALUATIONS = "systems"
+"""The folder in OUT with a folder for each row, which is a system for `eval table`."""
 
 
 @Parameter(name="*")
@@ -71,33 +78,40 @@ def run_command(name: str, *arguments: object) -> None:
         raise RunError(f"`cerberank {name}` ended with exit code {done.returncode}; its message stands above")
 
 
-def evaluate_run(folder: Path, test: str, *, source: tuple[object, ...], sample: int | None) -> None:
-    """Evaluate what `source`, options of `cerberank evaluate`, names, unless the run's folder holds the result."""
-    out = _records_file(folder, test)
-    if not out.is_file():
-        drawn = () if sample is None else ("--sample", sample)
-        run_command("evaluate", *source, "--data", test, *drawn, "--per-question", out)
+def evaluate_run(table: TableOptions, row: str, seed: int, *source: object) -> bool:
+    """Evaluate what `source`, options of `cerberank evaluate`, names, on the test sets that have no result yet.
+
+    Returns true if there was such a set.
+    """
+    files = {test: table.out / EVALUATIONS / row / str(seed) / f"{_set(test)}.jsonl" for test in table.test}
+    missing = {test: path for test, path in files.items() if not path.is_file()}
+    for test, path in missing.items():
+        drawn = () if table.sample is None else ("--sample", table.sample)
+        run_command("evaluate", *source, "--data", test, *drawn, "--per-question", path)
+    return bool(missing)
 
 
-def finished(out: Path, name: str, test: str) -> dict[int, Records]:
-    """The per-question records of the run `name` on `test`, by seed, of all seeds that are finished."""
-    results = {}
-    for folder in out.glob(f"{name}-*"):
-        seed = folder.name.removeprefix(f"{name}-")  # "hard-*" finds hard-one-head too
-        if seed.isdecimal() and (path := _records_file(folder, test)).is_file():
-            results[int(seed)] = read_records(path)
-    return dict(sorted(results.items()))
+def write_table(table: TableOptions, rows: Sequence[str], more: Sequence[str], *, measures: str, baseline: str) -> None:
+    """Write a table for each measure, and the texts `more`; the baseline is used if one of its runs is finished.
+
+    The tables have all runs that are finished on every test set, not only those that this call added.
+    """
+    found = [folder for row in rows if any((folder := table.out / EVALUATIONS / row).glob("*/*.jsonl"))]
+    systems = read_systems(found, sets=list(map(_set, table.test)))
+    rival = baseline if baseline in systems else None
+    tables = [markdown_table(compare_systems(systems, each, baseline=rival)) for each in parse_measures(measures)]
+    write_bytes(table.out / TABLE, ("\n\n".join([*tables, *more]) + "\n").encode())
 
 
-def say_table(out: Path, *more: tuple[Path, str]) -> None:
-    """Write the table of a sweep, its path, and the paths and contents of `more` files."""
+def say_table(out: Path) -> None:
+    """Print the table of a sweep, and its path."""
     path = out / TABLE
     say(path.read_text(encoding="utf-8"))
-    say_written((path, "this table"), *more)
+    say_written((path, "this table"))
 
 
-def _records_file(folder: Path, test: str) -> Path:
-    """The file of one test set; a digest keeps sets apart whose files have the same name."""
+def _set(test: str) -> str:
+    """The name of a test set; a digest keeps sets apart whose files have the same name."""
     form, _, path = test.partition(":")
     stem = re.split(r"[.?]", Path(path).name)[0]
-    return folder / f"{form}-{stem}-{hashlib.sha256(test.encode()).hexdigest()[:8]}.jsonl"
+    return f"{form}-{stem}-{hashlib.sha256(test.encode()).hexdigest()[:8]}"

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from cerberank_models.checkpoint.atomic import write_bytes, write_json
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import arguments_of, listed, replaced
@@ -18,17 +17,22 @@ from cerberank_models.output import UsageError
 from cerberank_training.commands.pairwise import PairwiseOptions, pairwise
 from cerberank_training.commands.presets import options_from_recipe
 from cerberank_training.commands.sweep.runs import (
-    TABLE,
+    EVALUATIONS,
     Rest,
     TableOptions,
     contents,
     evaluate_run,
-    finished,
     run_command,
     say_table,
+    write_table,
 )
-from cerberank_training.evaluation.trmd_table import ROWS, trmd_content, trmd_table
 from cerberank_training.students.text_rankers import SYSTEMS
+
+ROWS = (
+    *("mono", "twin", "tr-twin", "trmd-twin", "colbert", "tr-colbert", "trmd-colbert"),
+    *("trmd-joint-twin", "trmd-joint-colbert"),
+)
+"""The systems of the table; teachers come before their students."""
 
 
 def _row(name: str) -> str:
@@ -46,7 +50,7 @@ OWN = ("system", "mono", "bi", "seed", "out")
 class TrmdOptions:
     """The options of `train sweep trmd`."""
 
-    rows: Annotated[tuple[str, ...], listed(_row, "twin,trmd-twin")] = tuple(ROWS)
+    rows: Annotated[tuple[str, ...], listed(_row, "twin,trmd-twin")] = ROWS
     """Systems, separated by commas (default: all)."""
     mono_options: Annotated[str, Parameter(allow_leading_hyphen=True)] = ""
     """Further options of `train pairwise` for monoBERT only, as one argument."""
@@ -56,11 +60,13 @@ class TrmdOptions:
 def trmd(*training: Rest, options: TrmdOptions) -> None:
     """Train TRMD's systems on the same triples and compare them (TRMD table 2).
 
-    Every run is a `train pairwise` and an `evaluate` of each test set, in `OUT/<row>-<seed>`. The teachers that a row
-    needs are trained with the same seed. Finished runs are not repeated: a killed command continues when it is
-    repeated, and rows, seeds and tests can be added later. Writes OUT/table.md and OUT/table.json. All other options
-    are passed to `train pairwise`, the same for every row, except for --system, --mono, --bi, --seed and --out. Only
-    monoBERT has further ones, --mono-options, for example to train longer:
+    Every run is a `train pairwise` in `OUT/<row>-<seed>`, and an `evaluate` of each test set, in
+    `OUT/systems/<row>/<seed>`. The teachers that a row needs are trained with the same seed. Finished runs are not
+    repeated: a killed command continues when it is repeated, and rows, seeds and tests can be added later. Writes
+    OUT/table.md, in the form of `eval table`, with monoBERT as the baseline; for another one call `eval table
+    OUT/systems/trmd-twin OUT/systems/tr-twin --baseline tr-twin`. All other options are passed to `train pairwise`,
+    the same for every row, except for --system, --mono, --bi, --seed and --out. Only monoBERT has further ones,
+    --mono-options, for example to train longer:
 
         cerberank train sweep trmd --base bert-base-uncased --train jsonl:train.jsonl
           --dev jsonl:dev.jsonl --steps 20000 --mono-options "--steps 40000"
@@ -87,10 +93,10 @@ def trmd(*training: Rest, options: TrmdOptions) -> None:
         for row in _with_teachers(options.rows):
             _train(row, seed, table.out, longer if row == "mono" else training)
             source = ("--text-ranker", table.out / f"{row}-{seed}" / "ranker", "--device", shared["device"])
-            for test in table.test:
-                evaluate_run(table.out / f"{row}-{seed}", test, source=source, sample=table.sample)
-            _report(table, recorded)
-    say_table(table.out, (table.out / "table.json", "its figures and settings"))
+            if evaluate_run(table, row, seed, *source):
+                _report(table)
+    _report(table)
+    say_table(table.out)
 
 
 def _settings_of_run(words: Sequence[str]) -> dict[str, Any]:
@@ -123,17 +129,12 @@ def _train(row: str, seed: int, out: Path, training: Sequence[str]) -> None:
     )
 
 
-def _report(table: TableOptions, recorded: dict[str, Any]) -> None:
-    """Write the tables of all finished runs, not only of those that this call added."""
-    sections, content = [], {}
-    for test in table.test:
-        found = {row: finished(table.out, row, test) for row in ROWS}
-        results = {row: by_seed for row, by_seed in found.items() if by_seed}
-        content[test] = trmd_content(results)
-        form, _, name = test.partition(":")
-        drawn = "" if table.sample is None else f", at most {table.sample} drawn with seed 0"
-        counts = f"{content[test]['questions']:,} questions, {content[test]['pairs']:,} pairs{drawn}"
-        sections.append(f"**{form}:{Path(name).name}**: {counts}\n\n{trmd_table(results)}\n")
-    write_bytes(table.out / TABLE, "\n".join(sections).encode())
-    settings = {name: str(value) if isinstance(value, Path) else value for name, value in recorded.items()}
-    write_json(table.out / "table.json", {"settings": settings, "tests": content})
+def _report(table: TableOptions) -> None:
+    """Write the table, with the commands that test TRMD's students against the same networks without teachers (TR)."""
+    lines = []
+    for ranker in ("twin", "colbert"):
+        pair = [table.out / EVALUATIONS / f"{kind}-{ranker}" for kind in ("trmd", "tr")]
+        if all(folder.is_dir() for folder in pair):
+            lines.append(shlex.join(["cerberank", "eval", "table", *map(str, pair), "--baseline", f"tr-{ranker}"]))
+    more = ["\n    ".join(["TRMD against TR:\n", *lines])] if lines else []
+    write_table(table, ROWS, more, measures="AP RR P@1 nDCG@10 P@20 nDCG@20", baseline="mono")

@@ -15,16 +15,22 @@ Systems = Mapping[str, Mapping[str, Sequence[Records]]]
 """The records of each run by system and set. All systems have the same sets; records of a set are comparable."""
 
 
-def read_systems(folders: Sequence[Path], *, ranking: str = "final") -> Systems:
+def read_systems(folders: Sequence[Path], *, ranking: str = "final", sets: Sequence[str] = ()) -> Systems:
     """The systems in the given order, named by their folders. Sets and runs are sorted by name.
 
-    Raises DataError for folders with the same name, a folder without files, a set that a system or run lacks, a file
-    without the ranking, and files of a set that are not comparable.
+    With `sets`, only these are read, and runs that lack one of them are left out, as are systems without a complete
+    run. Raises DataError for folders with the same name, a folder without files, a set that a system or run lacks, a
+    file without the ranking, and files of a set that are not comparable.
     """
     runs = {folder.resolve().name: _runs(folder) for folder in folders}
     if len(runs) < len(folders):
         raise DataError("systems are told apart by their folders' names, and two are the same")
-    every = sorted({path.stem for found in runs.values() for run in found for path in run.glob("*.jsonl")})
+    if sets:
+        complete = {name: [run for run in found if _has(run, sets)] for name, found in runs.items()}
+        runs = {name: found for name, found in complete.items() if found}
+    every = sorted(set(sets)) or sorted(
+        {path.stem for found in runs.values() for run in found for path in run.glob("*.jsonl")}
+    )
     first: dict[str, tuple[Path, Records]] = {}
     records: dict[str, dict[str, list[Records]]] = {system: {name: [] for name in every} for system in runs}
     for system, found in runs.items():
@@ -44,3 +50,7 @@ def _runs(folder: Path) -> list[Path]:
     if not (runs := sorted({path.parent for path in folder.glob("*/*.jsonl")})):
         raise DataError(f"{folder} holds no per-question file (*.jsonl), and no folder with one")
     return runs
+
+
+def _has(run: Path, sets: Sequence[str]) -> bool:
+    return all((run / f"{name}.jsonl").is_file() for name in sets)
