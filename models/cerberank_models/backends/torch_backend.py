@@ -40,7 +40,7 @@ CPU_BLOCKS = BucketRule(tokens=1024, overhead=128)
 
 HALF_BLOCKS = BucketRule(tokens=4096, overhead=512)
 """The blocks in bf16, whose products are so fast that what each block costs beside them counts: with an overhead of 128
-200 and 1,000 candidates take 1.06 and 1.14 times as long (one core of an Intel Xeon with AMX, MiniLM's shape)."""
+200 and 1,000 candidates take 1.06 and 1.04 times as long (one core of an Intel Xeon with AMX, MiniLM's shape)."""
 
 DECODER_BLOCKS = BucketRule(tokens=2048, overhead=128)
 """The blocks for a decoder: larger, because its weights do not fit into the cache and are read once per block."""

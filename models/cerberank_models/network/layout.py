@@ -276,8 +276,7 @@ def by_length(offsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     Then the order of their tokens, `[T]`, and the offsets in that order, `[N + 1]`.
     """
-    order = offsets.diff().argsort(stable=True)
-    lengths = offsets.diff()[order]
+    lengths, order = offsets.diff().sort(stable=True)
     ordered = functional.pad(lengths.cumsum(0), (1, 0))
     moved = (offsets[:-1][order] - ordered[:-1]).repeat_interleave(lengths)
     return order, torch.arange(len(moved), device=offsets.device) + moved, ordered
