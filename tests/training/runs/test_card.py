@@ -9,8 +9,7 @@ import pytest
 
 from cerberank_models.checkpoint.card import UNSTATED
 from cerberank_training.runs.card import dev_map, dev_metric, run_card, summary_of
-from cerberank_training.runs.record import Call, RunRecord
-from cerberank_training.runs.software import software
+from cerberank_training.runs.record import Call, RunRecord, software
 
 SETTINGS = {"objective": {"strategy": "cerberus"}, "train": {"seed": 7}}
 TEACHER = {"name": "electra", "revision": "e" * 64, "dev_map": 70.5, "dev": "asnq:dev.tsv", "questions": 50}

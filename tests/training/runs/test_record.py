@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from cerberank_models.checkpoint.bound import BoundError
-from cerberank_training.runs.record import RECORD, RunError, RunRecord, open_record, read_record
+from cerberank_training.runs.record import RECORD, RunError, TrainingRun, open_run, read_record
 
 BOUND: dict[str, Any] = {
     "base": {"sha256": {"config.json": "a" * 64, "model.safetensors": "b" * 64}},
@@ -19,13 +19,13 @@ BOUND: dict[str, Any] = {
 FREE = {"steps": 10, "patience": None, "names": {"base": "here"}}
 
 
-def opened(out: Path, *, bound: dict[str, Any] = BOUND, begun: bool = True, **free: Any) -> RunRecord:
-    return open_record(out, "distil", bound=bound, free=FREE | free, software={"python": "3"}, begun=begun)
+def opened(out: Path, verb: str = "distil", *, bound: Any = BOUND, saved: bool = True, **free: Any) -> TrainingRun:
+    return open_run(out, verb, result=out / "result", bound=bound, free=FREE | free, is_saved=saved)
 
 
 @pytest.fixture
 def out(tmp_path: Path) -> Path:
-    opened(tmp_path, begun=False).write(tmp_path)
+    opened(tmp_path, saved=False).begin()
     return tmp_path
 
 
@@ -42,21 +42,22 @@ def changed(path: str, value: Any) -> dict[str, Any]:
 def test_what_may_change_is_written_down_with_its_call(out: Path) -> None:
     """Files that were renamed are the same; more steps and more patience are the second call's."""
     moved = changed("base.sha256", {"other.json": "a" * 64, "weights": "b" * 64})
-    record = opened(out, bound=moved, steps=20, patience=3, names={"base": "there"})
+    run = opened(out, bound=moved, steps=20, patience=3, names={"base": "there"})
+    record = run.record
     names = ({"base": "here"}, {"base": "there"})
     assert [call.changed for call in record.calls] == [{}, {"steps": (10, 20), "patience": (None, 3), "names": names}]
     assert (record.planned["steps"], record.free["steps"]) == (10, 20)
-    record.write(out)
+    run.begin()
     assert read_record(out) == record
 
 
 def test_the_digest_is_of_what_decides_about_the_result(out: Path) -> None:
     """Other content, settings and steps have another; names and devices have none of their own."""
-    digest = opened(out).digest
-    assert opened(out, names={"base": "there"}).digest == digest
-    assert opened(out, steps=20).digest != digest
+    digest = opened(out).record.digest
+    assert opened(out, names={"base": "there"}).record.digest == digest
+    assert opened(out, steps=20).record.digest != digest
     places = ("settings.train.seed", "base.x")
-    others = {opened(out / place, bound=changed(place, 9), begun=False).digest for place in places}
+    others = {opened(out / place, bound=changed(place, 9), saved=False).record.digest for place in places}
     assert len({digest, *others}) == 3
 
 
@@ -68,29 +69,57 @@ def test_steps_only_grow(out: Path) -> None:
 
 def test_when_a_run_has_ended(out: Path) -> None:
     """By its steps: more steps go on. For want of gain: only with more patience."""
-    by_steps = opened(out).with_results(reached=10, best=50.0, questions=3)
-    assert by_steps.ended
-    by_steps.write(out)
-    assert not opened(out, steps=20, patience=1).ended
-    stopped = opened(out, steps=20, patience=2).with_results(reached=15, best=50.0, questions=3)
-    stopped.write(out)
-    assert opened(out, steps=20, patience=2).ended
-    assert not opened(out, steps=20, patience=3).ended
-    assert not opened(out, steps=20).ended
+    assert opened(out).finish(reached=10, best=50.0, questions=3).ended
+    assert not opened(out, steps=20, patience=1).record.ended
+    assert opened(out, steps=20, patience=2).finish(reached=15, best=50.0, questions=3).ended
+    assert opened(out, steps=20, patience=2).record.ended
+    assert not opened(out, steps=20, patience=3).record.ended
+    assert not opened(out, steps=20).record.ended
     with pytest.raises(RunError, match="ended after 15 steps because 2 evaluations had no gain"):
-        _ = opened(out, steps=30, patience=2).ended
+        _ = opened(out, steps=30, patience=2).record.ended
+
+
+def test_a_finished_run_is_extended_from_its_saved_state(out: Path) -> None:
+    """Without the state, more steps would begin anew. The earlier result is moved aside, by the digest of its run."""
+    first = opened(out)
+    first.finish(reached=10, best=50.0, questions=3)
+    assert not opened(out).is_finished
+    (out / "result").mkdir()
+    assert opened(out, saved=False).is_finished
+    with pytest.raises(RunError, match="has no saved state any more"):
+        _ = opened(out, saved=False, steps=20).is_finished
+    more = opened(out, steps=20)
+    assert not more.is_finished
+    more.finish(reached=20, best=60.0, questions=3)
+    assert (out / f"result-{first.record.digest}").is_dir()
+
+
+def test_a_run_that_saved_nothing_begins_anew(
+    out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line says so. Of several processes, the first one writes it."""
+    opened(out, saved=False).begin("", "a line")
+    start = "cerberank train distil: "
+    nothing = f"{start}the run was begun before, and nothing saved yet: from step 0"
+    assert capsys.readouterr().err.splitlines() == [nothing, f"{start}a line"]
+    monkeypatch.setenv("RANK", "1")
+    opened(out / "other", saved=False).begin("a line")
+    assert capsys.readouterr().err == ""
+    assert not (out / "other").exists()
 
 
 def test_a_folder_of_another_run_is_refused(out: Path) -> None:
     """A record of another verb, a missing one, one that cannot be read; also before anything else was saved."""
     with pytest.raises(RunError, match="holds a run of `cerberank train distil`"):
-        open_record(out, "teach", bound=BOUND, free=FREE, software={}, begun=True)
+        opened(out, "teach")
     with pytest.raises(BoundError, match=r"was begun with settings\.train\.seed 1, not 2"):
-        opened(out, bound=changed("settings.train.seed", 2), begun=False)
-    assert opened(out, begun=False).is_repeated
+        opened(out, bound=changed("settings.train.seed", 2), saved=False)
     (out / RECORD).write_text("{")
     with pytest.raises(RunError, match=r"record\.json: content: Invalid JSON"):
         opened(out)
     (out / RECORD).unlink()
     with pytest.raises(RunError, match=r"holds a run without record\.json"):
         opened(out)
+    (out / "result").mkdir()
+    with pytest.raises(RunError, match=r"holds a run without record\.json"):
+        opened(out, saved=False)

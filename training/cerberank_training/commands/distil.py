@@ -24,11 +24,11 @@ from cerberank_models.network.ranker import Ranker
 from cerberank_models.output import UsageError, say
 from cerberank_training.commands.presets import read_recipe, recipe_help
 from cerberank_training.commands.recipe_options import UNCHANGED, RecipeOptions, changed_recipe
-from cerberank_training.commands.run_options import DevQuestions, Track, data_help, note_of
+from cerberank_training.commands.run_options import DevQuestions, Track, data_help
 from cerberank_training.data import Question, open_questions
 from cerberank_training.data.sampling import SampledGroups, first_sizes, sampler_for
 from cerberank_training.evaluation.evaluate import Evaluation, rank_questions
-from cerberank_training.learning.processes import Processes, batch_of_step, launched_processes, leave_group
+from cerberank_training.learning.processes import Processes, batch_of_step, leave_group
 from cerberank_training.learning.strategies import check_strategy
 from cerberank_training.learning.threads import step_work, training_threads
 from cerberank_training.learning.train import Run
@@ -37,10 +37,10 @@ from cerberank_training.runs.card import FILE as SUMMARY
 from cerberank_training.runs.card import dev_metric, read_summary, run_card, summary_of
 from cerberank_training.runs.content import data_content
 from cerberank_training.runs.dev_set import Size, check_held_out, chosen_size, dev_set, in_common, measured
+from cerberank_training.runs.launched import note_of
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
-from cerberank_training.runs.record import NOTHING_SAVED, RunRecord, open_record, said_of_start
-from cerberank_training.runs.software import software
+from cerberank_training.runs.record import TrainingRun, open_run, said_of_start
 from cerberank_training.runs.trained import Trained
 from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.students.recipes import Recipe, settings_of
@@ -146,16 +146,18 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
     content, dev_content = data_content(data, questions), data_content(options.dev, dev)
     check_held_out(options.dev, dev_content, train=data, train_content=content)
     places = {name: str(value) for name in ("train", "groups", "dev", "out") if (value := getattr(options, name))}
-    record = open_record(
+    checkpoint = out / "checkpoint"
+    run = open_run(
         out,
         "distil",
+        result=checkpoint,
+        is_saved=(out / "state.pt").is_file(),
         bound={
             "base": base_content,
             "data": {"drawn": not options.groups} | content,
             "dev": {"size": size} | dev_content,
             "teachers": [cache.content(path) for cache, path in zip(teachers, options.teacher, strict=True)],
             "settings": settings_of(recipe, drawn=not options.groups),
-            "processes": launched_processes(),
         },
         free={
             **{name: getattr(recipe.train, name) for name in ("steps", "patience", "save_every")},
@@ -163,22 +165,19 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
             "names": places | {"base": base.name, "place": base.place, "commit": base.commit},
             "device": options.device,
         },
-        software=software(),
-        begun=(out / "state.pt").is_file() or (out / "checkpoint").is_dir(),
     )
-    checkpoint = out / "checkpoint"
-    if checkpoint.is_dir() and (finished := _finished(checkpoint, record, options)):
+    record = run.record
+    if checkpoint.is_dir() and (finished := _finished(run, options)):
         return finished
     refuse_missing_scores(dict(zip(options.teacher, teachers, strict=True)), groups, data=data)
     names = names_of(out, name=options.name, default=out.resolve().name, terms=terms)
     recipe = replace(recipe, shape=replace(recipe.shape, name=names.name))
-    if record.planned["steps"] != recipe.train.steps:
-        recipe = replace(recipe, train=replace(recipe.train, planned=record.planned["steps"]))
+    recipe = replace(recipe, train=replace(recipe.train, planned=record.planned["steps"]))
     student = build_student(recipe.shape, base, seed=recipe.train.seed, dropout=recipe.train.dropout)
     if names.languages:
         student.ranker.config = student.ranker.config.model_copy(update={"languages": names.languages})
     encoder = student.encoder()
-    run = Run(
+    training = Run(
         out,
         student.ranker,
         groups,
@@ -191,26 +190,17 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
         trackers=open_trackers(options.track, out, name=out.name, settings=record.bound | record.free),
     )
     processes = Processes.join(torch.device(options.device))
-    first = processes.rank == 0
-    shared = in_common(dev, questions.question_texts()) if first else ""
-    if first:
-        record.write(out)
-        anew = NOTHING_SAVED if record.is_repeated and not (out / "state.pt").is_file() else ""
-        starts = f"{student.start}; {first_sizes(run.first_step())}"
-        for line in filter(None, (anew, shared, starts)):
-            note_of("distil", line)
+    shared = in_common(dev, questions.question_texts())
+    run.begin(shared, f"{student.start}; {first_sizes(training.first_step())}")
     work = step_work(student.ranker, recipe.train, recipe.sampling, max_length=recipe.shape.encoding.max_length)
     with training_threads(work):
-        best = run.train(dev_map(encoder, dev, options.device, processes))
+        best = training.train(dev_map(encoder, dev, options.device, processes))
     leave_group()
-    if not first:
+    if processes.rank > 0:
         return Trained(checkpoint=checkpoint, dev_map=best)
-    start = dev_at_start(out / LOG)
-    record = record.with_results(reached=last_step(out / LOG), best=best, start=start, questions=measured(dev))
-    record.write(out)
+    reached, start = last_step(out / LOG), dev_at_start(out / LOG)
+    record = run.finish(reached=reached, best=best, start=start, questions=measured(dev))
     summary = summary_of(record, teachers=[teacher_origin(cache.teacher) for cache in teachers])
-    if checkpoint.is_dir():  # of the run before it was extended
-        checkpoint.rename(out / f"checkpoint-{(read_summary(checkpoint) or {})['digest']}")
     version = (
         options.version
         or f"{recipe.objective.strategy}-steps-{recipe.train.steps}-seed-{recipe.train.seed}-{record.digest}"
@@ -247,7 +237,7 @@ def _checked(recipe: Recipe, options: DistilOptions) -> tuple[tuple[str, ...], s
     check_trackers(options.track)
     if recipe.train.tokens_per_step is None:
         with named_options({"questions_per_step"}):
-            batch_of_step(recipe.train.questions_per_step, recipe.train.accumulate, launched_processes())
+            batch_of_step(recipe.train.questions_per_step, recipe.train.accumulate)
     check_strategy(recipe.objective.strategy, heads=recipe.shape.heads, teachers=len(options.teacher))
     for option in ("name", "version"):
         if (value := getattr(options, option)) is not None and not is_name(value):
@@ -261,17 +251,16 @@ def _checked(recipe: Recipe, options: DistilOptions) -> tuple[tuple[str, ...], s
     return precisions, terms, size
 
 
-def _finished(checkpoint: Path, record: RunRecord, options: DistilOptions) -> Trained | None:
+def _finished(run: TrainingRun, options: DistilOptions) -> Trained | None:
     """The checkpoint if nothing is left to train, which a line tells; None when the run is to be extended.
 
     Raises ValueError when the folder holds another checkpoint, or when only its names or forms are to differ.
     """
+    checkpoint, record = run.result, run.record
     summary = read_summary(checkpoint) or {}
     if summary.get("digest") not in {record.digest, record.result_digest}:
         raise ValueError(f"{checkpoint} is not of this run: move it away")
-    if not record.ended:
-        if not (checkpoint.parent / "state.pt").is_file():
-            raise ValueError(f"{checkpoint.parent} has no state.pt any more: the run cannot be extended")
+    if not run.is_finished:
         return None
     there = read_checkpoint(checkpoint)
     forms = set() if options.no_export else None if options.precisions is None else set(options.precisions)

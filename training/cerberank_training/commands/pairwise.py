@@ -17,7 +17,7 @@ from cerberank_models.output import UsageError, say
 from cerberank_models.text_config import TextEncodingConfig
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.commands.presets import options_from_recipe, recipe_help
-from cerberank_training.commands.run_options import DevQuestions, Track, note_of
+from cerberank_training.commands.run_options import DevQuestions, Track
 from cerberank_training.data import read_questions
 from cerberank_training.data.triple_sampling import TripleSampling, triple_sampler_for
 from cerberank_training.evaluation.metrics import METRICS
@@ -25,15 +25,15 @@ from cerberank_training.evaluation.sources.text_ranker import dev_metric
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
 from cerberank_training.learning.pairwise.run import PairwiseRun
 from cerberank_training.learning.pairwise.teachers import FrozenTeacher, Teachers
-from cerberank_training.learning.processes import Processes, launched_processes, leave_group
+from cerberank_training.learning.processes import Processes, leave_group
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
 from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.content import data_content, folder_content
 from cerberank_training.runs.dev_set import check_held_out, chosen_size, dev_set, in_common, measured
+from cerberank_training.runs.launched import note_of
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
-from cerberank_training.runs.record import NOTHING_SAVED, open_record, said_of_start
-from cerberank_training.runs.software import software
+from cerberank_training.runs.record import open_run, said_of_start
 from cerberank_training.students.text_rankers import (
     RELEASED_LEARNING_RATE,
     SYSTEMS,
@@ -201,9 +201,11 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
     sampling = TripleSampling(positives=options.positives, top=options.top, own=options.own)
     triples = triple_sampler_for(options.train, questions, sampling, seed=config.seed)
     ranker_folder = options.out / "ranker"
-    record = open_record(
+    run = open_run(
         options.out,
         "pairwise",
+        result=ranker_folder,
+        is_saved=(options.out / "state.pt").is_file(),
         bound={
             "base": base_content,
             "data": content,
@@ -213,21 +215,16 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
             | {"sampling": asdict(sampling), "encoding": encoding.model_dump(), "objective": asdict(objective)}
             | {"mean": mean, "colbert_texts": options.loss.colbert_texts or None}  # earlier runs lack it
             | {"train": bound_settings(config)},
-            "processes": launched_processes(),
         },
         free={name: getattr(config, name) for name in ("steps", "patience", "save_every")}
         | {"names": {name: getattr(options, name) for name in ("base", "train", "dev", "mono", "bi", "out")}}
         | {"device": options.device, "recipe": options.recipe},
-        software=software(),
-        begun=(options.out / "state.pt").is_file() or ranker_folder.is_dir(),
     )
-    if record.ended and ranker_folder.is_dir():
+    record = run.record
+    if run.is_finished:
         note_of("pairwise", f"{ranker_folder} is finished; more --steps extend it")
         return float(record.results["best"]), record.results.get("start")
-    if ranker_folder.is_dir() and not (options.out / "state.pt").is_file():
-        raise ValueError(f"{options.out} has no state.pt any more: the run cannot be extended")
-    if record.planned["steps"] != config.steps:
-        config = replace(config, planned=record.planned["steps"])
+    config = replace(config, planned=record.planned["steps"])
     ranker, tokenizer = build_text_ranker(
         system,
         base,
@@ -239,7 +236,7 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
         mean=mean,
         colbert_texts=options.loss.colbert_texts,
     )
-    run = PairwiseRun(
+    training = PairwiseRun(
         options.out,
         ranker,
         tokenizer,
@@ -251,20 +248,12 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
         trackers=open_trackers(options.track, options.out, name=options.out.name, settings=record.bound | record.free),
     )
     processes = Processes.join(torch.device(options.device))
-    first = processes.rank == 0
-    if first:
-        record.write(options.out)
-        if record.is_repeated and not (options.out / "state.pt").is_file():
-            note_of("pairwise", NOTHING_SAVED)
-        if line := in_common(dev, (question.text for question in questions)):
-            note_of("pairwise", line)
-    best = run.train(dev_metric(TextEncoder(tokenizer, ranker.config), dev, options.select, processes))
+    run.begin(in_common(dev, (question.text for question in questions)))
+    best = training.train(dev_metric(TextEncoder(tokenizer, ranker.config), dev, options.select, processes))
     leave_group()
-    if first:
-        if ranker_folder.is_dir():  # of the run before it was extended
-            ranker_folder.rename(options.out / f"ranker-{record.result_digest}")
-        reached, start = last_step(options.out / LOG), dev_at_start(options.out / LOG)
-        record.with_results(reached=reached, best=best, start=start, questions=measured(dev)).write(options.out)
+    reached, start = last_step(options.out / LOG), dev_at_start(options.out / LOG)
+    run.finish(reached=reached, best=best, start=start, questions=measured(dev))
+    if processes.rank == 0:
         write_text_ranker(
             ranker_folder,
             ranker,
@@ -273,7 +262,7 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
             source=f"TRMD {options.system}, run {record.digest}",
             metrics={f"dev_{options.select}": best},
         )
-    return best, dev_at_start(options.out / LOG)
+    return best, start
 
 
 def _settings(

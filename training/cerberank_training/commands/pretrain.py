@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -13,8 +12,8 @@ from cerberank_models.commands.values import Count, NotNegative, Positive, Whole
 from cerberank_models.convert.token_types import NewTypes
 from cerberank_models.output import say
 from cerberank_training.commands.presets import options_from_recipe, recipe_help
-from cerberank_training.commands.run_options import TrainerDevice, note_of
-from cerberank_training.learning.processes import check_trainer_device, launched_processes, leave_group
+from cerberank_training.commands.run_options import TrainerDevice
+from cerberank_training.learning.processes import check_trainer_device, leave_group
 from cerberank_training.learning.trainer import last_checkpoint
 from cerberank_training.pretraining.base import build_start, check_start
 from cerberank_training.pretraining.document_table import open_documents
@@ -26,10 +25,10 @@ from cerberank_training.pretraining.run import pretrain as train_encoder
 from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.content import Content, data_content
 from cerberank_training.runs.dev_set import check_held_out
+from cerberank_training.runs.launched import launched_processes, note_of
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
-from cerberank_training.runs.record import NOTHING_SAVED, open_record
-from cerberank_training.runs.software import software
+from cerberank_training.runs.record import open_run
 
 USUAL = PretrainingConfig()
 FREE = ("steps", "device", "workers", "planned")
@@ -147,9 +146,11 @@ def _pretrain(options: PretrainOptions) -> tuple[dict[str, float], int]:
     check_held_out(options.dev, dev_content, train=options.documents, train_content=content)
     names = ("objective", "whole_negatives", "layers", "token_types", "dev_groups")
     settings = {name: getattr(options, name) for name in names}
-    record = open_record(
+    run = open_run(
         out,
         "pretrain",
+        result=out / "model.safetensors",
+        is_saved=last_checkpoint(out / "run") is not None,
         bound={
             "base": base_content,
             "generator": generator_content,
@@ -158,19 +159,16 @@ def _pretrain(options: PretrainOptions) -> tuple[dict[str, float], int]:
             "settings": settings
             | {"weights": asdict(weights)}
             | {name: value for name, value in asdict(config).items() if name not in FREE},
-            "processes": launched_processes(),
         },
         free={name: getattr(config, name) for name in ("steps", "device", "workers")}
         | {"recipe": options.recipe}
         | {"names": {name: getattr(options, name) for name in ("base", "generator", "documents", "dev", "out")}},
-        software=software(),
-        begun=last_checkpoint(out / "run") is not None,
     )
-    if record.ended and (out / "model.safetensors").is_file():
+    record = run.record
+    if run.is_finished:
         note_of("pretrain", f"{out} is finished; more --steps extend it")
         return {name: record.results[name] for name in METRICS if name in record.results}, record.results["examples"]
-    if record.planned["steps"] != config.steps:
-        config = replace(config, planned=record.planned["steps"])
+    config = replace(config, planned=record.planned["steps"])
     start = build_start(
         base,
         weights,
@@ -179,15 +177,10 @@ def _pretrain(options: PretrainOptions) -> tuple[dict[str, float], int]:
         layers=options.layers,
         token_types=options.token_types,
     )
-    if os.environ.get("RANK", "0") == "0":
-        record.write(out)
-        if record.is_repeated and last_checkpoint(out / "run") is None:
-            note_of("pretrain", NOTHING_SAVED)
-    note_of("pretrain", f"{len(documents):,} documents" + "".join(f", {part} made anew" for part in start.fresh))
+    run.begin(f"{len(documents):,} documents" + "".join(f", {part} made anew" for part in start.fresh))
     examples = [each for index in range(options.dev_groups) for each in dev.group(index)]
     metrics = train_encoder(start, out, train, examples, config)
     leave_group()
-    if os.environ.get("RANK", "0") == "0":
-        figures = {name: metrics[name] for name in METRICS if name in metrics}
-        record.with_results(reached=config.steps, examples=len(examples), **figures).write(out)
+    figures = {name: metrics[name] for name in METRICS if name in metrics}
+    run.finish(reached=config.steps, examples=len(examples), **figures)
     return metrics, len(examples)

@@ -1,14 +1,12 @@
-"""Options and lines that commands which train have in common."""
+"""Options that commands which train have in common."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, Token
 
-from cerberank_models.output import note
 from cerberank_training.data import READERS
 from cerberank_training.runs.dev_set import Size
 
@@ -44,9 +42,3 @@ Track = Annotated[
     tuple[Literal["tensorboard", "wandb", "mlflow"], ...],
     Parameter(help="Tracker to send the figures of OUT/log.jsonl to; repeat for several."),
 ]
-
-
-def note_of(command: str, line: str) -> None:
-    """Write a line about the work of `train COMMAND`; of several processes, the first one does."""
-    if os.environ.get("RANK", "0") == "0":
-        note(f"cerberank train {command}: {line}")

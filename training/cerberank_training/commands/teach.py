@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
@@ -16,7 +15,7 @@ from cerberank_models.commands.values import Count, NotNegative, Positive, Whole
 from cerberank_models.convert.teacher_input import FILE, TeacherInput
 from cerberank_models.output import UsageError, say
 from cerberank_training.commands.presets import options_from_recipe, recipe_help
-from cerberank_training.commands.run_options import DevQuestions, TrainerDevice, data_help, note_of
+from cerberank_training.commands.run_options import DevQuestions, TrainerDevice, data_help
 from cerberank_training.data import open_questions
 from cerberank_training.data.sampling import (
     NegativeSampling,
@@ -25,15 +24,15 @@ from cerberank_training.data.sampling import (
     first_sizes,
     sampler_for,
 )
-from cerberank_training.learning.processes import batch_of_step, check_trainer_device, launched_processes, leave_group
+from cerberank_training.learning.processes import batch_of_step, check_trainer_device, leave_group
 from cerberank_training.learning.trainer import dev_at_start, last_checkpoint
 from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.content import data_content
 from cerberank_training.runs.dev_set import check_held_out, chosen_size, dev_set, in_common, measured
+from cerberank_training.runs.launched import note_of
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
-from cerberank_training.runs.record import NOTHING_SAVED, open_record, read_record, said_of_start
-from cerberank_training.runs.software import software
+from cerberank_training.runs.record import open_run, read_record, said_of_start
 from cerberank_training.teachers.fine_tuning import TeacherConfig, fine_tune
 
 STEPS = 20_000
@@ -185,21 +184,21 @@ def _teach(options: TeachOptions) -> tuple[float, float | None]:
     dev = dev_set(options.dev, size)
     questions = open_questions(options.train, training=True)
     sampler = sampler_for(options.train, questions, sampling, seed=config.seed)
-    processes = launched_processes()
     if epochs is not None:
         config = configuration(options, math.ceil(epochs * len(sampler) / config.questions_per_step))
     content, dev_content = data_content(options.train, questions), data_content(options.dev, dev)
     check_held_out(options.dev, dev_content, train=options.train, train_content=content)
-    record = open_record(
+    run = open_run(
         out,
         "teach",
+        result=out / FILE,
+        is_saved=last_checkpoint(out / RUN) is not None,
         bound={
             "base": base_content,
             "data": content,
             "dev": {"size": size} | dev_content,
             "sampling": {"mode": options.sampling.sampling} | asdict(sampling),
             "settings": _bound(config),
-            "processes": processes,
         },
         free={name: getattr(config, name) for name in FREE}
         | {"recipe": options.recipe}
@@ -207,30 +206,22 @@ def _teach(options: TeachOptions) -> tuple[float, float | None]:
             "names": {"train": options.train, "dev": options.dev, "out": str(out)}
             | {"base": base.name, "place": base.place, "commit": base.commit}
         },
-        software=software(),
-        begun=last_checkpoint(out / RUN) is not None,
     )
-    if record.ended and (out / FILE).is_file():
+    record = run.record
+    if run.is_finished:
         _say(f"{out} is finished; more --steps extend it")
         return float(record.results["best"]), record.results.get("start")
-    first = os.environ.get("RANK", "0") == "0"
-    if first:
-        record.write(out)
-        if record.is_repeated and last_checkpoint(out / RUN) is None:
-            _say(NOTHING_SAVED)
-        if line := in_common(dev, questions.question_texts()):
-            _say(line)
-        own = "" if base.is_cross_encoder else ", and its classifier of two logits from random weights"
-        groups = [sampler.step(each, 1)[0] for each in range(config.questions_per_step)]
-        _say(f"starts from {base.place}, {base.kind}{own}; {first_sizes(groups)}")
-    if record.planned["steps"] != config.steps:
-        config = replace(config, planned=record.planned["steps"])
+    own = "" if base.is_cross_encoder else ", and its classifier of two logits from random weights"
+    groups = [sampler.step(each, 1)[0] for each in range(config.questions_per_step)]
+    run.begin(
+        in_common(dev, questions.question_texts()),
+        f"starts from {base.place}, {base.kind}{own}; {first_sizes(groups)}",
+    )
+    config = replace(config, planned=record.planned["steps"])
     best = fine_tune(base, out, sampler, dev, config, further=bool(record.results))
     leave_group()
-    start = dev_at_start(out / RUN)
-    if first:
-        reached = int(str(last_checkpoint(out / RUN)).rpartition("-")[2])
-        record.with_results(reached=reached, best=best, start=start, questions=measured(dev)).write(out)
+    reached, start = int(str(last_checkpoint(out / RUN)).rpartition("-")[2]), dev_at_start(out / RUN)
+    run.finish(reached=reached, best=best, start=start, questions=measured(dev))
     return best, start
 
 
@@ -276,7 +267,7 @@ def configuration(options: TeachOptions, steps: int) -> TeacherConfig:
     }
     with named_options({*changes, "max_length"}):
         config = TeacherConfig(**changes)
-        batch_of_step(config.questions_per_step, config.accumulate, launched_processes())
+        batch_of_step(config.questions_per_step, config.accumulate)
         return config
 
 

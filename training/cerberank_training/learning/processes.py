@@ -12,6 +12,8 @@ from typing import Any, Literal, TypeVar, cast
 import torch
 from torch import distributed
 
+from cerberank_training.runs.launched import launched_processes
+
 ItemT = TypeVar("ItemT")
 TrainerDevice = Literal["auto", "cpu", "cuda"]
 """The devices between which transformers' Trainer lets callers choose; it takes all GPUs that a process sees."""
@@ -22,16 +24,12 @@ NCCL's default of 10 minutes is too short if the first process writes a large st
 """
 
 
-def launched_processes() -> int:
-    """The number of processes that torchrun's environment describes; 1 without it."""
-    return int(os.environ.get("WORLD_SIZE", "1"))
-
-
-def batch_of_step(size: int, accumulate: int, processes: int) -> int:
-    """The size of a batch, for a step of `size` that is divided by `processes`, and each part by `accumulate`.
+def batch_of_step(size: int, accumulate: int) -> int:
+    """The size of a batch, for a step of `size` that is divided by all processes, and each part by `accumulate`.
 
     Raises ValueError, which names the setting, when the step cannot be divided equally.
     """
+    processes = launched_processes()
     parts = accumulate * processes
     if size % parts:
         raise ValueError(

@@ -173,7 +173,7 @@ class Run:
         self._processes = Processes.join(self._device)
         self._ranker = ranker
         if config.tokens_per_step is None:
-            batch_of_step(config.questions_per_step, config.accumulate, self._processes.count)
+            batch_of_step(config.questions_per_step, config.accumulate)
         self._preparation = _Preparation(groups, encoder, teachers, config, self._processes)
         # A step of a number of tokens begins where the one before it ends, so a single process makes them in order.
         workers = workers if config.tokens_per_step is None else min(workers, 1)

@@ -63,8 +63,8 @@ class TrainConfig:
     save_every: int = 100
     seed: int = 1
     planned: int | None = None
-    """The number of steps with which an extended run was begun; None for a run that was not extended. `warmup` and
-    `final_only` are shares of this number, so that the warm-up and the warm start do not move."""
+    """The number of steps with which the run was begun; None stands for `steps`. `warmup` and `final_only` are shares
+    of this number, so that the warm-up and the warm start do not move when the run is extended."""
 
     def __post_init__(self) -> None:
         """Raise ValueError, which names the setting, for a step without a batch or a warm-up longer than the run."""

@@ -45,7 +45,7 @@ class TrainerConfig:
     workers: int = 0
     """The number of processes that prepare batches ahead; with 0 the training process makes them."""
     planned: int | None = None
-    """The number of steps with which an extended run was begun; the warm-up is a share of this number."""
+    """The number of steps with which the run was begun; None stands for `steps`. The warm-up is a share of it."""
 
     def __post_init__(self) -> None:
         self.check_counts("steps", "accumulate", "evaluate_every")

@@ -18,7 +18,6 @@ from transformers import Trainer
 
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.losses import logit_difference
-from cerberank_training.learning.processes import launched_processes
 from cerberank_training.learning.trainer import (
     Items,
     TrainerConfig,
@@ -29,6 +28,7 @@ from cerberank_training.learning.trainer import (
 from cerberank_training.pretraining.base import Start, save_encoder
 from cerberank_training.pretraining.batches import Batches, Item
 from cerberank_training.pretraining.examples import GROUP, Example, ExampleGroups
+from cerberank_training.runs.launched import launched_processes
 from cerberank_training.tracking.running import running
 
 METRICS = ("ssp_accuracy", "ssp_first", "ssp_hard")

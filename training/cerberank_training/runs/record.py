@@ -1,26 +1,34 @@
-"""`record.json` of a run's folder: the fixed settings, the settings that may change, every call, and the results.
+"""The life cycle of a training run, and its record: `record.json` of the run's folder.
 
-A call with other fixed settings (`bound`) is refused with the setting's name. Changes of other settings are recorded
-with the call that made them. The file is replaced by a rename, so that a killed process leaves the old or the new file.
+The record has the fixed settings, the settings that may change, every call, and the results. A call with other fixed
+settings (`bound`) is refused with the setting's name. Changes of other settings are recorded with the call that made
+them. The file is replaced by a rename, so that a killed process leaves the old or the new file.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
+import platform
+import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Annotated, Any, Self
+from typing import Annotated, Any
 
 from pydantic import Field, ValidationError
 
+from cerberank_models import __version__
 from cerberank_models.checkpoint.atomic import write_json
 from cerberank_models.checkpoint.bound import ANEW, SHA256, SHORT, Bound, BoundError, plain
 from cerberank_models.transformer import Frozen
+from cerberank_training.runs.launched import is_first_process, launched_processes, note_of
 
 RECORD = "record.json"
-NOTHING_SAVED = "the run was begun before, and nothing saved yet: from step 0"
+LIBRARIES = ("torch", "transformers", "tokenizers")
+"""Libraries whose versions a record states."""
 
 
 class RunError(BoundError):
@@ -83,28 +91,10 @@ class RunRecord(Frozen):
         """The `digest` of the call that gave the `results`."""
         return self._digest({"steps": self.results.get("asked"), "patience": self.results.get("patience")})
 
-    @property
-    def is_repeated(self) -> bool:
-        """True if an earlier call has begun the run."""
-        return len(self.calls) > 1
-
-    def with_results(self, *, reached: int, **figures: float | None) -> Self:
-        """The record of a run that has ended after the step `reached`, with the measured `figures`.
-
-        The figures of a ranker are `best`, its dev MAP in percent; `start`, the dev MAP before the first step, which
-        earlier versions did not measure; and the number of `questions`.
-        """
-        asked = {"asked": self.free["steps"], "patience": self.free.get("patience")}
-        return self.model_copy(update={"results": asked | {"reached": reached} | figures})
-
     def _digest(self, free: Mapping[str, Any]) -> str:
         decides = {"verb": self.verb, "bound": _without_names(self.bound)}
         decides |= {name: free.get(name) for name in ("steps", "patience")}
         return hashlib.sha256(json.dumps(decides, sort_keys=True).encode()).hexdigest()[:SHORT]
-
-    def write(self, out: Path) -> None:
-        """Write OUT/record.json."""
-        write_json(out / RECORD, self.model_dump(mode="json"))
 
 
 def read_record(out: Path) -> RunRecord | None:
@@ -118,35 +108,81 @@ def read_record(out: Path) -> RunRecord | None:
         raise RunError(f"{out / RECORD}: {'.'.join(map(str, first['loc'])) or 'content'}: {first['msg']}") from error
 
 
-def open_record(
-    out: Path,
-    verb: str,
-    *,
-    bound: Mapping[str, Any],
-    free: Mapping[str, Any],
-    software: Mapping[str, str],
-    begun: bool,
-) -> RunRecord:
-    """The record with this call added, not yet written. `begun` is true if the folder holds the saved state of a run.
+@dataclass(frozen=True, slots=True)
+class TrainingRun:
+    """A run as one call of its command finds it: new, killed, to be extended, or finished.
 
-    A folder with a record also belongs to a run, which may have been killed before it saved its state. Raises
-    BoundError when the folder's run has other fixed settings, and RunError when `steps` is below its number.
+    Of several processes, the first one writes files and lines.
     """
-    bound, free = plain(bound), plain(free)
-    call = Call(at=datetime.now(UTC).isoformat(timespec="seconds"), software=dict(software))
-    have = read_record(out)
-    if have is None and not begun:
-        return RunRecord(verb=verb, bound=bound, free=free, planned=free, calls=(call,))
+
+    folder: Path
+    result: Path
+    """The file or folder that the run writes last; a folder is moved aside when the run is extended."""
+    record: RunRecord
+    """The record with this call, which `begin` writes."""
+    is_saved: bool
+    """True if an earlier call has saved a state, from which this call continues."""
+
+    @property
+    def is_finished(self) -> bool:
+        """True if the result is there and this call does not extend it.
+
+        Raises RunError if it needs more patience to be extended, or if there is no state left to continue from.
+        """
+        ended, there = self.record.ended, self.result.exists()
+        if there and not ended and not self.is_saved:
+            raise RunError(f"{self.folder} has no saved state any more: the run cannot be extended")
+        return ended and there
+
+    def begin(self, *lines: str) -> None:
+        """Write the record, and say those of the `lines` that are not empty."""
+        if is_first_process():
+            write_json(self.folder / RECORD, self.record.model_dump(mode="json"))
+        if len(self.record.calls) > 1 and not self.is_saved:
+            lines = ("the run was begun before, and nothing saved yet: from step 0", *lines)
+        for line in filter(None, lines):
+            note_of(self.record.verb, line)
+
+    def finish(self, *, reached: int, **figures: float | None) -> RunRecord:
+        """Write the record of a run that has ended after the step `reached`, with the measured `figures`; return it.
+
+        The figures of a ranker are `best`, its dev MAP in percent; `start`, the dev MAP before the first step, which
+        earlier versions did not measure; and the number of `questions`.
+        """
+        asked = {"asked": self.record.free["steps"], "patience": self.record.free.get("patience")}
+        record = self.record.model_copy(update={"results": asked | {"reached": reached} | figures})
+        if is_first_process():
+            if self.result.is_dir():
+                self.result.rename(self.folder / f"{self.result.name}-{self.record.result_digest}")
+            write_json(self.folder / RECORD, record.model_dump(mode="json"))
+        return record
+
+
+def open_run(
+    folder: Path, verb: str, *, result: Path, bound: Mapping[str, Any], free: Mapping[str, Any], is_saved: bool
+) -> TrainingRun:
+    """The run of a call of `train VERB`, whose record is not yet written. The number of processes is bound, too.
+
+    A folder with a record, a saved state or a result belongs to a run. Raises BoundError when that run has other fixed
+    settings, and RunError when `steps` is below its number.
+    """
+    bound, free = plain({**bound, "processes": launched_processes()}), plain(free)
+    call = Call(at=datetime.now(UTC).isoformat(timespec="seconds"), software=software())
+    have = read_record(folder)
+    if have is None and (is_saved or result.exists()):
+        raise RunError(f"{folder} holds a run without {RECORD}, so its command and settings are not known; {ANEW}")
     if have is None:
-        raise RunError(f"{out} holds a run without {RECORD}, so its command and settings are not known; {ANEW}")
+        record = RunRecord(verb=verb, bound=bound, free=free, planned=free, calls=(call,))
+        return TrainingRun(folder, result, record, is_saved)
     if have.verb != verb:
-        raise RunError(f"{out} holds a run of `cerberank train {have.verb}`; {ANEW}")
-    Bound(out, bound).refuse_other_than(have.bound)
+        raise RunError(f"{folder} holds a run of `cerberank train {have.verb}`; {ANEW}")
+    Bound(folder, bound).refuse_other_than(have.bound)
     if (free.get("steps") or 0) < (have.free.get("steps") or 0):
-        raise RunError(f"{out} was begun with steps {have.free['steps']}, not {free['steps']}: steps may only grow")
+        raise RunError(f"{folder} was begun with steps {have.free['steps']}, not {free['steps']}: steps may only grow")
     changed = {name: (have.free.get(name), free[name]) for name in free if have.free.get(name) != free[name]}
     call = call.model_copy(update={"changed": changed})
-    return have.model_copy(update={"free": free, "calls": (*have.calls, call)})
+    record = have.model_copy(update={"free": free, "calls": (*have.calls, call)})
+    return TrainingRun(folder, result, record, is_saved)
 
 
 def said_of_start(start: float | None, best: float) -> str:
@@ -160,6 +196,34 @@ def said_of_start(start: float | None, best: float) -> str:
     if start is None:
         return ""
     return f" ({start:.2f} at step 0{', which is the best: training has made it worse' if start > best else ''})"
+
+
+def software() -> dict[str, str]:
+    """The versions of Python and of each library, and the commit of this code if it is in a git repository."""
+    versions = {"python": platform.python_version(), "cerberank": __version__}
+    for name in LIBRARIES:
+        try:
+            versions[name] = version(name)
+        except PackageNotFoundError:
+            continue
+    if commit := _commit():
+        versions["commit"] = commit
+    return versions
+
+
+def _commit() -> str:
+    """The output of `git describe` in the folder of this code; empty if the folder is in no repository."""
+    try:
+        done = subprocess.run(
+            ["git", "describe", "--always", "--dirty"],
+            cwd=Path(__file__).parent,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return ""
+    return done.stdout.strip()
 
 
 def _without_names(value: Any) -> Any:

@@ -36,7 +36,7 @@ from cerberank_training.evaluation.metrics import question_metrics, ranks_of
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.loop import tensor_cores
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
-from cerberank_training.learning.processes import batch_of_step, launched_processes
+from cerberank_training.learning.processes import batch_of_step
 from cerberank_training.learning.recomputation import recomputed
 from cerberank_training.learning.train import Groups
 from cerberank_training.learning.trainer import (
@@ -186,7 +186,7 @@ def training_arguments(run: Path, config: TeacherConfig, *, measure_start: bool 
     return trainer_arguments(
         run,
         config,
-        batch=batch_of_step(config.questions_per_step, config.accumulate, launched_processes()),
+        batch=batch_of_step(config.questions_per_step, config.accumulate),
         label="labels",
         max_grad_norm=config.clip,
         eval_on_start=measure_start,

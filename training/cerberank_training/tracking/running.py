@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock, Timeout
+
+from cerberank_training.runs.launched import is_first_process
 
 LOCK = ".running.lock"
 SECONDS = 1.0
@@ -20,7 +21,7 @@ def running(folder: Path) -> Iterator[None]:
 
     Raises ValueError when another process trains in the folder.
     """
-    if os.environ.get("RANK", "0") != "0":
+    if not is_first_process():
         yield
         return
     folder.mkdir(parents=True, exist_ok=True)

@@ -21,10 +21,10 @@ from cerberank_models.output import UsageError
 from cerberank_training.commands.distil import DistilOptions, distil
 from cerberank_training.commands.presets import options_from_recipe, read_recipe
 from cerberank_training.commands.recipe_options import changed_recipe, flag_of
-from cerberank_training.commands.run_options import note_of
 from cerberank_training.commands.sweep.runs import TABLE, Rest, contents, run_command, say_table
 from cerberank_training.commands.teach import STEPS, TeachOptions, configuration, teach
 from cerberank_training.evaluation.report import table
+from cerberank_training.runs.launched import note_of
 from cerberank_training.runs.record import read_record
 
 FREE = ("out", "device", "name", "version", "terms", "no_export")
