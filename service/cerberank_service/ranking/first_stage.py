@@ -25,7 +25,7 @@ from cerberank_models.tokens import replace_surrogates
 from cerberank_models.windows import NO_SPAN, OVERLAP_SHARE
 from cerberank_service.call import RankCall
 from cerberank_service.engine.runner import not_a_number
-from cerberank_service.engine.work import Ranked, Work
+from cerberank_service.engine.work import Ranked
 from cerberank_service.ranking.prepare import NO_PAIRS, Prepared, read_pairs, refused_truncation
 from cerberank_service.versions.loading import LiveFirstStage, LiveVersion
 
@@ -86,8 +86,8 @@ class Scored:
     """Shape [n]; NaN for candidates whose vector was not computed before the deadline."""
     alive: NDArray[np.int64]
     """The candidates to read as pairs; empty after the deadline, and if the checkpoint reads no pairs."""
-    texts: Ranked | None
-    """The engine's result for the cold texts, without their vectors; None if there were no cold texts."""
+    texts: Ranked
+    """The engine's result for the cold texts, without their vectors."""
 
 
 def read_texts(call: RankCall, prepared: Prepared, live: LiveVersion, first: LiveFirstStage, caches: Caches) -> Texts:
@@ -138,16 +138,17 @@ def read_texts(call: RankCall, prepared: Prepared, live: LiveVersion, first: Liv
 
 
 def score_texts(
-    call: RankCall, prepared: Prepared, texts: Texts, live: LiveVersion, caches: Caches, *, ranked: Ranked | None = None
+    call: RankCall, prepared: Prepared, texts: Texts, live: LiveVersion, caches: Caches, *, ranked: Ranked
 ) -> tuple[Prepared, Scored]:
     """Score all candidates, drop, and encode the survivors as pairs if the checkpoint reads pairs. Runs in a worker.
 
-    `ranked` has the computed vectors, which are added to the cache; it is None if all vectors were known. After the
-    deadline no pairs are encoded. Raises ServiceError (500) for a score that is not a number, and as `read_pairs` does.
+    `ranked` has the computed vectors, which are added to the cache; it is `NO_WORK` if all vectors were known. After
+    the deadline no pairs are encoded. Raises ServiceError (500) for a score that is not a number, and as `read_pairs`
+    does.
     """
     first = live.first
     assert first is not None, "a version without a first stage reads no texts"
-    computed = list(ranked.vectors or [None] * len(texts.encoded)) if ranked is not None else []
+    computed = list(ranked.vectors or [None] * len(texts.encoded))
     question = computed.pop(0) if texts.leads and computed else texts.question
     vectors = list(texts.vectors)
     for rows, vector in zip(texts.cold.values(), computed, strict=True):
@@ -161,8 +162,8 @@ def score_texts(
         scores[known] = first.scorer(question, [vector for vector in vectors if vector is not None])
         if not np.isfinite(scores[known]).all():
             raise not_a_number()
-    ended = None if ranked is None else replace(ranked, vectors=None)
-    if ended is not None and not ended.complete:
+    ended = replace(ranked, vectors=None)
+    if not ended.complete:
         return prepared, Scored(scores=scores, alive=NOBODY, texts=ended)
     if not live.checkpoint.config.reads_pairs:
         return _ranked_alone(call, prepared, texts, first), Scored(scores=scores, alive=NOBODY, texts=ended)
@@ -206,46 +207,7 @@ NO_WORK = Ranked(
     queue_seconds=0.0,
     compute_seconds=0.0,
 )
-"""Stands for the engine's result if the checkpoint reads no pairs and all vectors of the question are known."""
-
-
-def work_of(
-    prepared: Prepared,
-    texts: Texts | None,
-    scored: Scored | None,
-    *,
-    received: float,
-    deadline: float | None,
-    priority: int,
-    follows: int | None = None,
-) -> Work:
-    """The next work of a question: its pairs, or its cold texts if a first stage has not `scored` it yet."""
-    if texts is not None and scored is None:
-        return Work(
-            pairs=texts.encoded,
-            policy=VECTORS_ALONE,
-            received=received,
-            deadline=deadline,
-            priority=priority,
-            later_tokens=texts.stage_tokens(prepared.policy)[1:],
-            leads=texts.leads,
-            ordered=any(vector is not None for vector in texts.vectors),
-        )
-    if scored is None:
-        return Work(
-            pairs=prepared.pairs, policy=prepared.policy, received=received, deadline=deadline, priority=priority
-        )
-    return Work(
-        pairs=prepared.pairs,
-        policy=prepared.policy.after_first(),
-        received=received,
-        deadline=deadline,
-        priority=priority,
-        first_stage=1,
-        follows=follows,
-        ordered=True,
-        dropped=len(scored.scores) - len(scored.alive),
-    )
+"""Stands for the engine's result if there is nothing to compute: all vectors are known, or no pairs are read."""
 
 
 def whole_ranking(scored: Scored, ranked: Ranked) -> Ranked:
@@ -256,7 +218,7 @@ def whole_ranking(scored: Scored, ranked: Ranked) -> Ranked:
     """
     scores, stages = scored.scores.copy(), np.where(np.isnan(scored.scores), UNSCORED, 0)
     heads = spans = None
-    ran = [scored.texts, ranked] if scored.texts is not None and len(scored.alive) else [ranked]
+    ran = [scored.texts, ranked] if len(scored.alive) else [ranked]
     if len(scored.alive) and not (ranked.stages == UNSCORED).any():
         scores[scored.alive], stages[scored.alive] = ranked.scores, ranked.stages + 1
         if ranked.heads is not None:

@@ -22,13 +22,13 @@ from cerberank_service.errors import Kind, ServiceError, panics_as_errors
 from cerberank_service.ranking.answer import answer_of
 from cerberank_service.ranking.first_stage import (
     NO_WORK,
+    VECTORS_ALONE,
     Caches,
     Scored,
     Texts,
     read_texts,
     score_texts,
     whole_ranking,
-    work_of,
 )
 from cerberank_service.ranking.prepare import Prepared, fold, prepare
 from cerberank_service.ranking.slo import choose, loss_of
@@ -38,22 +38,80 @@ from cerberank_service.versions.loading import LiveVersion
 from cerberank_service.versions.registry import Lease
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class Question:
-    """A call, prepared for the engine of the version that will answer it."""
+    """A call, read for the version that will answer it."""
 
     call: RankCall
     live: LiveVersion
     prepared: Prepared
-    work: Work | None
-    """The first work for the engine; None if nothing is left to run: all vectors are known and no pairs are read."""
     received: float
     """Time of the request's arrival, in seconds on the monotonic clock."""
+    deadline: float | None
+    """The latest time of the answer on the same clock; None for no deadline."""
     encode_seconds: float
     texts: Texts | None = None
     """The texts that a first stage reads; None for a version without a first stage."""
     scored: Scored | None = None
     """The first stage's result; None before it has run. Once it is set, `texts` holds no vectors any more."""
+    work: Work | None = None
+    """The next work for the engine; None if nothing is left to run: all vectors are known and no pairs are read."""
+
+    @classmethod
+    def read(
+        cls, call: RankCall, live: LiveVersion, caches: Caches, *, received: float, deadline: float | None
+    ) -> Question:
+        """Encode the pairs of a call, or the texts if the version has a first stage. Raises ServiceError."""
+        texts = None
+        if live.first is None:
+            prepared = prepare(call, live.checkpoint, live.encoder, default=live.schedule, cache=caches.tokens)
+        else:
+            prepared = fold(call, live.checkpoint, live.schedule)
+            texts = read_texts(call, prepared, live, live.first, caches)
+            prepared = replace(prepared, text_tokens=texts.encoded.tokens)
+        encoded = time.monotonic() - received
+        return cls(call, live, prepared, received, deadline, encoded, texts)
+
+    def after_texts(self, ranked: Ranked, caches: Caches) -> Question:
+        """The question with the result of its first stage and the pairs of the survivors. Raises ServiceError.
+
+        `ranked` has the computed vectors; it is `NO_WORK` if all were known.
+        """
+        began, texts = time.monotonic(), self.texts
+        assert texts is not None, "the version has no first stage"
+        prepared, scored = score_texts(self.call, self.prepared, texts, self.live, caches, ranked=ranked)
+        encoded = self.encode_seconds + time.monotonic() - began
+        return replace(self, prepared=prepared, texts=texts.released(), scored=scored, encode_seconds=encoded)
+
+    def with_work(self, *, follows: int | None = None) -> Question:
+        """The question with its next work: its pairs, or its cold texts if a first stage has not scored it yet.
+
+        The work follows the engine's work of the key `follows`.
+        """
+        prepared, texts, scored = self.prepared, self.texts, self.scored
+        if scored is not None and not self.live.checkpoint.config.reads_pairs:
+            return replace(self, work=None)
+        work = Work(
+            pairs=prepared.pairs,
+            policy=prepared.policy,
+            received=self.received,
+            deadline=self.deadline,
+            priority=self.call.priority,
+            follows=follows,
+        )
+        if scored is not None:
+            policy, dropped = prepared.policy.after_first(), len(scored.scores) - len(scored.alive)
+            work = replace(work, policy=policy, first_stage=1, ordered=True, dropped=dropped)
+        elif texts is not None:
+            work = replace(
+                work,
+                pairs=texts.encoded,
+                policy=VECTORS_ALONE,
+                later_tokens=texts.stage_tokens(prepared.policy)[1:],
+                leads=texts.leads,
+                ordered=any(vector is not None for vector in texts.vectors),
+            )
+        return replace(self, work=work)
 
     def whole(self, ranked: Ranked) -> Ranked:
         """The ranking of all distinct candidates, from the engine's last result."""
@@ -80,32 +138,12 @@ class Ranking:
         live = lease.take(call.model, call.version, call.question)
         if call.windowing is not None:
             call = replace(call, windowing=call.windowing.within(most=self._most_windows, most_rows=self._most_rows))
-        texts = scored = None
-        if live.first is None:
-            prepared = prepare(call, live.checkpoint, live.encoder, default=live.schedule, cache=self.tokens)
-        else:
-            prepared = fold(call, live.checkpoint, live.schedule)
-            texts = read_texts(call, prepared, live, live.first, self._caches)
-            prepared = replace(prepared, text_tokens=texts.encoded.tokens)
-        encoded = time.monotonic() - received
-        prepared = self._with_target_schedule(call, prepared, texts, live, spent=encoded)
-        if texts is not None and not len(texts.encoded):
+        question = Question.read(call, live, self._caches, received=received, deadline=deadline)
+        question = self._with_target_schedule(question)
+        if question.texts is not None and not len(question.texts.encoded):
             with _failures_counted(live):
-                prepared, scored = score_texts(call, prepared, texts, live, self._caches)
-            encoded = time.monotonic() - received
-        needed = scored is None or live.checkpoint.config.reads_pairs
-        return Question(
-            call=call,
-            live=live,
-            prepared=prepared,
-            work=work_of(prepared, texts, scored, received=received, deadline=deadline, priority=call.priority)
-            if needed
-            else None,
-            received=received,
-            encode_seconds=encoded,
-            texts=texts if texts is None or scored is None else texts.released(),
-            scored=scored,
-        )
+                question = question.after_texts(NO_WORK, self._caches)
+        return question.with_work()
 
     async def rank(self, question: Question, *, body_bytes: int = 0) -> tuple[Question, Ranked]:
         """Wait for the engine's ranking; returns it with the question, which has changed if vectors were computed.
@@ -120,20 +158,12 @@ class Ranking:
         if question.texts is None or question.scored is not None:
             return question, ranked
         try:
-            question = await self._workers.run(partial(self._read_survivors, question, ranked), body_bytes=body_bytes)
+            question = await self._workers.run(
+                partial(self._read_survivors, question, ranked, key), body_bytes=body_bytes
+            )
             ranked = replace(ranked, vectors=None)  # frees the vectors while the pairs are ranked
-            # There is no second work after a deadline in the first stage, or if the checkpoint reads no pairs.
-            if ranked.complete and question.live.checkpoint.config.reads_pairs:
-                follow = work_of(
-                    question.prepared,
-                    question.texts,
-                    question.scored,
-                    received=question.received,
-                    deadline=work.deadline,
-                    priority=question.call.priority,
-                    follows=key,
-                )
-                _, ranked = await self._run(question.live, follow)
+            if ranked.complete and question.work is not None:  # a deadline in the first stage ends the question
+                _, ranked = await self._run(question.live, question.work)
         finally:
             question.live.engine.cancel(key)
         return question, ranked
@@ -152,19 +182,13 @@ class Ranking:
             raise replace(outcome)
         return ticket.key, outcome  # returning the ticket would keep the vectors in memory
 
-    def _read_survivors(self, question: Question, ranked: Ranked) -> Question:
+    def _read_survivors(self, question: Question, ranked: Ranked, key: int) -> Question:
         """Score the first stage with the vectors in `ranked`; returns the question with the pairs of the survivors.
 
         Runs in a worker. Raises ServiceError.
         """
-        began, texts = time.monotonic(), question.texts
-        assert texts is not None, "the version has no first stage"
         with _failures_counted(question.live):
-            prepared, scored = score_texts(
-                question.call, question.prepared, texts, question.live, self._caches, ranked=ranked
-            )
-        encoded = question.encode_seconds + time.monotonic() - began
-        return replace(question, prepared=prepared, texts=texts.released(), scored=scored, encode_seconds=encoded)
+            return question.after_texts(ranked, self._caches).with_work(follows=key)
 
     def answer(self, question: Question, ranked: Ranked, request_id: str) -> RankAnswer:
         """The answer from the ranking of all candidates. Runs in a worker, because it may have 10,000 results."""
@@ -180,21 +204,21 @@ class Ranking:
             total_seconds=time.monotonic() - question.received,
         )
 
-    def _with_target_schedule(
-        self, call: RankCall, prepared: Prepared, texts: Texts | None, live: LiveVersion, *, spent: float
-    ) -> Prepared:
+    def _with_target_schedule(self, question: Question) -> Question:
         """Use the tuned schedule that meets the latency target, if there is one and the call has no drop ratios."""
+        call, live, prepared, texts = question.call, question.live, question.prepared, question.texts
         target = call.latency_target_ms or self._latency_target_ms
         config = live.checkpoint.config
         if call.drop_ratio is not None or not target or not config.tuned_schedules:
-            return prepared
+            return question
 
         def seconds(policy: DropPolicy) -> float:
             tokens = stage_tokens(prepared.pairs, policy) if texts is None else texts.stage_tokens(policy)
             return live.engine.predict(tokens, call.priority)
 
-        policy = choose(config, call.top_k or 1, seconds, target / 1000.0 - spent)
-        return replace(prepared, policy=policy, loss=loss_of(config.tuned_schedules, policy.ratios))
+        policy = choose(config, call.top_k or 1, seconds, target / 1000.0 - question.encode_seconds)
+        loss = loss_of(config.tuned_schedules, policy.ratios)
+        return replace(question, prepared=replace(prepared, policy=policy, loss=loss))
 
 
 @contextmanager

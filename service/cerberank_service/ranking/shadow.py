@@ -14,7 +14,7 @@ import random
 import threading
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -27,8 +27,8 @@ from cerberank_service.engine.admission import LAST_PRIORITY
 from cerberank_service.engine.low_priority import LiveTraffic
 from cerberank_service.engine.work import Ranked
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.ranking.first_stage import Caches, Scored, Texts, read_texts, score_texts, whole_ranking, work_of
-from cerberank_service.ranking.prepare import Prepared, fold, prepare
+from cerberank_service.ranking.first_stage import NO_WORK, Caches
+from cerberank_service.ranking.rank import Question
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.loading import LiveVersion
@@ -137,34 +137,29 @@ class Shadow:
 
     def _ask(self, live: LiveVersion, mirrored: Mirrored) -> Ranked:
         """The shadow version's ranking. Raises ServiceError, with INTERNAL for a failure of the version."""
-        call = mirrored.call
         # The caches are not used, because mirrored questions would evict entries of clients' requests.
-        texts = scored = None
-        if live.first is None:
-            prepared = prepare(call, live.checkpoint, live.encoder, default=live.schedule)
-        else:
-            prepared = fold(call, live.checkpoint, live.schedule)
-            texts, vectors = read_texts(call, prepared, live, live.first, Caches()), None
-            if len(texts.encoded):
-                vectors = self._ranked(live, mirrored, prepared, texts, None)
-            prepared, scored = score_texts(call, prepared, texts, live, Caches(), ranked=vectors)
-        ranked = self._ranked(live, mirrored, prepared, texts, scored)
-        return ranked if scored is None else whole_ranking(scored, ranked)
+        call, caches, ranked = replace(mirrored.call, priority=LAST_PRIORITY), Caches(), NO_WORK
+        question = Question.read(call, live, caches, received=time.monotonic(), deadline=None)
+        if question.texts is not None:
+            if len(question.texts.encoded):
+                ranked = self._ranked(question.with_work(), mirrored.stable, ranked)
+            question = question.after_texts(ranked, caches)
+        return question.whole(self._ranked(question.with_work(), mirrored.stable, ranked))
 
-    def _ranked(
-        self, live: LiveVersion, mirrored: Mirrored, prepared: Prepared, texts: Texts | None, scored: Scored | None
-    ) -> Ranked:
-        """The engine's result for the next work of the question. Raises as `_ask` does."""
-        traffic = LiveTraffic(partial(self._busy, mirrored.stable))
-        work = work_of(prepared, texts, scored, received=time.monotonic(), deadline=None, priority=LAST_PRIORITY)
-        ticket = live.engine.submit(work, live_traffic=traffic)
+    def _ranked(self, question: Question, stable: LiveVersion, ranked: Ranked) -> Ranked:
+        """The engine's result for the next work of the question, or `ranked` without one. Raises as `_ask` does."""
+        if question.work is None:
+            return ranked
+        traffic = LiveTraffic(partial(self._busy, stable))
+        engine = question.live.engine
+        ticket = engine.submit(replace(question.work, received=time.monotonic()), live_traffic=traffic)
         try:
             outcome = ticket.outcome.result(LONGEST_SECONDS)
         except TimeoutError as error:
             kind = Kind.UNAVAILABLE if traffic.waited > LONGEST_SECONDS / 2 else Kind.INTERNAL
             raise ServiceError(kind, "the shadow did not answer in time") from error
         finally:
-            live.engine.cancel(ticket.key)
+            engine.cancel(ticket.key)
         if isinstance(outcome, ServiceError):
             raise outcome
         return outcome

@@ -102,7 +102,7 @@ def test_no_work_per_candidate_happens_on_the_event_loop(serve: Serve, monkeypat
         return call
 
     monkeypatch.setattr(rank, "prepare", noting("prepare", rank.prepare))
-    monkeypatch.setattr(rank, "work_of", noting("work", rank.work_of))
+    monkeypatch.setattr(rank.Question, "with_work", noting("work", rank.Question.with_work))
     monkeypatch.setattr(rank, "answer_of", noting("answer", rank.answer_of))
     monkeypatch.setattr(rank_route, "to_json", noting("bytes", rank_route.to_json))
     client = serve(FakeBackend())

@@ -22,6 +22,7 @@ from tests.service.pushes import open_fake, push
 from cerberank_models.backends.contract import StageOutput
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.config import ArchitectureConfig, RankerConfig
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank import rank_pairs
 from cerberank_service.ranking.shadow import Comparison, ShadowFigures, compare, rank_biased_overlap
@@ -205,8 +206,7 @@ BODY: dict[str, Any] = {"question": "how tall?", "candidates": ["a", "bb", "ccc"
 class Loading:
     """Version 2 has a first stage, which remembers what it encoded."""
 
-    def __init__(self) -> None:
-        config = config_with_first_stage((0.5, 0.0, 0.0))
+    def __init__(self, config: RankerConfig) -> None:
         assert config.first_stage is not None
         self.config, self.vectors = config, FakeVectors(config.first_stage)
         self.pairs = FakeBackend(config)
@@ -222,7 +222,7 @@ class Loading:
 def loading(store: FolderStore, made: Callable[..., Checkpoint]) -> Loading:
     push(store, made("1"), "stable")
     push(store, made("2"), "shadow")
-    return Loading()
+    return Loading(config_with_first_stage((0.5, 0.0, 0.0)))
 
 
 def test_the_shadow_takes_both_steps(follow: Follow, loading: Loading) -> None:
@@ -236,6 +236,20 @@ def test_the_shadow_takes_both_steps(follow: Follow, loading: Loading) -> None:
     assert client.get(SHADOW).json()["failures"] == 0
     assert sum(loading.vectors.encoded) == len(BODY["candidates"]) + 1
     assert sum(rows for stage, rows in loading.pairs.runs if stage == 0) == 2
+
+
+@pytest.mark.usefixtures("loading")
+def test_a_shadow_that_reads_no_pairs_is_compared(follow: Follow) -> None:
+    """Its vectors are its whole ranking."""
+    alone = ArchitectureConfig(body_layers=1, heads=0, head_layers=0)
+    vectors_only = Loading(config_with_first_stage().model_copy(update={"exits": (), "architecture": alone}))
+    client = follow(vectors_only, shadow_percent=100)
+    wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
+    assert served_by(client, **BODY) == "1"
+    wait_until(lambda: client.get(SHADOW).json()["questions"] == 1)
+    told = client.get(SHADOW).json()
+    assert told["failures"] == 0
+    assert told["latency_ratio"] > 0
 
 
 def test_a_version_without_a_first_stage_is_served_beside_vectors(
