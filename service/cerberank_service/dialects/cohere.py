@@ -30,11 +30,11 @@ from cerberank_service.dialects.wire import (
     Flag,
     Items,
     MostTokens,
+    QuestionText,
     Top,
     VendorWire,
     Wire,
     candidate_kind,
-    not_blank,
     validate,
 )
 from cerberank_service.errors import Kind, ServiceError
@@ -50,14 +50,12 @@ class RerankV2(VendorWire):
     """
 
     model: str | None = None
-    query: str
+    query: QuestionText
     documents: Annotated[list[str], Items]
     top_n: Top = None
     return_documents: Flag | None = None
     max_tokens_per_doc: MostTokens = None
     priority: Annotated[int | None, Field(ge=0, le=999, description="0 is the highest.")] = None
-
-    _query = field_validator("query")(not_blank)
 
 
 class DocumentV1(VendorWire):
@@ -90,7 +88,7 @@ DocumentIn = Annotated[
 class RerankV1(VendorWire):
     """Cohere's v1 request."""
 
-    query: str
+    query: QuestionText
     documents: Annotated[list[DocumentIn], Items]
     model: str | None = None
     top_n: Top = None
@@ -103,8 +101,6 @@ class RerankV1(VendorWire):
     ] = None
 
     max_tokens_per_doc: MostTokens = None
-
-    _query = field_validator("query")(not_blank)
 
     @field_validator("rank_fields")
     @classmethod

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
@@ -20,10 +20,10 @@ from cerberank_service.dialects.wire import (
     Flag,
     Items,
     MostTokens,
+    QuestionText,
     Top,
     VendorWire,
     Wire,
-    not_blank,
     validate,
 )
 from cerberank_service.errors import ServiceError
@@ -33,14 +33,12 @@ class JinaRerank(VendorWire):
     """Jina's request."""
 
     model: str
-    query: str
+    query: QuestionText
     documents: Annotated[list[DocumentIn], Items]
     top_n: Top = None
     return_documents: Annotated[Flag | None, Field(description="Documents come back unless it is false.")] = None
     max_doc_length: MostTokens = None
     return_embeddings: Annotated[Literal[False] | None, Field(description="A cross-encoder has none.")] = False
-
-    _query = field_validator("query")(not_blank)
 
 
 class JinaAnswer(Wire):

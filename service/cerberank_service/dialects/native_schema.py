@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag, field_validator
+from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag
 
-from cerberank_service.dialects.wire import Few, Items, Wire, candidate_kind, not_blank
+from cerberank_service.dialects.wire import Few, Items, QuestionText, Wire, candidate_kind
 
 Ratio = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
 
@@ -58,7 +58,7 @@ class RankRequest(Wire):
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
-    question: Annotated[str, Field(description="The question; it must not be blank.")]
+    question: Annotated[QuestionText, Field(description="The question; it must not be blank.")]
     candidates: Annotated[
         list[CandidateIn],
         Items,
@@ -107,8 +107,6 @@ class RankRequest(Wire):
     ] = None
     return_text: Annotated[bool, Field(description="Repeat each candidate's text in the answer.")] = False
     return_heads: Annotated[bool, Field(description="Give each head's probability.")] = False
-
-    _question = field_validator("question")(not_blank)
 
 
 class Window(Wire):

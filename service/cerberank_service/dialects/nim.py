@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.windows import Windowing
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Items, Top, VendorWire, Wire, not_blank, validate
+from cerberank_service.dialects.wire import Document, Items, QuestionText, Top, VendorWire, Wire, validate
 from cerberank_service.errors import Kind, ServiceError
 
 ERROR_TYPES = {
@@ -25,9 +25,7 @@ ERROR_TYPES = {
 class NimQuery(VendorWire):
     """The question."""
 
-    text: str
-
-    _text = field_validator("text")(not_blank)
+    text: QuestionText
 
 
 class NimPassage(VendorWire):

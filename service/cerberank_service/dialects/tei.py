@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from cerberank_models import __version__
 from cerberank_models.checkpoint.folder import Checkpoint
@@ -12,7 +12,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_models.windows import Windowing
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Flag, Items, Top, VendorWire, Wire, not_blank, validate
+from cerberank_service.dialects.wire import Document, Flag, Items, QuestionText, Top, VendorWire, Wire, validate
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.settings import Settings
 
@@ -36,7 +36,7 @@ BACKEND_STATUS = 424
 class RerankRequest(VendorWire):
     """A query and its texts. `top_n` is not a field of that server, but clients send it and expect no more results."""
 
-    query: str
+    query: QuestionText
     texts: Annotated[list[str], Items]
     top_n: Top = None
     truncate: Annotated[
@@ -55,8 +55,6 @@ class RerankRequest(VendorWire):
     ] = None
     raw_scores: Annotated[Flag | None, Field(description="The score's log-odds instead of the probability.")] = None
     return_text: Flag | None = None
-
-    _query = field_validator("query")(not_blank)
 
 
 class Rank(Wire):

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.windows import Windowing
@@ -27,10 +27,10 @@ from cerberank_service.dialects.wire import (
     Flag,
     Items,
     MostTokens,
+    QuestionText,
     Top,
     VendorWire,
     Wire,
-    not_blank,
     validate,
 )
 from cerberank_service.errors import Kind, ServiceError
@@ -55,11 +55,9 @@ class Common(VendorWire):
 class VllmRerank(Common):
     """vLLM's rerank request."""
 
-    query: str
+    query: QuestionText
     documents: Texts
     top_n: Top = None
-
-    _query = field_validator("query")(not_blank)
 
 
 class VllmResult(Wire):
@@ -130,14 +128,12 @@ def _render_rerank(answer: RankAnswer, request: VllmRerank) -> dict[str, Any]:
 class InfinityRerank(VendorWire):
     """Infinity's rerank request."""
 
-    query: str
+    query: QuestionText
     documents: Annotated[list[str], Items]
     model: str | None = None
     top_n: Top = None
     return_documents: Flag | None = None
     raw_scores: Annotated[Flag | None, Field(description="The score's log-odds instead of the probability.")] = None
-
-    _query = field_validator("query")(not_blank)
 
 
 class InfinityResult(Wire):

@@ -11,12 +11,12 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Flag, Items, Top, VendorWire, Wire, not_blank, validate
+from cerberank_service.dialects.wire import Document, Flag, Items, QuestionText, Top, VendorWire, Wire, validate
 from cerberank_service.errors import ServiceError
 
 MODEL = re.compile(r"rerank-(lite-)?\d")
@@ -27,7 +27,7 @@ class VoyageRerank(VendorWire):
     """Voyage's request."""
 
     model: str
-    query: str
+    query: QuestionText
     documents: Annotated[list[str], Items]
     top_k: Top = None
     return_documents: Flag | None = None
@@ -38,8 +38,6 @@ class VoyageRerank(VendorWire):
             "always sends, has no effect."
         ),
     ] = None
-
-    _query = field_validator("query")(not_blank)
 
 
 class VoyageResult(Wire):

@@ -11,24 +11,22 @@ from collections.abc import Mapping
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import Document, Items, VendorWire, Wire, not_blank, validate
+from cerberank_service.dialects.wire import Document, Items, QuestionText, VendorWire, Wire, validate
 from cerberank_service.errors import ServiceError
 
 
 class WeaviateRerank(VendorWire):
     """Weaviate's request."""
 
-    query: str
+    query: QuestionText
     documents: Annotated[list[str], Items]
     property: Annotated[str | None, Field(description="Has no effect; Weaviate sends an empty text.")] = None
-
-    _query = field_validator("query")(not_blank)
 
 
 class WeaviateScore(Wire):

@@ -72,6 +72,16 @@ def _all_of_none(count: int | None) -> int | None:
     return count or None
 
 
+def not_blank(text: str) -> str:
+    """Refuse a question without a visible character."""
+    if not text.strip():
+        raise ValueError("must not be blank")
+    return text
+
+
+QuestionText = Annotated[str, AfterValidator(not_blank)]
+"""The text of a question."""
+
 Flag = Annotated[bool | Annotated[str, Field(pattern="^([Tt]rue|[Ff]alse)$")], AfterValidator(_truth)]
 """A boolean of another service's dialect, which some clients send as a text."""
 
@@ -175,10 +185,3 @@ def replace_lone_surrogates(text: bytes) -> bytes:
 def candidate_kind(value: Any) -> str | None:
     """The tag of the union's branch, so that error messages only mention that branch; None for any other type."""
     return "<text>" if isinstance(value, str) else "<object>" if isinstance(value, dict) else None
-
-
-def not_blank(text: str) -> str:
-    """Refuse a question without a visible character."""
-    if not text.strip():
-        raise ValueError("must not be blank")
-    return text
