@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.service.fakes import Faults
+from tests.service.asking import held
 from tests.service.following import Follow, entry, served_by, wait_for_a_poll
 from tests.service.observe import samples, service_of, wait_until
 from tests.service.pushes import open_fake, push
@@ -183,7 +183,7 @@ def test_a_question_that_is_under_way_is_answered_by_the_version_that_took_it(
     follow: Follow, store: FolderStore, made: Callable[..., Checkpoint]
 ) -> None:
     """However often the label moves meanwhile: its version ends when the answer is given, not before."""
-    gates, backends = {"1": threading.Event()}, {}
+    backends = {}
 
     def load(settings: Settings) -> Loaded:
         loaded = open_fake(settings)
@@ -193,10 +193,8 @@ def test_a_question_that_is_under_way_is_answered_by_the_version_that_took_it(
     push(store, made("1"), "stable")
     client = follow(load)
     wait_until(lambda: client.get("/health/ready").status_code == 200)
-    backends["1"].faults = Faults(gate=gates["1"])
-    backends["1"].entered.clear()
     with ThreadPoolExecutor(1) as pool:
-        try:
+        with held(backends["1"]):
             waiting = pool.submit(served_by, client)
             assert backends["1"].entered.wait(20)
             for version in ("2", "3"):
@@ -204,8 +202,6 @@ def test_a_question_that_is_under_way_is_answered_by_the_version_that_took_it(
                 wait_until(lambda version=version: entry(client, version).get("labels") == ["stable"])
             wait_until(lambda: entry(client, "1")["state"] == "unloading")
             assert served_by(client, model="fake-ranker@1") == "status 404"
-        finally:
-            gates["1"].set()
         assert waiting.result(20) == "1"
     wait_until(lambda: not entry(client, "1"))
 
