@@ -19,7 +19,7 @@ from transformers import AutoModelForCausalLM
 
 from cerberank_models.backends.contract import Scores, probability
 from cerberank_models.config import ArchitectureConfig, DenseModule, EncodingConfig, RankerConfig
-from cerberank_models.convert.families import ImportMapping, UnsupportedModelError
+from cerberank_models.convert.families import ImportMapping, UnsupportedModelError, usual_sizes
 from cerberank_models.convert.hugging_face import places
 from cerberank_models.convert.source import Source
 from cerberank_models.encoding import Candidate, PairEncoder
@@ -39,17 +39,10 @@ def _decoder(source: Any, family: Family) -> TransformerConfig:
     if set(source.layer_types) != {"full_attention"}:
         raise UnsupportedModelError("layers with a sliding window are not supported, only with full attention")
     own = bool(getattr(source, "attention_bias", False))
-    return TransformerConfig(
-        family=family,
-        vocab_size=source.vocab_size,
-        hidden_size=source.hidden_size,
-        layers=source.num_hidden_layers,
-        attention_heads=source.num_attention_heads,
-        intermediate_size=source.intermediate_size,
-        max_positions=source.max_position_embeddings,
-        type_vocab_size=1,
-        embedding_size=source.hidden_size,
-        layer_norm_epsilon=source.rms_norm_eps,
+    return usual_sizes(
+        source,
+        family,
+        epsilon=source.rms_norm_eps,
         decoder=DecoderConfig(
             head_size=getattr(source, "head_dim", None) or source.hidden_size // source.num_attention_heads,
             key_value_heads=source.num_key_value_heads,

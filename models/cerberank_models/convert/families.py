@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 from torch import Tensor
 
-from cerberank_models.transformer import Family, PreNormConfig, TransformerConfig
+from cerberank_models.transformer import DecoderConfig, Family, PreNormConfig, TransformerConfig
 
 
 class UnsupportedModelError(ValueError):
@@ -61,12 +61,16 @@ class ImportMapping:
         return key.startswith((*self.classifier, "pooler."))
 
 
-def _post_norm(source: Any, family: Family) -> TransformerConfig:
-    """The configuration of the post-norm encoder (`network/bodies/post_norm.py`)."""
-    if source.hidden_act != "gelu":
-        raise UnsupportedModelError(f"activation {source.hidden_act!r} is not supported, only 'gelu'")
-    if getattr(source, "position_embedding_type", None) not in (None, "absolute"):
-        raise UnsupportedModelError("only absolute position embeddings are supported")
+def usual_sizes(
+    source: Any,
+    family: Family,
+    *,
+    epsilon: float,
+    position_offset: int = 0,
+    pre_norm: PreNormConfig | None = None,
+    decoder: DecoderConfig | None = None,
+) -> TransformerConfig:
+    """The configuration of a model of transformers whose sizes have the usual names there."""
     return TransformerConfig(
         family=family,
         vocab_size=source.vocab_size,
@@ -75,11 +79,23 @@ def _post_norm(source: Any, family: Family) -> TransformerConfig:
         attention_heads=source.num_attention_heads,
         intermediate_size=source.intermediate_size,
         max_positions=source.max_position_embeddings,
-        position_offset=source.pad_token_id + 1 if family in ("roberta", "xlm-roberta") else 0,
-        type_vocab_size=source.type_vocab_size,
+        position_offset=position_offset,
+        type_vocab_size=getattr(source, "type_vocab_size", 1),
         embedding_size=getattr(source, "embedding_size", source.hidden_size),
-        layer_norm_epsilon=source.layer_norm_eps,
+        layer_norm_epsilon=epsilon,
+        pre_norm=pre_norm,
+        decoder=decoder,
     )
+
+
+def _post_norm(source: Any, family: Family) -> TransformerConfig:
+    """The configuration of the post-norm encoder (`network/bodies/post_norm.py`)."""
+    if source.hidden_act != "gelu":
+        raise UnsupportedModelError(f"activation {source.hidden_act!r} is not supported, only 'gelu'")
+    if getattr(source, "position_embedding_type", None) not in (None, "absolute"):
+        raise UnsupportedModelError("only absolute position embeddings are supported")
+    offset = source.pad_token_id + 1 if family in ("roberta", "xlm-roberta") else 0
+    return usual_sizes(source, family, epsilon=source.layer_norm_eps, position_offset=offset)
 
 
 def _post_norm_mapping(prefix: str, activation: Literal["tanh", "gelu"], classifier: Names) -> ImportMapping:
@@ -121,18 +137,7 @@ def _albert(source: Any, family: Family) -> TransformerConfig:
         raise UnsupportedModelError(f"activation {source.hidden_act!r} is not supported, only ALBERT's 'gelu_new'")
     if source.embedding_size == source.hidden_size:
         raise UnsupportedModelError("an embedding_size equal to hidden_size is not supported for ALBERT")
-    return TransformerConfig(
-        family=family,
-        vocab_size=source.vocab_size,
-        hidden_size=source.hidden_size,
-        layers=source.num_hidden_layers,
-        attention_heads=source.num_attention_heads,
-        intermediate_size=source.intermediate_size,
-        max_positions=source.max_position_embeddings,
-        type_vocab_size=source.type_vocab_size,
-        embedding_size=source.embedding_size,
-        layer_norm_epsilon=source.layer_norm_eps,
-    )
+    return usual_sizes(source, family, epsilon=source.layer_norm_eps)
 
 
 ALBERT = ImportMapping(
@@ -219,17 +224,10 @@ def _modern(source: Any, family: Family) -> TransformerConfig:
     every = wholes[1] if len(wholes) > 1 else len(source.layer_types)
     if wholes != list(range(0, len(source.layer_types), every)):
         raise UnsupportedModelError(f"layer_types with full_attention in {wholes} are not supported, only every n-th")
-    return TransformerConfig(
-        family=family,
-        vocab_size=source.vocab_size,
-        hidden_size=source.hidden_size,
-        layers=source.num_hidden_layers,
-        attention_heads=source.num_attention_heads,
-        intermediate_size=source.intermediate_size,
-        max_positions=source.max_position_embeddings,
-        type_vocab_size=1,
-        embedding_size=source.hidden_size,
-        layer_norm_epsilon=source.norm_eps,
+    return usual_sizes(
+        source,
+        family,
+        epsilon=source.norm_eps,
         pre_norm=PreNormConfig(
             global_every=every,
             window=source.local_attention // 2,
