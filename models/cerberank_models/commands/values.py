@@ -57,7 +57,6 @@ NotNegative = Annotated[float, Parameter(validator=Number(gte=0, lt=math.inf))]
 Share = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
 Percent = Annotated[float, Parameter(validator=Number(gte=0, lte=100))]
 Integers = Annotated[tuple[int, ...], listed(int, "2,4")]
-Numbers = Annotated[tuple[float, ...], listed(float, "0.1,0.5")]
 Names = Annotated[tuple[str, ...], listed(str, "fp32,int8")]
 
 
