@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -39,6 +38,7 @@ from cerberank_benchmarks.pieces.openvino import OpenVinoNeededError
 from cerberank_benchmarks.report import Report, markdown, write_report
 from cerberank_benchmarks.settings import BenchmarkSettings, DataNeededError
 from cerberank_models.checkpoint.folder import CheckpointError
+from cerberank_models.output import note, say
 from cerberank_training.data import DataError
 
 BENCHMARKS: dict[str, Callable[[BenchmarkSettings, Path], Report]] = {
@@ -86,7 +86,7 @@ def main(argv: list[str]) -> int:
         try:
             problems = _measure(name, settings, arguments.out, again=arguments.again)
         except (CheckpointError, DataError, DataNeededError, OpenVinoNeededError, ServerError, OSError) as error:
-            print(f"cerberank_benchmarks: {name}: {error}", file=sys.stderr)  # noqa: T201
+            note(f"cerberank_benchmarks: {name}: {error}")
             code = 1
         else:
             code = max(code, 1 if problems else 0)
@@ -99,15 +99,14 @@ def _measure(name: str, settings: BenchmarkSettings, out: Path, *, again: bool) 
     described["data"] = [_name(data) for data in settings.data]
     done = None if again else _finished(out / f"{name}.json", described)
     if done is not None:
-        sys.stdout.write((out / f"{name}.md").read_text(encoding="utf-8") + "\n")
+        say((out / f"{name}.md").read_text(encoding="utf-8"))
         return bool(done["problems"])
     machine = describe_machine()  # before the benchmark itself loads the machine
     with tempfile.TemporaryDirectory() as scratch:
         report = BENCHMARKS[name](settings, Path(scratch))
     context = {"settings": described, "machine": machine}
     write_report(report, out, context)
-    sys.stdout.write(markdown(report, context) + "\n")
-    sys.stdout.flush()
+    say(markdown(report, context))
     return bool(report.problems)
 
 

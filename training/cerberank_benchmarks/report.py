@@ -28,6 +28,19 @@ class Chart:
     value_label: str
 
 
+def bars(
+    rows: Sequence[Mapping[str, Value]], place: str, names: Sequence[str], *, value_label: str, place_label: str = ""
+) -> Chart:
+    """A group of bars for each row, at the value of its column `place`, with a bar for each of the columns `names`."""
+    return Chart(
+        kind="bars",
+        places=[row[place] for row in rows],
+        series={name: [float(row[name]) for row in rows] for name in names},
+        place_label=place_label or place,
+        value_label=value_label,
+    )
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Panels:
     """Charts in a grid, whose series are points (x, y). The x axis is logarithmic, and a row has a common y axis."""

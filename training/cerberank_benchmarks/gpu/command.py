@@ -7,7 +7,6 @@ If a piece fails, the others still run.
 from __future__ import annotations
 
 import argparse
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -40,6 +39,7 @@ from cerberank_benchmarks.gpu.record import PieceRecord, Record
 from cerberank_benchmarks.machine import describe_gpu, describe_machine
 from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.output import note, say
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,10 +74,10 @@ def main(argv: list[str]) -> int:
     """Run the pieces; returns 1 if a piece failed or found a problem, 2 for a wrong command line."""
     arguments = _parser().parse_args(argv)
     if arguments.device.startswith("cuda") and not torch.cuda.is_available():
-        print(f"cerberank_benchmarks gpu: PyTorch {torch.__version__} finds no GPU here", file=sys.stderr)  # noqa: T201
+        note(f"cerberank_benchmarks gpu: PyTorch {torch.__version__} finds no GPU here")
         return 2
     if not arguments.tokenizer.is_file():
-        print(f"cerberank_benchmarks gpu: there is no {arguments.tokenizer}; name one by --tokenizer", file=sys.stderr)  # noqa: T201
+        note(f"cerberank_benchmarks gpu: there is no {arguments.tokenizer}; name one by --tokenizer")
         return 2
     if arguments.tiny:
         torch.set_num_threads(1)  # with tiny networks, several threads would only wait for each other
@@ -95,7 +95,7 @@ def main(argv: list[str]) -> int:
         log = Path(scratch) / served.SERVER_LOG
         if log.is_file() and (printed := log.read_bytes()):
             write_bytes(arguments.out / served.SERVER_LOG, printed)
-    sys.stdout.write(record.markdown() + "\n")
+    say(record.markdown())
     return 1 if record.failed else 0
 
 
@@ -131,7 +131,7 @@ class _Run:
         if self.lab.remaining <= 0:
             piece.reason = "out of time"
             return
-        self._note(f"{piece.name} ...")
+        note(f"{piece.name} ...")
         piece.status, piece.reason = "running", ""
         started = self.lab.clock()
         try:
@@ -147,7 +147,7 @@ class _Run:
         self.lab.taken_bytes()  # frees the piece's memory, which processes of other pieces may need
         with self.lock:
             self.record.write()
-        self._note(f"{piece.name}: {piece.status} {piece.reason} ({piece.seconds:.1f} s)")
+        note(f"{piece.name}: {piece.status} {piece.reason} ({piece.seconds:.1f} s)")
 
     def _collect(self, piece: PieceRecord) -> None:
         # Closing the generator ends processes that the piece has started, such as a server.
@@ -157,9 +157,6 @@ class _Run:
                 with self.lock:
                     self.record.write()
                 self.lab.check_time()
-
-    def _note(self, text: str) -> None:
-        print(text, file=sys.stderr, flush=True)  # noqa: T201
 
 
 def _ordered(names: Sequence[str]) -> list[str]:

@@ -11,7 +11,7 @@ import numpy as np
 from cerberank_benchmarks.clients.load import Answer
 from cerberank_benchmarks.clients.server import cerberank_server
 from cerberank_benchmarks.clients.traffic import Traffic, run_clients
-from cerberank_benchmarks.report import Chart, Report, Value
+from cerberank_benchmarks.report import Report, Value, bars
 from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.workload import Workload
 from cerberank_models.backends.processors import usable_processors
@@ -37,13 +37,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
         text=f"Clients that ask again when they are answered, shares {dict(settings.mix)}, {seconds:g} s "
         "for each number of clients and until the last answer.",
         rows=rows,
-        chart=Chart(
-            kind="bars",
-            places=[row["clients"] for row in everything],
-            series={"candidates/s": [float(row["candidates/s"]) for row in everything]},
-            place_label="clients",
-            value_label="candidates per second",
-        ),
+        chart=bars(everything, "clients", ["candidates/s"], value_label="candidates per second"),
         problems=[f"{row['clients']} clients: {row['failed']} failed" for row in everything if row["failed"]],
     )
 
@@ -68,13 +62,7 @@ def scaling(settings: BenchmarkSettings, scratch: Path) -> Report:
         text=f"{clients} clients that ask again when they are answered, {seconds:g} s for each number of threads. They "
         "use the same processors, which costs the largest number of threads most.",
         rows=rows,
-        chart=Chart(
-            kind="bars",
-            places=[row["threads"] for row in rows],
-            series={"times one thread": [float(row["times one thread"]) for row in rows]},
-            place_label="threads",
-            value_label="tokens/s, in multiples of one thread's",
-        ),
+        chart=bars(rows, "threads", ["times one thread"], value_label="tokens/s, in multiples of one thread's"),
         problems=[f"{row['threads']} threads: {row['failed']} failed" for row in rows if row["failed"]],
     )
 

@@ -8,7 +8,7 @@ from operator import truediv
 from pathlib import Path
 from statistics import median
 
-from cerberank_benchmarks.report import Chart, Report, Value
+from cerberank_benchmarks.report import Report, Value, bars
 from cerberank_benchmarks.rounds import seconds_by_round
 from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.workload import Task, Workload
@@ -37,13 +37,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
         text=f"{checkpoint.config.name}'s tokenizer, one thread; milliseconds. Cold: none of the texts is cached, in a "
         f"cache that still has room, or in one of {CACHE_BYTES // 2**20} MB that is full and forgets. Cached: all are.",
         rows=rows,
-        chart=Chart(
-            kind="bars",
-            places=[row["candidates"] for row in rows],
-            series={name: [float(row[name]) for row in rows] for name in SYSTEMS},
-            place_label="candidates",
-            value_label="milliseconds",
-        ),
+        chart=bars(rows, "candidates", SYSTEMS, value_label="milliseconds"),
         problems=["texts that were to be cold were found in the cache"] if full.counts.hits else [],
     )
 

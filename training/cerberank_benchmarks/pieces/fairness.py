@@ -12,7 +12,7 @@ from cerberank_benchmarks.clients.load import Answer
 from cerberank_benchmarks.clients.server import cerberank_server
 from cerberank_benchmarks.clients.traffic import Traffic, run_clients
 from cerberank_benchmarks.pieces.closed import percentiles
-from cerberank_benchmarks.report import Chart, Report, Value
+from cerberank_benchmarks.report import Report, Value, bars
 from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.workload import Workload
 from cerberank_models.checkpoint.bundled import default_checkpoint
@@ -42,12 +42,12 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
         text=f"One client with {min(sizes)} candidates beside others with {max(sizes)}, {seconds:g} s each. "
         f"Wait: its p95 beyond its own p50 when alone, in steps of {STEP_TOKENS} tokens at the large ones' rate.",
         rows=rows,
-        chart=Chart(
-            kind="bars",
-            places=[row["large clients"] for row in rows],
-            series={name: [float(row[name]) for row in rows] for name in ("p50 s", "p95 s", "p99 s")},
-            place_label="clients with large questions",
+        chart=bars(
+            rows,
+            "large clients",
+            ("p50 s", "p95 s", "p99 s"),
             value_label="seconds of a small question",
+            place_label="clients with large questions",
         ),
     )
 

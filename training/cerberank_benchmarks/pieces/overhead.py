@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from cerberank_benchmarks.clients.server import cerberank_server
-from cerberank_benchmarks.report import Chart, Report, Value
+from cerberank_benchmarks.report import Report, Value, bars
 from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.workload import Workload
 from cerberank_models.backends.registry import open_backend
@@ -61,13 +61,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
         "three times leave of the client's: HTTP, rendering, threads. The share counts everything but tokenising "
         "(timed without a server) and computing.",
         rows=rows,
-        chart=Chart(
-            kind="bars",
-            places=[row["candidates"] for row in rows],
-            series={name: [float(row[name]) for row in rows] for name in PHASES},
-            place_label="candidates",
-            value_label="milliseconds",
-        ),
+        chart=bars(rows, "candidates", PHASES, value_label="milliseconds"),
     )
 
 

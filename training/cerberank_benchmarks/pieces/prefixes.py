@@ -11,7 +11,7 @@ import numpy as np
 import torch
 import transformers
 
-from cerberank_benchmarks.report import Chart, Report, Value
+from cerberank_benchmarks.report import Report, Value, bars
 from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_models.backends.contract import Scores, probability
 from cerberank_models.backends.torch_backend import TorchBackend
@@ -78,13 +78,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
         f"candidates of {settings.words[0]} to {settings.words[1]} tokens. Seconds of the best of {settings.rounds} "
         f"rounds: the prefix once a question, in every pair, and by transformers in padded batches of {BATCH}.",
         rows=rows,
-        chart=Chart(
-            kind="bars",
-            places=[row["candidates"] for row in rows],
-            series={name: [float(row[name]) for row in rows] for name in WAYS},
-            place_label="candidates",
-            value_label="seconds",
-        ),
+        chart=bars(rows, "candidates", WAYS, value_label="seconds"),
         problems=[f"scores differ by {d:.2g}" for row in rows if (d := float(row["largest difference"])) > SAME],
     )
 

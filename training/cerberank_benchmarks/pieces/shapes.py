@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cerberank_benchmarks.report import Chart, Report, Value
+from cerberank_benchmarks.report import Chart, Report, Value, bars
 from cerberank_benchmarks.rounds import median_seconds
 from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.weights import made
@@ -51,13 +51,7 @@ def heads(settings: BenchmarkSettings, scratch: Path) -> Report:
         text=f"B{settings.layers - 1} 3H1 against B{settings.layers - 1} 1H1 in ONNX {settings.precision}, width "
         f"{settings.width}, without tokenising (the paper pays 1.30x).",
         rows=rows,
-        chart=Chart(
-            kind="bars",
-            places=[row["candidates"] for row in rows],
-            series={name: [float(row[name]) for row in rows] for name in names},
-            place_label="candidates",
-            value_label="seconds",
-        ),
+        chart=bars(rows, "candidates", names, value_label="seconds"),
     )
 
 
