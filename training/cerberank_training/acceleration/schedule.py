@@ -24,11 +24,12 @@ from cerberank_training.acceleration.vectors import PooledVectors
 from cerberank_training.data import Question
 from cerberank_training.evaluation.evaluate import AllScores, Ranks, apply_policy, score_questions
 from cerberank_training.evaluation.gate import GateError
-from cerberank_training.evaluation.report import table
-from cerberank_training.evaluation.tune import Tuning
+from cerberank_training.evaluation.tune import Tuning, ratios_text
 
 DEPTH = 5
 """The number of first candidates in `overlap@5`."""
+TITLES = {"top1_agreement": "top-1 agreement", f"overlap@{DEPTH}": f"overlap@{DEPTH}"}
+"""The metrics of the table of schedules, with their titles."""
 GRID = (0.0, 0.2, 0.4, 0.6, 0.8)
 """The ratios of the grid, which is searched before Optuna with its smaller steps."""
 
@@ -122,8 +123,7 @@ def check_drops(tuning: Tuning) -> None:
         )
     found = [min(drops, key=lambda point: point.cost), min(drops, key=lambda point: point.loss)]
     cheapest, closest = (
-        f"{','.join(f'{alpha:g}' for alpha in point.schedule)}, loses {point.loss:.2f} points of {point.metric} "
-        f"at a cost of {point.cost:.2f}"
+        f"{ratios_text(point.schedule)}, loses {point.loss:.2f} points of {point.metric} at a cost of {point.cost:.2f}"
         for point in found
     )
     raise ValueError(
@@ -131,20 +131,3 @@ def check_drops(tuning: Tuning) -> None:
         f"the one that loses least, {closest}. Raise --max-loss or give a --max-cost below 1, "
         "or train the exits on more questions"
     )
-
-
-def schedule_table(tuning: Tuning) -> str:
-    """A Markdown table with a row for each schedule; the default is marked."""
-    header = ["drop schedule", "cost", "agreement loss ± error", "top-1 agreement", f"overlap@{DEPTH}"]
-    rows = [
-        [
-            ",".join(f"{alpha:g}" for alpha in row.schedule)
-            + (" (default)" if row.schedule == tuning.default.schedule else ""),
-            f"{row.cost:.2f}",
-            f"{row.metrics['agreement_loss']:.2f} ± {row.metrics.get('agreement_loss_error', 0.0):.2f}",
-            f"{row.metrics['top1_agreement']:.1f}",
-            f"{row.metrics[f'overlap@{DEPTH}']:.1f}",
-        ]
-        for row in tuning.menu
-    ]
-    return table(header, rows)

@@ -30,16 +30,16 @@ from cerberank_models.output import UsageError, say
 from cerberank_training.acceleration.exits import ExitTraining, train_exits, with_exits
 from cerberank_training.acceleration.schedule import (
     GRID,
+    TITLES,
     AgainstOwnRanking,
     check_drops,
     held_out_scores,
     measure_form,
-    schedule_table,
 )
 from cerberank_training.acceleration.vectors import FrozenBody, compute_vectors
 from cerberank_training.commands.tune import SECTION
 from cerberank_training.data import LabelledCandidate, Question
-from cerberank_training.evaluation.tune import DevSets, Tuning, TuningBounds, tune
+from cerberank_training.evaluation.tune import DevSets, Tuning, TuningBounds, schedule_table, tune
 from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.teachers.scoring.teacher import files_revision
 
@@ -225,7 +225,7 @@ def _settings(
 
 def _report(tuning: Tuning, dev: DevSets, options: AccelerateOptions, trained: int) -> str:
     return (
-        f"{schedule_table(tuning)}\n\n"
+        f"{schedule_table(tuning, TITLES)}\n\n"
         f"Exits by `train accelerate`: they learned this model's own scores on {trained} questions without labels. "
         f"The schedules were chosen on {len(dev.sizes)} others, {fmean(dev.sizes):.1f} candidates each, against the "
         "model's own ranking of all candidates: whether its first is still first, and how many of its first five are "

@@ -29,13 +29,24 @@ from cerberank_training.evaluation.evaluate import AllScores, score_questions
 from cerberank_training.evaluation.metrics import TITLES
 from cerberank_training.evaluation.plots import FIGURE_2, tuning_plot
 from cerberank_training.evaluation.report import table
-from cerberank_training.evaluation.tune import GRID, DevSets, Measured, Tuning, TuningBounds, frontier
+from cerberank_training.evaluation.tune import (
+    GRID,
+    DevSets,
+    Measured,
+    Tuning,
+    TuningBounds,
+    frontier,
+    ratios_text,
+    schedule_table,
+)
 from cerberank_training.evaluation.tune import tune as search
 from cerberank_training.runs.dev_set import check_choice
 
 FEW = 20
 """With fewer candidates per question than this, the cost on dev says little about large questions."""
 SECTION = "Drop schedules"
+SHOWN = ("map", "mrr", "p@1", "ndcg@10")
+"""Metrics of the table of schedules."""
 
 
 @Parameter(name="*")
@@ -99,7 +110,7 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> None:
     tuning = search(dev, bounds, ratios=options.grid, trials=options.trials, seed=options.seed)
     data, size = set_names(options.data), fmean(dev.sizes)
     text = (
-        f"{schedule_table(tuning)}\n\n"
+        f"{schedule_table(tuning, {name: TITLES[name] for name in SHOWN})}\n\n"
         f"Chosen on {', '.join(data)} ({form.precision}, windows: {windows}). The default on each set:\n\n"
         f"{set_table(tuning.default, options.confidence)}"
     )
@@ -151,8 +162,7 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> None:
             "tune.png": tuning_plot(tuning, title=f"{source.config.name}, {', '.join(data)}"),
         },
     )
-    ratios = ",".join(f"{ratio:g}" for ratio in tuning.default.schedule)
-    say(f"{options.out}: {source.config.name} drops {ratios} by default")
+    say(f"{options.out}: {source.config.name} drops {ratios_text(tuning.default.schedule)} by default")
 
 
 def _score(checkpoint: Checkpoint, form: Backend, options: TuneOptions) -> DevSets:
@@ -194,29 +204,9 @@ def _nothing_dropped(tuning: Tuning, max_loss: float, confidence: float) -> str:
         return f"{text}."
     name, worst = max(nearest.sets.items(), key=lambda item: item[1].bound)
     return (
-        f"{text}. The nearest, {_ratios(nearest)}, may lose {nearest.bound:.2f}; its worst set is {name} "
+        f"{text}. The nearest, {ratios_text(nearest.schedule)}, may lose {nearest.bound:.2f}; its worst set is {name} "
         f"({worst.questions} questions, {worst.loss:.2f} points lost). More questions make the bounds lower."
     )
-
-
-def _ratios(point: Measured) -> str:
-    return ",".join(f"{alpha:g}" for alpha in point.schedule)
-
-
-def schedule_table(tuning: Tuning) -> str:
-    """A Markdown table with a row per schedule, the default marked."""
-    header = ["drop schedule", "cost", "MAP loss ± error", "MAP", "MRR", "P@1", "nDCG@10"]
-    rows = [
-        [
-            ",".join(f"{alpha:g}" for alpha in row.schedule)
-            + (" (default)" if row.schedule == tuning.default.schedule else ""),
-            f"{row.cost:.2f}",
-            f"{row.metrics['map_loss']:.2f} ± {row.metrics.get('map_loss_error', 0.0):.2f}",
-            *(f"{row.metrics[name]:.1f}" for name in ("map", "mrr", "p@1", "ndcg@10")),
-        ]
-        for row in tuning.menu
-    ]
-    return table(header, rows)
 
 
 def set_table(point: Measured, confidence: float) -> str:

@@ -28,6 +28,7 @@ from cerberank_models.progress import progress
 from cerberank_training.data import Question
 from cerberank_training.evaluation.evaluate import AllScores, Ranks, apply_policy, policy_name
 from cerberank_training.evaluation.metrics import METRICS, TITLES, expected_metrics
+from cerberank_training.evaluation.report import table
 
 GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 """The paper's ratios, and 0."""
@@ -45,6 +46,11 @@ model's losses, bounds of 95 % held in 72 to 100 % of the samples of 30 question
 """
 
 Schedule = tuple[float, ...]
+
+
+def ratios_text(schedule: Schedule) -> str:
+    """The ratios, separated by commas."""
+    return ",".join(f"{alpha:g}" for alpha in schedule)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -354,3 +360,19 @@ def tune(dev: DevSets, bounds: TuningBounds, *, ratios: Sequence[float] = GRID, 
     search_grid(dev, ratios)
     search_optuna(dev, bounds, trials=trials, seed=seed)
     return Tuning(default=choose(dev.measured, bounds), frontier=frontier(dev.measured), tried=dev.measured)
+
+
+def schedule_table(tuning: Tuning, titles: Mapping[str, str]) -> str:
+    """A Markdown table with a row for each schedule of the menu; `titles` are those of the shown metrics."""
+    lost = f"{tuning.default.metric}_loss"
+    title = TITLES.get(tuning.default.metric, tuning.default.metric)
+    rows = [
+        [
+            ratios_text(row.schedule) + (" (default)" if row.schedule == tuning.default.schedule else ""),
+            f"{row.cost:.2f}",
+            f"{row.metrics[lost]:.2f} ± {row.metrics.get(f'{lost}_error', 0.0):.2f}",
+            *(f"{row.metrics[name]:.1f}" for name in titles),
+        ]
+        for row in tuning.menu
+    ]
+    return table(["drop schedule", "cost", f"{title} loss ± error", *titles.values()], rows)
