@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cerberank_training.tracking.log_file import LogFile, last_step, read_log
-from cerberank_training.tracking.tracking import Tracking
+from cerberank_training.tracking.tracker import Tracking
 
 
 class Failing:

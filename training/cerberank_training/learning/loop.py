@@ -26,8 +26,7 @@ from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.train_config import TrainConfig
 from cerberank_training.tracking.running import running
-from cerberank_training.tracking.tracker import Tracker
-from cerberank_training.tracking.tracking import Tracking
+from cerberank_training.tracking.tracker import Tracker, Tracking
 
 NetworkT = TypeVar("NetworkT", bound=nn.Module)
 
