@@ -15,8 +15,9 @@ import httpx
 import pytest
 from tests.service.observe import wait_until
 from tests.tiny import save_cross_encoder
-from tools.api_examples import serve_bundled
-from tools.process import Process, free_port, installed
+from tools.process import Process, free_port, installed, serving
+
+from cerberank_models.checkpoint.bundled import default_checkpoint
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 BEST = "The Eiffel Tower is 330 metres tall."
@@ -26,7 +27,7 @@ CLIENTS = ("langchain_rerank.py", "litellm_rerank.py")
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    with serve_bundled(tmp_path_factory.mktemp("service")) as running:
+    with serving(default_checkpoint(), tmp_path_factory.mktemp("service") / "log") as running:
         yield running
 
 

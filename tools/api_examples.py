@@ -9,29 +9,15 @@ import json
 import re
 import subprocess
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
-from tools.process import ROOT, Process, start, wait_until_ready
+from tools.process import ROOT, Process, serving
 
 PAGES = tuple(ROOT / "docs" / name for name in ("api.md", "dialects.md", "inference-protocols.md"))
 DOCUMENTED = "http://127.0.0.1:8000"
 COMMAND_AND_ANSWER = re.compile(r"```sh\n(.*?)```\n\n```json\n(.*?)```", re.DOTALL)
-
-
-@contextmanager
-def serve_bundled(folder: Path) -> Iterator[Process]:
-    """A service with the bundled checkpoint on a free port."""
-    running = start(default_checkpoint(), folder / "log")
-    try:
-        wait_until_ready(running)
-        yield running
-    finally:
-        running.process.kill()
-        running.process.wait()
 
 
 def run(command: str, service: Process) -> Any:
@@ -63,7 +49,7 @@ def shown(value: Any, indent: str = "") -> str:
 
 def main() -> None:
     """Rewrite the pages."""
-    with tempfile.TemporaryDirectory() as folder, serve_bundled(Path(folder)) as service:
+    with tempfile.TemporaryDirectory() as folder, serving(default_checkpoint(), Path(folder) / "log") as service:
         for page in PAGES:
             text = COMMAND_AND_ANSWER.sub(
                 lambda match: f"```sh\n{match[1]}```\n\n```json\n{shown(rounded(run(match[1], service)))}\n```",

@@ -26,6 +26,7 @@ from typing import Any
 from cerberank_benchmarks.clients.load import Load, percentile, steadily
 from cerberank_benchmarks.machine import describe_machine
 from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.output import say
 from tools.faults import FAULTS, Scene, possible, small_disks
 from tools.fleet import Fleet, running
 from tools.ledger import faults_of, in_turns, ledger, reference, some_bodies
@@ -212,12 +213,6 @@ def table(rows: list[Row]) -> str:
             f"| {row.p99_ms:.0f} | {row.slowest_ms:.0f} |"
         )
     return "\n".join(lines)
-
-
-def say(text: str) -> None:
-    """Print a line without buffering."""
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 def growths(weights: Sequence[Weight]) -> dict[str, float]:

@@ -30,8 +30,8 @@ from schemathesis.specs.openapi import checks
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
+from tools import process
 from tools.oversized import OVERSIZED_BYTES, violations
-from tools.process import Process, start, wait_until_ready
 
 CHECKS = [
     schemathesis.checks.not_a_server_error,
@@ -91,7 +91,7 @@ def fuzz(url: str, *, cases: int, names: Mapping[str, str], token: str | None = 
 
 
 @contextmanager
-def serving(checkpoint: Path, folder: Path) -> Iterator[tuple[Process, dict[str, str]]]:
+def serving(checkpoint: Path, folder: Path) -> Iterator[tuple[process.Process, dict[str, str]]]:
     """A service with both ports that serves `checkpoint` from a store in `folder`, and the names that it knows."""
     store = FolderStore(folder / "store")
     model, version = store.push(read_checkpoint(checkpoint))
@@ -102,13 +102,8 @@ def serving(checkpoint: Path, folder: Path) -> Iterator[tuple[Process, dict[str,
         "CERBERANK_ADMIN_PORT": "0",
         "TMPDIR": str(folder),
     }
-    service = start(Path(), folder / "log", **settings)
-    try:
-        wait_until_ready(service)
+    with process.serving(Path(), folder / "log", **settings) as service:
         yield service, {"model": model, "version": version, "label": "stable"}
-    finally:
-        service.process.kill()
-        service.process.wait()
 
 
 def main(argv: list[str]) -> None:

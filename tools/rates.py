@@ -25,7 +25,7 @@ import httpx
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_service.settings import Settings
 from tools.oversized import binary_tensors
-from tools.process import ROOT, another_machine, start, wait_until_ready
+from tools.process import ROOT, another_machine, serving
 from tools.siege import Neighbour, ask
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
@@ -127,29 +127,23 @@ def question(candidates: int, size: int) -> dict[str, Any]:
 
 def measure(candidates: int, attacks: Sequence[str], rounds: int, seconds: float, size: int) -> None:
     """Print, for each attack, the neighbour's p99 without and with the attack, and the service's memory."""
-    with tempfile.TemporaryDirectory() as folder:
-        service = start(default_checkpoint(), Path(folder) / "log")
-        try:
-            wait_until_ready(service)
-            for name in attacks:
-                quiet, meanwhile = (Neighbour(service.url, question(candidates, size)) for _ in range(2))
-                before = None
-                for _ in range(rounds):
-                    with quiet.asking():
-                        time.sleep(seconds)
-                    before = before or service.megabytes
-                    _under_attack(service.url, name, meanwhile, seconds)
-                time.sleep(2.0)
-                sys.stdout.write(
-                    f"{candidates} candidates, {name}: p99 {quiet.p99():.1f} -> {meanwhile.p99():.1f} ms "
-                    f"({meanwhile.p99() / quiet.p99():.2f} times, {len(quiet.seconds)} and {len(meanwhile.seconds)} "
-                    f"answers), got {sorted(meanwhile.statuses)}, memory {before:.0f} to {service.megabytes:.0f} MB"
-                    "\n"
-                )
-                sys.stdout.flush()
-        finally:
-            service.process.kill()
-            service.process.wait()
+    with tempfile.TemporaryDirectory() as folder, serving(default_checkpoint(), Path(folder) / "log") as service:
+        for name in attacks:
+            quiet, meanwhile = (Neighbour(service.url, question(candidates, size)) for _ in range(2))
+            before = None
+            for _ in range(rounds):
+                with quiet.asking():
+                    time.sleep(seconds)
+                before = before or service.megabytes
+                _under_attack(service.url, name, meanwhile, seconds)
+            time.sleep(2.0)
+            sys.stdout.write(
+                f"{candidates} candidates, {name}: p99 {quiet.p99():.1f} -> {meanwhile.p99():.1f} ms "
+                f"({meanwhile.p99() / quiet.p99():.2f} times, {len(quiet.seconds)} and {len(meanwhile.seconds)} "
+                f"answers), got {sorted(meanwhile.statuses)}, memory {before:.0f} to {service.megabytes:.0f} MB"
+                "\n"
+            )
+            sys.stdout.flush()
 
 
 def _under_attack(url: str, name: str, neighbour: Neighbour, seconds: float) -> None:

@@ -18,7 +18,7 @@ from cerberank_benchmarks.clients.load import Load, request_of
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
-from tools.process import start, wait_until_ready
+from tools.process import serving
 from tools.siege import ask
 from tools.versions import versions_of
 
@@ -40,9 +40,7 @@ def main() -> None:
         pushed = [read_checkpoint(path) for path in versions.values()]
         _push(store, pushed[0])
         settings = {"CERBERANK_STORE": str(folder / "store"), "TMPDIR": str(folder)}
-        service = start(Path(), folder / "log", **settings)
-        try:
-            wait_until_ready(service)
+        with serving(Path(), folder / "log", **settings) as service:
             load = Load(service.url, patience=LONGEST_SECONDS)
             clients = [itertools.repeat(request_of(ask(arguments.candidates)))] * arguments.clients
             with load.meanwhile(load.in_loops(clients)):
@@ -51,9 +49,6 @@ def main() -> None:
                     while len(load.answers) == seen:
                         time.sleep(REST_SECONDS)
                     _time_push(store, checkpoint, load)
-        finally:
-            service.process.kill()
-            service.process.wait()
 
 
 def _push(store: FolderStore, checkpoint: Checkpoint) -> None:

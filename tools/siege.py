@@ -23,6 +23,7 @@ import numpy as np
 
 from cerberank_benchmarks.clients.load import Answer, Load, request_of
 from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.output import say
 from tools.hostile import BODIES, CASES
 from tools.nginx import proxying
 from tools.process import ROOT, Process, another_machine, serving
@@ -92,19 +93,19 @@ def main() -> None:
                 time.sleep(20.0)
             before = before or service.megabytes
             _besiege_from_elsewhere(url, service, besieged, behind=arguments.behind)
-        _say(f"memory before and after: {before or 0.0:.1f} MB, {service.megabytes:.1f} MB")
-        _say(f"neighbour's answers before and meanwhile: {len(alone.seconds)}, {len(besieged.seconds)}")
-        _say(f"neighbour's p99 before and meanwhile: {alone.p99():.1f} ms, {besieged.p99():.1f} ms")
-        _say(f"neighbour's statuses: {sorted(alone.statuses | besieged.statuses)}")
+        say(f"memory before and after: {before or 0.0:.1f} MB, {service.megabytes:.1f} MB")
+        say(f"neighbour's answers before and meanwhile: {len(alone.seconds)}, {len(besieged.seconds)}")
+        say(f"neighbour's p99 before and meanwhile: {alone.p99():.1f} ms, {besieged.p99():.1f} ms")
+        say(f"neighbour's statuses: {sorted(alone.statuses | besieged.statuses)}")
 
 
 def _attack(url: str, *, behind: bool) -> None:
     """Print a line when ready, wait for a line of input, then send every case and print each outcome as JSON."""
-    _say("ready")
+    say("ready")
     sys.stdin.readline()
     for case in (*CASES, *BODIES):
         outcome = play(url, case, case.outcomes(behind=behind), source="127.0.0.2")
-        _say(json.dumps([case.name, outcome, outcome in case.outcomes(behind=behind)]))
+        say(json.dumps([case.name, outcome, outcome in case.outcomes(behind=behind)]))
 
 
 def _besiege_from_elsewhere(url: str, service: Process, neighbour: Neighbour, *, behind: bool) -> None:
@@ -129,7 +130,7 @@ def _besiege_from_elsewhere(url: str, service: Process, neighbour: Neighbour, *,
                 name, outcome, allowed = json.loads(line)
                 slowest = 1000.0 * max(neighbour.seconds[seen:], default=0.0)
                 seen = len(neighbour.seconds)
-                _say(
+                say(
                     f"{'' if allowed else 'NOT ALLOWED '}{name[:48]:48} {outcome[:24]:24} {service.megabytes:.0f} MB, "
                     f"slowest answer {slowest:.0f} ms"
                 )
@@ -138,11 +139,6 @@ def _besiege_from_elsewhere(url: str, service: Process, neighbour: Neighbour, *,
         raise
     if attackers.wait() != 0:
         raise RuntimeError("the attackers failed")
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
 
 
 if __name__ == "__main__":

@@ -11,9 +11,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from tools.api_examples import COMMAND_AND_ANSWER, DOCUMENTED, PAGES, run, serve_bundled
-from tools.process import Process
+from tools.api_examples import COMMAND_AND_ANSWER, DOCUMENTED, PAGES, run
+from tools.process import Process, serving
 
+from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_service.dialects import DIALECTS
 
 TEXT = "\n".join(page.read_text() for page in PAGES)
@@ -29,7 +30,7 @@ LOGIT_TOLERANCE = 1.0
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
-    with serve_bundled(tmp_path_factory.mktemp("served")) as running:
+    with serving(default_checkpoint(), tmp_path_factory.mktemp("served") / "log") as running:
         yield running
 
 

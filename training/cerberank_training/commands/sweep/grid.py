@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,7 +20,7 @@ from cerberank_models.convert.teacher_input import FILE
 from cerberank_models.output import UsageError
 from cerberank_training.commands.distil import DistilOptions, distil
 from cerberank_training.commands.presets import options_from_recipe, read_recipe
-from cerberank_training.commands.recipe_options import changed_recipe, flag_of
+from cerberank_training.commands.recipe_options import changed_recipe, flag_of, given
 from cerberank_training.commands.sweep.runs import TABLE, Rest, contents, run_command, say_table
 from cerberank_training.commands.teach import STEPS, TeachOptions, configuration, teach
 from cerberank_training.evaluation.report import table
@@ -57,7 +57,7 @@ class Point:
     @property
     def values(self) -> dict[str, float]:
         """The settings of the combination."""
-        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
+        return given(self)
 
     @property
     def name(self) -> str:
