@@ -31,8 +31,6 @@ from cerberank_training.runs.place import check_writable, writing
 from cerberank_training.runs.record import open_run
 
 USUAL = PretrainingConfig()
-FREE = ("steps", "device", "workers", "planned")
-"""Settings that may change when a run is continued."""
 REASON = "pre-training starts from a Hugging Face encoder"
 
 
@@ -145,7 +143,8 @@ def _pretrain(options: PretrainOptions) -> tuple[dict[str, float], int]:
     content, dev_content = _content(options.documents), _content(options.dev)
     check_held_out(options.dev, dev_content, train=options.documents, train_content=content)
     names = ("objective", "whole_negatives", "layers", "token_types", "dev_groups")
-    settings = {name: getattr(options, name) for name in names}
+    settings = {name: getattr(options, name) for name in names} | {"weights": asdict(weights)}
+    bound, free = config.settings()
     run = open_run(
         out,
         "pretrain",
@@ -156,11 +155,9 @@ def _pretrain(options: PretrainOptions) -> tuple[dict[str, float], int]:
             "generator": generator_content,
             "documents": content,
             "dev": dev_content,
-            "settings": settings
-            | {"weights": asdict(weights)}
-            | {name: value for name, value in asdict(config).items() if name not in FREE},
+            "settings": settings | bound,
         },
-        free={name: getattr(config, name) for name in ("steps", "device", "workers")}
+        free=free
         | {"recipe": options.recipe}
         | {"names": {name: getattr(options, name) for name in ("base", "generator", "documents", "dev", "out")}},
     )

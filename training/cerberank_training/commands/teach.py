@@ -6,7 +6,7 @@ import math
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import App, Group, Parameter
 from cyclopts.validators import Number
@@ -40,8 +40,6 @@ ANY_STEPS = 10**9
 """Steps with which options are checked while the number is not known: more than any run has."""
 RUN = "run"
 """The Trainer's folder within the teacher's."""
-FREE = ("steps", "patience", "device", "workers", "gradient_checkpointing")
-"""Settings that may change when a run is continued."""
 
 
 @Parameter(name="*")
@@ -188,6 +186,7 @@ def _teach(options: TeachOptions) -> tuple[float, float | None]:
         config = configuration(options, math.ceil(epochs * len(sampler) / config.questions_per_step))
     content, dev_content = data_content(options.train, questions), data_content(options.dev, dev)
     check_held_out(options.dev, dev_content, train=options.train, train_content=content)
+    bound, free = config.settings()
     run = open_run(
         out,
         "teach",
@@ -198,9 +197,9 @@ def _teach(options: TeachOptions) -> tuple[float, float | None]:
             "data": content,
             "dev": {"size": size} | dev_content,
             "sampling": {"mode": options.sampling.sampling} | asdict(sampling),
-            "settings": _bound(config),
+            "settings": bound | {"input": config.input.model_dump()},
         },
-        free={name: getattr(config, name) for name in FREE}
+        free=free
         | {"recipe": options.recipe}
         | {
             "names": {"train": options.train, "dev": options.dev, "out": str(out)}
@@ -223,12 +222,6 @@ def _teach(options: TeachOptions) -> tuple[float, float | None]:
     reached, start = int(str(last_checkpoint(out / RUN)).rpartition("-")[2]), dev_at_start(out / RUN)
     run.finish(reached=reached, best=best, start=start, questions=measured(dev))
     return best, start
-
-
-def _bound(config: TeacherConfig) -> dict[str, Any]:
-    """The settings with which a run that was begun must go on."""
-    settings = asdict(config) | {"input": config.input.model_dump()}
-    return {name: value for name, value in settings.items() if name not in (*FREE, "planned")}
 
 
 def _sampling(options: TeachOptions) -> Sampling:

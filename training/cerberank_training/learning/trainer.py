@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
@@ -18,6 +18,8 @@ from cerberank_training.learning.processes import TIMEOUT, TrainerDevice, on_pro
 from cerberank_training.learning.train_config import ramp_steps
 
 STATE = "trainer_state.json"
+FREE = ("steps", "patience", "device", "workers", "gradient_checkpointing")
+"""The settings that may change when a run is continued."""
 ItemT = TypeVar("ItemT")
 
 
@@ -62,6 +64,12 @@ class TrainerConfig:
         for name in names:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
+
+    def settings(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The settings with which a run that was begun must go on, and those that may change then."""
+        bound = {name: value for name, value in asdict(self).items() if name != "planned"}
+        free = {name: bound.pop(name) for name in FREE if name in bound}
+        return bound, free
 
 
 def trainer_arguments(run: Path, config: TrainerConfig, *, batch: int, label: str, **others: Any) -> TrainingArguments:
