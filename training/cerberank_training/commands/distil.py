@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-import torch
 from cyclopts import Parameter
 
 from cerberank_models.backends.torch_backend import TorchBackend
@@ -189,14 +188,13 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
         workers=options.workers,
         trackers=open_trackers(options.track, out, name=out.name, settings=record.bound | record.free),
     )
-    processes = Processes.join(torch.device(options.device))
     shared = in_common(dev, questions.question_texts())
     run.begin(shared, f"{student.start}; {first_sizes(training.first_step())}")
     work = step_work(student.ranker, recipe.train, recipe.sampling, max_length=recipe.shape.encoding.max_length)
     with training_threads(work):
-        best = training.train(dev_map(encoder, dev, options.device, processes))
+        best = training.train(dev_map(encoder, dev, options.device, training.processes))
     leave_group()
-    if processes.rank > 0:
+    if training.processes.rank > 0:
         return Trained(checkpoint=checkpoint, dev_map=best)
     reached, start = last_step(out / LOG), dev_at_start(out / LOG)
     record = run.finish(reached=reached, best=best, start=start, questions=measured(dev))

@@ -6,7 +6,6 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import torch
 from cyclopts import App, Group, Parameter
 from cyclopts.validators import Number
 
@@ -25,7 +24,7 @@ from cerberank_training.evaluation.sources.text_ranker import dev_metric
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
 from cerberank_training.learning.pairwise.run import PairwiseRun
 from cerberank_training.learning.pairwise.teachers import FrozenTeacher, Teachers
-from cerberank_training.learning.processes import Processes, leave_group
+from cerberank_training.learning.processes import leave_group
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
 from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.content import data_content, folder_content
@@ -247,13 +246,12 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
         device=options.device,
         trackers=open_trackers(options.track, options.out, name=options.out.name, settings=record.bound | record.free),
     )
-    processes = Processes.join(torch.device(options.device))
     run.begin(in_common(dev, (question.text for question in questions)))
-    best = training.train(dev_metric(TextEncoder(tokenizer, ranker.config), dev, options.select, processes))
+    best = training.train(dev_metric(TextEncoder(tokenizer, ranker.config), dev, options.select, training.processes))
     leave_group()
     reached, start = last_step(options.out / LOG), dev_at_start(options.out / LOG)
     run.finish(reached=reached, best=best, start=start, questions=measured(dev))
-    if processes.rank == 0:
+    if training.processes.rank == 0:
         write_text_ranker(
             ranker_folder,
             ranker,

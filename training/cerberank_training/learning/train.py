@@ -170,11 +170,12 @@ class Run:
         check_strategy(objective.strategy, heads=ranker.config.architecture.heads, teachers=len(teachers))
         self._config, self._objective = config, objective
         self._device = torch.device(device)
-        self._processes = Processes.join(self._device)
+        self.processes = Processes.join(self._device)
+        """The processes that share each step, which this one has joined."""
         self._ranker = ranker
         if config.tokens_per_step is None:
             batch_of_step(config.questions_per_step, config.accumulate)
-        self._preparation = _Preparation(groups, encoder, teachers, config, self._processes)
+        self._preparation = _Preparation(groups, encoder, teachers, config, self.processes)
         # A step of a number of tokens begins where the one before it ends, so a single process makes them in order.
         workers = workers if config.tokens_per_step is None else min(workers, 1)
         self._steps = _StepsAhead(self._preparation, config.steps, workers=workers)
@@ -186,7 +187,7 @@ class Run:
             loss=self._step_loss,
             is_fresh=_is_fresh,
             settings={"train": bound_settings(config), "objective": asdict(objective)},
-            processes=self._processes,
+            processes=self.processes,
             device=self._device,
             stream=self._steps,
             trackers=trackers,
@@ -210,7 +211,7 @@ class Run:
         """Run the backward pass of all batches but the last, and return the loss of the last."""
         prepared = self._steps.take(step)
         pairs = sum(len(batch.labels) for batch in prepared.batches)
-        share, figures = self._processes.share_of_mean(pairs) / pairs, dict[str, Tensor]()
+        share, figures = self.processes.share_of_mean(pairs) / pairs, dict[str, Tensor]()
         *before, last = prepared.batches
         for batch in before:
             # The processes exchange the summed gradients once, in the backward pass of the last batch.

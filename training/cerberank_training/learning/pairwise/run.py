@@ -59,7 +59,8 @@ class PairwiseRun:
             self._plain = TextEncoder(tokenizer, ranker.config.model_copy(update={"encoding": encoding}))
         self._triples, self._config, self._objective, self._teachers = triples, config, objective, teachers
         self._device = torch.device(device)
-        self._processes = Processes.join(self._device)
+        self.processes = Processes.join(self._device)
+        """The processes that share each step, which this one has joined."""
         for teacher in (teachers.mono, teachers.bi):
             if teacher is not None:
                 teacher.to(self._device)
@@ -77,7 +78,7 @@ class PairwiseRun:
             loss=self._step_loss,
             is_fresh=is_fresh,
             settings=settings,
-            processes=self._processes,
+            processes=self.processes,
             device=self._device,
             trackers=trackers,
         )
@@ -87,7 +88,7 @@ class PairwiseRun:
         return self._loop.train(dev_metric)
 
     def _step_loss(self, step: int, forward: nn.Module) -> tuple[Tensor, Figures]:
-        triples = self._processes.share(self._triples.step(step, self._config.questions_per_step))
+        triples = self.processes.share(self._triples.step(step, self._config.questions_per_step))
         batch = triple_batch(triples, self._encoder, self._device)
         plain = triple_batch(triples, self._plain, self._device) if self._plain else batch
         mono, bi = (
