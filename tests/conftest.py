@@ -9,6 +9,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -155,12 +156,19 @@ def other_checkpoint(made_once: MadeOnce) -> Path:
 
 @pytest.fixture(scope="session")
 def with_first_stage(made_once: MadeOnce, tiny_checkpoint: Path) -> Callable[[str], Checkpoint]:
-    """The tiny checkpoint with a first stage of a shape in `tests.first_stages`, which drops half; read-only."""
+    """The tiny checkpoint with a first stage of a shape in `tests.first_stages`, which drops half; read-only.
+
+    Its graph is in fp32 and int8, but `dot` is in int8 alone and `tr-colbert` in fp32 alone.
+    """
     from tests.first_stages import attached
 
+    precisions = {"dot": ("int8",), "tr-colbert": ("fp32",)}
+
+    def make(folder: Path, name: str) -> None:
+        attached(read_checkpoint(tiny_checkpoint), folder, name, precisions=precisions.get(name, ("fp32", "int8")))
+
     def get(name: str) -> Checkpoint:
-        plain = read_checkpoint(tiny_checkpoint)
-        return read_checkpoint(made_once(f"first-stage-{name}", lambda folder: attached(plain, folder, name)))
+        return read_checkpoint(made_once(f"first-stage-{name}", lambda folder: make(folder, name)))
 
     return get
 
@@ -188,6 +196,19 @@ def imported_colbert(made_once: MadeOnce) -> Path:
         import_model(str(folder / "model"), folder / "out", precisions=("fp32",), name="small-colbert")
 
     return made_once("colbert", make)
+
+
+@pytest.fixture(scope="session")
+def mlflow_tables(made_once: MadeOnce) -> Path:
+    """An empty database of MLflow to copy, which takes seconds to make its tables."""
+    mlflow = pytest.importorskip("mlflow")
+
+    def make(folder: Path) -> None:
+        folder.mkdir()
+        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
+            mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}").search_experiments()
+
+    return made_once("mlflow", make) / "mlflow.db"
 
 
 @pytest.fixture(scope="session")

@@ -17,17 +17,9 @@ pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning:sqlalchemy",
 NAME = "random-tiny"
 
 
-@pytest.fixture(scope="module")
-def tables(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An empty registry: MLflow takes seconds to make its tables."""
-    path = tmp_path_factory.mktemp("mlflow") / "mlflow.db"
-    MlflowClient(f"sqlite:///{path}").search_experiments()
-    return path
-
-
 @pytest.fixture
-def registry(tables: Path, tmp_path: Path) -> MlflowClient:
-    uri = f"sqlite:///{shutil.copy(tables, tmp_path / 'mlflow.db')}"
+def registry(mlflow_tables: Path, tmp_path: Path) -> MlflowClient:
+    uri = f"sqlite:///{shutil.copy(mlflow_tables, tmp_path / 'mlflow.db')}"
     client = MlflowClient(uri, uri)
     client.create_experiment("cerberank", artifact_location=str(tmp_path / "artifacts"))
     return client
