@@ -130,7 +130,7 @@ def save_mpnet(folder: Path) -> Path:
     config = transformers.MPNetConfig(
         vocab_size=300,
         hidden_size=32,
-        num_hidden_layers=2,
+        num_hidden_layers=1,
         num_attention_heads=4,
         intermediate_size=64,
         max_position_embeddings=66,

@@ -25,7 +25,7 @@ LENGTHS = [5, 30, 3, 12, 9, 31, 30, 48]
 
 def standing_out() -> Ranker:
     """A ranker with one inner channel 200 times as large as the others, but unchanged fp32 results."""
-    ranker = random_ranker(body_layers=2, heads=1, exits=(), num_hidden_layers=2)
+    ranker = random_ranker(body_layers=1, heads=1, exits=(), num_hidden_layers=1)
     with torch.no_grad():
         for layer in ranker.body:
             layer.up.weight[3] *= 200
@@ -60,7 +60,7 @@ def error(ranker: Ranker, graphs: list[Path]) -> float:
 @pytest.fixture(scope="module")
 def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ranker, list[Path]]:
     """A ranker without a channel that stands out, and its int8 form."""
-    ranker = random_ranker(body_layers=2, heads=1, exits=(), num_hidden_layers=2)
+    ranker = random_ranker(body_layers=1, heads=1, exits=(), num_hidden_layers=1)
     return ranker, int8_graphs(ranker, tmp_path_factory.mktemp("plain"))
 
 
