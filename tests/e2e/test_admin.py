@@ -132,6 +132,7 @@ def test_an_operator_loads_labels_rolls_back_and_drains(
     monkeypatch.setenv("CERBERANK_ADMIN_PORT", "1")
     assert main(["server", "models"]) == 1
     assert "the admin port at https://127.0.0.1:1 did not answer" in capsys.readouterr().err
+    client.close()  # the end of an open TLS connection waits up to 30 s for the client's
     service.terminate()
     assert service.process.wait(timeout=60) == 0
     assert TOKEN not in service.log.read_text()

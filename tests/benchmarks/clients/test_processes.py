@@ -71,7 +71,7 @@ def server() -> Iterator[ThreadingHTTPServer]:
         server.status = 200  # type: ignore[attr-defined]
         server.answers = Event()  # type: ignore[attr-defined]
         server.answers.set()  # type: ignore[attr-defined]
-        thread = Thread(target=server.serve_forever)
+        thread = Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         yield server
         server.answers.set()  # type: ignore[attr-defined]

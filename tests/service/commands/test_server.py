@@ -52,7 +52,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[Port]:
     monkeypatch.delenv("CERBERANK_ADMIN_TOKEN", raising=False)
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         known = Port(f"http://127.0.0.1:{server.server_port}")
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
         thread.start()
         try:
             yield known
