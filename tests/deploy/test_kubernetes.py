@@ -3,6 +3,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ FOLDER = DEPLOY / "kubernetes"
 LABELS = {"app.kubernetes.io/name": "cerberank"}
 
 
+@cache
 def render(folder: Path, *, one_of_each: bool = True) -> dict[str, dict[str, Any]]:
     """The objects of a kustomization by kind, or by kind and name where there may be several ConfigMaps."""
     program = shutil.which("kubectl")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
-from tests.models.convert.test_source import COMMIT, in_hub_cache, offline
+from tests.models.convert.test_source import COMMIT, in_hub_cache
 from tests.tiny import hugging_face_config, save_cross_encoder
 from transformers import AutoModel
 
@@ -125,17 +123,13 @@ def test_a_folder_that_is_there_is_taken_however_it_is_written(tmp_path: Path, m
         open_base("models/of")
 
 
-def test_a_model_of_the_hub_is_the_files_of_its_snapshot(tmp_path: Path) -> None:
+def test_a_model_of_the_hub_is_the_files_of_its_snapshot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Loaded from the snapshot whose files are hashed; its name is the id, its commit is known."""
     snapshot = in_hub_cache("someone/tiny", tmp_path)
     save_cross_encoder("bert", snapshot)
-    code = (
-        "from cerberank_training.runs.base import open_base\n"
-        "base = open_base('someone/tiny')\n"
-        "print(base.place, base.folder, base.name, base.commit, base.content())"
-    )
-    said = subprocess.run(
-        [sys.executable, "-c", code], env=offline(tmp_path), check=True, capture_output=True, text=True
-    ).stdout
-    content = open_base(str(snapshot)).content()
-    assert said == f"someone/tiny {snapshot} someone/tiny {COMMIT} {content}\n"
+    # Its variables are read when the library is imported.
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "hub"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    base = open_base("someone/tiny")
+    assert (base.place, base.folder, base.name) == ("someone/tiny", snapshot, "someone/tiny")
+    assert (base.commit, base.content()) == (COMMIT, open_base(str(snapshot)).content())
