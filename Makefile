@@ -23,7 +23,8 @@ WORKERS ?= auto
 # which pickles autoscaling.py by value, cannot read SlipCover's probes.
 SLIPCOVER = -m slipcover --json --out .coverage.json --omit '*/bodies/post_norm.py,*/ray_serve/autoscaling.py' \
 	--source cerberank,models/cerberank_models,service/cerberank_service,training/cerberank_training,training/cerberank_benchmarks
-PYTEST = OMP_NUM_THREADS=1 $(DEV)/bin/python $(if $(COVERAGE),$(SLIPCOVER)) -m pytest --numprocesses=$(WORKERS) \
+# Bytecode is written even where the environment forbids it: both workers, and each process of a test, would compile anew.
+PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(DEV)/bin/python $(if $(COVERAGE),$(SLIPCOVER)) -m pytest --numprocesses=$(WORKERS) \
 	--dist=loadfile --no-loadscope-reorder $(if $(COVERAGE),-W ignore::pytest.PytestAssertRewriteWarning)
 
 test: $(DEV)/.installed ## run the tests that guard everyday changes, about nine minutes on two cores
