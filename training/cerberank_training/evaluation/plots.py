@@ -82,7 +82,7 @@ def _panels(title: str, metrics: Sequence[str]) -> tuple[Figure, dict[str, Axes]
     """A panel for each metric, two in a row."""
     rows = -(-len(metrics) // 2)
     figure = Figure(figsize=(11.0, 4.2 * rows), layout="constrained")
-    figure.suptitle(title)
+    figure.suptitle(title, wrap=True)
     panels = {}
     for place, metric in enumerate(metrics):
         axes = figure.add_subplot(rows, 2, place + 1, ylabel=f"{TITLES[metric]}, %")
@@ -94,7 +94,8 @@ def _panels(title: str, metrics: Sequence[str]) -> tuple[Figure, dict[str, Axes]
 
 def _axes(title: str, place: str, value: str) -> tuple[Figure, Axes]:
     figure = Figure(figsize=(7.0, 4.5), layout="constrained")
-    axes = figure.add_subplot(title=title, xlabel=place, ylabel=value)
+    axes = figure.add_subplot(xlabel=place, ylabel=value)
+    axes.set_title(title, wrap=True)
     axes.grid(alpha=0.3)
     return figure, axes
 
