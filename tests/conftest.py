@@ -169,14 +169,13 @@ def other_checkpoint(made_once: MadeOnce) -> Path:
 def with_first_stage(made_once: MadeOnce, tiny_checkpoint: Path) -> Callable[[str], Checkpoint]:
     """The tiny checkpoint with a first stage of a shape in `tests.first_stages`, which drops half; read-only.
 
-    Its graph is in fp32 and int8, but `dot` is in int8 alone and `tr-colbert` in fp32 alone.
+    Its graph is in fp32 and int8, but that of `dot` in int8 alone.
     """
     from tests.first_stages import attached
 
-    precisions = {"dot": ("int8",), "tr-colbert": ("fp32",)}
-
     def make(folder: Path, name: str) -> None:
-        attached(read_checkpoint(tiny_checkpoint), folder, name, precisions=precisions.get(name, ("fp32", "int8")))
+        precisions = ("int8",) if name == "dot" else ("fp32", "int8")
+        attached(read_checkpoint(tiny_checkpoint), folder, name, precisions=precisions)
 
     def get(name: str) -> Checkpoint:
         return read_checkpoint(made_once(f"first-stage-{name}", lambda folder: make(folder, name)))
@@ -211,7 +210,7 @@ def imported_colbert(made_once: MadeOnce) -> Path:
 
 @pytest.fixture(scope="session")
 def mlflow_tables(made_once: MadeOnce) -> Path:
-    """An empty database of MLflow to copy, which takes seconds to make its tables."""
+    """An empty database of MLflow, to be copied: MLflow takes seconds to make its tables."""
     mlflow = pytest.importorskip("mlflow")
 
     def make(folder: Path) -> None:

@@ -117,16 +117,20 @@ def _statuses_of(outcome: str) -> list[int]:
 def _send(connection: socket.socket, case: Case) -> None:
     if case.every == 0.0:
         _send_all(connection, case.sent)
-    for position in range(len(case.sent) if case.every else 0):
-        _send_all(connection, case.sent[position : position + 1])
+        return
+    for position in range(len(case.sent)):
+        if not _send_all(connection, case.sent[position : position + 1]):
+            return
         time.sleep(case.every)
 
 
-def _send_all(connection: socket.socket, content: bytes) -> None:
+def _send_all(connection: socket.socket, content: bytes) -> bool:
+    """Send the bytes. False if the server answered or closed before it had read them all."""
     try:
         connection.sendall(content)
-    except (ConnectionError, TimeoutError):  # the server answered or closed before it had read all bytes
-        return
+    except (ConnectionError, TimeoutError):
+        return False
+    return True
 
 
 def _receive(connection: socket.socket, fewest: int, *, wait_closed: bool) -> tuple[bytes, bool]:

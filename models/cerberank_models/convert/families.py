@@ -70,7 +70,11 @@ def usual_sizes(
     pre_norm: PreNormConfig | None = None,
     decoder: DecoderConfig | None = None,
 ) -> TransformerConfig:
-    """The configuration of a model of transformers whose sizes have the usual names there."""
+    """The configuration of a model of transformers whose sizes have the usual names there.
+
+    Only post-norm encoders have token types, or embeddings of another width than their hidden states.
+    """
+    post_norm = pre_norm is None and decoder is None
     return TransformerConfig(
         family=family,
         vocab_size=source.vocab_size,
@@ -80,8 +84,8 @@ def usual_sizes(
         intermediate_size=source.intermediate_size,
         max_positions=source.max_position_embeddings,
         position_offset=position_offset,
-        type_vocab_size=getattr(source, "type_vocab_size", 1),
-        embedding_size=getattr(source, "embedding_size", source.hidden_size),
+        type_vocab_size=getattr(source, "type_vocab_size", 1) if post_norm else 1,
+        embedding_size=getattr(source, "embedding_size", source.hidden_size) if post_norm else source.hidden_size,
         layer_norm_epsilon=epsilon,
         pre_norm=pre_norm,
         decoder=decoder,

@@ -67,7 +67,7 @@ def test_an_imported_model_scores_as_sentence_transformers(
     """PyTorch, and ONNX in fp32, against CrossEncoder.predict on texts: what docs/models.md says of one and two labels,
     and of Identity. An int8 form, which the export compares with the network, is written; languages are the card's.
     The graphs of the other families are tested with their networks: ALBERT's in `convert/test_int8.py`, ModernBERT's in
-    `network/bodies/test_pre_norm.py`; XLM-RoBERTa's are RoBERTa's.
+    `network/bodies/test_pre_norm.py`, with mean pooling too; XLM-RoBERTa's are RoBERTa's.
 
     Among them are a question that takes more than half of the room, and a candidate that does not fit.
     """

@@ -87,17 +87,17 @@ def test_onnx_vectors_are_pytorchs(checkpoint: Checkpoint) -> None:
         assert list(backend.encode(texts.select(np.array([], dtype=np.int64)))) == []
 
 
-@pytest.mark.parametrize(("name", "has_weights", "precision"), [("dot", False, "int8"), ("tr-colbert", True, "fp32")])
+@pytest.mark.parametrize(
+    ("name", "has_weights", "precisions"), [("dot", False, ["int8"]), ("tr-colbert", True, ["fp32", "int8"])]
+)
 def test_other_shapes_can_be_attached(
-    name: str, has_weights: bool, precision: str, with_first_stage: Callable[[str], Checkpoint]
+    name: str, has_weights: bool, precisions: list[str], with_first_stage: Callable[[str], Checkpoint]
 ) -> None:
-    """A cosine has no weights of its own, ColBERT has token vectors: they pass the gate, and serve.
-
-    ColBERT's vectors in int8 are those of `test_late_interaction.py`.
-    """
+    """A cosine has no weights of its own, ColBERT has token vectors: they pass the gate, and serve."""
     made = with_first_stage(name)
     assert (SCORER in made.manifest.files) == has_weights
-    check_first_stage(open_first_stage(made, precision=precision), made, precision)
+    for precision in precisions:
+        check_first_stage(open_first_stage(made, precision=precision), made, precision)
 
 
 def test_int8_measures_its_ranges_on_given_texts(checkpoint: Checkpoint, plain: Checkpoint, tmp_path: Path) -> None:

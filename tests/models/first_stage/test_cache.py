@@ -46,11 +46,12 @@ def test_the_bound_is_on_real_memory(width: int) -> None:
     ]  # not threads of other tests
     tracemalloc.start()
     try:
-        for first in range(0, 4 * most // (ENTRY_BYTES + NUMBER_BYTES * width), 10):
+        count = 4 * most // (ENTRY_BYTES + NUMBER_BYTES * width)
+        for first in range(0, count, 10):
             cache.put(
                 "", [str(number) for number in range(first, first + 10)], list(np.zeros((20, width), np.float16))[:10]
             )
-            if first % 2500 == 0:  # a look takes a tenth of a second
+            if first % (count // 50 * 10) == 0:  # five looks, each of a tenth of a second; a quarter fills the cache
                 now = sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces(ours).traces)
                 assert now <= most
                 assert now >= cache.counts.size / 2

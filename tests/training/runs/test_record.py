@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -94,6 +95,20 @@ def test_a_finished_run_is_extended_from_its_saved_state(out: Path) -> None:
     assert (out / f"result-{first.record.digest}").is_dir()
 
 
+def test_a_run_that_is_killed_while_it_finishes_is_repeated(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The earlier result is moved aside before the record names another one."""
+    opened(out).finish(reached=10, best=50.0, questions=3)
+    (out / "result").mkdir()
+    before = (out / RECORD).read_bytes()
+    with monkeypatch.context() as patch:
+        patch.setattr("cerberank_training.runs.record.write_json", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            opened(out, steps=20).finish(reached=20, best=60.0, questions=3)
+    assert not (out / "result").exists()
+    assert (out / RECORD).read_bytes() == before
+    assert not opened(out, steps=20).is_finished
+
+
 def test_a_run_that_saved_nothing_begins_anew(
     out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -104,6 +119,7 @@ def test_a_run_that_saved_nothing_begins_anew(
     assert capsys.readouterr().err.splitlines() == [nothing, f"{start}a line"]
     monkeypatch.setenv("RANK", "1")
     opened(out / "other", saved=False).begin("a line")
+    opened(out / "other", saved=False).finish(reached=10, best=1.0)
     assert capsys.readouterr().err == ""
     assert not (out / "other").exists()
 

@@ -29,7 +29,7 @@ from cerberank_training.learning.trainer import dev_at_start, last_checkpoint
 from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.content import data_content
 from cerberank_training.runs.dev_set import check_held_out, chosen_size, dev_set, in_common, measured
-from cerberank_training.runs.launched import note_of
+from cerberank_training.runs.launched import is_first_process, note_of
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
 from cerberank_training.runs.record import open_run, read_record, said_of_start
@@ -219,8 +219,10 @@ def _teach(options: TeachOptions) -> tuple[float, float | None]:
     config = replace(config, planned=record.planned["steps"])
     best = fine_tune(base, out, sampler, dev, config, further=bool(record.results))
     leave_group()
-    reached, start = int(str(last_checkpoint(out / RUN)).rpartition("-")[2]), dev_at_start(out / RUN)
-    run.finish(reached=reached, best=best, start=start, questions=measured(dev))
+    start = dev_at_start(out / RUN)
+    if is_first_process():  # processes on other machines may not see its last files yet
+        reached = int(str(last_checkpoint(out / RUN)).rpartition("-")[2])
+        run.finish(reached=reached, best=best, start=start, questions=measured(dev))
     return best, start
 
 

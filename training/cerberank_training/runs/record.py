@@ -135,7 +135,10 @@ class TrainingRun:
         return ended and there
 
     def begin(self, *lines: str) -> None:
-        """Write the record, and say those of the `lines` that are not empty."""
+        """Write the record, and say those of the `lines` that are not empty.
+
+        Every process computes the lines, although one writes them: the others would wait for it anyway.
+        """
         if is_first_process():
             write_json(self.folder / RECORD, self.record.model_dump(mode="json"))
         if len(self.record.calls) > 1 and not self.is_saved:
