@@ -19,11 +19,11 @@ from torch.nn import functional
 GROUP = 32
 """The number of pairs of a group of `GroupedLayout`."""
 
-PRODUCT_KEYS = 100
+PRODUCT_KEYS = 128
 """The most keys of a pair for which attention in bf16 on a processor is computed as two matrix products. On an AMD EPYC
-with avx512_bf16 a whole question of 200 or 1,000 candidates then takes 0.95 or 0.92 of its time with PyTorch's fused
-attention (docs/measurements.md). With a softmax in bf16, which takes longer, 100 keys were as fast as fused attention,
-and 128 slower."""
+with avx512_bf16 a whole question of 200 or 1,000 candidates (39 tokens on average) then takes 0.95 or 0.92 of its time
+with PyTorch's fused attention, and one of 200 pairs of 94 to 116 tokens 0.89 (docs/measurements.md). Longer pairs were
+not measured."""
 
 
 class Layout(Protocol):
