@@ -127,7 +127,7 @@ class TrainingRun:
     def is_finished(self) -> bool:
         """True if the result is there and this call does not extend it.
 
-        Raises RunError if it needs more patience to be extended, or if there is no state left to continue from.
+        Raises RunError if it needs more patience to be extended, or if its saved state is missing.
         """
         ended, there = self.record.ended, self.result.exists()
         if there and not ended and not self.is_saved:
