@@ -6,6 +6,7 @@ import tracemalloc
 
 import numpy as np
 import pytest
+from tests.allocations import held_bytes
 
 from cerberank_models.first_stage.cache import ENTRY_BYTES, NUMBER_BYTES, VectorCache
 
@@ -41,9 +42,6 @@ def test_the_bound_is_on_real_memory(width: int) -> None:
     """Vectors cut from larger arrays are copied, so that allocations stay within the bound, and are half of it."""
     most = 2 * 1024 * 1024
     cache = VectorCache(most)
-    ours = [
-        tracemalloc.Filter(True, place) for place in ("*/cerberank_models/*", __file__)
-    ]  # not threads of other tests
     tracemalloc.start()
     try:
         count = 4 * most // (ENTRY_BYTES + NUMBER_BYTES * width)
@@ -52,7 +50,7 @@ def test_the_bound_is_on_real_memory(width: int) -> None:
                 "", [str(number) for number in range(first, first + 10)], list(np.zeros((20, width), np.float16))[:10]
             )
             if first % (count // 50 * 10) == 0:  # five looks, each of a tenth of a second; a quarter fills the cache
-                now = sum(trace.size for trace in tracemalloc.take_snapshot().filter_traces(ours).traces)
+                now = held_bytes(__file__)
                 assert now <= most
                 assert now >= cache.counts.size / 2
     finally:
