@@ -11,7 +11,7 @@ import pytest
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import LabelledCandidate, Question, QuestionTable
 from cerberank_training.data.chat_form import chat_form
-from cerberank_training.data.distractors import changed
+from cerberank_training.data.distractors import changed, without_answer
 from cerberank_training.data.mixture import Additions, Mixture
 from cerberank_training.data.sampling import NegativeSampling, Sampler, sampler_for
 
@@ -119,6 +119,35 @@ def test_only_what_the_question_names_is_changed(question: str, text: str, expec
             assert wrong is not None
             assert re.search(expected, wrong.text), wrong.text
             assert (wrong.previous, wrong.next) == ("before", "after")
+
+
+@pytest.mark.parametrize(
+    ("text", "answers", "expected"),
+    [
+        ("It was built in 1887 by Gustave Eiffel.", ("Eiffel", "Gustave Eiffel"), "It was built in 1887 by ."),
+        ("In 1887, and again in 1887.", ("1887",), "In , and again in ."),
+        ("It took 1887 days, not 87.", ("87",), "It took 1887 days, not ."),
+        ("It was 1887.", ("1888",), None),
+        ("It was in the year of our Lord 1887.", ("in the year of our Lord",), None),
+        ("It was 1887.", (), None),
+    ],
+)
+def test_a_short_answer_is_removed(text: str, answers: tuple[str, ...], expected: str | None) -> None:
+    """The longest one that the statement has as whole words, wherever it stands."""
+    rest = without_answer(Candidate(text=text, previous="before"), answers)
+    assert rest == (None if expected is None else Candidate(text=expected, previous="before"))
+
+
+def test_statements_without_the_answer_are_negatives() -> None:
+    """Where the data have short answers, in their share of the groups; other groups stay as they are."""
+    rows = (LabelledCandidate(Candidate(text="Built in 1887."), 1), LabelledCandidate(Candidate(text="Iron."), 0))
+    one = QuestionTable.of([Question(id="1", text="When?", answers=("1887",), candidates=rows)])
+    samplers = {"one": Sampler(one, NegativeSampling(own=1, hard=0, random=0), seed=1)}
+    drawn = [group for _, group in Mixture(samplers, {"one": one}, Additions(removed=0.5), seed=1).groups(400)]
+    texts = Counter(tuple(candidate.text for candidate in group.candidates) for group in drawn)
+    assert set(texts) == {("Built in 1887.", "Iron."), ("Built in 1887.", "Iron.", "Built in .")}
+    assert abs(texts["Built in 1887.", "Iron.", "Built in ."] - 200) < 60
+    assert all(group.labels == (1.0, 0.0, 0.0)[: len(group.candidates)] for group in drawn)
 
 
 def test_a_chat_form_keeps_names_and_numbers() -> None:

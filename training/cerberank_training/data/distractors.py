@@ -1,4 +1,4 @@
-"""Makes negatives that look like the answer: a positive in which a number, a name or the polarity is changed.
+"""Makes negatives that look like the answer: a positive with a changed number, name or polarity, or without the answer.
 
 A number or name is only changed if the question contains it too. If the question does not state a year, a wrong year
 cannot be recognised from the texts, and a ranker could only learn the rules of this module.
@@ -20,6 +20,8 @@ NAME = re.compile(r"\b[A-Z][\w'\u2019-]*(?:\s+[A-Z][\w'\u2019-]*)*")
 AUXILIARY = re.compile(r"\b(is|are|was|were|has|had|can|could|will|would|may|must|should)\b(?!['\u2019])")
 """A verb that may be followed by `not`."""
 NEGATIVE = re.compile(r"\b(no|not|never|none|nothing|nobody|neither|without|cannot)\b|n['\u2019]t\b", re.I)
+SHORT = 5
+"""The most words of an answer that is removed; a longer one is most of the statement."""
 ASKS_FOR_A_FACT = re.compile(r"(in |at |on |by )?(who|whom|whose|when|where|which|what|why|how)\b(?!['\u2019])", re.I)
 """The start of a question that is not answered by yes or no. A negated statement can answer those questions (no)."""
 
@@ -35,6 +37,23 @@ def changed(question: str, positive: Candidate, others: Sequence[Candidate], rng
         if (text := rule(question, positive.text, others, rng)) is not None:
             return replace(positive, text=text)
     return None
+
+
+def without_answer(positive: Candidate, answers: Sequence[str]) -> Candidate | None:
+    """`positive` without the longest of its short answers; None if it has none of at most SHORT words.
+
+    The rest still has the words of the question, so that a ranker has to look for the answer itself.
+    """
+    held = [answer for answer in answers if 1 <= len(answer.split()) <= SHORT and re.search(_whole(answer), positive.text)]
+    if not held:
+        return None
+    rest = re.sub(_whole(max(held, key=len)), " ", positive.text)
+    return replace(positive, text=" ".join(rest.split()))
+
+
+def _whole(words: str) -> str:
+    """A pattern of whole words, which may begin or end with marks."""
+    return rf"(?<!\w){re.escape(words)}(?!\w)"
 
 
 def _other_number(question: str, text: str, others: Sequence[Candidate], rng: random.Random) -> str | None:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from cerberank_models.calibration import folded
 from cerberank_models.encoding import Candidate
 from cerberank_training.data.chat_form import chat_form
-from cerberank_training.data.distractors import changed
+from cerberank_training.data.distractors import changed, without_answer
 from cerberank_training.data.question_table import QuestionTable
 from cerberank_training.data.sampling import Group, PairSampler, Sampler
 
@@ -29,6 +29,8 @@ class Additions:
     cases cerberank-mini 2.1.0 prefers a text that repeats the question to the answer (docs/measurements.md)."""
     changed: float = 0.0
     """The share with a negative that is a positive with a changed number, name or polarity."""
+    removed: float = 0.0
+    """The share with a negative that is a positive without its short answer."""
     chat: float = 0.0
     """The share whose question is in chat form."""
     unanswered: float = 0.0
@@ -72,6 +74,9 @@ class Mixture:
         if additions.questions and rng.random() < additions.questions:
             other = self._tables[name][rng.randrange(len(self._tables[name]))].text
             negatives += [Candidate(text=other)] if folded(other) != folded(group.question) else []
+        if positives and additions.removed and rng.random() < additions.removed:
+            rest = without_answer(positives[0], group.answers)
+            negatives += [rest] if rest is not None else []
         taken = {folded(candidate.text) for candidate in group.candidates}
         negatives += [text for text in self._elsewhere(name, rng) if folded(text.text) not in taken]
         if negatives and rng.random() < additions.unanswered:

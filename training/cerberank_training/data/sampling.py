@@ -68,6 +68,8 @@ class Group:
     question: str
     candidates: tuple[Candidate, ...]
     labels: tuple[float, ...]
+    answers: tuple[str, ...] = ()
+    """The question's short answers, as in `Question`."""
 
 
 class Sampler:
@@ -142,6 +144,7 @@ class Sampler:
             question=question.text,
             candidates=(*positive, *negatives),
             labels=(*(1.0 for _ in positive), *(0.0 for _ in negatives)),
+            answers=question.answers,
         )
 
     def _hardest(self, question: str, candidates: Sequence[Candidate]) -> list[Candidate]:
