@@ -29,6 +29,9 @@ HASTE = {
 Shares of an address are `tests/deploy/test_nginx.py`'s.
 """
 
+LARGE = MEGABYTE // 2
+"""More bytes than this are sent four times at once, and less eight times: memory is bounded for four large bodies."""
+
 REFUSAL = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
 ALIVE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 
@@ -49,15 +52,19 @@ def test_every_hostile_request_gets_its_outcome_and_neighbours_theirs(
         before = service.megabytes
         neighbour = Neighbour(url, pause=0.05)
         # Another address, as an attacker would have.
-        pool = stack.enter_context(ThreadPoolExecutor(12))
+        few, many = (stack.enter_context(ThreadPoolExecutor(threads)) for threads in (4, 8))
         with neighbour.asking():
             asked = [(case, case.outcomes(behind=behind)) for case in cases]
-            came = list(pool.map(lambda each: play(url, *each, source="127.0.0.2"), asked))
+            playing = [
+                (few if len(case.sent) > LARGE else many).submit(play, url, case, outcomes, source="127.0.0.2")
+                for case, outcomes in asked
+            ]
+            came = [each.result() for each in playing]
         assert [(case.name, seen, may) for (case, may), seen in zip(asked, came, strict=True) if seen not in may] == []
         assert client.post("/v1/rank", json=ask(4)).json()["results"] == first[0]
         assert neighbour.statuses == {200}
         assert len(neighbour.seconds) > 20
-        assert service.megabytes - before <= 40
+        assert service.megabytes - before <= 40  # 21 to 29 in eight runs on a busy machine
     log = service.log.read_text()
     assert MARK not in log
     assert "Traceback" not in log
