@@ -139,7 +139,7 @@ def test_a_short_answer_is_removed(text: str, answers: tuple[str, ...], expected
 
 
 def test_statements_without_the_answer_are_negatives() -> None:
-    """Where the data have short answers, in their share of the groups; other groups stay as they are."""
+    """They are added to their share of the groups; the other groups stay as they are."""
     rows = (LabelledCandidate(Candidate(text="Built in 1887."), 1), LabelledCandidate(Candidate(text="Iron."), 0))
     one = QuestionTable.of([Question(id="1", text="When?", answers=("1887",), candidates=rows)])
     samplers = {"one": Sampler(one, NegativeSampling(own=1, hard=0, random=0), seed=1)}

@@ -44,7 +44,8 @@ def without_answer(positive: Candidate, answers: Sequence[str]) -> Candidate | N
 
     The rest still has the words of the question, so that a ranker has to look for the answer itself.
     """
-    held = [answer for answer in answers if 1 <= len(answer.split()) <= SHORT and re.search(_whole(answer), positive.text)]
+    short = [answer for answer in answers if 1 <= len(answer.split()) <= SHORT]
+    held = [answer for answer in short if re.search(_whole(answer), positive.text)]
     if not held:
         return None
     rest = re.sub(_whole(max(held, key=len)), " ", positive.text)
