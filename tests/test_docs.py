@@ -11,6 +11,7 @@ from cerberank.cli import COMMANDS, GROUPS
 from tests.clients.run import clients
 
 from cerberank_models import __version__
+from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_service.settings.environment import markdown_table
 from cerberank_service.telemetry import series
 from cerberank_training.data import read_questions
@@ -36,6 +37,20 @@ def test_the_metrics_table_is_what_the_service_has() -> None:
     table = page.split("<!-- metrics:begin -->")[1].split("<!-- metrics:end -->")[0]
     assert table.strip() == series.markdown_table()
     assert not re.findall(r"\| *\|$", table, re.MULTILINE)
+
+
+def test_the_figures_of_the_bundled_model_are_its_card_s() -> None:
+    """MAP and P@1 on both test sets by the default schedule, in README.md and in docs/performance.md."""
+    folder = default_checkpoint()
+    schedule = ",".join(map(str, json.loads((folder / "config.json").read_text())["drop_schedule"]))
+    row = rf"^\| drop {schedule} \(at least 20\) \| ([\d.]+) \| [\d.]+ \| ([\d.]+) \|"
+    figures = re.findall(row, (folder / "README.md").read_text(), re.MULTILINE)
+    assert len(figures) == 2
+    block = (ROOT / "README.md").read_text().split("<!-- figures:begin -->")[1].split("<!-- figures:end -->")[0]
+    assert re.findall(r"\| ([\d.]+) \| ([\d.]+) \|$", block, re.MULTILINE) == figures
+    page = (ROOT / "docs" / "performance.md").read_text()
+    rows = re.findall(r"^\| (?:WikiQA|squad-as2) test.*? \| ([\d.]+) \| [\d.]+ \| ([\d.]+) \|", page, re.MULTILINE)
+    assert rows == figures
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

@@ -9,7 +9,7 @@ DATA contains `squad-as2/` and `domains/SET/`. The documents of each set's train
 - `OUT/hard-distractors.jsonl.gz` is for measurements and is made of DATA's dev and test files. A question has a
   positive, four hard sentences of the same document, and statements that the following rules make from the positive.
   A rule is used at most once for a question, and only if it applies. Training uses other changes: of numbers and names
-  in the question, and an added `not`.
+  in the question, an added `not`, and since 2.4.0 a removed short answer, which resembles `vague`.
   - vague: the short answer is replaced by `something`, `someone`, `somewhere`, `some time` or `a number of`
   - antonym: a word of ANTONYMS that is also in the question is replaced by its opposite
   - counted: a number word (two, third) that is also in the question is replaced by another number word

@@ -30,7 +30,7 @@ Shares of an address are `tests/deploy/test_nginx.py`'s.
 """
 
 LARGE = MEGABYTE // 2
-"""More bytes than this are sent four times at once, and less eight times: memory is bounded for four large bodies."""
+"""Requests of more bytes are sent four at a time, for which memory is bounded; the others eight at a time."""
 
 REFUSAL = b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n"
 ALIVE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"

@@ -61,3 +61,15 @@ def test_sets_are_mixed_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[s
     assert 5 < positive < 35
     assert call(*options, "--train", one) == 2
     assert "--train names a data set twice" in capsys.readouterr().err
+
+
+def test_a_short_answer_is_removed_by_the_command(tmp_path: Path) -> None:
+    """With --removed 1 every group of squad-as2 has its positive without the answer as a negative."""
+    texts = [("It opened in 1887.", 1), ("It is made of iron.", 0)]
+    row = {"qid": "1", "question": "When did it open?", "title": "t", "para": 0, "answers": ["1887"]}
+    row["candidates"] = [{"text": text, "prev": "", "next": "", "label": label} for text, label in texts]
+    (tmp_path / "q.jsonl").write_text(json.dumps(row) + "\n")
+    options = ["--recipe", "mini", "--train", f"squad-as2:{tmp_path / 'q.jsonl'}", "--questions", 3, "--removed", 1]
+    assert call(*options, "--out", tmp_path / "groups.jsonl") == 0
+    for question in open_questions(f"jsonl:{tmp_path / 'groups.jsonl'}"):
+        assert ("It opened in .", False) in [(each.candidate.text, each.relevant) for each in question.candidates]

@@ -130,10 +130,13 @@ def test_only_what_the_question_names_is_changed(question: str, text: str, expec
         ("It was 1887.", ("1888",), None),
         ("It was in the year of our Lord 1887.", ("in the year of our Lord",), None),
         ("It was 1887.", (), None),
+        ("1887!", ("1887",), None),
+        ("It was 1887, or the year 1888.", ("1887", "the year 1888"), None),
+        ("A Tibetan writes in tibetan.", ("Tibetan",), None),
     ],
 )
 def test_a_short_answer_is_removed(text: str, answers: tuple[str, ...], expected: str | None) -> None:
-    """The longest one that the statement has as whole words, wherever it stands."""
+    """The longest one that the statement has as whole words, wherever it stands; nothing if another answer is left."""
     rest = without_answer(Candidate(text=text, previous="before"), answers)
     assert rest == (None if expected is None else Candidate(text=expected, previous="before"))
 

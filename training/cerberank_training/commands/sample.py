@@ -51,8 +51,8 @@ def sample(
         questions_as_candidates: Share of the groups that get another question of the set as a negative.
         changed: Share of the groups that get a wrong copy of their positive as a negative: with another number or name,
             or with a `not`.
-        removed: Share of the groups that get their positive without its short answer as a negative. Only squad-as2 has
-            short answers.
+        removed: Share of the groups that get their positive without its short answer as a negative. Only the formats
+            `squad-as2` and `squad-as2-article` have short answers, and single pairs have none.
         chat: Share of the questions that are written as in a chat: greeting, politeness, small letters, typing errors.
         unanswered: Share of the groups whose positive is removed; above 0, questions without a positive are kept too.
         seed: Random seed.

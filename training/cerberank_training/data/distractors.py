@@ -20,8 +20,8 @@ NAME = re.compile(r"\b[A-Z][\w'\u2019-]*(?:\s+[A-Z][\w'\u2019-]*)*")
 AUXILIARY = re.compile(r"\b(is|are|was|were|has|had|can|could|will|would|may|must|should)\b(?!['\u2019])")
 """A verb that may be followed by `not`."""
 NEGATIVE = re.compile(r"\b(no|not|never|none|nothing|nobody|neither|without|cannot)\b|n['\u2019]t\b", re.I)
-SHORT = 5
-"""The most words of an answer that is removed; a longer one is most of the statement."""
+MOST_ANSWER_WORDS = 5
+"""A longer answer is most of the statement."""
 ASKS_FOR_A_FACT = re.compile(r"(in |at |on |by )?(who|whom|whose|when|where|which|what|why|how)\b(?!['\u2019])", re.I)
 """The start of a question that is not answered by yes or no. A negated statement can answer those questions (no)."""
 
@@ -40,20 +40,22 @@ def changed(question: str, positive: Candidate, others: Sequence[Candidate], rng
 
 
 def without_answer(positive: Candidate, answers: Sequence[str]) -> Candidate | None:
-    """`positive` without the longest of its short answers; None if it has none of at most SHORT words.
+    """`positive` without the longest of its short answers. The rest still has the words of the question.
 
-    The rest still has the words of the question, so that a ranker has to look for the answer itself.
+    None if it has no answer of at most MOST_ANSWER_WORDS words, or if the rest has another answer or no word.
     """
-    short = [answer for answer in answers if 1 <= len(answer.split()) <= SHORT]
-    held = [answer for answer in short if re.search(_whole(answer), positive.text)]
-    if not held:
+    short = [answer for answer in answers if 1 <= len(answer.split()) <= MOST_ANSWER_WORDS]
+    present = [answer for answer in short if re.search(_whole_words(answer), positive.text)]
+    if not present:
         return None
-    rest = re.sub(_whole(max(held, key=len)), " ", positive.text)
-    return replace(positive, text=" ".join(rest.split()))
+    rest = " ".join(re.sub(_whole_words(max(present, key=len)), " ", positive.text).split())
+    if not re.search(r"\w", rest) or any(re.search(_whole_words(answer), rest, re.I) for answer in answers):
+        return None
+    return replace(positive, text=rest)
 
 
-def _whole(words: str) -> str:
-    """A pattern of whole words, which may begin or end with marks."""
+def _whole_words(words: str) -> str:
+    """A pattern of these words, which may begin or end with marks, but not within another word."""
     return rf"(?<!\w){re.escape(words)}(?!\w)"
 
 
