@@ -130,6 +130,7 @@ def test_only_what_the_question_names_is_changed(question: str, text: str, expec
         ("It was 1887.", ("1888",), None),
         ("It was in the year of our Lord 1887.", ("in the year of our Lord",), None),
         ("It was 1887.", (), None),
+        ("It was, in 1887.", ("", "1887", " "), "It was, in ."),
         ("1887!", ("1887",), None),
         ("It was 1887, or the year 1888.", ("1887", "the year 1888"), None),
         ("A Tibetan writes in tibetan.", ("Tibetan",), None),

@@ -44,12 +44,13 @@ def without_answer(positive: Candidate, answers: Sequence[str]) -> Candidate | N
 
     None if it has no answer of at most MOST_ANSWER_WORDS words, or if the rest has another answer or no word.
     """
-    short = [answer for answer in answers if 1 <= len(answer.split()) <= MOST_ANSWER_WORDS]
-    present = [answer for answer in short if re.search(_whole_words(answer), positive.text)]
-    if not present:
+    stated = [answer for answer in answers if answer.strip()]
+    present = [answer for answer in stated if re.search(_whole_words(answer), positive.text)]
+    short = [answer for answer in present if len(answer.split()) <= MOST_ANSWER_WORDS]
+    if not short:
         return None
-    rest = " ".join(re.sub(_whole_words(max(present, key=len)), " ", positive.text).split())
-    if not re.search(r"\w", rest) or any(re.search(_whole_words(answer), rest, re.I) for answer in answers):
+    rest = " ".join(re.sub(_whole_words(max(short, key=len)), " ", positive.text).split())
+    if not re.search(r"\w", rest) or any(re.search(_whole_words(answer), rest, re.I) for answer in stated):
         return None
     return replace(positive, text=rest)
 
