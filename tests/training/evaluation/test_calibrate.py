@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 from cerberank_models.calibration import Calibration
 from cerberank_training.data import DataError
 from cerberank_training.evaluation.calibrate import (
+    FLATTEST,
     Scored,
     check_number,
     cross_validated,
@@ -59,8 +60,34 @@ def test_figures_of_the_cross_validation_are_those_of_other_questions() -> None:
     """Within two standard errors of a Brier score of 300 questions, .02 each."""
     rows = questions(300, seed=3)
     got = cross_validated(rows, fitted)
+    assert got is not None
     assert got.questions == 300
     assert got.brier == pytest.approx(figures(fitted(rows), questions(2000, seed=4))[1], abs=0.04)
+
+
+def test_scores_that_only_compare_within_a_question_are_calibrated_by_their_leads() -> None:
+    """A listwise loss leaves each question's scores at a level of their own, so that only the lead tells anything."""
+    rng, rows = np.random.default_rng(12), []
+    for _ in range(300):
+        right = np.arange(4) == 0
+        logits = rng.normal(0.0, 1.0, 4) + 2.0 * right
+        # The level rises where the wrong candidates lead: alone, high scores are right less often.
+        level = rng.normal(0.0, 3.0) + (4.0 if logits.argmax() else -4.0)
+        rows.append(Scored((sigmoid(logits + level),), right))
+    (curve,) = fitted(rows).curves
+    assert curve.score == pytest.approx(FLATTEST)
+    assert curve.lead > 0.1
+    assert cross_validated(rows, fitted) is not None
+    before, after = figures(None, rows), figures(fitted(rows), rows)
+    assert after[1] < before[1]
+
+
+def test_a_fold_without_a_wrong_candidate_costs_only_the_figures() -> None:
+    """One question has the only wrong candidate: all questions can be calibrated, four fifths without it cannot."""
+    rows = [Scored((np.array([0.8, 0.7]),), np.array([True, True]))] * 99
+    rows.append(Scored((np.array([0.9, 0.01]),), np.array([True, False])))
+    assert fitted(rows).curves[0].score > FLATTEST
+    assert cross_validated(rows, fitted) is None
 
 
 def test_answerable_tells_questions_without_an_answer_although_none_was_fitted_on() -> None:

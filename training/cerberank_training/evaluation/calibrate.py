@@ -85,7 +85,8 @@ def check_number(questions: int) -> None:
 def fit(questions: Sequence[Scored], *, sets: Iterable[str], precision: str) -> Calibration:
     """Fit the calibration on these questions; `precision` is the number format of their scores.
 
-    Raises DataError if all first results are right or all are wrong, and if scores are not higher for right candidates.
+    Raises DataError if the best candidates are all right or all wrong, and if neither the scores nor the leads over the
+    rivals are higher for right candidates.
     """
     seconds = [log_odds(-np.sort(-each.final)[1:2]) for each in questions if len(each.final) > 1]
     if not seconds:
@@ -138,11 +139,17 @@ def first_result(calibration: Calibration | None, question: Scored) -> FirstResu
 
 def cross_validated(
     questions: Sequence[Scored], fitted: Callable[[Sequence[Scored]], Calibration]
-) -> FirstResultFigures:
-    """The figures of first results. Each question is scored by a calibration that was fitted without its fold."""
+) -> FirstResultFigures | None:
+    """The figures of first results. Each question is scored by a calibration that was fitted without its fold.
+
+    None if no calibration fits the questions without some fold, although one fits all of them.
+    """
     results = []
     for fold in range(FOLDS):
-        calibration = fitted([each for place, each in enumerate(questions) if place % FOLDS != fold])
+        try:
+            calibration = fitted([each for place, each in enumerate(questions) if place % FOLDS != fold])
+        except DataError:
+            return None
         results += [first_result(calibration, each) for each in questions[fold::FOLDS]]
     return first_result_figures(results)
 
@@ -161,7 +168,8 @@ def _curve(questions: Sequence[Scored], stage: int, alone: float) -> Curve:
     if flags.all() or not flags.any():
         raise DataError(f"the best candidates are all {'right' if flags.all() else 'wrong'}: no probability fits them")
     score, lead, constant = _logistic(np.concatenate(rows), flags, bounds=((FLATTEST, None), (0.0, None), (None, None)))
-    if last and score <= FLATTEST:
+    # A lead suffices: the scores of a ranker that learnt by comparison only compare within a question.
+    if last and score <= FLATTEST and lead <= 0.0:
         raise DataError("the scores are not higher for right candidates than for wrong ones")
     return Curve(score=score, lead=lead, constant=constant)
 

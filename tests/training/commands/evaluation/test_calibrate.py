@@ -105,3 +105,19 @@ def test_calibrating_again_replaces_the_old_one(tiny_checkpoint: Path, tmp_path:
     assert second.calibration.data.questions == 150
     assert main([str(tiny_checkpoint), *common, "--sample", "50", "--out", str(tmp_path / "c")]) == 1
     assert not (tmp_path / "c").exists()
+
+
+def test_a_calibration_without_figures_is_written_and_says_so(
+    tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One question has the only wrong candidate, so that the questions without its fold fit no calibration."""
+    ranker, texts = Ranker.load(tiny_checkpoint, precision="fp32"), [f"{a} {b}" for a in WORDS[:6] for b in WORDS[:6]]
+    scores = ranker.predict([("how tall ?", text) for text in texts])
+    pairs = [(f"{number} ?", [(texts[0], 1), (texts[1], 1)]) for number in range(99)]
+    pairs.append(("how tall ?", [(texts[int(scores.argmax())], 1), (texts[int(scores.argmin())], 0)]))
+    rows = [{"question": q, "candidates": [{"text": text, "label": label} for text, label in c]} for q, c in pairs]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    data = ["--data", f"jsonl:{tmp_path / 'a.jsonl'}", "--precision", "fp32"]
+    assert main([str(tiny_checkpoint), *data, "--out", str(tmp_path / "out")]) == 0
+    assert "no figures by cross-validation" in (tmp_path / "out" / "README.md").read_text()
+    assert capsys.readouterr().out.splitlines()[-1] == f"{tmp_path / 'out'}: calibrated on 100 questions"

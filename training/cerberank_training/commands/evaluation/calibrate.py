@@ -28,6 +28,11 @@ from cerberank_training.evaluation.evaluate import score_questions
 from cerberank_training.evaluation.first_results import first_result_figures, sentence
 from cerberank_training.evaluation.report import table
 
+NO_FIGURES = (
+    "Afterwards: no figures by cross-validation, because no calibration fits four fifths of the questions: nearly all "
+    "best candidates are right, or nearly all are wrong."
+)
+
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +84,7 @@ def calibrate(checkpoint: Path, /, *, options: CalibrateOptions) -> None:
     after = cross_validated(questions, fitted)
     lines = (
         sentence(before, "First scores before calibration"),
-        sentence(after, "Afterwards, by fivefold cross-validation"),
+        NO_FIGURES if after is None else sentence(after, "Afterwards, by fivefold cross-validation"),
         thresholds(calibration),
         _fitted_on(calibration, options.windows or AS_SERVED.combine),
     )
@@ -92,7 +97,8 @@ def calibrate(checkpoint: Path, /, *, options: CalibrateOptions) -> None:
         card=with_section((source.path / "README.md").read_text(encoding="utf-8"), SECTION, "\n\n".join(lines)),
         files={FILE: calibration.model_dump_json(indent=1).encode() + b"\n"},
     )
-    say(f"{options.out}: calibrated on {after.questions} questions; calibration error {after.ece:.3f}")
+    error = "" if after is None else f"; calibration error {after.ece:.3f}"
+    say(f"{options.out}: calibrated on {len(questions)} questions{error}")
 
 
 def thresholds(calibration: Calibration) -> str:
