@@ -175,6 +175,7 @@ def random_ranker(
     heads: int = 3,
     exits: tuple[int, ...] = (1, 2),
     seed: int = 0,
+    dropout: float = 0.0,
     **changes: object,
 ) -> Ranker:
     """A ranker whose every weight is random; `changes` are of its Hugging Face configuration."""
@@ -187,7 +188,7 @@ def random_ranker(
         encoding=ENCODING,
     )
     torch.manual_seed(seed)  # for the embeddings
-    ranker = Ranker(config)
+    ranker = Ranker(config, dropout=dropout)
     initialise(ranker, seed=seed, deviation=0.3)
     return ranker.eval()
 

@@ -50,13 +50,18 @@ def spawned() -> Iterator[None]:
     multiprocessing.set_start_method(before, force=True)
 
 
+def dropping(seed: int = 0) -> Ranker:
+    """A ranker with the dropout of CONFIG, which a `Run` takes from its ranker."""
+    return random_ranker(seed=seed, dropout=CONFIG.dropout)
+
+
 def run(folder: Path, config: TrainConfig = CONFIG, ranker: Ranker | None = None) -> Run:
-    return Run(folder, ranker or random_ranker(), sampler(), encoder(), config)
+    return Run(folder, ranker or random_ranker(dropout=config.dropout), sampler(), encoder(), config)
 
 
 def test_gradient_checkpointing_gives_the_same_weights_with_less_memory(tmp_path: Path) -> None:
     """Dropout is the same in the second run of a layer; of three layers fewer tensors wait for the gradient."""
-    plain, lean, kept = random_ranker(), random_ranker(), dict[str, int]()
+    plain, lean, kept = dropping(), dropping(), dict[str, int]()
     for name, ranker in (("plain", plain), ("lean", lean)):
         sizes: list[int] = []
 
@@ -77,7 +82,7 @@ def test_gradient_checkpointing_gives_the_same_weights_with_less_memory(tmp_path
 def test_a_killed_run_goes_on_where_it_stopped(tokens: int | None, tmp_path: Path) -> None:
     """Interrupted after the state of step 4 and resumed: the same weights and log as without interruption."""
     config = replace(CONFIG, tokens_per_step=tokens)
-    whole, cut = random_ranker(), random_ranker()
+    whole, cut = dropping(), dropping()
     run(tmp_path / "whole", config, whole).train(lambda ranker: 1.0)
 
     class Killed(Exception):
@@ -93,7 +98,7 @@ def test_a_killed_run_goes_on_where_it_stopped(tokens: int | None, tmp_path: Pat
 
     with pytest.raises(Killed):
         run(tmp_path / "cut", config, cut).train(fail_in_step_6)
-    resumed = random_ranker(seed=9)
+    resumed = dropping(seed=9)
     run(tmp_path / "cut", config, resumed).train(lambda ranker: 1.0)
     state = torch.load(tmp_path / "whole" / "state.pt", weights_only=True)["ranker"]
     again = torch.load(tmp_path / "cut" / "state.pt", weights_only=True)["ranker"]
@@ -139,11 +144,11 @@ def test_the_next_batch_is_prepared_while_a_step_computes(tmp_path: Path) -> Non
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more than a machine has processors
 @pytest.mark.parametrize("tokens", [None, 70])
 def test_batches_of_other_processes_are_the_same(tokens: int | None, tmp_path: Path) -> None:
-    """Two of them make four steps, and one the rest from the state: the weights of a thread's."""
+    """Two of them make four steps, and one the rest from the state: the weights of a thread's, with dropout too."""
     config = replace(CONFIG, tokens_per_step=tokens, decay=False)
     run(tmp_path / "thread", config).train(lambda ranker: 1.0)
     for steps, workers in ((4, 2), (6, 1)):
-        ahead = Run(tmp_path / "ahead", random_ranker(), GROUPS, LETTERS, replace(config, steps=steps), workers=workers)
+        ahead = Run(tmp_path / "ahead", dropping(), GROUPS, LETTERS, replace(config, steps=steps), workers=workers)
         ahead.train(lambda ranker: 1.0)
     assert multiprocessing.active_children() == []
     thread, other = (torch.load(tmp_path / name / "state.pt", weights_only=True) for name in ("thread", "ahead"))
@@ -154,7 +159,7 @@ def test_batches_of_other_processes_are_the_same(tokens: int | None, tmp_path: P
 def test_workers_are_begun_without_a_fork(tmp_path: Path, spawned: None) -> None:
     """By spawn, as on macOS and Windows; a forkserver copies the same: the weights of a thread's."""
     for workers in (0, 1):
-        Run(tmp_path / str(workers), random_ranker(), GROUPS, LETTERS, CONFIG, workers=workers).train(lambda _: 1.0)
+        Run(tmp_path / str(workers), dropping(), GROUPS, LETTERS, CONFIG, workers=workers).train(lambda _: 1.0)
     thread, other = (torch.load(tmp_path / name / "state.pt", weights_only=True)["ranker"] for name in "01")
     assert all(torch.equal(value, other[name]) for name, value in thread.items())
 

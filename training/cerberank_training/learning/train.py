@@ -129,7 +129,9 @@ class _StepsAhead:
         if self._workers:
             if self._batches is None:
                 steps = _Steps(self._prepare, range(step, self._steps), self.position)
-                self._batches = iter(DataLoader(steps, batch_size=None, num_workers=self._workers))
+                # A loader draws a seed for its workers; from the default generator it would change the step's dropout.
+                own = torch.Generator()
+                self._batches = iter(DataLoader(steps, batch_size=None, num_workers=self._workers, generator=own))
             prepared = next(self._batches)
             self.position += prepared.questions
             return prepared
