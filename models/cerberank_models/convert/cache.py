@@ -12,7 +12,6 @@ import logging
 import os
 import shutil
 import subprocess
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from cerberank_models.checkpoint.atomic import remove_remains
 from cerberank_models.checkpoint.errors import CheckpointError
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.convert.source import Source
+from cerberank_models.python_process import python_command
 
 logger = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ def _import(source: Source, options: ImportOptions, path: Path) -> None:
     `--end-with-stdin` ends the import when this process ends, even if this process is killed and cannot stop it.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "cerberank", "import", "--end-with-stdin", *options.arguments(source, path)],
+        python_command("cerberank", "import", "--end-with-stdin", *options.arguments(source, path)),
         env={**os.environ, **QUIET},
         stdin=subprocess.PIPE,  # closed by the system when this process ends
         stdout=subprocess.PIPE,

@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ from filelock import FileLock, Timeout
 
 from cerberank_models.checkpoint.folder import ChangedFileError, CheckpointError, MissingFileError, SurplusFileError
 from cerberank_models.checkpoint.store.contract import NotInStoreError, Reference, StoreError
+from cerberank_models.python_process import python_command
 from cerberank_service.versions import copy_process
 from cerberank_service.versions.rejection import is_shortage
 
@@ -103,7 +103,7 @@ class Copies:
         """
         target = self.folder(reference)
         self.drop(reference)
-        command = [sys.executable, "-P", "-m", copy_process.__name__, self._address, *reference, str(target)]
+        command = python_command(copy_process.__name__, self._address, *reference, str(target))
         if self._hanging is not None:
             if self._hanging.poll() is None:
                 raise CopyError(

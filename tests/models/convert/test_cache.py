@@ -43,7 +43,7 @@ def test_the_second_start_imports_nothing(
     (tmp_path / "cache" / f".{path.name}.killed").mkdir(parents=True)
     assert {cached_checkpoint(source, options, tmp_path / "cache") for _ in range(2)} == {path}
     assert calls.read_text() == (
-        f"-m cerberank import --end-with-stdin --name=model --precisions=int8 -- {source.place} {path}\n"
+        f"-P -m cerberank import --end-with-stdin --name=model --precisions=int8 -- {source.place} {path}\n"
     )
     assert sorted(item.name for item in (tmp_path / "cache").iterdir()) == [path.name, f"{path.name}.lock"]
 

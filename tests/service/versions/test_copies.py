@@ -78,7 +78,7 @@ def test_a_copy_that_hangs_is_ended(copies: Copies, tmp_path: Path, monkeypatch:
     """After its time, or once nobody wants it any more; its process is gone and nothing is left."""
     hang = tmp_path / "hang.py"
     hang.write_text("import os, sys, time\nopen(sys.argv[1], 'w').write(str(os.getpid()))\ntime.sleep(600)\n")
-    monkeypatch.setattr(module.sys, "executable", str(_program(tmp_path, hang, tmp_path / "pid")))
+    monkeypatch.setattr(sys, "executable", str(_program(tmp_path, hang, tmp_path / "pid")))
     asked: tuple[tuple[Callable[[], bool], float, type[Exception], str], ...] = (
         (NEVER, 2.0, CopyError, "within 2 seconds"),
         (lambda: True, 60.0, GivenUpError, "^$"),
@@ -120,7 +120,7 @@ def test_a_full_disk_is_not_the_stores_fault(copies: Copies, tmp_path: Path, mon
     ):
         (tmp_path / "fails.py").write_text(f"print({output!r}, end=''); raise SystemExit(3)")
         with monkeypatch.context() as patched:
-            patched.setattr(module.sys, "executable", str(_program(tmp_path, tmp_path / "fails.py", tmp_path)))
+            patched.setattr(sys, "executable", str(_program(tmp_path, tmp_path / "fails.py", tmp_path)))
             with pytest.raises(CopyError, match=why) as caught:
                 copies.fetch(ONE, niceness=0, given_up=NEVER)
         assert caught.value.cause == cause
@@ -150,7 +150,7 @@ def test_a_process_that_cannot_be_killed_stays_the_only_one(
     kill = subprocess.Popen.kill
     killed: list[subprocess.Popen[bytes]] = []
     with monkeypatch.context() as patched:
-        patched.setattr(module.sys, "executable", str(_program(tmp_path, sleep, tmp_path)))
+        patched.setattr(sys, "executable", str(_program(tmp_path, sleep, tmp_path)))
         patched.setattr(module, "KILL_SECONDS", 0.1)
 
         def remember(self: subprocess.Popen[bytes]) -> None:

@@ -9,7 +9,6 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
+
+from cerberank_models.python_process import python_command
 
 START_SECONDS = 300.0
 STOP_SECONDS = 30.0
@@ -63,7 +64,7 @@ def cerberank_server(
     environment["CERBERANK_PORT"] = str(port)
     if checkpoint is not None:
         environment["CERBERANK_CHECKPOINT"] = str(checkpoint)
-    command = [sys.executable, "-m", "cerberank", "serve"]
+    command = python_command("cerberank", "serve")
     with _running(
         command, environment, port, "/health/ready", scratch / "cerberank.log", remaining=remaining
     ) as server:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from cerberank_benchmarks.gpu.lab import Findings, Lab
 from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.weights import cross_encoder
 from cerberank_benchmarks.workload import Workload
+from cerberank_models.python_process import python_command
 
 TEXT = (
     "Made-up questions of ten candidates, random weights. teach: a base encoder by Hugging Face's Trainer, steps "
@@ -121,8 +121,9 @@ def _logged(path: Path) -> list[float]:
 def _started(lab: Lab, task: _Task, out: Path, options: Sequence[str | int]) -> Iterator[subprocess.Popen[bytes]]:
     """Start the command as a user would, and end it with the block; its output goes to `<out>.log`."""
     several = ["torch.distributed.run", f"--nproc-per-node={task.processes}", "-m"] if task.processes > 1 else []
-    command = [sys.executable, "-m", *several, "cerberank", *_arguments(lab, task, out, options)]
-    environment = os.environ | {"HF_HUB_OFFLINE": "1"}
+    command = python_command(*several, "cerberank", *_arguments(lab, task, out, options))
+    # torch.distributed.run starts processes of its own by `python -m`.
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"}
     if not lab.on_gpu:
         environment["OMP_NUM_THREADS"] = str(torch.get_num_threads())
     if task.processes == 1 and lab.on_gpu:

@@ -101,7 +101,7 @@ def distil(*, options: DistilOptions) -> None:
     """Train a student by a recipe, on labels or teachers' scores.
 
     A killed run continues when the command is repeated. Several GPUs or processes:
-    `torchrun --nproc-per-node 4 -m cerberank train distil ...`.
+    `torchrun --nproc-per-node 4 --no-python cerberank train distil ...`.
 
     Args:
         options: Options.

@@ -168,7 +168,7 @@ def pairwise(*, options: PairwiseOptions) -> None:
     monoBERT (mono), TwinBERT (twin) and ColBERT (colbert) are trained on labels, as are the students without
     distillation (tr-*). trmd-* also learn from --mono and --bi, folders that this command wrote as OUT/ranker, of the
     same encoder. A killed run continues when the command is repeated. Several GPUs or processes:
-    `torchrun --nproc-per-node 4 -m cerberank train pairwise ...`.
+    `torchrun --nproc-per-node 4 --no-python cerberank train pairwise ...`.
 
     Args:
         options: Options.

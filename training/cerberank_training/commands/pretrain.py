@@ -101,7 +101,7 @@ def pretrain(*, options: PretrainOptions) -> None:
 
     Writes an ordinary Hugging Face folder with three token types, which `train teach`, `train pairwise` and
     `train distil` take as --base. A killed run continues when the command is repeated. Several GPUs:
-    `torchrun --nproc-per-node 4 -m cerberank train pretrain ...`.
+    `torchrun --nproc-per-node 4 --no-python cerberank train pretrain ...`.
 
     Args:
         options: Options.

@@ -144,7 +144,7 @@ def teach(*, options: TeachOptions) -> None:
     """Fine-tune a Hugging Face sequence classifier into a teacher.
 
     TANDA is two calls: transfer on a large set, then adapt the result to the target set. A killed run continues when
-    the command is repeated. Several GPUs: `torchrun --nproc-per-node 4 -m cerberank train teach ...`.
+    the command is repeated. Several GPUs: `torchrun --nproc-per-node 4 --no-python cerberank train teach ...`.
 
     Args:
         options: Options.

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import re
 import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +21,7 @@ from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import SHA256
 from cerberank_models.commands.values import Count, Integers
 from cerberank_models.output import say, say_written
+from cerberank_models.python_process import python_command
 from cerberank_training.evaluation.measures import parse_measures
 from cerberank_training.evaluation.systems.comparison import compare_systems
 from cerberank_training.evaluation.systems.folders import read_systems
@@ -73,7 +73,7 @@ class RunError(RuntimeError):
 
 def run_command(name: str, *arguments: object) -> None:
     """Run a command, such as `train distil`, in a process of its own; raises RunError when it fails."""
-    done = subprocess.run([sys.executable, "-m", "cerberank", *name.split(), *map(str, arguments)], check=False)
+    done = subprocess.run(python_command("cerberank", *name.split(), *map(str, arguments)), check=False)
     if done.returncode:
         raise RunError(f"`cerberank {name}` ended with exit code {done.returncode}; its message stands above")
 
