@@ -7,8 +7,13 @@ that are framed correctly but have hostile content (BODIES) have the same outcom
 from __future__ import annotations
 
 import json
+import re
 import zlib
 
+from starlette.routing import Mount, Route
+
+from cerberank_service.app import create_app
+from cerberank_service.settings import Settings
 from tools.oversized import binary_tensors
 from tools.wire import Case
 
@@ -314,6 +319,35 @@ def bomb(megabytes: int) -> bytes:
     """Compressed blanks, `megabytes` after decompression."""
     compressor = zlib.compressobj(wbits=zlib.MAX_WBITS | 16)
     return b"".join(compressor.compress(b" " * MEGABYTE) for _ in range(megabytes)) + compressor.flush()
+
+
+def bad_chunk(method: bytes, path: bytes, *lines: bytes) -> bytes:
+    """A request whose body begins with an invalid chunk size."""
+    return b"\r\n".join([b"%s %s HTTP/1.1" % (method, path), b"Host: test", *lines, CODING + b"chunked", b"", b"Z\r\n"])
+
+
+def bad_chunks() -> list[Case]:
+    """A bad chunk for every method of every path of the public port, and for an unknown path.
+
+    Most of these answer without reading the body, as probes and refusals do.
+    """
+    asked = [("POST", "/nothing")]
+    for route in create_app(Settings()).routes:
+        if isinstance(route, Mount):
+            asked.append(("GET", f"{route.path}/any"))
+        elif isinstance(route, Route):
+            path = re.sub(r"{[^}]*}", "any", route.path)
+            asked += [(method, path) for method in ("GET", "POST")]
+    # nginx may answer a path that it does not forward before it has read the body.
+    return [
+        Case(
+            name=f"a bad chunk for {method} {path}",
+            sent=bad_chunk(method.encode(), path.encode()),
+            alone=REFUSED,
+            behind=f"{REFUSED} | 404 closed | 405 closed",
+        )
+        for method, path in sorted(set(asked))
+    ]
 
 
 def tensor() -> bytes:

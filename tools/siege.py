@@ -24,7 +24,7 @@ import numpy as np
 from cerberank_benchmarks.clients.load import Answer, Load, request_of
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.output import say
-from tools.hostile import BODIES, CASES
+from tools.hostile import BODIES, CASES, bad_chunks
 from tools.nginx import proxying
 from tools.process import ROOT, Process, another_machine, serving
 from tools.wire import play
@@ -103,7 +103,7 @@ def _attack(url: str, *, behind: bool) -> None:
     """Print a line when ready, wait for a line of input, then send every case and print each outcome as JSON."""
     say("ready")
     sys.stdin.readline()
-    for case in (*CASES, *BODIES):
+    for case in (*CASES, *BODIES, *bad_chunks()):
         outcome = play(url, case, case.outcomes(behind=behind), source="127.0.0.2")
         say(json.dumps([case.name, outcome, outcome in case.outcomes(behind=behind)]))
 

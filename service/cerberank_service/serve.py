@@ -28,6 +28,7 @@ from cerberank_models.convert.source import find_source
 from cerberank_models.output import UsageError, note
 from cerberank_service.admin.app import create_admin
 from cerberank_service.app import create_app
+from cerberank_service.http.connections import IgnoresLostClients
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings, read_settings
 from cerberank_service.settings.environment import missing_temporary_folder
@@ -286,7 +287,7 @@ def _wait(ending: Ending, seconds: float) -> int | Exception | None:
 
 def _config(app: ASGIApp, settings: Settings, limits: Limits, host: str, port: int) -> uvicorn.Config:
     config = uvicorn.Config(
-        app,
+        IgnoresLostClients(app),
         host=host,
         port=port,
         http="h11",

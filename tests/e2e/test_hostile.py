@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
@@ -11,7 +12,7 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tools.hostile import BODIES, CASES, GOOD, MEGABYTE
+from tools.hostile import BODIES, CASES, GOOD, MEGABYTE, REFUSED, bad_chunk, bad_chunks
 from tools.nginx import proxying
 from tools.process import serving
 from tools.siege import MARK, SETTINGS, Neighbour, ask
@@ -29,6 +30,7 @@ HASTE = {
 Shares of an address are `tests/deploy/test_nginx.py`'s.
 """
 
+TOKEN = "a-token-of-the-siege"
 LARGE = MEGABYTE // 2
 """Requests of more bytes are sent four at a time, for which memory is bounded; the others eight at a time."""
 
@@ -40,9 +42,13 @@ ALIVE = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n"
 def test_every_hostile_request_gets_its_outcome_and_neighbours_theirs(
     tiny_checkpoint: Path, tmp_path: Path, place: str
 ) -> None:
-    """Statuses, their number and the connection's end; meanwhile a neighbour is answered, and memory stays."""
-    cases = [*CASES, *BODIES]
-    with serving(tiny_checkpoint, tmp_path / "log", **SETTINGS) as service, ExitStack() as stack:
+    """Statuses, their number and the connection's end; meanwhile a neighbour is answered, and memory stays.
+
+    None of them counts as an internal error, also on the admin port.
+    """
+    cases = [*CASES, *BODIES, *bad_chunks()]
+    settings = SETTINGS | {"CERBERANK_ADMIN_TOKEN": TOKEN, "CERBERANK_ADMIN_PORT": "0"}
+    with serving(tiny_checkpoint, tmp_path / "log", **settings) as service, ExitStack() as stack:
         url, behind = service.url, place == "behind"
         if behind:
             url = stack.enter_context(proxying(tmp_path / "nginx", [service.url], HASTE)).url
@@ -65,6 +71,14 @@ def test_every_hostile_request_gets_its_outcome_and_neighbours_theirs(
         assert neighbour.statuses == {200}
         assert len(neighbour.seconds) > 20
         assert service.megabytes - before <= 40  # 21 to 29 in eight runs on a busy machine
+        assert service.admin_url is not None
+        for lines in ((), (b"Authorization: Bearer " + TOKEN.encode(),)):
+            sent = bad_chunk(b"GET", b"/v1/models", *lines)
+            assert (
+                play(service.admin_url, Case(name="admin", sent=sent, alone=REFUSED, behind=""), [REFUSED]) == REFUSED
+            )
+        time.sleep(1.0)  # the exposition is cached for a second
+        assert 'errors_total{kind="internal"} 0.0' in httpx.get(f"{service.url}/metrics").text
     log = service.log.read_text()
     assert MARK not in log
     assert "Traceback" not in log

@@ -1,0 +1,46 @@
+"""ASGI middlewares between the server and an app: clients that are gone, and HEAD."""
+
+from __future__ import annotations
+
+import asyncio
+
+from h11 import LocalProtocolError
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+LOST_SECONDS = 1.0
+"""Seconds to wait for the end of a connection on which an answer could not be sent."""
+
+
+class IgnoresLostClients:
+    """Ends a request quietly when its answer cannot be sent, instead of letting the app count an internal error.
+
+    uvicorn answers invalid bytes, such as a bad chunk in a body that nobody has read yet, with 400 by itself and closes
+    the connection; h11 then refuses the app's own answer. This must surround the whole app, because Starlette's
+    outermost middleware handles every exception that reaches it.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Surround `app`."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on; once a part of the answer cannot be sent, the other parts are discarded."""
+        lost = False
+
+        async def sending(message: Message) -> None:
+            nonlocal lost
+            if not lost:
+                try:
+                    await send(message)
+                except (LocalProtocolError, OSError):
+                    lost = True
+
+        await self._app(scope, receive, sending)
+        if lost:
+            # uvicorn logs an error for an answer without an end, unless it knows that the connection has ended.
+            try:
+                async with asyncio.timeout(LOST_SECONDS):
+                    while (await receive())["type"] != "http.disconnect":
+                        pass
+            except TimeoutError:
+                pass
