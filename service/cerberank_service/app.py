@@ -22,6 +22,7 @@ from cerberank_service.dialects.open_inference import InferError, InferRequest
 from cerberank_service.errors import ErrorBody, Kind, ServiceError
 from cerberank_service.http import batch_route, open_inference_routes
 from cerberank_service.http.batch_route import BatchRoute
+from cerberank_service.http.connections import AnswersHead
 from cerberank_service.http.deadlines import HEADER
 from cerberank_service.http.error_responses import ErrorResponses
 from cerberank_service.http.openapi import add_document, describe_body, describe_errors, describe_path, with_components
@@ -62,6 +63,7 @@ def create_app(
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,  # a redirect would name `http` behind a proxy that ends TLS
         responses=describe_errors(ErrorBody),
     )
     app.state.service = service
@@ -78,6 +80,7 @@ def create_app(
     errors.handle(app)
     if settings.host_list:
         app.add_middleware(AllowedHosts, hosts=settings.host_list, errors=errors)
+    app.add_middleware(AnswersHead)
     rank = RankRoute(
         settings=settings,
         access=service.access,

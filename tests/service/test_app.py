@@ -136,6 +136,32 @@ def test_unknown_paths_and_methods_have_the_same_body(client: TestClient) -> Non
     assert wrong.headers["Allow"] == "POST"
 
 
+def test_head_is_answered_as_get_without_a_body(client: TestClient) -> None:
+    """On every path that answers GET, with the same status, and 405 where GET is refused too."""
+    paths = [route.path for route in client.app.routes if "GET" in getattr(route, "methods", ())]  # type: ignore[attr-defined]
+    assert {"/", "/health/live", "/metrics", "/v1/models", "/v2/health/ready", "/openapi.json"} <= set(paths)
+    for path in [*paths, "/assets/status.js", "/v1/nothing", "/v1/rank"]:
+        filled = path.replace(":path", "").format(model="fake-ranker", version="7")
+        head, get = client.head(filled), client.get(filled)
+        assert (head.status_code, head.content) == (get.status_code, b""), path
+        assert head.headers["Content-Type"] == get.headers["Content-Type"], path
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/rerank/", "/v1//rerank", "/v2/models/fake-ranker//infer", "/score//", "/status/"]
+)
+def test_a_superfluous_slash_is_told_and_never_redirected(client: TestClient, path: str) -> None:
+    """A redirect could lead from https to http. The 404 names the right path, in its format."""
+    right = path.replace("//", "/").rstrip("/")
+    asked = {"follow_redirects": False, "headers": {"Host": "rank.example"}}
+    for method in ("GET", "POST"):
+        lost = client.request(method, path, **asked)  # type: ignore[arg-type]
+        assert lost.status_code == 404
+        assert f"without the superfluous slash it is {right}" in lost.text
+    wrong = client.post(right, json={})
+    assert lost.json().keys() == wrong.json().keys()
+
+
 def _pieces() -> Iterator[bytes]:
     yield b'{"question": "q", "candidates": ["'
     for _ in range(100):

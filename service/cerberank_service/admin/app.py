@@ -16,6 +16,7 @@ from cerberank_service.admin.operations import Operations
 from cerberank_service.dialects.native_schema import Ratio
 from cerberank_service.dialects.wire import Few
 from cerberank_service.errors import ErrorBody, Kind, ServiceError
+from cerberank_service.http.connections import AnswersHead
 from cerberank_service.http.error_responses import ErrorResponses
 from cerberank_service.http.openapi import describe_errors, with_components
 from cerberank_service.settings import Settings
@@ -81,11 +82,13 @@ def create_admin(settings: Settings, versions: VersionRegistry, operations: Oper
         version=__version__,
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         responses=describe_errors(ErrorBody),
     )
     errors = ErrorResponses(metrics)
     errors.handle(app)
     app.add_middleware(TokenGuard, token=secret.get_secret_value(), errors=errors)
+    app.add_middleware(AnswersHead)
     _add_models(app, settings, versions, operations)
     _add_labels(app, versions, operations)
     _add_replica(app, versions, operations)

@@ -1,4 +1,4 @@
-"""ASGI middlewares between the server and an app: clients that are gone, and HEAD."""
+"""ASGI middlewares around an app: answers to clients that are gone, and to HEAD."""
 
 from __future__ import annotations
 
@@ -44,3 +44,22 @@ class IgnoresLostClients:
                         pass
             except TimeoutError:
                 pass
+
+
+class AnswersHead:
+    """Answers HEAD as GET, without the body (RFC 9110, 9.3.2). FastAPI's routes of GET do not answer to HEAD."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Surround `app`."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on; HEAD as GET, whose body is not sent."""
+        if scope["type"] != "http" or scope["method"] != "HEAD":
+            await self._app(scope, receive, send)
+            return
+
+        async def without_body(message: Message) -> None:
+            await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
+
+        await self._app({**scope, "method": "GET"}, receive, without_body)

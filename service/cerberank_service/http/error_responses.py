@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from cerberank_service.dialects.dialect import ErrorFormat
 from cerberank_service.dialects.native import format_error as native_format
 from cerberank_service.errors import Kind, ServiceError, describe_problems, reason_of
-from cerberank_service.telemetry.logs import log_error, request_fields
+from cerberank_service.telemetry.logs import LONGEST_PATH, log_error, request_fields
 from cerberank_service.telemetry.metrics import Metrics
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -37,7 +37,7 @@ class ErrorResponses:
 
     async def of_path(self, request: Request, error: Exception) -> Response:
         """The response to `error` in the error format of the request's path."""
-        path = getattr(request.scope.get("route"), "path", request.url.path)
+        path = getattr(request.scope.get("route"), "path", with_single_slashes(request.url.path))
         known = next((known for known in self._formats if known.endswith("/") and path.startswith(known)), path)
         return self.respond(error, request, self._formats.get(known, native_format))
 
@@ -61,7 +61,7 @@ class ErrorResponses:
 
     def note(self, error: Exception, request: Request, request_id: str, trace_id: str | None) -> ServiceError:
         """Log and count an error; returns the error to send to the client."""
-        known = as_service_error(error)
+        known = as_service_error(error, request.url.path)
         unexpected = error if known.kind is Kind.INTERNAL and known is not error else None
         log_error(known, request_id, request_fields(request), trace_id, unexpected)
         self._metrics.families.errors.labels(known.kind.label).inc()
@@ -70,8 +70,8 @@ class ErrorResponses:
         return known
 
 
-def as_service_error(error: Exception) -> ServiceError:
-    """The error to send to the client, without internal details."""
+def as_service_error(error: Exception, path: str) -> ServiceError:
+    """The error to send to the client that asked for `path`, without internal details."""
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, RequestValidationError):
@@ -79,10 +79,21 @@ def as_service_error(error: Exception) -> ServiceError:
     if isinstance(error, HTTPException) and error.status_code == Kind.METHOD_NOT_ALLOWED.value:
         return ServiceError(Kind.METHOD_NOT_ALLOWED, "this path does not answer to that method; see /docs")
     if isinstance(error, HTTPException) and error.status_code == Kind.NOT_FOUND.value:
-        return ServiceError(Kind.NOT_FOUND, "there is no such path; see /docs")
+        right = with_single_slashes(path)
+        hint = f"without the superfluous slash it is {right[:LONGEST_PATH]}" if right != path else "see /docs"
+        return ServiceError(Kind.NOT_FOUND, f"there is no such path; {hint}")
     if isinstance(error, HTTPException) and error.status_code == Kind.MALFORMED.value:
         return ServiceError(Kind.MALFORMED, "the body could not be read")
     return ServiceError(Kind.INTERNAL, "an unexpected error; its details are in the service's log")
+
+
+def with_single_slashes(path: str) -> str:
+    """The path without repeated slashes, and without one at its end.
+
+    >>> with_single_slashes("//v1/rerank/"), with_single_slashes("/")
+    ('/v1/rerank', '/')
+    """
+    return "/" + "/".join(part for part in path.split("/") if part) if path.startswith("/") else path
 
 
 def request_id_of(request: Request) -> str:

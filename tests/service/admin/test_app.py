@@ -99,6 +99,13 @@ def test_the_public_port_has_no_admin_route(public: TestClient) -> None:
     assert served_by(public) == "1"
 
 
+def test_head_is_answered_and_a_slash_too_much_is_not_redirected(admin: TestClient) -> None:
+    """As on the public port."""
+    head = admin.head("/v1/models")
+    assert (head.status_code, head.content) == (200, b"")
+    assert admin.get("/v1/models/", follow_redirects=False).status_code == 404
+
+
 def test_list_shows_what_serves_and_what_the_store_has(admin: TestClient) -> None:
     """Version 2 is not loaded, and yet there."""
     listed = admin.get("/v1/models").json()
