@@ -14,6 +14,7 @@ from cerberank_models.config import ExitConfig
 from cerberank_models.network.exits import Exit
 from cerberank_training.acceleration.exits import ExitTraining, exit_logits, train_exits, with_exits
 from cerberank_training.acceleration.vectors import PooledVectors
+from cerberank_training.learning.divergence import DivergenceError
 
 TRAINING = ExitTraining(epochs=12, questions_per_step=8, learning_rate=3e-3)
 
@@ -55,6 +56,14 @@ def test_the_result_follows_from_vectors_and_settings() -> None:
         found.logits[400:] = np.nan
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
+
+
+def test_a_loss_that_is_not_finite_ends_the_training() -> None:
+    """The message names the last step of the epoch, and the rate."""
+    found = made_up()
+    found.vectors[0] = np.inf
+    with pytest.raises(DivergenceError, match=r"the loss of the exits is nan in step 7, with learning rate 0\.003"):
+        train_exits(exits(), found, 50, TRAINING)
 
 
 @pytest.mark.parametrize("heads", [0, 1, 3])

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import multiprocessing
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,9 +20,11 @@ from tests.tiny import random_ranker
 from tests.training.letters import encoder, sampler
 
 from cerberank_models.network.ranker import Ranker
+from cerberank_models.rank import NonFiniteScoreError
 from cerberank_training.data.sampling import Group
 from cerberank_training.learning import loop
 from cerberank_training.learning.batch import Batch
+from cerberank_training.learning.divergence import DivergenceError
 from cerberank_training.learning.loop import Loop
 from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.train import Run, TokenSteps
@@ -279,6 +282,71 @@ def test_the_best_weights_are_kept(tmp_path: Path) -> None:
     best = torch.load(tmp_path / "best.pt", weights_only=True)
     assert all(torch.equal(best[name], value) for name, value in ranker.state_dict().items())
     assert dev_at_start(tmp_path / "log.jsonl") == 90.0
+
+
+class Diverging:
+    """The loss of a network's embeddings, or another one in step 4, of which each step is counted from 1."""
+
+    def __init__(self, network: Ranker, fourth: Callable[[torch.Tensor], torch.Tensor]) -> None:
+        self._weight, self._fourth = network.get_parameter("embeddings.tokens.weight"), fourth
+
+    def __call__(self, step: int, forward: torch.nn.Module) -> tuple[torch.Tensor, dict[str, float]]:
+        loss = self._weight.square().sum()
+        return (self._fourth(loss) if step == 3 else loss), {}
+
+
+def diverging(folder: Path, fourth: Callable[[torch.Tensor], torch.Tensor] = lambda loss: loss) -> Loop[Ranker]:
+    network = random_ranker()
+    config = replace(CONFIG, evaluate_every=2, save_every=1, learning_rate=0.5, warmup=1)
+    return Loop(
+        folder,
+        network,
+        config,
+        forward=network,
+        loss=Diverging(network, fourth),
+        is_fresh=lambda name: False,
+        settings={},
+        processes=Processes(),
+        device=torch.device("cpu"),
+    )
+
+
+@pytest.mark.parametrize(
+    ("fourth", "told"),
+    [
+        (lambda loss: loss * math.nan, "the loss is nan"),
+        (lambda loss: loss + (0.0 * loss).sqrt(), "the norm of the gradients is (nan|inf)"),
+    ],
+)
+def test_a_diverged_run_ends_with_its_last_good_state(
+    fourth: Callable[[torch.Tensor], torch.Tensor], told: str, tmp_path: Path
+) -> None:
+    """The message names step and rate; the log has no figure of the step; the state of step 3 can be used."""
+    with pytest.raises(DivergenceError, match=rf"^{told} in step 4, with learning rate 0\.3: .* lower --learning-rate"):
+        diverging(tmp_path, fourth).train(lambda ranker: 1.0)
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    assert state["step"] == 3
+    assert all(value.isfinite().all() for value in state["ranker"].values())
+    assert "null" not in (log := (tmp_path / "log.jsonl").read_text())
+    assert json.loads(log.splitlines()[-1])["step"] == 3
+    diverging(tmp_path).train(lambda ranker: 1.0)
+    assert torch.load(tmp_path / "state.pt", weights_only=True)["step"] == 6
+
+
+def test_scores_on_dev_that_are_not_finite_end_a_run_too(tmp_path: Path) -> None:
+    """Weights may give such scores before a loss does; before the first step the base is at fault, not the rate."""
+
+    def dev(ranker: Ranker) -> float:
+        if (tmp_path / "state.pt").exists():
+            raise NonFiniteScoreError("question 'a': stage 0 gave a score that is not a number")
+        return 1.0
+
+    with pytest.raises(DivergenceError, match=r"^on dev question 'a': .* in step 2, with learning rate 0\.5: "):
+        diverging(tmp_path).train(dev)
+    assert torch.load(tmp_path / "state.pt", weights_only=True)["step"] == 1
+    (tmp_path / "base").mkdir()
+    with pytest.raises(NonFiniteScoreError):
+        diverging(tmp_path / "base").train(dev)
 
 
 def test_a_state_is_saved_by_time_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from tests.training.pretraining.documents import documents, groups_of
 from tests.training.pretraining.networks import save_base
 
 from cerberank_models.encoding import Candidate
+from cerberank_training.learning.divergence import DivergenceError
 from cerberank_training.pretraining.base import build_start
 from cerberank_training.pretraining.batches import Batches
 from cerberank_training.pretraining.examples import Example
@@ -60,6 +61,18 @@ def test_workers_need_no_fork(tmp_path: Path) -> None:
     start = build_start(open_base(str(save_base("bert", tmp_path / "base"))), LossWeights(), seed=1)
     config = PretrainingConfig(steps=4, examples_per_step=10, warmup=1, max_length=62, evaluate_every=4, device="cpu")
     compare_with_copies(lambda: pretrain(start, tmp_path / "out", groups, groups.group(0), config))
+
+
+def test_a_diverged_run_ends_before_its_weights_are_saved(tmp_path: Path) -> None:
+    """The losses of an evaluation tell that the step before it has ruined the weights."""
+    groups = groups_of(documents([[2, 4, 4, 4], [3, 4], [2, 4, 4]]), "dpc", seed=1)
+    start = build_start(open_base(str(save_base("bert", tmp_path / "base"))), LossWeights(mlm=0), seed=1)
+    config = PretrainingConfig(
+        steps=4, examples_per_step=10, learning_rate=1e38, warmup=1, max_length=62, evaluate_every=2, device="cpu"
+    )
+    with pytest.raises(DivergenceError, match=r"the loss is (nan|inf) in step 2, "):
+        pretrain(start, tmp_path / "out", groups, groups.group(0), config)
+    assert not list((tmp_path / "out" / "run").glob("checkpoint-*"))
 
 
 def test_equal_scores_count_as_the_expectation_over_their_order() -> None:

@@ -20,6 +20,7 @@ from transformers import AutoModel, AutoModelForSequenceClassification, Trainer
 
 from cerberank_models.convert.families import FAMILIES, UnsupportedModelError
 from cerberank_models.convert.teacher_input import TeacherInput
+from cerberank_training.learning.divergence import DivergenceError
 from cerberank_training.learning.losses import logit_difference
 from cerberank_training.runs.base import Base, open_base
 from cerberank_training.teachers import fine_tuning
@@ -84,6 +85,17 @@ def test_workers_need_no_fork(tmp_path: Path) -> None:
     """The maker of batches is copied into another process, and makes the same there."""
     base = base_of("bert", tmp_path / "base")
     compare_with_copies(lambda: fine_tune(base, tmp_path / "out", sampler(), questions(), CONFIG))
+
+
+@pytest.mark.parametrize("evaluate_every", [1, 4])
+def test_a_diverged_run_ends_before_its_weights_are_saved(evaluate_every: int, tmp_path: Path) -> None:
+    """The second step is the first with a rate above 0. Its evaluation tells, or else the third step's loss."""
+    base = base_of("bert", tmp_path / "base")
+    config = replace(CONFIG, learning_rate=1e38, evaluate_every=evaluate_every)
+    with pytest.raises(DivergenceError, match=rf"the loss is (nan|inf) in step {2 if evaluate_every == 1 else 3}, "):
+        fine_tune(base, tmp_path / "teacher", sampler(), questions(), config)
+    saved = {path.name for path in (tmp_path / "teacher" / "run").glob("checkpoint-*")}
+    assert saved == ({"checkpoint-1"} if evaluate_every == 1 else set())
 
 
 def test_an_ended_run_is_not_trained_further(tmp_path: Path) -> None:

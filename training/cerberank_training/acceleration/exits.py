@@ -21,6 +21,7 @@ from cerberank_models.network.exits import Exit
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.progress import progress
 from cerberank_training.acceleration.vectors import PooledVectors
+from cerberank_training.learning.divergence import check_finite
 from cerberank_training.learning.losses import distillation_loss, listwise_loss
 from cerberank_training.students.shapes import copy_norm
 
@@ -68,7 +69,7 @@ def with_exits(source: Ranker, exits: Sequence[ExitConfig], *, seed: int) -> Ran
 def train_exits(exits: Sequence[Exit], found: PooledVectors, questions: int, training: ExitTraining) -> list[float]:
     """Train `exits` in place on the first `questions` of `found`, and return the loss of each exit in the last epoch.
 
-    The result depends only on the vectors and the settings.
+    The result depends only on the vectors and the settings. Raises DivergenceError when a loss is not finite.
     """
     modules = nn.ModuleList(exits)
     weights = [weight for name, weight in modules.named_parameters() if ".norm." not in name]
@@ -87,6 +88,8 @@ def train_exits(exits: Sequence[Exit], found: PooledVectors, questions: int, tra
             optimiser.step()
             rate.step()
             losses.append(loss.detach())
+        last = float(losses[-1].sum())  # no later loss is finite once the weights are not
+        check_finite({"loss of the exits": last}, step=rate.last_epoch, rate=training.learning_rate)
     return torch.stack(losses).mean(dim=0).tolist()
 
 

@@ -22,7 +22,9 @@ from torch.nn.parallel import DistributedDataParallel
 from cerberank_models.checkpoint.atomic import replacing
 from cerberank_models.checkpoint.bound import Bound, plain
 from cerberank_models.progress import progress
+from cerberank_models.rank import NonFiniteScoreError
 from cerberank_training.learning.attention import training_attention
+from cerberank_training.learning.divergence import DivergenceError, check_finite
 from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.train_config import TrainConfig
 from cerberank_training.tracking.running import running
@@ -107,7 +109,8 @@ class Loop(Generic[NetworkT]):
 
         `dev_metric` returns one figure, or several by name; `final` then chooses the weights. Every process calls it
         and may measure a part of the data; the figures of the first process are used. Raises ValueError when another
-        process trains in the folder.
+        process trains in the folder, and DivergenceError at the first loss or gradient that is not finite; the last
+        saved state is then from before.
         """
         if self._processes.rank > 0:
             with tensor_cores(self._device):
@@ -184,11 +187,21 @@ class Loop(Generic[NetworkT]):
         norm = torch.nn.utils.clip_grad_norm_(self._network.parameters(), config.clip or math.inf)
         self._optimizer.step()
         rates = dict(zip(RATES, (group["lr"] for group in self._optimizer.param_groups), strict=True))
-        return _numbers({"loss": loss, **figures, "gradient_norm": norm}) | rates
+        numbers = _numbers({"loss": loss, **figures, "gradient_norm": norm})
+        # The weights are lost by now, but not those of the saved state. Checking here waits for the device only once.
+        checked = {"loss": numbers["loss"], "norm of the gradients": numbers["gradient_norm"]}
+        check_finite(checked, step=self._step + 1, rate=rates[RATES[0]])
+        return numbers | rates
 
     def _measure(self, dev_metric: Callable[[NetworkT], float | Mapping[str, float]]) -> float:
         self._network.eval()
-        measured = dev_metric(self._network)
+        try:
+            measured = dev_metric(self._network)
+        except NonFiniteScoreError as error:
+            if not self._step:
+                raise
+            rate = self._config.learning_rate * self._config.rate(self._step - 1)
+            raise DivergenceError(f"on dev {error}", step=self._step, rate=rate) from error
         by_name = {FINAL: measured} if isinstance(measured, int | float) else measured
         value = self._processes.sum(0.0 if self._processes.rank else by_name[FINAL])
         parts = {f"dev_map/{name.replace(' ', '_')}": part for name, part in by_name.items() if name != FINAL}

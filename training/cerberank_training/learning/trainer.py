@@ -9,11 +9,13 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import torch
+from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import TrainerState
 
 from cerberank_models.progress import progress
+from cerberank_training.learning.divergence import check_finite
 from cerberank_training.learning.processes import TIMEOUT, TrainerDevice, on_processor
 from cerberank_training.learning.train_config import ramp_steps
 
@@ -122,6 +124,20 @@ class Items(Dataset[ItemT]):
     def __getitem__(self, index: int) -> ItemT:
         """The item with this number."""
         return self._item(index)
+
+
+def check_loss(trainer: Trainer, loss: Tensor) -> None:
+    """Raise DivergenceError for a batch's loss that is not finite, which the Trainer would leave out of its figures.
+
+    The Trainer saves after an evaluation, whose losses are checked too. So the saved weights are finite. In fp16 a
+    training step without finite gradients changes nothing, because the Trainer scales the loss down and goes on.
+    """
+    if trainer.args.fp16 and trainer.model.training:
+        return
+    step = trainer.state.global_step + trainer.model.training
+    scheduler = trainer.lr_scheduler
+    rate = scheduler.get_last_lr()[0] if scheduler else trainer.args.learning_rate
+    check_finite({"loss": float(loss.detach())}, step=step, rate=rate)
 
 
 def show_progress(trainer: Trainer, name: str, *, figure: str) -> None:

@@ -21,6 +21,7 @@ from cerberank_training.learning.losses import logit_difference
 from cerberank_training.learning.trainer import (
     Items,
     TrainerConfig,
+    check_loss,
     last_checkpoint,
     show_progress,
     trainer_arguments,
@@ -118,6 +119,7 @@ class _PretrainingTrainer(Trainer):  # type: ignore[misc]  # transformers ships 
     def compute_loss(self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, **_: Any) -> Any:
         with training_attention(self.args.device):
             outputs = model(**inputs)
+        check_loss(self, outputs["loss"])
         if model.training:
             right = (outputs["ssp_logits"].argmax(-1) == inputs["ssp_labels"]).float().mean()
             seen = {name: float(outputs[name][0]) for name in ("ssp", "mlm", "rtd") if name in outputs}

@@ -43,6 +43,7 @@ from cerberank_training.learning.trainer import (
     STATE,
     Items,
     TrainerConfig,
+    check_loss,
     last_checkpoint,
     show_progress,
     trainer_arguments,
@@ -238,6 +239,7 @@ class _TeacherTrainer(Trainer):  # type: ignore[misc]  # transformers ships no t
         if self.loss != "pointwise":
             offsets = torch.nn.functional.pad(sizes.cumsum(0), (1, 0))
             loss = loss + listwise_loss(difference, labels, offsets).sum()
+        check_loss(self, loss)
         return (loss, {"logits": outputs.logits}) if return_outputs else loss
 
 
