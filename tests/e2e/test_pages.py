@@ -13,6 +13,7 @@ from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
 from tools.browser import DESKTOP, PHONE, Browser, open_browser
+from tools.nginx import proxying
 from tools.process import Process, serving, start
 
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -226,6 +227,34 @@ def test_the_status_page_counts(browser: Browser, service: Process) -> None:
     browser.wait_for("#cerberank_requests_total", "0")
     native(service, TEXTS)
     browser.wait_for("#cerberank_requests_total", "1")
+
+
+def test_behind_the_proxy_the_status_page_has_no_figures(chromium: Browser, service: Process, tmp_path: Path) -> None:
+    """The proxy refuses `/metrics`: the page shows the models, says where the figures are, and asks no further."""
+    with proxying(tmp_path / "nginx", [service.url]) as proxy:
+        chromium.look("light", DESKTOP)
+        chromium.requested()
+        chromium.driver.get(f"{proxy.url}/status")
+        chromium.wait_for("#models", "Architecture")
+        assert chromium.find("#without-figures").is_displayed()
+        assert not chromium.find("#problem").is_displayed()
+        WebDriverWait(chromium.driver, 20).until(lambda _: proxy.log.count('"/v1/models"') >= 2)
+        assert [url.rpartition("/")[2] for url in chromium.requested()].count("metrics") == 1
+
+
+def test_the_status_page_names_labels_as_they_are(chromium: Browser, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """A label that is served is not one that is not served yet."""
+    store = FolderStore(tmp_path / "store")
+    store.push(read_checkpoint(tiny_checkpoint))
+    store.move_label("random-tiny", "stable", "1")
+    settings = {"CERBERANK_STORE": str(tmp_path / "store"), "TMPDIR": str(tmp_path)}
+    with serving(Path(), tmp_path / "log", **settings) as service:
+        chromium.driver.get(f"{service.url}/status")
+        chromium.wait_for("#models", "Labels served")
+        facts = dict(zip(chromium.texts("#models dt"), chromium.texts("#models dd"), strict=True))
+        assert facts["Labels served"] == "stable"
+        assert facts["A rollback returns to it"] == "no"
+        assert "Labels not served yet" not in facts
 
 
 def test_the_status_page_describes_the_model(browser: Browser, service: Process) -> None:

@@ -11,9 +11,14 @@ export async function models() {
   return (await (await ask("v1/models")).json()).models;
 }
 
-/** Sums of the series in `/metrics` over their labels, by name. @param {string[]} names */
+/** Sums of the series in `/metrics` over their labels, by name; null if a proxy refuses this path. @param {string[]} names */
 export async function series(names) {
-  const lines = (await (await ask("metrics")).text()).split("\n");
+  const response = await ask("metrics").catch((error) => {
+    if (![401, 403, 404].includes(error.status)) throw error;
+    return null;
+  });
+  if (response === null) return null;
+  const lines = (await response.text()).split("\n");
   const sum = (name) =>
     lines
       .filter((line) => line.startsWith(`${name} `) || line.startsWith(`${name}{`))
@@ -27,5 +32,6 @@ async function ask(path, options) {
   });
   if (response.ok) return response;
   const said = await response.json().catch(() => ({}));
-  throw new Error(said.error?.message ?? `The service answered ${response.status}.`);
+  const message = said.error?.message ?? `The service answered ${response.status}.`;
+  throw Object.assign(new Error(message), { status: response.status });
 }

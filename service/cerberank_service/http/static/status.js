@@ -20,7 +20,7 @@ const TITLES = {
   reason: "Reason",
   labels: "Labels served",
   wanted: "Labels not served yet",
-  rollback: "Rolled back",
+  rollback: "A rollback returns to it",
   pinned: "Loaded by hand",
   architecture: "Architecture",
   exits: "Exits after layers",
@@ -60,7 +60,10 @@ function architecture(name) {
   return body ? `${name}: ${count(body, "shared layer")}, ${count(heads, "head")} of ${count(layers, "layer")}` : name;
 }
 
-function modelCard(model) {
+/** @param {object} entry an entry of `/v1/models`, whose `wanted` has all labels by which the store names the version */
+function modelCard(entry) {
+  const missing = (entry.wanted ?? []).filter((label) => !entry.labels.includes(label));
+  const model = { ...entry, wanted: missing.length ? missing : null };
   const rest = Object.keys(model).filter((name) => !(name in TITLES) && !SHOWN_OTHERWISE.includes(name));
   const known = [...Object.keys(TITLES), ...rest].filter((name) => ![undefined, null].includes(model[name]));
   return make(
@@ -129,17 +132,17 @@ function update(element, children) {
   if (fresh.innerHTML !== element.innerHTML) element.replaceChildren(...fresh.childNodes);
 }
 
+let figures = true; // until the path of the figures is refused
+
 async function refresh() {
   try {
-    const [served, now] = await Promise.all([models(), series(Object.keys(NOW))]);
+    const [served, now] = await Promise.all([models(), figures ? series(Object.keys(NOW)) : null]);
     const state = served.map(sentence).join(" ");
     if (byId("state").textContent !== state) byId("state").textContent = state;
     update(byId("models"), served.map(modelCard));
-    const tiles = Object.entries(NOW).flatMap(([name, title]) => [
-      make("dt", {}, title),
-      make("dd", { id: name }, now[name].toLocaleString("en")),
-    ]);
-    update(byId("now"), pairs(tiles));
+    update(byId("now"), now ? tiles(now) : []);
+    figures = now !== null;
+    byId("without-figures").hidden = figures;
     showProblem(...served.filter(({ state }) => state !== "ready").flatMap(reasonOf));
   } catch (error) {
     showProblem(error.message);
@@ -148,8 +151,10 @@ async function refresh() {
   }
 }
 
-function pairs(tiles) {
-  return tiles.flatMap((tile, place) => (place % 2 === 0 ? [make("div", {}, tile, tiles[place + 1])] : []));
+function tiles(now) {
+  return Object.entries(NOW).map(([name, title]) =>
+    make("div", {}, make("dt", {}, title), make("dd", { id: name }, now[name].toLocaleString("en"))),
+  );
 }
 
 refresh();
