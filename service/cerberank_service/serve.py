@@ -9,7 +9,6 @@ import logging
 import math
 import os
 import signal
-import ssl
 import sys
 import threading
 from collections.abc import Iterator, Mapping
@@ -28,6 +27,7 @@ from cerberank_models.convert.source import find_source
 from cerberank_models.output import UsageError, note
 from cerberank_service.admin.app import create_admin
 from cerberank_service.app import create_app
+from cerberank_service.http.certificate import CHECK_SECONDS, Certificate
 from cerberank_service.http.connections import IgnoresLostClients
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings, read_settings
@@ -238,10 +238,21 @@ def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> int:
     service: Service = app.state.service
     ending: Ending = SimpleQueue()
     public = ClosesWhenLeaving(app, service)
-    servers = [Server("server", _config(public, settings, limits, settings.host, settings.port), ending)]
+    certificate = _certificate(settings)
+    if certificate is not None:
+        service.report_certificate(certificate)
+    config = _config(public, settings, limits, host=settings.host, port=settings.port, certificate=certificate)
+    servers = [Server("server", config, ending)]
     if settings.admin_token is not None:
         admin = create_admin(settings, service.versions, service.operations, service.metrics)
-        config = _config(admin, settings, limits, settings.admin_host, settings.admin_port)
+        config = _config(
+            admin,
+            settings,
+            limits,
+            certificate=_certificate(settings),
+            host=settings.admin_host,
+            port=settings.admin_port,
+        )
         servers.append(Server("admin-server", config, ending))
     service.open(ending.put)
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -285,7 +296,16 @@ def _wait(ending: Ending, seconds: float) -> int | Exception | None:
         return None
 
 
-def _config(app: ASGIApp, settings: Settings, limits: Limits, host: str, port: int) -> uvicorn.Config:
+def _certificate(settings: Settings) -> Certificate | None:
+    """The certificate for one server; None without TLS. Raises OSError."""
+    if settings.tls_certificate is None or settings.tls_key is None:
+        return None
+    return Certificate(settings.tls_certificate, settings.tls_key)
+
+
+def _config(
+    app: ASGIApp, settings: Settings, limits: Limits, *, host: str, port: int, certificate: Certificate | None
+) -> uvicorn.Config:
     config = uvicorn.Config(
         IgnoresLostClients(app),
         host=host,
@@ -302,46 +322,7 @@ def _config(app: ASGIApp, settings: Settings, limits: Limits, host: str, port: i
         timeout_graceful_shutdown=math.ceil(settings.drain_seconds) + GRACE_SECONDS,
         timeout_notify=CHECK_SECONDS,
     )
-    if settings.tls_certificate is not None and settings.tls_key is not None:
-        certificate = Certificate(settings.tls_certificate, settings.tls_key)
+    if certificate is not None:
         config.ssl_context_factory = lambda config, default: certificate.context
         config.callback_notify = certificate.reload_if_changed
     return config
-
-
-CHECK_SECONDS = 10
-"""Seconds between two checks of the certificate's files."""
-
-
-class Certificate:
-    """The TLS context of one server; new connections use a renewed certificate. Used by one event loop only."""
-
-    def __init__(self, chain: Path, key: Path) -> None:
-        """Read both PEM files. Raises OSError, which names the unusable file."""
-        self._chain, self._key = chain, key
-        self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._loaded = self._changed()
-        try:
-            self.context.load_cert_chain(chain, key)
-        except ssl.SSLError as error:
-            raise OSError(f"{chain} and {key} are not certificate with its key: {error}") from error
-
-    async def reload_if_changed(self) -> None:
-        """Read the files again if one has changed. If they are unusable, the old certificate stays in use."""
-        try:
-            changed = self._changed()
-            if changed == self._loaded:
-                return
-            # Checked in another context first, because a chain that does not fit the key would make this one unusable.
-            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._chain, self._key)
-            self.context.load_cert_chain(self._chain, self._key)
-        except OSError as error:  # includes ssl.SSLError; retried at the next check
-            logger.error("the certificate is left as it was: %s", error)
-        else:
-            self._loaded = changed
-            logger.info("the certificate was read again")
-
-    def _changed(self) -> tuple[int, ...]:
-        """The modification times, sizes and inodes of both files."""
-        found = [path.stat() for path in (self._chain, self._key)]
-        return tuple(number for each in found for number in (each.st_mtime_ns, each.st_size, each.st_ino))

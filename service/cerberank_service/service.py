@@ -16,6 +16,7 @@ from cerberank_models.checkpoint.store.open import open_store
 from cerberank_service.access.access import Access
 from cerberank_service.admin.operations import Operations
 from cerberank_service.http.body import Bodies
+from cerberank_service.http.certificate import Certificate
 from cerberank_service.http.response_headers import Load
 from cerberank_service.ranking.rank import Ranking
 from cerberank_service.ranking.shadow import Shadow
@@ -28,6 +29,8 @@ from cerberank_service.telemetry.series import (
     BUILD_INFO,
     CALIBRATED_ANSWERABLE,
     CALIBRATED_TOP_SCORE,
+    CERTIFICATE_EXPIRY,
+    CERTIFICATE_STALE,
     ENGINE_RUNNING,
     LABEL_DIFFERS,
     LABELLED_VERSION,
@@ -116,6 +119,11 @@ class Service:
         # NVML is used instead of CUDA, so that a scrape neither waits for a busy device nor fails with a failed one.
         load = DeviceCollector(partial(nvml_memory, device), partial(nvml_utilisation, device))
         self.metrics.registry.register(load)
+
+    def report_certificate(self, certificate: Certificate) -> None:
+        """Report the certificate of the public port in the metrics."""
+        self.metrics.registry.register(ScrapedGauge(CERTIFICATE_EXPIRY, lambda: [((), certificate.expires)]))
+        self.metrics.registry.register(ScrapedGauge(CERTIFICATE_STALE, lambda: [((), float(certificate.stale))]))
 
     def open(self, unusable: Callable[[Exception], None]) -> None:
         """Prepare `start`, so that it cannot fail. Raises OSError when no folder for local copies can be created.

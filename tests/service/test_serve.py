@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import asyncio
-import logging
-import os
-import ssl
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -11,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import trustme
 from tests.service.asking import held
 from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
@@ -19,7 +14,7 @@ from tests.service.observe import service_of, wait_until
 
 from cerberank_models.convert.cache import ImportOptions
 from cerberank_models.convert.source import Source
-from cerberank_service.serve import SWITCH_SECONDS, Certificate, assemble, serve
+from cerberank_service.serve import SWITCH_SECONDS, assemble, serve
 from cerberank_service.settings import Settings, read_settings
 from cerberank_service.settings.environment import REMOVED
 
@@ -163,62 +158,3 @@ def test_threads_of_the_service_give_way_soon(monkeypatch: pytest.MonkeyPatch) -
     assemble(Settings())
     assert said == [SWITCH_SECONDS]
     assert sys.getswitchinterval() > SWITCH_SECONDS
-
-
-def write(authority: trustme.CA, chain: Path, key: Path) -> bytes:
-    """Write a new certificate over the files; returns it in DER form."""
-    made = authority.issue_cert("localhost")
-    made.cert_chain_pems[0].write_to_path(chain)
-    made.private_key_pem.write_to_path(key)
-    return ssl.PEM_cert_to_DER_cert(made.cert_chain_pems[0].bytes().decode())
-
-
-def shown(context: ssl.SSLContext, authority: trustme.CA) -> bytes | None:
-    """The certificate that a new connection gets, which the authority must have signed."""
-    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    authority.configure_trust(client)
-
-    async def meet() -> bytes | None:
-        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await reader.read()
-            writer.close()
-
-        server = await asyncio.start_server(serve, "127.0.0.1", 0, ssl=context)
-        port = server.sockets[0].getsockname()[1]
-        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client, server_hostname="localhost")
-        peer = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
-        writer.close()
-        server.close()
-        return bytes(peer)
-
-    return asyncio.run(meet())
-
-
-def test_a_renewed_certificate_is_used_for_new_connections(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A file that cannot be used leaves the certificate as it was, says so, and is looked at again."""
-    authority = trustme.CA()
-    chain, key = tmp_path / "chain.pem", tmp_path / "key.pem"
-    first = write(authority, chain, key)
-    certificate = Certificate(chain, key)
-    assert shown(certificate.context, authority) == first
-    chain.write_text("half of a ")
-    with caplog.at_level(logging.ERROR):
-        asyncio.run(certificate.reload_if_changed())
-    assert "left as it was" in caplog.text
-    assert shown(certificate.context, authority) == first
-    second = write(authority, chain, key)
-    asyncio.run(certificate.reload_if_changed())
-    assert shown(certificate.context, authority) == second != first
-    os.utime(chain)
-    asyncio.run(certificate.reload_if_changed())
-    assert shown(certificate.context, authority) == second
-
-
-@pytest.mark.parametrize("content", [None, "no certificate"])
-def test_files_that_cannot_be_used_are_named_at_the_start(tmp_path: Path, content: str | None) -> None:
-    """One line with the file's name, instead of a traceback of OpenSSL's."""
-    if content is not None:
-        (tmp_path / "chain.pem").write_text(content)
-        (tmp_path / "key.pem").write_text(content)
-    with pytest.raises(OSError, match=r"chain\.pem"):
-        Certificate(tmp_path / "chain.pem", tmp_path / "key.pem")

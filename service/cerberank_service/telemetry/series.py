@@ -327,6 +327,17 @@ STORE_POLL_AGE = Series(
     "gauge",
     "Seconds since the last read of the store ended; grows while a read hangs. No sample without a store",
 )
+CERTIFICATE_EXPIRY = Series(
+    "certificate_expiry_timestamp_seconds",
+    "gauge",
+    "End of the certificate that new connections get, in Unix seconds. No sample without TLS",
+)
+CERTIFICATE_STALE = Series(
+    "certificate_stale",
+    "gauge",
+    "1 while the certificate's files have changed and cannot be used, so that the old certificate stays in use. No "
+    "sample without TLS",
+)
 BUILD_INFO = Series(
     "build_info",
     "gauge",
@@ -362,6 +373,8 @@ SCRAPED = (
     CALIBRATED_TOP_SCORE,
     CALIBRATED_ANSWERABLE,
     STORE_POLL_AGE,
+    CERTIFICATE_EXPIRY,
+    CERTIFICATE_STALE,
     BUILD_INFO,
     VERSION_INFO,
     DEVICE_MEMORY,
