@@ -25,6 +25,8 @@ class Proxy:
     """A running nginx."""
 
     url: str
+    counts: str
+    """The address of its own page of metrics."""
     process: subprocess.Popen[bytes]
     folder: Path
 
@@ -39,21 +41,27 @@ def program() -> str:
     return installed("nginx", "nginx-light")
 
 
-def configure(folder: Path, port: int, replicas: Sequence[str], changes: Mapping[str, str] | None = None) -> None:
-    """Write the configuration to the new `folder`, with `port` and `replicas` (URLs); `changes` replace other texts."""
+def configure(folder: Path, port: int, replicas: Sequence[str], changes: Mapping[str, str] | None = None) -> str:
+    """Write the configuration to the new `folder`, with `port` and `replicas` (URLs); `changes` replace other texts.
+
+    Return the address of nginx' page of metrics, which is on a free port.
+    """
     shutil.copytree(CONFIGURATION, folder)
     servers = "\n".join(f"server {urlsplit(url).netloc} max_fails=0;" for url in replicas)
+    counts = f"127.0.0.1:{free_port()}"
     known = {
         "/tmp/": f"{folder}/",
         "/dev/stdout": str(folder / "log"),
         "server cerberank:8000 max_fails=0 resolve;": servers,
         "listen 8000": f"listen {port}",
+        "listen 3904": f"listen {counts}",
     }
     for text, new in {**known, **(changes or {})}.items():
         files = [file for file in folder.glob("*.conf") if text in file.read_text()]
         assert files, f"{text!r} is not a text of {CONFIGURATION}"
         for file in files:
             file.write_text(file.read_text().replace(text, new))
+    return f"http://{counts}"
 
 
 def command(folder: Path, *arguments: str) -> list[str]:
@@ -66,10 +74,10 @@ def command(folder: Path, *arguments: str) -> list[str]:
 def proxying(folder: Path, replicas: Sequence[str], changes: Mapping[str, str] | None = None) -> Iterator[Proxy]:
     """An nginx on a free port in front of `replicas`; its files are in the new `folder`."""
     port = free_port()
-    configure(folder, port, replicas, changes)
+    counts = configure(folder, port, replicas, changes)
     with (folder / "log").open("ab") as log:
         process = subprocess.Popen(command(folder), stdout=log, stderr=log)
-    proxy = Proxy(f"http://127.0.0.1:{port}", process, folder)
+    proxy = Proxy(f"http://127.0.0.1:{port}", counts, process, folder)
     try:
         _wait_until_listening(proxy, port)
         yield proxy

@@ -54,7 +54,7 @@ def test_prometheus_scrapes_the_service_and_grafana_asks_prometheus() -> None:
     config = yaml.safe_load((ROOT / "deploy" / "prometheus" / "prometheus.yml").read_text())
     for job, name, port in (
         ("cerberank", "cerberank", Settings.model_fields["port"].default),
-        ("cerberank-proxy", "proxy", 3903),  # mtail's own
+        ("cerberank-proxy", "proxy", int(directive("listen")[0])),  # count.conf
     ):
         (scraping,) = [each for each in config["scrape_configs"] if each["job_name"] == job]
         (found,) = scraping["dns_sd_configs"]  # every address of the name, not one of them
@@ -104,7 +104,7 @@ def test_clients_reach_the_service_by_the_proxy_alone() -> None:
     assert {name for name in replicas if host != name} == {
         name for name in SERVICES if host in SERVICES[name].get("networks", {}).get("default", {}).get("aliases", ())
     }
-    (listen,) = directive("listen")
+    (_, listen) = directive("listen")  # of count.conf, which is not published, and of listen.conf
     assert SERVICES["proxy"]["ports"] == [f"127.0.0.1:{port}:{listen.split()[0]}"]
     assert "profiles" not in SERVICES["proxy"]
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import socket
 import subprocess
 import threading
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -21,6 +20,7 @@ import pytest
 from starlette.testclient import TestClient
 from tests.deploy.replica import Replica, listening
 from tests.service.observe import wait_until
+from tools.mtail import Counting, counting
 from tools.nginx import CONFIGURATION, Proxy, command, configure, directive, proxying
 
 from cerberank_service.http.error_responses import REQUEST_ID
@@ -254,6 +254,20 @@ def test_an_answer_that_nobody_reads_costs_the_replica_nothing(start: Start) -> 
         assert httpx.get(f"{proxy.url}/v1/models").content == b"{}"
 
 
+def test_a_log_line_of_an_error_names_the_request(start: Start) -> None:
+    """Method and path of what nginx itself refuses: no replica, a large body or head, too many requests."""
+    proxy = start(
+        Replica(url="http://127.0.0.1:1"), rate="rate=100r/s -> rate=1r/m", burst="burst=200 nodelay -> burst=2 nodelay"
+    )
+    sent = [httpx.post(f"{proxy.url}/v1/rank", content=b" " * size) for size in (2, 4 * MEGABYTE + 1, 2, 2, 2)]
+    exchange(proxy, b"POST /v1/rank HTTP/1.1\r\nHost: t\r\nX: " + b"x" * 40_000 + b"\r\n\r\n")
+    wait_until(lambda: proxy.log.count('{"time"') == 6)
+    entries = [json.loads(line) for line in proxy.log.splitlines() if line.startswith("{")]
+    assert [(entry["method"], entry["path"]) for entry in entries] == [("POST", "/v1/rank")] * 6
+    assert [answer.status_code for answer in sent] == [503, 413, 503, 503, 429]
+    assert [entry["status"] for entry in entries] == [503, 413, 503, 503, 429, 431]
+
+
 def test_a_log_line_is_one_object_without_texts(start: Start) -> None:
     """Status, upstream, times and id; no query string, and quotes in a path are escaped."""
     proxy = start(Replica())
@@ -265,72 +279,77 @@ def test_a_log_line_is_one_object_without_texts(start: Start) -> None:
     assert "secret" not in proxy.log
 
 
-def test_a_question_that_is_tried_twice_counts_once(start: Start, counting: Counting) -> None:
-    """By what its client saw: one that the second replica answered is an answer, 503 from both is one failure."""
-    busy, other = Replica(status=503), Replica()
-    proxy = start(busy, other, log=f"127.0.0.1:5140 -> 127.0.0.1:{counting.port}")
-    with httpx.Client(base_url=proxy.url) as client:
-        answered = [client.post("/v1/rank", content=b"{}").status_code for _ in range(4)]
-        assert (answered, len(busy.asked)) == ([200] * 4, 2)
-        other.status = 503
-        assert client.post("/v1/rank", content=b"{}").status_code == 503
-        other.status = 422
-        assert client.post("/v1/rank", content=b"{}").status_code == 422
-        assert client.get("/v1/models").status_code == 422
-        assert client.post("/v1/rank", content=b" " * (4 * MEGABYTE + 1)).status_code == 413
-        other.status = 200
-        assert client.post("/v1/rank", content=b"{}").status_code == 200
-    wait_until(lambda: counting.lines() == 9)
-    assert (counting.value("answered"), counting.value("failed")) == (5, 1)
-
-
-@dataclass(frozen=True)
-class Counting:
-    """A running mtail: the port of its socket for log lines, and the address of its metrics."""
-
-    port: int
-    url: str
-
-    def value(self, name: str) -> int:
-        """The metrics of the proxy's counter."""
-        return self._sample(f"cerberank_proxy_{name}_total")
-
-    def lines(self) -> int:
-        """The lines of the log that it has read."""
-        return self._sample("mtail_lines_total")
-
-    def _sample(self, name: str) -> int:
-        (value,) = re.findall(rf"^{name} (\d+)$", httpx.get(f"{self.url}/metrics").text, re.MULTILINE)
-        return int(value)
+@pytest.fixture
+def mtail() -> Iterator[Counting]:
+    with counting() as running:
+        yield running
 
 
 @pytest.fixture
-def counting() -> Iterator[Counting]:
-    """Debian's mtail on the committed program, with the options of its image."""
-    program = shutil.which("mtail")
-    if program is None:
-        pytest.skip("needs Debian's mtail")
-    folder = CONFIGURATION.parent / "mtail"
-    (entry,) = re.findall(r"^ENTRYPOINT (\[.+\])$", (folder / "Dockerfile").read_text(), re.MULTILINE)
-    options = [str(folder) if option == "/etc/mtail" else option for option in json.loads(entry)[1:]]
-    with socket.socket(type=socket.SOCK_DGRAM) as lines, socket.socket() as metrics:
-        for free in (lines, metrics):
-            free.bind(("127.0.0.1", 0))
-        port, page = lines.getsockname()[1], metrics.getsockname()[1]
-    options += ["-logs", f"udp://127.0.0.1:{port}", "-address", "127.0.0.1", "-port", str(page)]
-    process = subprocess.Popen([program, *options], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    counting = Counting(port, f"http://127.0.0.1:{page}")
-    try:
-        wait_until(lambda: process.poll() is not None or _listens(page))
-        yield counting
-    finally:
-        process.terminate()
-        process.wait()
+def start_counted(tmp_path: Path, mtail: Counting) -> Iterator[Callable[[Sequence[str]], Proxy]]:
+    """Starts nginx in front of the URLs of replicas; it sends its lines to mtail."""
+    with ExitStack() as stack:
+        yield lambda urls: stack.enter_context(proxying(tmp_path / "nginx", urls, mtail.changes))
 
 
-def _listens(port: int) -> bool:
-    with socket.socket() as connection:
-        return connection.connect_ex(("127.0.0.1", port)) == 0
+def test_a_question_that_is_tried_twice_counts_once(
+    start_counted: Callable[[Sequence[str]], Proxy], mtail: Counting
+) -> None:
+    """By what its client saw: one that the second replica answered is an answer, 503 from both is one failure."""
+    busy, other = Replica(status=503), Replica()
+    with listening(busy) as first, listening(other) as second:
+        proxy = start_counted([first, second])
+        with httpx.Client(base_url=proxy.url) as client:
+            answered = [client.post("/v1/rank", content=b"{}").status_code for _ in range(4)]
+            assert (answered, len(busy.asked)) == ([200] * 4, 2)
+            other.status = 503
+            assert client.post("/v1/rank", content=b"{}").status_code == 503
+            other.status = 422
+            assert client.post("/v1/rank", content=b"{}").status_code == 422
+            assert client.get("/v1/models").status_code == 422
+            assert client.post("/v1/rank", content=b" " * (4 * MEGABYTE + 1)).status_code == 413
+            other.status = 200
+            assert client.post("/v1/rank", content=b"{}").status_code == 200
+    wait_until(lambda: mtail.lines() == 9)
+    assert (mtail.value("answered"), mtail.value("failed")) == (5, 1)
+
+
+def test_a_question_that_no_replica_could_take_is_a_failure(
+    start_counted: Callable[[Sequence[str]], Proxy], mtail: Counting
+) -> None:
+    """All replicas are gone; Prometheus reads the counts through nginx."""
+    proxy = start_counted(["http://127.0.0.1:1", "http://127.0.0.1:2"])
+    with httpx.Client(base_url=proxy.url) as client:
+        assert [client.post("/v1/rank", content=b"{}").status_code for _ in range(3)] == [503] * 3
+        assert client.get("/v1/models").status_code == 503
+    wait_until(lambda: mtail.lines() == 4)
+    page = httpx.get(f"{proxy.counts}/metrics").text
+    assert "\ncerberank_proxy_answered_total 0\n" in page
+    assert "\ncerberank_proxy_failed_total 3\n" in page
+
+
+def test_without_mtail_the_page_of_counts_is_empty(start: Start) -> None:
+    """But it answers, because it says that nginx runs; mtail's own end does not look like the proxy's."""
+    proxy = start(Replica())
+    answer = httpx.get(f"{proxy.counts}/metrics")
+    assert (answer.status_code, answer.headers["content-type"]) == (200, "text/plain")
+    assert answer.text == "# mtail does not respond\n"
+    assert httpx.get(f"{proxy.counts}/v1/models").status_code == 404
+
+
+def test_five_hundred_lines_in_a_second_are_counted(mtail: Counting) -> None:
+    """Answers, failures, and clients that hung up after five seconds; no page, and no client that soon hung up."""
+    counted = {"POST 200 0.012": 300, "POST 503 0.001": 100, "POST 499 5.000": 25, "POST 499 60.104": 25}
+    others = {"GET 200 0.001": 20, "POST 499 4.999": 15, "POST 413 7.000": 15}
+    lines = [line for line, times in (counted | others).items() for _ in range(times)]
+    host, _, port = mtail.log.partition(":")
+    begin = time.monotonic()
+    with socket.socket(type=socket.SOCK_DGRAM) as sending:
+        for number, line in enumerate(lines):
+            time.sleep(max(0.0, begin + number / len(lines) - time.monotonic()))
+            sending.sendto(f"<190>Nov 28 07:00:00 host nginx: {line}\n".encode(), (host, int(port)))
+    wait_until(lambda: mtail.lines() == len(lines) == 500)
+    assert (mtail.value("answered"), mtail.value("failed")) == (300, 150)
 
 
 def exchange(proxy: Proxy, sent: bytes) -> tuple[int, dict[str, str], bytes]:

@@ -64,7 +64,7 @@ def test_its_settings_exist_and_a_stop_has_its_time(no_settings: None) -> None:
     """The variables are settings; the process is killed after the drain time and the servers' ends."""
     texts = UNIT + (FOLDER / "gpu.conf").read_text()
     names = {name.lower() for name in re.findall(r"CERBERANK_(\w+)=", texts)}
-    assert names == {"port", "admin_port", "device"}
+    assert names == {"port", "admin_port", "trusted_proxies", "device"}
     assert names <= set(Settings.model_fields)
     needed = sum(Settings.model_fields[name].default for name in ("lame_duck_seconds", "drain_seconds"))
     assert int(value("TimeoutStopSec")) >= needed + 3 * GRACE_SECONDS + 5

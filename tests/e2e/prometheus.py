@@ -5,7 +5,7 @@ from __future__ import annotations
 import shutil
 import socket
 import subprocess
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,9 +43,8 @@ def run_prometheus(
     *,
     interval: str = "1s",
     rules: Callable[[str], str] = lambda text: text,
-    relabel: Sequence[Mapping[str, Any]] = (),
 ) -> Iterator[Prometheus]:
-    """Scrapes `target` (its URL) at `interval`; `rules` may change the text of the rule files, `relabel` its series.
+    """Scrapes `target` (its URL) at `interval`; `rules` may change the text of the rule files.
 
     Skips where there is no Prometheus.
     """
@@ -58,7 +57,6 @@ def run_prometheus(
     (scraping, _) = config["scrape_configs"]  # there is no proxy
     del scraping["dns_sd_configs"]
     scraping["static_configs"] = [{"targets": [target.removeprefix("http://")]}]
-    scraping["metric_relabel_configs"] = list(relabel)
     config["scrape_configs"] = [scraping]
     del config["alerting"]  # there is no Alertmanager
     (copy / "prometheus.yml").write_text(yaml.safe_dump(config))

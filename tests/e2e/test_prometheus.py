@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import re
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import httpx
 import pytest
-import yaml
-from tests.deploy.replica import Replica, listening
 from tests.e2e.prometheus import WAIT_SECONDS, Prometheus, run_prometheus
 from tests.service.observe import wait_until
 from tools.process import Process, start, wait_until_ready
@@ -106,29 +103,6 @@ def _numbers(prometheus: Prometheus, expression: str) -> bool:
     concrete = expression.replace("$job", "cerberank").replace("$__rate_interval", "30s")
     values = [series["value"][1] for series in prometheus.query(concrete)]
     return bool(values) and "NaN" not in values and "+Inf" not in values
-
-
-def test_the_ingress_controller_s_counts_are_the_proxy_s(tmp_path: Path) -> None:
-    """By the relabelling of its values: answered and failed questions; no page, other ingress or client's error."""
-    controller = yaml.safe_load((DEPLOY / "kubernetes" / "ingress" / "controller.yaml").read_text())["controller"]
-    relabel = [
-        {re.sub("[A-Z]", lambda found: f"_{found[0].lower()}", name): value for name, value in rule.items()}
-        for rule in controller["metrics"]["serviceMonitor"]["metricRelabelings"]
-    ]
-    counts = {("POST", 200): 5, ("POST", 503): 2, ("POST", 422): 3, ("GET", 200): 7}
-    lines = [
-        f'nginx_ingress_controller_requests{{ingress="{name}",method="{method}",status="{status}"}} {count}'
-        for name in ("cerberank", "other")
-        for (method, status), count in counts.items()
-    ]
-    page = Replica(answer="\n".join([*lines, ""]).encode(), headers={"Content-Type": "text/plain; version=0.0.4"})
-    with listening(page) as url, run_prometheus(url, tmp_path, relabel=relabel) as prometheus:
-        wait_until(lambda: prometheus.query('{__name__=~"cerberank_proxy_.+"}'), seconds=WAIT_SECONDS)
-        found = prometheus.query('{__name__=~"cerberank_proxy_.+"}')
-    assert {(each["metric"]["__name__"], each["metric"]["job"], each["value"][1]) for each in found} == {
-        ("cerberank_proxy_answered_total", "cerberank-proxy", "5"),
-        ("cerberank_proxy_failed_total", "cerberank-proxy", "2"),
-    }
 
 
 def test_the_series_of_the_rules_exist_before_any_request(prometheus: Prometheus) -> None:
