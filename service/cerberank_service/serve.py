@@ -25,6 +25,7 @@ from cerberank_models.commands.values import Whole
 from cerberank_models.convert.cache import ImportOptions, ModelImportError, cached_checkpoint, default_cache
 from cerberank_models.convert.source import find_source
 from cerberank_models.output import UsageError, note
+from cerberank_service.access.keys import KeysError
 from cerberank_service.admin.app import create_admin
 from cerberank_service.app import create_app
 from cerberank_service.http.certificate import CHECK_SECONDS, Certificate
@@ -157,7 +158,10 @@ def serve(
 
 
 def serve_with(options: Mapping[str, str | None], limits: Limits = PRODUCTION) -> int:
-    """Serve with the settings `options`, by the names of their fields, and the environment; returns the exit code."""
+    """Serve with the settings `options`, by the names of their fields, and the environment; returns the exit code.
+
+    It is 1 if another start may end otherwise, and 2 for wrong settings, after which systemd does not start it again.
+    """
     try:
         settings = read_settings(options)
         with _ended_by_sigterm():
@@ -166,7 +170,10 @@ def serve_with(options: Mapping[str, str | None], limits: Limits = PRODUCTION) -
     except UnusableError as error:
         note(f"cerberank serve: {error}")
         return error.exit_code
-    except (ValueError, OSError, ModelImportError) as error:  # settings, keys, a certificate, an unknown kind of store
+    except (KeysError, OSError) as error:  # a file of keys or certificates, or a folder, which can be repaired
+        note(f"cerberank serve: {error}")
+        return 1
+    except (ValueError, ModelImportError) as error:  # settings, an unknown kind of store
         note(f"cerberank serve: {error}")
         return 2
 

@@ -72,7 +72,7 @@ def test_what_the_call_names_is_served_whatever_the_variables_name(
 
     monkeypatch.setattr("cerberank_service.serve.assemble", assembled)
     model = options.pop("model", None)
-    assert serve(model, **options) == 2
+    assert serve(model, **options) == 1
     unset = {"model": "", "model_revision": "", "checkpoint": None, "store": ""}
     assert {name: getattr(seen[0], name) for name in unset} == unset | served
 
@@ -111,15 +111,36 @@ def test_an_imported_model_is_the_checkpoint_that_is_served(
 def test_no_place_for_copies_ends_the_program_before_it_serves(
     no_settings: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Exit code 2 with one line, and no traceback of the server that was about to start."""
+    """One line, and no traceback of the server that was about to start. Exit code 1: there may be a place later."""
     monkeypatch.setenv("CERBERANK_STORE", str(tmp_path))
     monkeypatch.setenv("CERBERANK_PORT", "0")
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: None)
-    assert serve() == 2
+    assert serve() == 1
     err = capsys.readouterr().err
     assert err.startswith("cerberank serve: ")
     assert "No such file" in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("content", ["{", "", None])
+def test_a_broken_key_file_ends_the_program_so_that_it_is_started_again(
+    content: str | None,
+    no_settings: None,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Exit code 1 and one line: the file may be repaired, and systemd does not restart after exit code 2."""
+    keys = tmp_path / "keys.json"
+    if content is not None:
+        keys.write_text(content)
+    monkeypatch.setenv("CERBERANK_KEYS_FILE", str(keys))
+    monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: None)
+    monkeypatch.setattr("cerberank_service.serve.configure_logs", lambda settings: None)
+    assert serve() == 1
+    err = capsys.readouterr().err
+    assert str(keys) in err
     assert err.count("\n") == 1
 
 

@@ -104,7 +104,10 @@ def _add_models(app: FastAPI, settings: Settings, versions: VersionRegistry, ope
 
     @app.get("/v1/models", summary="Show the versions in service and in the store")
     def models() -> Models:
-        return {**shown(), "store": operations.stored()}
+        try:
+            return {**shown(), "store": operations.stored()}
+        except ServiceError as error:  # the loaded versions are known without the store
+            return {**shown(), "store": None, "store_error": error.message}
 
     @app.post("/v1/models/{model}/versions/{version}/load", status_code=202, summary="Load and keep a version")
     def load(model: Name, version: Name) -> Models:

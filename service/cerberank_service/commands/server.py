@@ -69,6 +69,8 @@ class Port:
                 say(_line(entry))
             for model, stored in (answer.get("store") or {}).items():
                 say(f"in the store: {model} {', '.join(stored['versions'])}")
+            if "store_error" in answer:
+                say(answer["store_error"])
 
 
 OWN = Port()
@@ -192,7 +194,9 @@ def resume(*, port: Port = OWN) -> None:
 
 def _line(entry: dict[str, Any]) -> str:
     name = f"{entry['model']}@{entry['version']}" if "version" in entry else "-"
-    notes = [*entry.get("labels", ()), *(note for note in ("rollback", "pinned") if entry.get(note))]
+    labels = entry.get("labels", ())
+    wanted = [f"wanted as {label}" for label in entry.get("wanted", ()) if label not in labels]
+    notes = [*labels, *wanted, *(note for note in ("rollback", "pinned") if entry.get(note))]
     dropped = f"drops {entry['drop_schedule']}" if entry.get("drop_schedule") else ""
     return "  ".join(filter(None, [name, entry["state"], ",".join(notes), dropped, entry.get("reason") or ""]))
 

@@ -92,4 +92,4 @@ class Labels:
         except StoreError as error:
             raise ServiceError(Kind.CONFLICT, str(error)) from error
         except OSError as error:
-            raise ServiceError(Kind.UNAVAILABLE, "the store cannot be reached", retry_after=5) from error
+            raise ServiceError(Kind.UNAVAILABLE, f"the store cannot be read: {error}", retry_after=5) from error

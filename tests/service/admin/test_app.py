@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -112,6 +113,16 @@ def test_list_shows_what_serves_and_what_the_store_has(admin: TestClient) -> Non
     assert listed["state"] == "ready"
     assert [(e["version"], e["labels"]) for e in listed["models"]] == [("1", ["stable"])]
     assert listed["store"] == {"fake-ranker": {"versions": ["1", "2", "3"], "labels": {"stable": "1"}}}
+
+
+def test_list_works_without_the_store(admin: TestClient, tmp_path: Path) -> None:
+    """The loaded versions come from memory; the reason that the store cannot be read stands beside them."""
+    (tmp_path / "store").rename(tmp_path / "away")
+    listed = admin.get("/v1/models").json()
+    assert [(e["version"], e["labels"]) for e in listed["models"]] == [("1", ["stable"])]
+    assert listed["store"] is None
+    assert listed["store_error"].startswith("the store cannot be read: ")
+    assert str(tmp_path / "store") in listed["store_error"]
 
 
 def test_a_version_is_loaded_and_unloaded_by_hand(public: TestClient, admin: TestClient) -> None:

@@ -44,7 +44,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[Port]:
             self.end_headers()
             self.wfile.write(json.dumps(known.answer).encode())
 
-        do_PUT = do_DELETE = answer
+        do_GET = do_PUT = do_DELETE = answer
 
         def log_message(self, *arguments: object) -> None:
             """Nothing is logged."""
@@ -98,6 +98,33 @@ def test_an_admin_port_is_asked_instead_of_a_store(
         ("DELETE", f"{path}/canary", f"Bearer {TOKEN}", None),
     ]
     assert capsys.readouterr().out.splitlines()[0] == f"{MODEL}@stable: 1 -> 2"
+
+
+def test_the_versions_are_listed_without_the_store(
+    port: Port, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With the label that names a version that does not serve it, and the reason why the store is not listed."""
+    monkeypatch.setenv("CERBERANK_ADMIN_TOKEN", TOKEN)
+    known = {"model": MODEL, "labels": ["stable"], "wanted": []}
+    rejected = {"model": MODEL, "labels": [], "wanted": ["stable"], "reason": "bad"}
+    port.answer = {
+        "state": "ready",
+        "models": [
+            known | {"version": "1", "state": "ready"},
+            rejected | {"version": "2", "state": "failed"},
+            known | {"version": "3", "state": "ready", "wanted": ["stable"]},
+        ],
+        "store": None,
+        "store_error": "the store cannot be read: gone",
+    }
+    assert main(["server", "models", "--url", port.url]) == 0
+    assert capsys.readouterr().out.splitlines() == [
+        "ready",
+        f"{MODEL}@1  ready  stable",
+        f"{MODEL}@2  failed  wanted as stable  bad",
+        f"{MODEL}@3  ready  stable",
+        "the store cannot be read: gone",
+    ]
 
 
 @pytest.mark.parametrize(
