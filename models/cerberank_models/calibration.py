@@ -16,7 +16,10 @@ from pydantic import Field, model_validator
 
 from cerberank_models.transformer import Frozen
 
-Finite = Annotated[float, Field(allow_inf_nan=False)]
+HEAVIEST = 1000.0
+"""The largest magnitude of a weight or a constant. Fitted weights are below 2; with weights of 1e308 the sums would be
+infinite, and their differences not a number."""
+Weight = Annotated[float, Field(ge=-HEAVIEST, le=HEAVIEST, allow_inf_nan=False)]
 FILE = "calibration.json"
 """The name of the file in a checkpoint."""
 SECTION = "Calibrated scores"
@@ -49,9 +52,9 @@ class Curve(Frozen):
     formula is Platt's scaling. `score` > 0 and `lead` >= 0 keep the order of candidates within a stage.
     """
 
-    score: Annotated[float, Field(gt=0.0, allow_inf_nan=False)]
-    lead: Annotated[float, Field(ge=0.0, allow_inf_nan=False)]
-    constant: Finite
+    score: Annotated[float, Field(gt=0.0, le=HEAVIEST, allow_inf_nan=False)]
+    lead: Annotated[float, Field(ge=0.0, le=HEAVIEST, allow_inf_nan=False)]
+    constant: Weight
 
 
 class Threshold(Frozen):
@@ -65,6 +68,9 @@ class Threshold(Frozen):
     """The share of calibration questions with an answer whose first result is right and reaches the threshold."""
     bound: Share
     """A lower bound of the wanted quantity on other questions of the same kind (`Calibration.confidence`)."""
+
+
+Thresholds = Annotated[tuple[Threshold, ...], Field(max_length=200)]
 
 
 class CalibrationData(Frozen):
@@ -88,14 +94,14 @@ class Calibration(Frozen):
     format: Annotated[int, Field(ge=1, le=1)] = 1
     curves: Annotated[tuple[Curve, ...], Field(min_length=1)]
     """One curve for each scored stage, in order."""
-    alone: Finite
+    alone: Weight
     """The rival's log-odds for a candidate without a rival: the median of the calibration questions' second scores."""
-    answerable: Annotated[tuple[Finite, ...], Field(min_length=TOP + 1, max_length=TOP + 1)]
+    answerable: Annotated[tuple[Weight, ...], Field(min_length=TOP + 1, max_length=TOP + 1)]
     """Weights of the TOP highest log-odds in falling order, then a constant. The sigmoid of the weighted sum is P(any
     candidate answers) (arXiv 2402.12997, section 3). A question with fewer candidates repeats its lowest log-odds."""
-    precision: tuple[Threshold, ...]
+    precision: Thresholds
     """Thresholds by wanted precision, ascending; precisions that no threshold reaches are missing."""
-    recall: tuple[Threshold, ...]
+    recall: Thresholds
     """Thresholds by wanted recall: the share of answered questions whose best answer reaches the threshold."""
     confidence: Share
     """The probability, over the choice of calibration questions, with which a bound of `precision` holds."""
@@ -234,7 +240,8 @@ def curve_rows(odds: Scores, rivals: Scores) -> Scores:
 
 def sigmoid(logits: Scores) -> Scores:
     """The probabilities that have these log-odds."""
-    return np.asarray(1.0 / (1.0 + np.exp(-logits)))
+    with np.errstate(over="ignore"):  # an infinite power gives the probability 0
+        return np.asarray(1.0 / (1.0 + np.exp(-logits)))
 
 
 def answerable_row(odds: Scores) -> Scores:

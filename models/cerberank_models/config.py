@@ -31,6 +31,11 @@ Pooling = Literal["mean", "first", "last"]
 Activation = Literal["none", "gelu", "relu", "sigmoid", "silu", "tanh"]
 
 
+MetricName = Annotated[str, Field(pattern=r"^[\w@.+-]{1,64}$")]
+MOST_SCHEDULES, MOST_METRICS = 64, 64
+"""The most tuned schedules, and the most different metrics of them. Each is a series of the service."""
+
+
 class OpaqueRankerError(ValueError):
     """The operation needs the ranker's layers, but the ranker is one opaque graph; the message says what works."""
 
@@ -137,7 +142,7 @@ class TunedSchedule(Frozen):
     schedule: tuple[DropRatio, ...]
     cost: Annotated[float, Field(gt=0.0, le=1.0)]
     """Layers run, relative to dropping nothing, in the limit of many candidates (`drop.relative_cost`)."""
-    metrics: dict[str, Annotated[float, Field(allow_inf_nan=False)]]
+    metrics: dict[MetricName, Annotated[float, Field(allow_inf_nan=False)]]
     """In percent. `tune` measures against labels: `map`, `mrr`, ..., and `map_loss`, the points of MAP lost against
     dropping nothing, with its standard error `map_loss_error`, as means over the dev sets. `accelerate` has no labels
     and measures against the model's own ranking: `top1_agreement`, `overlap@5`, their mean `agreement`, and
@@ -163,7 +168,7 @@ class RankerConfig(Frozen):
     """The least number of candidates that this checkpoint's own schedules leave alive. An early exit that finds the
     worse half of 200 candidates reliably is wrong too often about the worse half of ten, and dropping from ten saves
     nothing."""
-    tuned_schedules: tuple[TunedSchedule, ...] = ()
+    tuned_schedules: Annotated[tuple[TunedSchedule, ...], Field(max_length=MOST_SCHEDULES)] = ()
     """Schedules for the service to choose from under load, the costliest and most accurate first. Empty before
     `train tune`."""
     languages: Annotated[tuple[LanguageCode, ...], Field(exclude_if=lambda languages: languages == ())] = ()
@@ -188,6 +193,8 @@ class RankerConfig(Frozen):
         for tuned in self.tuned_schedules:
             if len(tuned.schedule) != exits:
                 raise ValueError(f"every tuned schedule needs {exits} ratios, one per stage but the last")
+        if len({name for tuned in self.tuned_schedules for name in tuned.metrics}) > MOST_METRICS:
+            raise ValueError(f"the tuned schedules have more than {MOST_METRICS} different metrics")
         costs = [tuned.cost for tuned in self.tuned_schedules]
         if costs != sorted(costs, reverse=True):
             raise ValueError("tuned_schedules must go from the costliest to the cheapest")

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pydantic import ValidationError
 from tests.calibrations import ROW, calibration
 
-from cerberank_models.calibration import CalibrationError, probabilities, threshold_for
+from cerberank_models.calibration import HEAVIEST, CalibrationError, probabilities, threshold_for
 from cerberank_models.drop import UNSCORED, order
 
 scored = st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 1)), min_size=1, max_size=12)
@@ -24,6 +24,20 @@ def test_probabilities_keep_the_order_within_a_stage(rows: list[tuple[float, int
     for stage in (0, 1):
         inside = [index for index in order(stages, raw).tolist() if stages[index] == stage]
         assert (np.diff(got[inside]) <= 1e-12).all()
+
+
+weights = st.floats(-HEAVIEST, HEAVIEST)
+
+
+@given(scored, st.tuples(*6 * [weights]), st.floats(1e-300, HEAVIEST), st.floats(0.0, HEAVIEST), weights)
+def test_every_calibration_that_is_read_gives_probabilities(
+    rows: list[tuple[float, int]], answerable: tuple[float, ...], score: float, lead: float, constant: float
+) -> None:
+    """Also with the heaviest weights, no score is NaN or infinite."""
+    one = calibration(curves=2 * [{"score": score, "lead": lead, "constant": constant}], answerable=answerable)
+    raw, stages = np.array([score for score, _ in rows]), np.array([stage for _, stage in rows])
+    got = [*one.scores(raw, stages), one.any_answers(raw, stages) or 0.0]
+    assert all(0.0 <= probability <= 1.0 for probability in got)
 
 
 def test_a_high_score_is_worth_less_beside_another_one() -> None:
@@ -88,9 +102,12 @@ def test_a_precision_between_two_rows_gets_the_higher_ones_threshold() -> None:
         {"answerable": [1.0, 0.0]},
         {"precision": [ROW | {"wanted": 0.9, "threshold": 0.8}, ROW | {"wanted": 0.7, "threshold": 0.4}]},
         {"format": 2},
+        {"curves": [{"score": 1e308, "lead": 1e308, "constant": 0.0}]},
+        {"alone": -1e308},
+        {"answerable": [1e308, -1e308, 0.0, 0.0, 0.0, 0.0]},
     ],
 )
 def test_what_would_change_the_order_or_cannot_be_read_is_refused(changes: dict[str, Any]) -> None:
-    """A curve that falls, weights for another number of scores, rows that are not sorted, a later format."""
+    """A curve that falls, weights for another number of scores or too large, unsorted rows, a later format."""
     with pytest.raises(ValidationError):
         calibration(**changes)

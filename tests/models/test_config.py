@@ -55,6 +55,18 @@ def test_architecture_prints_the_papers_notation() -> None:
             {"tuned_schedules": [{"schedule": [0, 0], "cost": cost, "metrics": {}} for cost in (0.5, 1.0)]},
             "costliest to the cheapest",
         ),
+        ({"tuned_schedules": 65 * [{"schedule": [0, 0], "cost": 1.0, "metrics": {}}]}, "at most 64 items"),
+        ({"tuned_schedules": [{"schedule": [0, 0], "cost": 1.0, "metrics": {"a\nb": 1}}]}, "should match pattern"),
+        ({"tuned_schedules": [{"schedule": [0, 0], "cost": 1.0, "metrics": {"m" * 65: 1}}]}, "should match pattern"),
+        (
+            {
+                "tuned_schedules": [
+                    {"schedule": [0, 0], "cost": 1.0, "metrics": {f"m{first + number}": 1 for number in range(40)}}
+                    for first in (0, 40)
+                ]
+            },
+            "more than 64 different metrics",
+        ),
         ({"surprise": 1}, "surprise"),
         ({"encoding": {"max_length": 512}}, "positions"),
         ({"name": "../up"}, "name"),

@@ -7,9 +7,8 @@ import json
 import os
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -89,11 +88,19 @@ def appearing_folder(path: Path) -> Iterator[Path]:
 def remove_remains(folder: Path, name: str | None = None, *, older_than: float = 0.0) -> None:
     """Remove the hidden folders that killed processes left in `folder` while they wrote its folder `name` (None: any).
 
-    Only remains older than `older_than` seconds are removed, because a process may still write to younger ones.
+    Only remains older than `older_than` seconds are removed, because a process may still write to younger ones. The
+    present time is that of the file system, as the times of the folders are: the clocks of machines differ.
     """
-    for item in folder.glob(f".{'*' if name is None else glob.escape(name)}.*"):
-        if item.is_dir() and not item.is_symlink() and time.time() - item.stat().st_mtime >= older_than:
-            shutil.rmtree(item, ignore_errors=True)
+    found = folder.glob(f".{'*' if name is None else glob.escape(name)}.*")
+    remains = [item for item in found if item.is_dir() and not item.is_symlink()]
+    if not remains:
+        return
+    with tempfile.TemporaryFile(dir=folder) as file:
+        now = os.fstat(file.fileno()).st_mtime
+    for item in remains:
+        with suppress(FileNotFoundError):  # its process has just finished it
+            if now - item.stat().st_mtime >= older_than:
+                shutil.rmtree(item, ignore_errors=True)
 
 
 def flush_folder(path: Path) -> None:

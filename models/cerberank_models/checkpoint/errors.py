@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
+
+MOST_LISTED = 10
+"""The most names that a message lists."""
+
 
 class CheckpointError(ValueError):
     """The folder is not a valid checkpoint; the message names the file and what is wrong with it."""
@@ -17,3 +23,14 @@ class SurplusFileError(CheckpointError):
 
 class ChangedFileError(CheckpointError):
     """The hash of a file differs from the hash in the manifest."""
+
+
+def listing(names: Iterable[str]) -> str:
+    """The first MOST_LISTED names in alphabetical order, and how many more there are.
+
+    >>> listing(["b", "a"]), listing(str(number) for number in range(10, 25))
+    ('a, b', '10, 11, 12, 13, 14, 15, 16, 17, 18, 19 and 5 more')
+    """
+    found = sorted(names)
+    more = f" and {len(found) - MOST_LISTED} more" if len(found) > MOST_LISTED else ""
+    return ", ".join(islice(found, MOST_LISTED)) + more

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from cerberank_models.checkpoint.errors import CheckpointError
+from cerberank_models.checkpoint.errors import CheckpointError, listing
 from cerberank_models.text_config import TextRankerConfig
 
 FOLDER = "first-stage/"
@@ -46,16 +46,16 @@ def verify_first_stage(path: Path, names: Iterable[str], config: TextRankerConfi
     have = {name for name in names if name.startswith(FOLDER)}
     if config is None:
         if have:
-            raise CheckpointError(f"{path} has {', '.join(sorted(have))}, but its config.json has no first_stage")
+            raise CheckpointError(f"{path} has {listing(have)}, but its config.json has no first_stage")
         return
     needed = {TOKENIZER, GOLDEN} | ({SCORER} if config.weighted_rankers else set())
     if missing := sorted(needed - have):
-        raise CheckpointError(f"{path} has a first_stage in config.json, but lacks {', '.join(missing)}")
+        raise CheckpointError(f"{path} has a first_stage in config.json, but lacks {listing(missing)}")
     runs = {WEIGHTS, *map(encoder_graph, encoder_precisions(have))}
     if not runs & have:
         raise CheckpointError(f"{path} has neither {WEIGHTS} nor {encoder_graph('<precision>')}: nothing can be run")
     if surplus := sorted(have - needed - runs):
-        raise CheckpointError(f"{path} has {', '.join(surplus)}, which no first_stage of this shape reads")
+        raise CheckpointError(f"{path} has {listing(surplus)}, which no first_stage of this shape reads")
 
 
 def kept_files(path: Path, names: Iterable[str], *, precisions: Sequence[str], weights: bool) -> dict[str, Path]:

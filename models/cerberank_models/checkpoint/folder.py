@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from io import BytesIO
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TypeVar
 
@@ -26,10 +27,23 @@ from cerberank_models import calibration
 from cerberank_models.calibration import Calibration
 from cerberank_models.checkpoint.atomic import appearing_folder
 from cerberank_models.checkpoint.card import with_languages, without_section
-from cerberank_models.checkpoint.errors import ChangedFileError, CheckpointError, MissingFileError, SurplusFileError
+from cerberank_models.checkpoint.errors import (
+    ChangedFileError,
+    CheckpointError,
+    MissingFileError,
+    SurplusFileError,
+    listing,
+)
 from cerberank_models.checkpoint.external_data import external_files
 from cerberank_models.checkpoint.first_stage_files import encoder_precisions, verify_first_stage
-from cerberank_models.checkpoint.manifest import MANIFEST, GoldenCandidate, GoldenQuestion, Manifest, is_path_within
+from cerberank_models.checkpoint.manifest import (
+    MANIFEST,
+    MOST_FILES,
+    GoldenCandidate,
+    GoldenQuestion,
+    Manifest,
+    is_path_within,
+)
 from cerberank_models.checkpoint.regular import (
     SMALL,
     NotRegularError,
@@ -63,8 +77,15 @@ DATA = ".data"
 """The suffix, after a graph's name, of the file that holds the graph's tensors if they take 2 GB."""
 BLOCK = 1 << 20
 """The number of bytes that are read at once."""
-LARGEST = {"config.json": SMALL, calibration.FILE: SMALL, "golden.jsonl": 64 << 20, "tokenizer.json": 256 << 20}
-"""The largest sizes in bytes of files that are read as a whole. A vocabulary of 250,000 tokens takes 33 MB."""
+LARGEST = {"config.json": SMALL, calibration.FILE: SMALL, "golden.jsonl": 4 << 20, "tokenizer.json": 64 << 20}
+"""The largest sizes in bytes of files that are read as a whole. A vocabulary of 250,000 tokens takes 33 MB, and some 13
+times that in memory."""
+MOST_GOLDEN = 1000
+"""The most golden questions; `export` and imports write three."""
+MOST_ENTRIES = 2 * MOST_FILES
+"""The most files and folders in a checkpoint's folder that are looked at."""
+MOST_PROBLEMS = 5
+"""The most problems of a malformed file that a message states."""
 ModelT = TypeVar("ModelT", bound=Frozen)
 
 
@@ -149,8 +170,10 @@ def _read(path: Path, manifest: Manifest, *, looked_into: bool) -> Checkpoint:
     verify_first_stage(path, manifest.files, config.first_stage)
     if not looked_into:
         _verify_external_data(path, manifest)
-    lines = (path / "golden.jsonl").read_bytes().splitlines()
-    golden = tuple(_parse(GoldenQuestion, path / "golden.jsonl", line) for line in lines if line.strip())
+    lines = [line for line in (path / "golden.jsonl").read_bytes().splitlines() if line.strip()]
+    if len(lines) > MOST_GOLDEN:
+        raise CheckpointError(f"{path / 'golden.jsonl'} holds {len(lines)} questions, more than {MOST_GOLDEN}")
+    golden = tuple(_parse(GoldenQuestion, path / "golden.jsonl", line) for line in lines)
     if not golden:
         raise CheckpointError(f"{path / 'golden.jsonl'} holds no question, so nothing can be checked")
     return Checkpoint(
@@ -189,7 +212,7 @@ def write_checkpoint(
     nothing is left behind.
     """
     if wrong := [name for name in files if not is_path_within(name) or name in (*REQUIRED, MANIFEST)]:
-        raise CheckpointError(f"{', '.join(wrong)}: not a name for a further file within the checkpoint")
+        raise CheckpointError(f"{listing(wrong)}: not a name for a further file within the checkpoint")
     card = card if calibration.FILE in files else without_section(card, calibration.SECTION)
     with appearing_folder(path) as partial:
         content: dict[str, Path | bytes] = {
@@ -249,18 +272,21 @@ def _verify_names(path: Path, manifest: Manifest) -> None:
     """Raise CheckpointError unless the folder holds exactly the files that its manifest names."""
     if missing := [name for name in REQUIRED if name not in manifest.files]:
         raise CheckpointError(f"{path / MANIFEST} lacks {', '.join(missing)}")
-    found = {item.relative_to(path).as_posix(): item for item in path.rglob("*") if _is_entry(item)}
+    entries = list(islice(path.rglob("*"), MOST_ENTRIES + 1))
+    if len(entries) > MOST_ENTRIES:
+        raise SurplusFileError(f"{path} holds more than {MOST_ENTRIES} files and folders")
+    found = {item.relative_to(path).as_posix(): item for item in entries if _is_entry(item)}
     if links := [name for name, item in found.items() if item.is_symlink()]:
-        raise CheckpointError(f"{path} holds symbolic links, which are not followed: {', '.join(sorted(links))}")
+        raise CheckpointError(f"{path} holds symbolic links, which are not followed: {listing(links)}")
     if special := [name for name, item in found.items() if not item.is_file()]:
-        raise CheckpointError(f"{path} holds what is not a regular file: {', '.join(sorted(special))}")
+        raise CheckpointError(f"{path} holds what is not a regular file: {listing(special)}")
     for name, item in found.items():
         if (most := LARGEST.get(item.name)) is not None and item.stat().st_size > most:
             raise CheckpointError(str(too_large(path / name, most)))
-    if missing := sorted(set(manifest.files) - set(found)):
-        raise MissingFileError(f"{path} lacks {', '.join(missing)}: its copy was not finished")
-    if surplus := sorted(set(found) - set(manifest.files) - {MANIFEST}):
-        raise SurplusFileError(f"{path} holds files that its manifest does not name: {', '.join(surplus)}")
+    if absent := set(manifest.files) - set(found):
+        raise MissingFileError(f"{path} lacks {listing(absent)}: its copy was not finished")
+    if surplus := set(found) - set(manifest.files) - {MANIFEST}:
+        raise SurplusFileError(f"{path} holds files that its manifest does not name: {listing(surplus)}")
 
 
 def _verify_digest(path: Path, name: str, manifest: Manifest, digest: str) -> None:
@@ -277,7 +303,7 @@ def _verify_graphs(path: Path, manifest: Manifest, config: RankerConfig) -> None
     precisions = _precisions(manifest)
     if not config.reads_pairs:
         if own := [name for name in manifest.files if name == "model.safetensors" or name.startswith("onnx/")]:
-            raise CheckpointError(f"{path} has {', '.join(own)}, but its config.json has no stage of pairs")
+            raise CheckpointError(f"{path} has {listing(own)}, but its config.json has no stage of pairs")
         return
     if not precisions and "model.safetensors" not in manifest.files:
         raise CheckpointError(f"{path} has neither model.safetensors nor ONNX graphs: there is nothing to run")
@@ -285,7 +311,9 @@ def _verify_graphs(path: Path, manifest: Manifest, config: RankerConfig) -> None
         wanted = {_graph(precision, stage) for stage in range(len(config.stages))}
         got = {name for name in manifest.files if name.startswith(f"onnx/{precision}/")}
         if wanted != got - {name + DATA for name in wanted}:
-            raise CheckpointError(f"{path} needs {sorted(wanted)} for its {len(wanted)} stages, it has {sorted(got)}")
+            raise CheckpointError(
+                f"{path} needs {listing(wanted)} for its {len(wanted)} stages, it has {listing(got) or 'none'}"
+            )
 
 
 def _verify_external_data(path: Path, manifest: Manifest) -> None:
@@ -317,10 +345,10 @@ def _parse(model: type[ModelT], path: Path, content: bytes) -> ModelT:
     try:
         return model.model_validate_json(content)
     except ValidationError as error:
-        problems = "; ".join(
-            f"{'.'.join(map(str, problem['loc'])) or 'content'}: {problem['msg']}" for problem in error.errors()
-        )
-        raise CheckpointError(f"{path}: {problems}") from error
+        found = error.errors()[:MOST_PROBLEMS]
+        problems = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'content'}: {each['msg']}" for each in found)
+        more = f"; and {error.error_count() - len(found)} more" if error.error_count() > len(found) else ""
+        raise CheckpointError(f"{path}: {problems}{more}") from error
 
 
 def _write(target: Path, value: Path | bytes) -> str:

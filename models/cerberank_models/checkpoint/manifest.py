@@ -13,6 +13,9 @@ MANIFEST = "manifest.json"
 LONGEST_NAME, LONGEST_PATH = 255, 1000
 """The most bytes of a file name, and of a path within a checkpoint. File systems limit names to 255 bytes, and whole
 paths to 4096."""
+MOST_FILES = 1000
+"""The most files of a checkpoint. One with 20 stages in three precisions has 130."""
+MOST_METRICS = 200
 Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
@@ -26,8 +29,8 @@ class Manifest(Frozen):
     """The time in UTC, as ISO 8601."""
     source: str
     """The origin of the weights, such as a recipe with its commit or a Hugging Face id."""
-    metrics: dict[str, Finite] = Field(default_factory=dict)
-    files: dict[str, Sha256]
+    metrics: dict[str, Finite] = Field(default_factory=dict, max_length=MOST_METRICS)
+    files: Annotated[dict[str, Sha256], Field(max_length=MOST_FILES)]
     """The SHA-256 of every other file, by its path within the folder."""
 
     @field_validator("files")

@@ -1,7 +1,8 @@
 """Classifies a model's errors for the engine: out of memory, a failed device, or any other error.
 
 Errors are classified by their messages and type names, because the libraries' exception types are not imported here.
-The first rule that matches decides.
+The first rule that matches decides. A message may hold names and contents of a store's files, so it is cut before any
+rule, page or log sees it, and no pattern repeats without a bound.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
+
+LONGEST_TEXT = 1000
+"""The most characters of an error's text."""
 
 
 class Fault(Enum):
@@ -79,7 +83,7 @@ RULES = (
             "uncorrectable (ECC|NVLink) error",
             "GPU is lost",
             "fallen off the bus",
-            "CUDA-capable devices? .*(busy|unavailable|detected)",
+            "CUDA-capable devices? [^\n]{0,100}(busy|unavailable|detected)",
         ),
     ),
     Rule(
@@ -107,11 +111,21 @@ RULES = (
         (
             "^AcceleratorError",
             "CUDA (driver )?error:",
-            r"(CUDA|CUBLAS|CUDNN)[A-Z_]* failure -?\d+",
+            r"(CUDA|CUBLAS|CUDNN)[A-Z_]{0,20} failure -?\d",
             "STATUS_EXECUTION_FAILED",
         ),
     ),
 )
+
+
+def text_of(error: BaseException) -> str:
+    """The error's text, or the name of its type if it has none; at most LONGEST_TEXT characters and a mark of the cut.
+
+    >>> text_of(ValueError("x" * 5000))[-20:], text_of(MemoryError())
+    ('xxxxxxxxxx [...cut]', 'MemoryError')
+    """
+    text = str(error) or type(error).__name__
+    return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} [...cut]"
 
 
 def fault_of(error: BaseException) -> Fault:
@@ -120,5 +134,5 @@ def fault_of(error: BaseException) -> Fault:
         return Fault.MEMORY
     if isinstance(error, DeviceFailedError):
         return Fault.DEVICE
-    text = f"{type(error).__name__}: {error}"
+    text = f"{type(error).__name__}: {text_of(error)}"
     return next((rule.fault for rule in RULES if rule.matches(text)), Fault.OTHER)

@@ -11,7 +11,7 @@ import numpy as np
 
 from cerberank_models.backends.contract import Backend, StageOutput
 from cerberank_service.engine.cost import StageSpeeds
-from cerberank_service.engine.faults import DeviceFailedError, Fault, fault_of
+from cerberank_service.engine.faults import DeviceFailedError, Fault, fault_of, text_of
 from cerberank_service.engine.pending import Pending
 from cerberank_service.engine.waiting_states import Rows
 from cerberank_service.errors import Kind, ServiceError
@@ -106,7 +106,7 @@ class Runner:
         except Exception as error:  # libraries of backends raise any type; `faults` classifies the errors
             fault = fault_of(error)
             if fault is Fault.DEVICE:
-                raise DeviceFailedError(str(error)) from error
+                raise DeviceFailedError(text_of(error)) from error
             if _smaller(fault, parts):
                 logger.warning("a batch of %d questions failed; retrying in halves", len(parts))
             else:
@@ -119,7 +119,7 @@ class Runner:
             self._backend.free_memory()
         except Exception as error:  # as above
             if fault_of(error) is Fault.DEVICE:
-                raise DeviceFailedError(str(error)) from error
+                raise DeviceFailedError(text_of(error)) from error
             logger.warning("memory could not be freed before the retry: %s", error)
 
     def _run_together(self, stage: int, parts: list[Part]) -> StageOutput[Any]:

@@ -17,6 +17,7 @@ from typing import Any
 from cerberank_models.checkpoint.folder import CheckpointError
 from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_models.checkpoint.store.open import open_store
+from cerberank_service.engine.faults import text_of
 
 
 def main(argv: list[str]) -> int:
@@ -47,7 +48,7 @@ def copied(address: str, reference: Reference, target: Path) -> dict[str, Any] |
             raise CheckpointError(f"it lies under {'@'.join(reference)} and calls itself {'@'.join(named)}")
     except Exception as error:  # libraries of stores raise their own types
         kinds = [kind.__name__ for kind in type(error).__mro__]
-        return {"kinds": kinds, "errno": getattr(error, "errno", None), "message": str(error) or kinds[0]}
+        return {"kinds": kinds, "errno": getattr(error, "errno", None), "message": text_of(error)}
     return None
 
 

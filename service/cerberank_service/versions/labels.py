@@ -16,6 +16,7 @@ from cerberank_models.checkpoint.store.contract import (
     check_version,
     missing,
 )
+from cerberank_service.engine.faults import text_of
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.versions.registry import VersionRegistry
 
@@ -88,8 +89,8 @@ class Labels:
         try:
             yield self._store
         except NotInStoreError as error:
-            raise ServiceError(Kind.NOT_FOUND, str(error)) from error
+            raise ServiceError(Kind.NOT_FOUND, text_of(error)) from error
         except StoreError as error:
-            raise ServiceError(Kind.CONFLICT, str(error)) from error
+            raise ServiceError(Kind.CONFLICT, text_of(error)) from error
         except OSError as error:
             raise ServiceError(Kind.UNAVAILABLE, f"the store cannot be read: {error}", retry_after=5) from error

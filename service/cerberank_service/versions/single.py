@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable
 
 from cerberank_models.checkpoint.bundled import BUNDLED
-from cerberank_service.engine.faults import Fault, fault_of
+from cerberank_service.engine.faults import Fault, fault_of, text_of
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.lifecycle import Flip
@@ -70,7 +70,7 @@ class SingleCheckpoint:
         self._versions.settle()
 
     def _fail(self, error: BaseException) -> None:
-        fault, why = fault_of(error), str(error) or type(error).__name__
+        fault, why = fault_of(error), text_of(error)
         if fault is Fault.DEVICE:
             self._versions.device_failed()
         self._versions.explain(why)

@@ -7,6 +7,7 @@ from collections.abc import Container, Iterable
 
 from cerberank_models.checkpoint.folder import CheckpointError
 from cerberank_models.checkpoint.store.contract import Label, NotInStoreError, Reference, Store, StoreError
+from cerberank_service.engine.faults import text_of
 from cerberank_service.settings import Settings
 from cerberank_service.versions.lifecycle import StoredModel
 from cerberank_service.versions.memory_budget import version_bytes
@@ -50,7 +51,7 @@ class StoreView:
                     unreachable.append(error)
                 if model in self._labels:
                     labels[model] = self._labels[model]
-                problems[model] = f"the labels of {model} cannot be read: {error}"
+                problems[model] = f"the labels of {model} cannot be read: {text_of(error)}"
         if models and len(unreachable) == len(models):
             raise unreachable[0]
         self._labels = labels
@@ -64,7 +65,7 @@ class StoreView:
                 if (size := self._size(reference)) is not None:
                     sizes[reference] = size
             except Exception as error:  # libraries of stores raise their own types
-                problems[reference] = f"{'@'.join(reference)} cannot be read: {error}"
+                problems[reference] = f"{'@'.join(reference)} cannot be read: {text_of(error)}"
         self._sizes = sizes
         for place, problem in problems.items():
             if self._problems.get(place) != problem:
@@ -83,7 +84,7 @@ class StoreView:
         try:
             return self._store.record(model).served
         except Exception as error:  # any error is tolerable: only replicas without a stable version need the record
-            logger.warning("the versions that served before are not known: %s", error)
+            logger.warning("the versions that served before are not known: %s", text_of(error))
             return ()
 
     def _size(self, reference: Reference) -> int | None:

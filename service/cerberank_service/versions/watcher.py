@@ -15,7 +15,7 @@ from functools import cached_property, partial
 from cerberank_models.backends.registry import spec_of
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.contract import Reference, Store
-from cerberank_service.engine.faults import Fault, fault_of
+from cerberank_service.engine.faults import Fault, fault_of, text_of
 from cerberank_service.engine.low_priority import NICENESS, LiveTraffic, at_low_priority
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
@@ -127,9 +127,9 @@ class Watcher:
             stored = self._view.read(pinned, {name for name, model in snapshot.items() if "stable" in model.serving})
         except Exception as error:  # libraries of stores raise their own types
             if self._metrics.lifecycle.reached(False):
-                logger.warning("the store cannot be read, nothing changes: %s", error)
+                logger.warning("the store cannot be read, nothing changes: %s", text_of(error))
             missing = isinstance(error, FileNotFoundError)
-            why = f"the store cannot be read: {self._copies.shown(str(error))}"
+            why = f"the store cannot be read: {self._copies.shown(text_of(error))}"
             self._versions.explain("the store does not exist" if missing else why)
             return None
         self._metrics.lifecycle.reached(True)
@@ -159,7 +159,7 @@ class Watcher:
             try:
                 threading.Thread(target=self._load, args=(decision.load,), name="loader", daemon=True).start()
             except RuntimeError as error:  # the system cannot start another thread now
-                self._try_again(decision.load, CopyError("process", str(error)))
+                self._try_again(decision.load, CopyError("process", text_of(error)))
 
     def _load(self, reference: Reference) -> None:
         started = time.monotonic()
@@ -180,7 +180,7 @@ class Watcher:
             if (fault := self._copy_fault(reference, error)) is not None:
                 self._try_again(reference, fault)
             else:
-                self._reject(reference, reason_of(error), self._copies.shown(str(error) or type(error).__name__))
+                self._reject(reference, reason_of(error), self._copies.shown(text_of(error)))
         else:
             self._copies.drop(reference)  # the open version is in memory and does not need its files
             self._tries.pop(reference, None)
@@ -214,8 +214,8 @@ class Watcher:
         """The error as a CopyError if a retry may succeed: the machine lacks resources, or the version is gone."""
         if isinstance(error, CopyError):
             return error
-        if is_shortage(getattr(error, "errno", None), str(error)):
-            return CopyError("process", self._copies.shown(str(error)))
+        if is_shortage(getattr(error, "errno", None), text_of(error)):
+            return CopyError("process", self._copies.shown(text_of(error)))
         if reason_of(error) is Reason.MALFORMED:
             # Checked before `versions`, which leaves out a version whose `manifest.json` is not a file.
             return None

@@ -1,11 +1,18 @@
 from __future__ import annotations
 
 import os
+import time
 from pathlib import Path
 
 import pytest
 
-from cerberank_models.checkpoint.atomic import appearing_folder, replacing, write_atomically, write_json
+from cerberank_models.checkpoint.atomic import (
+    appearing_folder,
+    remove_remains,
+    replacing,
+    write_atomically,
+    write_json,
+)
 
 
 def test_a_file_is_replaced_and_nothing_lies_beside_it(tmp_path: Path) -> None:
@@ -68,3 +75,18 @@ def test_folders_are_made_and_others_may_read(tmp_path: Path) -> None:
     """Missing folders are created, and other users may read the file."""
     write_json(tmp_path / "a" / "b.json", [])
     assert (tmp_path / "a" / "b.json").stat().st_mode & 0o777 == 0o644
+
+
+def test_only_old_remains_are_removed_whatever_the_clock_of_this_machine_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A machine whose clock is 25 hours ahead leaves a push of a minute ago alone, as their ages are the store's."""
+    young, old = tmp_path / ".2.young", tmp_path / ".1.old"
+    for folder, age in ((young, 60), (old, 25 * 3600)):
+        folder.mkdir()
+        begun = tmp_path.stat().st_mtime - age
+        os.utime(folder, (begun, begun))
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 25 * 3600)
+    remove_remains(tmp_path, older_than=24 * 3600.0)
+    assert list(tmp_path.iterdir()) == [young]

@@ -91,6 +91,10 @@ def test_a_written_checkpoint_is_read_back(tiny_checkpoint: Path) -> None:
         (lambda path: (path / "onnx").rename(path.parent / "o") and (path / "onnx").symlink_to("../o"), "links.*onnx"),
         (lambda path: edit_manifest(path, metrics={"map": float("nan")}), "metrics.map"),
         (lambda path: edit_manifest(path, version="../1"), "version"),
+        (lambda path: edit_manifest(path, files={f"f{number}": "0" * 64 for number in range(1001)}), "files: .*1000"),
+        (lambda path: edit_manifest(path, **{f"k{number}": 1 for number in range(30)}), "; and 25 more$"),
+        (lambda path: [(path / f"{number}").touch() for number in range(15)], "not name: 0, .* and 5 more$"),
+        (lambda path: [(path / f"{number}").mkdir() for number in range(2001)], "more than 2000 files and folders"),
     ],
 )
 def test_a_damaged_checkpoint_is_refused(copy: Path, damage: Damage, message: str) -> None:
@@ -108,6 +112,7 @@ def test_a_damaged_checkpoint_is_refused(copy: Path, damage: Damage, message: st
         ("config.json", lambda _: b"\xff\xfe", r"config\.json: content"),
         ("golden.jsonl", lambda _: b"\n", r"golden\.jsonl holds no question"),
         ("golden.jsonl", lambda _: b"{", r"golden\.jsonl: content"),
+        ("golden.jsonl", lambda _: b"{}\n" * 1001, r"golden\.jsonl holds 1001 questions, more than 1000"),
         ("golden.jsonl", lambda path: edited(path, "golden.jsonl", scores={"int8": [0.5]}), "same precisions"),
         (
             "golden.jsonl",

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 import torch
 
-from cerberank_service.engine.faults import DeviceFailedError, Fault, fault_of
+from cerberank_service.engine.faults import LONGEST_TEXT, RULES, DeviceFailedError, Fault, fault_of, text_of
 
 ADVICE = """
 CUDA kernel errors might be asynchronously reported at some other API call, so the stacktrace below might be incorrect.
@@ -78,3 +80,23 @@ def test_a_device_that_has_failed(error: Exception) -> None:
 def test_any_other_error(error: Exception) -> None:
     """Errors of one question, and calls that CUDA refuses without harm, end nobody else's work."""
     assert fault_of(error) is Fault.OTHER
+
+
+@pytest.mark.parametrize("pattern", [pattern for rule in RULES for pattern in rule.patterns])
+def test_every_rule_reads_a_long_text_in_linear_time(pattern: str) -> None:
+    """No pattern repeats without a bound, and a text of its own beginnings takes no time that a test would notice.
+
+    `CUDA-capable device .*(...)` held the interpreter's lock for 23 s on the 142 KB of names that a store's files had.
+    """
+    assert not re.search(r"(?<!\\)[*+]|,}", pattern)
+    literal = re.split(r"[\[(^?]", pattern.lstrip("^"), maxsplit=1)[0]
+    (rule,) = {rule for rule in RULES if pattern in rule.patterns}
+    for length in range(1, len(literal) + 1):
+        rule.matches(f"{literal[:length]} " * (20_000 // length))
+
+
+def test_the_text_of_an_error_is_cut() -> None:
+    """However much of a file's content a library quotes; what the rules look for is at the beginning."""
+    error = RuntimeError("CUDA error: out of memory" + "x" * 10_000_000)
+    assert fault_of(error) is Fault.MEMORY
+    assert len(text_of(error)) < LONGEST_TEXT + 20
