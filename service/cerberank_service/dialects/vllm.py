@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Discriminator, Field, Tag
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.windows import Windowing
@@ -35,7 +35,21 @@ from cerberank_service.dialects.wire import (
 )
 from cerberank_service.errors import Kind, ServiceError
 
-Texts = str | Annotated[list[str], Items]
+
+def _side_kind(value: Any) -> str | None:
+    """The tag of the union's branch, so that error messages only mention that branch; None for any other type."""
+    return "<text>" if isinstance(value, str) else "<list>" if isinstance(value, list) else None
+
+
+Texts = Annotated[
+    Annotated[str, Tag("<text>")] | Annotated[list[str], Items, Tag("<list>")],
+    Discriminator(
+        _side_kind,
+        custom_error_type="text_or_texts",
+        custom_error_message="must be a text or a list of texts",
+    ),
+]
+"""One text or several."""
 STATUSES = {Kind.INVALID: 400}
 """vLLM answers 400 where others answer 422."""
 

@@ -2,7 +2,7 @@
 
 On the shared path `/v1/rerank` this dialect is recognised by `truncation`, which the Python SDK always sends, by
 `top_k`, or by the name of a Voyage model. A body without any of these gets Cohere's answer, which has Voyage's `data`
-as well.
+as well, as Voyage's has Cohere's `results`.
 """
 
 from __future__ import annotations
@@ -53,6 +53,9 @@ class VoyageAnswer(Wire):
 
     object: Literal["list"]
     data: list[VoyageResult]
+    results: Annotated[
+        list[VoyageResult], Field(description="As `data`, for clients that send `top_k` and read Cohere's answer.")
+    ]
     model: str
     usage: dict[str, int]
 
@@ -76,7 +79,8 @@ def _render(answer: RankAnswer, request: VoyageRerank) -> dict[str, Any]:
         if request.return_documents:
             result["document"] = request.documents[index]
         data.append(result)
-    return {"object": "list", "data": data, "model": request.model, "usage": {"total_tokens": answer.tokens}}
+    usage = {"total_tokens": answer.tokens}
+    return {"object": "list", "data": data, "results": data, "model": request.model, "usage": usage}
 
 
 class VoyageError(Wire):

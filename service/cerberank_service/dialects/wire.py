@@ -44,6 +44,9 @@ searching a body of 16 MB that is not JSON held the GIL for 0.4 s.
 """
 
 
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"
+
+
 class Wire(BaseModel):
     """A strict model: unknown fields (such as misspelt options) and values of another type ("3" for 3) are refused."""
 
@@ -145,9 +148,9 @@ def read_json(body: bytes, json_bytes: int | None = None) -> Document:
     """Parse the JSON of a body, which is its first `json_bytes` or all of it. Raises ServiceError (400).
 
     A lone surrogate, which some clients produce by cutting an emoji, is replaced by U+FFFD, as in the encoder, so that
-    the request does not fail.
+    the request does not fail. A byte-order mark, which PowerShell and some editors write, is left out.
     """
-    text = body[:json_bytes]
+    text = body[:json_bytes].removeprefix(BYTE_ORDER_MARK)
     binary = b"" if json_bytes is None else body[json_bytes:]
     try:
         return Document(from_json(text, cache_strings="keys"), binary)

@@ -37,12 +37,12 @@ class SettingsError(ValueError):
 def read_settings(given: Mapping[str, str | None] = NOTHING) -> Settings:
     """The settings from the environment; values that are `given`, by the names of fields, take precedence.
 
-    Raises SettingsError, which names every removed or unknown variable or, without those, every wrong value.
+    Raises SettingsError, which names every removed, unknown or quoted variable or, without those, every wrong value.
     """
     # An empty variable counts as unset, because templates can often only empty a variable.
     stated = {name.upper(): value for name, value in os.environ.items() if value and name.upper().startswith(PREFIX)}
-    if foreign := list(_foreign(stated)):
-        raise SettingsError("; ".join(foreign))
+    if wrong := [*_foreign(stated), *_quoted(stated)]:
+        raise SettingsError("; ".join(wrong))
     try:
         return Settings(**given)  # type: ignore[arg-type]
     except ValidationError as error:
@@ -66,6 +66,15 @@ def _foreign(given: Mapping[str, str]) -> Iterator[str]:
                 name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known], 1
             )
             yield f"{name} is not a setting" + (f"; is {PREFIX}{nearest[0]} meant?" if nearest else "")
+
+
+def _quoted(given: Mapping[str, str]) -> Iterator[str]:
+    """The errors of values that a file of variables has spoilt; the value is not shown, as it may be secret."""
+    for name, value in sorted(given.items()):
+        if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
+            yield f"{name} has quotation marks around its value, which `docker --env-file` keeps: leave them out"
+        elif re.search(r"[\x00-\x1f\x7f]", value):
+            yield f"{name} has a line break or another control character in its value"
 
 
 def _is_of_kubernetes(name: str, value: str) -> bool:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import pytest
 from pydantic import BaseModel, ConfigDict, JsonValue
 from starlette.testclient import TestClient
 from tests.service.observe import samples
@@ -40,6 +41,25 @@ def test_the_answer_is_the_published_one(client: TestClient) -> None:
     """VLLM's own client reads no other fields; Infinity's checks the kind of object besides."""
     Published.model_validate(client.post("/rerank", json=QUERY).raise_for_status().json())
     assert client.post("/rerank", json=QUERY | {"raw_scores": False}).json()["object"] == "rerank"
+
+
+@pytest.mark.parametrize(
+    ("documents", "message"),
+    [
+        (["a", None], "documents[1]: Input should be a valid string"),
+        (["a", 3.5], "documents[1]: Input should be a valid string"),
+        ({"text": "a"}, "documents: must be a text or a list of texts"),
+        (None, "documents: must be a text or a list of texts"),
+    ],
+)
+def test_a_wrong_document_is_named_once(client: TestClient, documents: object, message: str) -> None:
+    """Without the branch of a type that was not meant."""
+    for path, fields in (("/rerank", {"query": "q"}), ("/score", {"queries": "q"})):
+        refused = client.post(path, json={**fields, "documents": documents})
+        if path == "/score" and documents is None:
+            message = "body: needs one pair of"
+        assert refused.status_code == 400
+        assert refused.json()["error"]["message"].startswith(message)
 
 
 def test_a_single_document_is_taken_and_fields_without_effect_are_counted(client: TestClient) -> None:

@@ -11,7 +11,8 @@ QUERY = {
 
 
 def test_the_answer_is_a_list_of_data(client: TestClient) -> None:
-    """`data`, not `results`, and the model that was asked for."""
+    """`data`, and the model that was asked for; `results` besides, for clients of Cohere that send `top_k`."""
     answer = client.post("/v1/rerank", json=QUERY).raise_for_status().json()
-    assert set(answer) == {"object", "data", "model", "usage"}
+    assert set(answer) == {"object", "data", "results", "model", "usage"}
+    assert answer["results"] == answer["data"]
     assert (answer["object"], answer["model"]) == ("list", "fake-ranker")
