@@ -85,7 +85,7 @@ class Answer(Sequence[Result]):
     """The number of tokens that were read."""
     warnings: tuple[str, ...] = ()
     """Sentences on texts that were not read whole, on texts in other languages, and on options without effect."""
-    id: str | None = None
+    id: str | int | None = None
     """From a service: the id of the request, which is also in the log. From a local ranking: the caller's id."""
     timing_ms: Mapping[str, float] = field(default_factory=dict)
     """Milliseconds by part of the work; empty for a local ranking."""

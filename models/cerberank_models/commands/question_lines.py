@@ -1,30 +1,35 @@
 """Parses the input of `cerberank rank`: one line of JSON per question, in the shape of a `/v1/rank` body.
 
-A line becomes a QuestionLine; an invalid line raises ValueError with a message of one line.
+A line of training data in the generic form (docs/data.md) is such a line too; what only training reads is ignored. A
+line becomes a QuestionLine; an invalid line raises ValueError with a message of one line.
 """
 
 from __future__ import annotations
 
-import json
+from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, Tag, ValidationError, field_validator
+from pydantic import Discriminator, Field, Tag, field_validator
 
 from cerberank_models.encoding import Candidate
-from cerberank_models.tokens import replace_surrogates
+from cerberank_models.json_lines import Identifier, OptionalText, parse_json
 from cerberank_models.transformer import Frozen
+
+OfTraining = Annotated[Any, Field(exclude=True)]
+"""A key of training data, which is ignored. Other keys that a line does not know are errors, as in the service."""
 
 
 class CandidateLine(Frozen):
     """A candidate with its context and the caller's id."""
 
-    id: str | None = None
+    id: Identifier = None
     text: str
-    previous: str = ""
-    next: str = ""
-    label: Annotated[float | None, Field(exclude=True)] = None
-    """A label, which is ignored; training data, which has the same format, has labels."""
+    previous: OptionalText = ""
+    next: OptionalText = ""
+    label: OfTraining = None
+    score: OfTraining = None
+    docid: OfTraining = None
 
     def candidate(self) -> Candidate:
         """The fields that the ranker reads."""
@@ -39,8 +44,9 @@ def _kind(value: Any) -> str:
 class QuestionLine(Frozen):
     """One question with its candidates, each a text or an object."""
 
-    id: str | None = None
+    id: Identifier = None
     question: str
+    title: OfTraining = None
     candidates: Annotated[
         list[
             Annotated[Annotated[str, Tag("<text>")] | Annotated[CandidateLine, Tag("<object>")], Discriminator(_kind)]
@@ -66,25 +72,20 @@ def read_line(line: bytes) -> QuestionLine:
     Raises ValueError with the name of the invalid field.
     """
     try:
-        content = json.loads(line)
-    except RecursionError:
-        raise ValueError("is nested too deeply") from None
+        return parse_json(QuestionLine, line.removeprefix(BOM_UTF8).decode())
     except UnicodeDecodeError as error:
         raise ValueError(f"is not UTF-8: {error.reason} at byte {error.start}") from error
-    except json.JSONDecodeError as error:
-        raise ValueError(f"is not JSON: {error.msg} at column {error.colno}") from error
-    try:
-        # Serialised again, because pydantic rejects every string with a lone surrogate.
-        return QuestionLine.model_validate_json(replace_surrogates(json.dumps(content, ensure_ascii=False)))
-    except ValidationError as error:
-        problem = error.errors(include_url=False, include_context=False, include_input=False)[0]
-        raise ValueError(f"{_place(problem['loc'])}{problem['msg'].removeprefix('Value error, ')}") from error
 
 
 def read_questions(path: Path) -> list[tuple[str, list[Candidate]]]:
-    """The questions of a file with their candidates. Raises ValueError for an invalid line, or if there are none."""
+    """The questions of a file with their candidates; blank lines are skipped.
+
+    Raises ValueError for an invalid line, or if there are no questions.
+    """
     questions = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
+        if not line.strip():
+            continue
         try:
             question = read_line(line)
         except ValueError as error:
@@ -93,9 +94,3 @@ def read_questions(path: Path) -> list[tuple[str, list[Candidate]]]:
     if not questions:
         raise ValueError(f"{path} holds no question")
     return questions
-
-
-def _place(location: tuple[int | str, ...]) -> str:
-    """The location as text, such as `candidates.3.text: `, without union tags, which are in angle brackets."""
-    parts = [str(part) for part in location if not str(part).startswith("<")]
-    return ".".join(parts) + ": " if parts else ""

@@ -8,6 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from cerberank_models.commands.question_lines import read_line, read_questions
+from cerberank_models.encoding import Candidate
 
 TEXTS = st.text(st.characters(codec=None), max_size=20)
 JSON = st.recursive(
@@ -32,6 +33,14 @@ def test_texts_and_objects_become_candidates() -> None:
     assert (second.id, second.text, second.previous) == (None, "d", "")
 
 
+def test_a_line_of_training_data_is_a_question() -> None:
+    """Every key of docs/data.md's generic form; a null is an absent text, and a number is an id as in the service."""
+    rows = [{"id": 3, "text": "b", "label": "yes", "score": 0.93, "docid": "d7", "previous": None, "next": None}]
+    got = read_line(line(id=17, title="Paris", candidates=rows))
+    assert (got.id, got.parsed()[0].id, got.parsed()[0].candidate()) == (17, 3, Candidate(text="b"))
+    assert got.parsed()[0].model_dump() == {"id": 3, "text": "b", "previous": "", "next": ""}
+
+
 def test_a_byte_order_mark_is_no_content() -> None:
     """A byte-order mark, which editors on Windows write, is skipped."""
     assert read_line(b"\xef\xbb\xbf" + line()).question == "who ?"
@@ -50,13 +59,14 @@ def test_half_an_emoji_becomes_a_replacement_character() -> None:
         (b"\xff\xfe{", "^is not UTF-8: |^is not JSON: "),
         (b'{"question": "caf\xe9"}', "^is not UTF-8: .* byte 17$"),
         (b"[" * 100_000, "^is nested too deeply$"),
-        (b"[]", "^Input should be an object$"),
+        (b"[]", "^is not an object; a line holds one whole object$"),
+        (b'{"question": "who ?",', "^is not JSON: .*; a line holds one whole object$"),
         (line(question=" \n"), "^question: must not be blank$"),
-        (line(candidates=[]), "^candidates: List should have at least 1 item"),
+        (line(candidates=[]), "^candidates: must have at least 1 item$"),
         (line(candidates=["a", 3]), "^candidates.1: "),
         (line(candidates=["a", {"text": "b", "txet": "c"}]), "^candidates.1.txet: Extra inputs"),
         (line(candidates=[{"id": "x"}]), "^candidates.0.text: Field required$"),
-        (line(id=3), "^id: "),
+        (line(id=[3]), "^id: must be a text or a whole number$"),
         (line(surprise=1), "^surprise: Extra inputs"),
     ],
 )
@@ -87,8 +97,17 @@ def test_valid_text_arrives_unchanged(question: str, texts: list[str]) -> None:
         assert (got.question, got.candidates) == (question, texts)
 
 
+def test_blank_lines_hold_no_question(tmp_path: Path) -> None:
+    """They are skipped, and count in the number of a wrong line."""
+    (tmp_path / "q.jsonl").write_bytes(b"\n" + line() + b"\n \n\n")
+    assert read_questions(tmp_path / "q.jsonl") == [("who ?", [Candidate(text="a")])]
+    (tmp_path / "q.jsonl").write_bytes(b"\n" + line() + b"\n\n{")
+    with pytest.raises(ValueError, match=r"q\.jsonl:4: is not JSON"):
+        read_questions(tmp_path / "q.jsonl")
+
+
 def test_a_file_without_questions_is_refused(tmp_path: Path) -> None:
     """So that nothing is calibrated, or trained, on nothing."""
-    (tmp_path / "empty.jsonl").write_bytes(b"")
+    (tmp_path / "empty.jsonl").write_bytes(b"\n")
     with pytest.raises(ValueError, match=r"empty\.jsonl holds no question"):
         read_questions(tmp_path / "empty.jsonl")

@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from cerberank_models.encoding import Candidate
 from cerberank_training.data import (
     Articles,
     DataError,
+    LabelledCandidate,
     Question,
     articles_path,
     data_files,
@@ -132,6 +134,17 @@ def test_generic_lines_are_read(tmp_path: Path) -> None:
     assert question.candidates[0].candidate.next == "b"
 
 
+def test_generic_lines_may_hold_half_an_emoji_and_nulls(tmp_path: Path) -> None:
+    """A lone surrogate becomes U+FFFD, as in the service; a null is an absent value."""
+    row = r'{"text": "a\ud83d", "label": 1, "previous": null, "next": null, "score": null}'
+    (tmp_path / "g.jsonl").write_text(
+        rf'{{"id": null, "title": null, "question": "\ud83d\ude00 q\udc00", "candidates": [{row}]}}'
+    )
+    (question,) = read_questions(f"jsonl:{tmp_path / 'g.jsonl'}")
+    assert (question.id, question.text, question.title) == ("1", "\U0001f600 q\ufffd", "")
+    assert question.candidates == (LabelledCandidate(Candidate(text="a\ufffd"), 1),)
+
+
 def test_generic_lines_may_hold_more_than_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A whole number as id, a byte-order mark, further keys: read; one line counts what is ignored or odd."""
     rows = [{"text": "a", "label": 2, "score": 0.5, "docid": 7}, {"text": " ", "label": 0, "docid": 8}]
@@ -149,11 +162,11 @@ def test_generic_lines_may_hold_more_than_is_read(tmp_path: Path, capsys: pytest
     assert told.startswith(f"jsonl:{path}: of 3 questions with 4 candidates: ")
     assert sorted(told.strip().rpartition(": ")[2].split(", ")) == [
         "1 candidates without a text",
-        "1 keys 'split' (ignored)",
         "1 questions without a negative",
         "1 questions without a positive",
         "1 questions without a text",
-        "2 keys 'docid' (ignored)",
+        "1 values of 'split' (ignored)",
+        "2 values of 'docid' (ignored)",
     ]
 
 
@@ -181,6 +194,11 @@ def test_ordinary_data_are_read_without_a_word(tmp_path: Path, capsys: pytest.Ca
         ("jsonl", '{"question": "q", "candidates": [{"text": "a", "label": 1, "score": NaN}]}\n', "score"),
         ("jsonl", '{"id": 1, "question": "q", "candidates": [{"text": "a", "label": 1}]}\n' * 2, ":2: .*comes twice"),
         ("jsonl", "\n", "holds no question"),
+        ("jsonl", '{"question": "q", "candidates": []}\n', ":1: candidates: must have at least 1 item$"),
+        ("jsonl", "[\n", ":1: is not JSON: .*; a line holds one whole object$"),
+        ("jsonl", "\n[]\n", ":2: is not an object; a line holds one whole object$"),
+        ("rows", "[]\n", ":1: is not an object; a line holds one whole object$"),
+        ("rows", "{\n", ":1: is not JSON: .*; a line holds one whole object$"),
         ("jsonl", '{"question": " ", "candidates": [{"text": "a", "label": 1}]}\n', "no question, or no candidate"),
     ],
 )

@@ -30,7 +30,7 @@ def test_the_hash_is_of_the_texts_and_where_they_begin() -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"id": "2", ', r"q\.jsonl:2: line: Invalid JSON"),
+        ('{"id": "2", ', r"q\.jsonl:2: is not JSON: "),
         (json.dumps(LINE), r"q\.jsonl:2: question '1' comes twice"),
         (json.dumps({**LINE, "id": "2", "labels": [1, 0, 0]}), r"q\.jsonl:2: .*2 ranks or scores for 3 labels"),
         (json.dumps({**LINE, "id": "2", "rankings": {}}), r"q\.jsonl:2: no ranking 'final'"),

@@ -63,15 +63,15 @@ READERS: dict[str, Reader] = {
     "squad-as2-article": _plain(read_squad_articles),
     "asnq": _plain(read_asnq),
     "jsonl": read_generic,
-    "trec": _plain(read_trec),
+    "trec": read_trec,
     "trecqa": _plain(read_trecqa),
     "beir": read_beir,
-    "msmarco": _plain(read_msmarco),
-    "csv": _plain(read_csv),
-    "tsv": _plain(read_tsv),
-    "rows": _plain(read_json_rows),
-    "parquet": _plain(read_parquet),
-    "datasets": _plain(read_datasets),
+    "msmarco": read_msmarco,
+    "csv": read_csv,
+    "tsv": read_tsv,
+    "rows": read_json_rows,
+    "parquet": read_parquet,
+    "datasets": read_datasets,
 }
 
 FILES: dict[str, Callable[[Path], dict[str, Path]]] = {

@@ -16,8 +16,9 @@ from typing import Annotated
 from pydantic import ConfigDict, Field
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.json_lines import Identifier, OptionalText
 from cerberank_models.transformer import Frozen
-from cerberank_training.data.notes import Notes
+from cerberank_training.data.notes import Notes, ignored
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, parse_line, read_lines
 
 
@@ -26,33 +27,31 @@ class _Row(Frozen):
 
     text: str
     label: Annotated[int, Field(ge=0)]
-    previous: str = ""
-    next: str = ""
+    previous: OptionalText = ""
+    next: OptionalText = ""
     score: Annotated[float, Field(allow_inf_nan=False)] | None = None
 
 
 class _Line(Frozen):
     model_config = ConfigDict(extra="allow")
 
-    id: str | int = ""
+    id: Identifier = None
     question: str
-    title: str = ""
+    title: OptionalText = ""
     candidates: Annotated[tuple[_Row, ...], Field(min_length=1)]
 
 
 def read_generic(path: Path, notes: Notes) -> Iterator[Question]:
-    """Yield questions one by one; blank lines are skipped. Repeated ids and a file without questions are errors."""
+    """Yield questions one by one. Repeated ids and a file without questions are errors."""
     seen: set[str] = set()
     for number, line in read_lines(path):
-        if not line.strip():
-            continue
         parsed = parse_line(_Line, path, number, line)
-        identifier = str(parsed.id) if parsed.id != "" else str(number)
+        identifier = str(parsed.id) if parsed.id not in ("", None) else str(number)
         if identifier in seen:
             raise DataError(f"{path}:{number}: the question id {identifier!r} comes twice")
         seen.add(identifier)
         for part in (parsed, *parsed.candidates):
-            notes.update(f"keys {key!r} (ignored)" for key in part.model_extra or ())
+            notes.update(ignored(part.model_extra or ()))
         yield Question(
             id=identifier,
             text=parsed.question,

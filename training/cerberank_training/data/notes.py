@@ -49,6 +49,11 @@ def noted(
         report(f"{spec}: of {asked} questions with {candidates} candidates: {', '.join(told)}")
 
 
+def ignored(names: Iterable[str], values: int = 1) -> Notes:
+    """The notes on keys or columns that are not read, of which the data have so many values."""
+    return Notes({f"values of {name!r} (ignored)": values for name in names})
+
+
 def _two_labels(question: Question) -> int:
     """The number of texts that are judged both relevant and not relevant."""
     if not any(question.labels) or all(question.labels):

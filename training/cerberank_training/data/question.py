@@ -10,9 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, TypeVar
 
-from pydantic import ValidationError
-
 from cerberank_models.encoding import Candidate
+from cerberank_models.json_lines import parse_json
 from cerberank_models.transformer import Frozen
 
 Subset = Literal["raw", "clean", "strict"]
@@ -102,14 +101,19 @@ def sampled(questions: Iterable[Question], *, size: int | None, seed: int, name:
     return random.Random(seed).sample(usable, min(size, len(usable)))
 
 
-def read_lines(path: Path, *, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
-    """The numbered lines of a file, without line ends and byte-order mark; a file .gz is decompressed."""
+def read_lines(path: Path, *, encoding: str = "utf-8", blank: bool = False) -> Iterator[tuple[int, str]]:
+    """The numbered lines of a file, without line ends and byte-order mark; a file .gz is decompressed.
+
+    Lines without a visible character are skipped, unless `blank` asks for them; they count in the numbers.
+    """
     number = 0
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             for number, line in enumerate(file, start=1):
                 content = line.removeprefix(BOM_UTF8) if number == 1 else line
-                yield number, content.decode(encoding).rstrip("\r\n")
+                decoded = content.decode(encoding).rstrip("\r\n")
+                if blank or decoded.strip():
+                    yield number, decoded
     except UnicodeDecodeError as error:
         raise DataError(f"{path}:{number}: {error}") from error
     except (OSError, EOFError) as error:
@@ -126,11 +130,9 @@ def reason(error: Exception) -> str:
 def parse_line(model: type[LineT], path: Path, number: int, line: str) -> LineT:
     """Parse a line of JSON as `model`. Raises DataError with file, line and field."""
     try:
-        return model.model_validate_json(line)
-    except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"])) or "line"
-        raise DataError(f"{path}:{number}: {place}: {first['msg']}") from error
+        return parse_json(model, line)
+    except ValueError as error:
+        raise DataError(f"{path}:{number}: {error}") from error
 
 
 def with_neighbours(sentences: list[str]) -> list[Candidate]:

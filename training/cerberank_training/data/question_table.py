@@ -38,8 +38,8 @@ SCHEMA = pa.schema(
 )
 QuestionTexts = tuple[str, Sequence[Candidate]]
 """The text of a question and its candidates."""
-LAYOUT = 2
-"""The version of the layout; files of another version are written again."""
+LAYOUT = 3
+"""The version of the layout, and of what readers make of files; tables of another version are written again."""
 
 
 class QuestionTable(Sequence[Question]):

@@ -15,7 +15,6 @@ In the `.xml` files positives come first, so that a stable sort of ties would ra
 
 from __future__ import annotations
 
-import csv
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
@@ -26,6 +25,7 @@ from typing import Any
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, read_lines
+from cerberank_training.data.separated import read_fields
 from cerberank_training.data.source_files import named_files, plain_files
 
 BLOCK = re.compile(r"<QApairs id=['\"]([^'\"]*)['\"]>")
@@ -75,7 +75,7 @@ def trecqa_files(path: Path) -> dict[str, Path]:
 
 
 def _blocks(path: Path) -> Iterator[_Pair]:
-    lines, known = read_lines(path), set[str]()
+    lines, known = read_lines(path, blank=True), set[str]()
     identifier = question = ""
     for number, line in lines:
         tag = line.strip()
@@ -109,7 +109,7 @@ def _words(path: Path, number: int, lines: Iterator[tuple[int, str]], tag: str) 
 
 
 def _folder(path: Path) -> Iterator[_Pair]:
-    columns = [[line for _, line in read_lines(path / name)] for name in TOKENS]
+    columns = [[line for _, line in read_lines(path / name, blank=True)] for name in TOKENS]
     if len({len(column) for column in columns}) > 1:
         raise DataError(f"{path}: {', '.join(TOKENS)} do not have equally many lines")
     for number, (identifier, question, answer, label) in enumerate(zip(*columns, strict=True), start=1):
@@ -127,15 +127,15 @@ def _tsv(path: Path) -> Iterator[_Pair]:
 
 
 def _csv(path: Path) -> Iterator[_Pair]:
-    rows = csv.reader(f"{line}\n" for _, line in read_lines(path))
-    names = next(rows, [])
+    rows = read_fields(path)
+    _, names = next(rows, (1, []))
     if not (places := _places(names)):
         raise DataError(f"{path}:1: expected the names of columns: question, answer and label")
-    for row in rows:
+    for number, row in rows:
         if len(row) != len(names):
-            raise DataError(f"{path}:{rows.line_num}: expected {len(names)} columns, not {len(row)}")
+            raise DataError(f"{path}:{number}: expected {len(names)} columns, not {len(row)}")
         question, answer, label = (row[place] for place in places)
-        yield _Pair(question, question, answer, _label(label, path, rows.line_num))
+        yield _Pair(question, question, answer, _label(label, path, number))
 
 
 def _jsonl(path: Path) -> Iterator[_Pair]:

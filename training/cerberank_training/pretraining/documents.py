@@ -133,7 +133,7 @@ def _read_text(path: Path, plain: bool) -> Iterator[Sequence[Sequence[str]]]:
     for file in files:
         paragraphs: list[list[str]] = [[]]
         blanks = 0
-        for _, line in read_lines(file):
+        for _, line in read_lines(file, blank=True):
             if not (text := line.strip()):
                 blanks += 1
                 continue

@@ -103,7 +103,7 @@ SCORES = '{"id": "1", "scores": [0.1, 0.2]}\n{"id": "2", "scores": [0.1, 0.2]}\n
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ('{"question": "q", "candi', "data.jsonl:2: line: Invalid JSON"),
+        ('{"question": "q", "candi', "data.jsonl:2: is not JSON: "),
         (json.dumps({**GOOD, "candidates": [{"text": "a"}]}), "data.jsonl:2: candidates.0.label: Field required"),
         (json.dumps({**GOOD, "candidates": [{"text": "a", "label": -1}]}), "data.jsonl:2: candidates.0.label"),
         (json.dumps({**GOOD, "candidates": []}), "data.jsonl:2: candidates"),

@@ -50,6 +50,27 @@ def test_judged_documents_are_candidates(tmp_path: Path, packed: bool, capsys: p
     assert "1 questions without a negative" in told
 
 
+def test_what_other_tools_write_is_read_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Null titles, blank lines, half an emoji, a judgement that is repeated, a judged query without a text."""
+    folder = write_beir(tmp_path / "b")
+    lines = [r'{"_id": "d0", "title": null, "text": "half \ud83d"}', *map(json.dumps, CORPUS)]
+    (folder / "corpus.jsonl").write_text("\n\n".join([*lines, ""]))
+    (folder / "queries.jsonl").write_text("".join(json.dumps(row) + "\n\n" for row in QUERIES))
+    (folder / "qrels" / "test.tsv").write_text("\n" + QRELS + "1\td0\t1\n\n2\td2\t1\n9\td2\t1\n")
+    first, second = read_questions(f"beir:{folder}")
+    assert [row.candidate.text for row in first.candidates] == ["Rhine a long river", "a deep lake", "half \ufffd"]
+    assert second.labels == (1,)
+    told = capsys.readouterr().err
+    assert "1 judgements that come twice" in told
+    assert "1 judged queries without a text (left out)" in told
+    (folder / "run.txt").write_text("\n1 Q0 d0 1 9.0 t\n\n")
+    (found,) = read_questions(f"beir:{folder}?run=run.txt")
+    assert found.labels == (1,)
+    (folder / "corpus.jsonl").write_text("\n\n".join([*lines, lines[0]]))
+    with pytest.raises(DataError, match=r"corpus\.jsonl:9: the id 'd0' comes twice"):
+        list(read_questions(f"beir:{folder}"))
+
+
 def test_a_run_or_bm25_gives_candidates(tmp_path: Path) -> None:
     """The best k of a run file, or of BM25 over the corpus."""
     folder = write_beir(tmp_path / "b")
@@ -103,8 +124,8 @@ def test_groups_for_training_hold_no_unjudged_copy(tmp_path: Path, capsys: pytes
             "",
             r"test\.tsv:1: expected a query, a document and a grade, sep",
         ),
-        ("qrels/test.tsv", QRELS + "2\td2\t1\n", "", r"test\.tsv:6: the document 'd2' is judged twice"),
-        ("qrels/test.tsv", "9\td2\t1\n", "", "1 judged queries have no text, such as '9'"),
+        ("qrels/test.tsv", QRELS + "2\td2\t0\n", "", r"test\.tsv:6: the document 'd2' has two grades .*, 1 and 0"),
+        ("qrels/test.tsv", "9\td2\t1\n", "", "no judged query has a candidate"),
         ("qrels/test.tsv", "1\tgone\t1\n", "", "no judged query has a candidate"),
         ("corpus.jsonl", '{"_id": "d1"}\n', "", r"corpus\.jsonl:1: text: Field required"),
         ("corpus.jsonl", '{"_id": "d1", "text": "a"}\n' * 2, "", r"corpus\.jsonl:2: the id 'd1' comes twice"),

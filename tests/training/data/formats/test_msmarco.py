@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 import cerberank_training.data
+import cerberank_training.data.formats.joined
 from cerberank_training.data import DataError, open_questions, read_questions
+from cerberank_training.data.formats.joined import APART
 
 
 def collection(folder: Path, *, packed: bool = False) -> str:
@@ -25,15 +27,13 @@ def texts(spec: str) -> list[tuple[str, ...]]:
     return [(q.text, *(row.candidate.text for row in q.candidates)) for q in read_questions(spec)]
 
 
-def test_a_line_of_texts_is_a_question(tmp_path: Path) -> None:
-    """A positive and a negative; `first` reads no further."""
-    (tmp_path / "t.tsv").write_text("q\tyes\tno\nq\tyes\tnever\nbroken\n")
-    questions = list(read_questions(f"msmarco:{tmp_path / 't.tsv'}?first=2"))
-    assert [(q.id, q.text, q.labels, q.candidates[1].candidate.text) for q in questions] == [
-        ("1", "q", (1, 0), "no"),
-        ("2", "q", (1, 0), "never"),
-    ]
-    with pytest.raises(DataError, match=r"t\.tsv:3: expected a query, a positive and a negative"):
+def test_the_lines_of_a_query_are_a_question(tmp_path: Path) -> None:
+    """With each positive and negative once, in the order of the lines; `first` reads no further."""
+    (tmp_path / "t.tsv").write_text("q\tyes\tno\nr\ta\tb\n\nq\tyes\tnever\nbroken\n")
+    first, second = read_questions(f"msmarco:{tmp_path / 't.tsv'}?first=3")
+    assert (first.id, first.text, second.id, second.text) == ("1", "q", "2", "r")
+    assert [(row.candidate.text, row.label) for row in first.candidates] == [("yes", 1), ("no", 0), ("never", 0)]
+    with pytest.raises(DataError, match=r"t\.tsv:5: expected a query, a positive and a negative"):
         texts(f"msmarco:{tmp_path / 't.tsv'}")
 
 
@@ -41,10 +41,19 @@ def test_a_line_of_texts_is_a_question(tmp_path: Path) -> None:
 def test_a_line_of_ids_reads_the_collection(tmp_path: Path, packed: bool) -> None:
     """Passages are looked up in any order, compressed or not."""
     assert texts(collection(tmp_path, packed=packed)) == [
-        ("seven ?", "ten", "twelve"),
+        ("seven ?", "ten", "twelve", "twelve", "eleven "),
         ("eight ?", "eleven ", "ten"),
-        ("seven ?", "twelve", "eleven "),
     ]
+
+
+def test_lines_that_are_far_apart_are_not_joined(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory is bounded: in a file of any size lines that follow each other are joined, and others are counted."""
+    monkeypatch.setattr(cerberank_training.data.formats.joined, "MOST_HELD", 1)
+    (tmp_path / "t.tsv").write_text("q\tyes\tno\nq\tyes\tnever\nr\ta\tb\nq\tyes\tlate\n")
+    spec, told = f"msmarco:{tmp_path / 't.tsv'}", list[str]()
+    read = [(q.id, len(q.candidates)) for q in read_questions(spec, report=told.append)]
+    assert read == [("1", 3), ("3", 2), ("4", 2)]
+    assert told == [f"{spec}: of 3 questions with 7 candidates: 1 {APART}"]
 
 
 def test_a_changed_collection_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -95,6 +95,49 @@ def test_a_row_may_have_a_positive_and_numbered_negatives(write: Callable[[Path,
     ]
 
 
+@pytest.mark.parametrize("write", WRITERS)
+def test_rows_of_positives_and_negatives_are_joined(write: Callable[[Path, Rows], str], tmp_path: Path) -> None:
+    """A question comes once, by its id if there is one, with each candidate once."""
+    triplets = [("q", "yes", "no"), ("r", "a", "b"), ("q", "yes", "never")]
+    rows: Rows = [{"anchor": q, "positive": p, "negative": n, "query_id": f"id {q}"} for q, p, n in triplets]
+    first, second = read_questions(write(tmp_path, rows))
+    assert content([first]) == [("q", [("yes", 1, None), ("no", 0, None), ("never", 0, None)])]
+    assert (first.id, second.id) == ("id q", "id r")
+
+
+@pytest.mark.parametrize("write", WRITERS)
+def test_values_that_are_not_read_are_counted(write: Callable[[Path, Rows], str], tmp_path: Path) -> None:
+    """By the names of their columns, whatever the shape; a column `prev` is not the context."""
+    for number, (rows, expected) in enumerate(
+        [
+            ([{**PAIRS[1], "prev": "p", "n": 1}] * 2, "2 values of 'prev' (ignored), 2 values of 'n' (ignored)"),
+            ([{"query": "q", "positive": "p", "negative": "n", "label": 1}], "1 values of 'label' (ignored)"),
+        ]
+    ):
+        folder, told = tmp_path / str(number), list[str]()
+        folder.mkdir()
+        list(read_questions(write(folder, rows), report=told.append))
+        assert expected in told[0]
+
+
+def test_a_field_may_be_longer_than_pythons_limit(tmp_path: Path) -> None:
+    """A long document in CSV and TSV is as good as in JSON lines."""
+    text = "long " * 40_000
+    for form, comma in (("csv", ","), ("tsv", "\t")):
+        (tmp_path / form).write_text(comma.join(["question", "text", "label"]) + "\n" + comma.join(["q", text, "1"]))
+        (question,) = read_questions(f"{form}:{tmp_path / form}")
+        assert question.candidates[0].candidate.text == text
+
+
+def test_booleans_and_missing_values_of_pandas_are_read(tmp_path: Path) -> None:
+    """`True` and `False` are labels; an empty score and a null context are none."""
+    (tmp_path / "d.csv").write_text("question,text,label,score\nq,a,True,\nq,b,False,0.5\nq,c,TRUE,1\n")
+    (question,) = read_questions(f"csv:{tmp_path / 'd.csv'}")
+    assert [(row.label, row.score) for row in question.candidates] == [(1, None), (0, 0.5), (1, 1.0)]
+    (question,) = read_questions(as_json(tmp_path, [{**PAIRS[0], "score": None, "previous": None, "next": "n"}]))
+    assert [(row.score, row.candidate.previous, row.candidate.next) for row in question.candidates] == [(None, "", "n")]
+
+
 def test_positives_and_negatives_may_be_lists_with_scores(tmp_path: Path) -> None:
     """FlagEmbedding's lines: query, pos, neg, pos_scores, neg_scores."""
     row = {"query": "q", "pos": ["a", "b"], "neg": ["c"], "pos_scores": [3, 2.5], "neg_scores": [0.5]}
@@ -126,7 +169,7 @@ def test_a_large_table_streams_pairs_that_stand_together(tmp_path: Path, monkeyp
     ordered = [PAIRS[0], PAIRS[2], PAIRS[1]]
     (tmp_path / "sorted").mkdir()
     assert content(read_questions(as_csv(tmp_path / "sorted", ordered))) == EXPECTED
-    with pytest.raises(DataError, match=r"d\.csv:5: rows of the question 'what, now \?' do not stand together"):
+    with pytest.raises(DataError, match=r"d\.csv:4: rows of the question 'what, now \?' do not stand together"):
         list(read_questions(as_csv(tmp_path, PAIRS)))
 
 
@@ -157,6 +200,8 @@ def test_a_table_beside_the_data_belongs_to_its_options(tmp_path: Path, monkeypa
         ("question;text;label\nq;a;1\n", "", r"d:1: there is one column alone; commas separate the columns of csv"),
         ("question,text,label\n", "", "holds no row"),
         ("question,positive\nq,a\n", "", "which column is the negative"),
+        ("qid,query,pos,neg\n1,q,a,b\n1,r,a,b\n", "", r"d:3: the question id '1' has two texts"),
+        ("question,text,label\nq,a,yes\n", "", r"d:2: 'label' holds 'yes', which is not a finite number"),
     ],
 )
 def test_a_wrong_row_is_named(content: str, options: str, message: str, tmp_path: Path) -> None:

@@ -32,6 +32,16 @@ def test_judged_documents_are_candidates_with_their_grades(tmp_path: Path) -> No
     assert lakes.labels == (1, 0)
 
 
+def test_what_the_collection_lacks_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A judged query without a topic, as in BEIR, and a judged document."""
+    folder = write_collection(tmp_path)
+    (folder / "judged").write_text(QRELS + "999 0 N-1 1\n")
+    assert labels(f"trec:{folder}?qrels=judged") == labels(f"trec:{folder}")
+    told = capsys.readouterr().err.splitlines()[0]
+    assert "1 judged queries without a text (left out)" in told
+    assert "1 judged documents that the corpus lacks" in told
+
+
 def test_a_runs_documents_are_candidates_best_first(tmp_path: Path) -> None:
     """By score, then rank; unjudged ones are not relevant; relevant ones beyond k are missed."""
     spec = f"trec:{write_collection(tmp_path)}?run=run.txt&k="

@@ -59,6 +59,21 @@ def test_topics_and_tsv_give_the_same_queries(tmp_path: Path) -> None:
     assert list(read_queries(tmp_path / "topics")) == ["301", "21", "400"]
 
 
+def test_blank_lines_and_null_titles_are_nothing(tmp_path: Path) -> None:
+    """Such as those that editors and exports leave; a judgement that is repeated is the same judgement."""
+    for name, content in {
+        "d.jsonl": '\n{"id": "1", "title": null, "text": "a"}\n\n',
+        "q.tsv": "1\ta\n\n",
+        "qrels": "\n1 0 a 1\n \n1 0 a 1\n",
+        "run": "1 Q0 a 1 2.0 t\n\n",
+    }.items():
+        (tmp_path / name).write_text(content)
+    assert [(each.id, each.text) for each in read_documents(tmp_path / "d.jsonl")] == [("1", "a")]
+    assert read_queries(tmp_path / "q.tsv") == {"1": "a"}
+    assert read_qrels(tmp_path / "qrels") == {"1": {"a": 1}}
+    assert read_run(tmp_path / "run") == {"1": ["a"]}
+
+
 def test_a_run_is_ordered_by_score_and_then_rank(tmp_path: Path) -> None:
     """Whatever the order of its lines."""
     (tmp_path / "run").write_text("1 Q0 c 3 1.0 t\n1 Q0 b 2 1.0 t\n2 Q0 c 1 -1 t\n1 Q0 a 9 2.0 t\n")
@@ -82,7 +97,7 @@ def test_a_run_is_ordered_by_score_and_then_rank(tmp_path: Path) -> None:
         ("queries", "q", TOPICS.replace("<num> Number: 400", ""), ":13: the topic has no <num>"),
         ("qrels", "q", "1 0 a 1\n1 0 b\n", ":2: expected a query, 0, a document and a grade"),
         ("qrels", "q", "1 0 a 1\n1 0 b x\n", ":2: the grade 'x' is not a whole number"),
-        ("qrels", "q", "1 0 a 1\n1 0 a 0\n", ":2: the document 'a' is judged twice for query '1'"),
+        ("qrels", "q", "1 0 a 1\n1 0 a 0\n", ":2: the document 'a' has two grades for query '1', 1 and 0"),
         ("run", "r", "1 Q0 a 1 2.0\n", ":1: expected a query, Q0"),
         ("run", "r", "1 Q0 a 1 2.0 t\n1 Q0 b 2 x t\n", ":2: could not convert"),
         ("run", "r", "1 Q0 a 1 nan t\n", ":1: the score 'nan' is not a finite number"),

@@ -12,13 +12,14 @@ from typing import Annotated, Self
 
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
+from cerberank_models.json_lines import OptionalText
 from cerberank_models.transformer import Frozen
 from cerberank_training.data.formats.stored_lines import StoredLines
 from cerberank_training.data.notes import Notes
 from cerberank_training.data.options import parse_options
 from cerberank_training.data.question import DataError, Question, parse_line, read_lines
 from cerberank_training.data.source_files import named_files
-from cerberank_training.data.trec.collection import BM25, bm25_run, judged_question
+from cerberank_training.data.trec.collection import BM25, LACKING, bm25_run, judged_question, with_text
 from cerberank_training.data.trec.documents import Document
 from cerberank_training.data.trec.judgements import Run, read_qrels, read_run
 
@@ -46,17 +47,19 @@ class _Line(Frozen):
     model_config = ConfigDict(extra="ignore")
 
     id: Annotated[Id, Field(alias="_id")]
-    title: str = ""
+    title: OptionalText = ""
     text: str
 
 
 def read_beir(path: Path, notes: Notes) -> Iterator[Question]:
-    """Yield the judged queries in the order of the qrels. Queries without candidates are left out and counted."""
+    """Yield the judged queries in the order of the qrels.
+
+    Queries without a text, and those without candidates, are left out and counted.
+    """
     folder, options = parse_options(Options, "beir", path)
-    qrels = read_qrels(_qrels_file(folder, options.split), tabs=True)
+    judged = read_qrels(_qrels_file(folder, options.split), notes, tabs=True)
     queries = dict(_pairs(_file(folder, "queries.jsonl")))
-    if unknown := qrels.keys() - queries.keys():
-        raise DataError(f"{folder}: {len(unknown)} judged queries have no text, such as {min(unknown)!r}")
+    qrels = with_text(judged, queries, notes)
     corpus = _file(folder, "corpus.jsonl")
     texts = StoredLines(corpus, lambda number, line: _text(corpus, number, line))
     run = _run(folder, options, {query: queries[query] for query in qrels})
@@ -65,7 +68,7 @@ def read_beir(path: Path, notes: Notes) -> Iterator[Question]:
         chosen = run.get(query, []) if options.run else [each for each in grades if each in texts]
         if absent := [each for each in chosen if each not in texts]:
             raise DataError(f"{folder}: the corpus lacks {absent[0]!r} of the run of query {query!r}")
-        notes["judged documents that the corpus lacks"] += sum(each not in texts for each in grades)
+        notes[LACKING] += sum(each not in texts for each in grades)
         notes["queries left out, without any candidate"] += not chosen
         used += bool(chosen)
         if chosen:

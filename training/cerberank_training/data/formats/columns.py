@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated
@@ -28,6 +28,8 @@ KNOWN: Mapping[str, tuple[str, ...]] = MappingProxyType(
     }
 )
 """The names that a column may have if no option gives its name."""
+OF_PAIRS, OF_POSITIVES = ("label", "score", "previous", "next"), ("positive", "positive_score", "negative_score")
+"""The fields that are only read from tables of labelled texts, and from tables of positives and negatives."""
 
 
 class ColumnOptions(Frozen):
@@ -84,7 +86,13 @@ class Columns:
             missing.append("label")
         if missing:
             raise DataError(f"{place}: which column is the {missing[0]}? {missing[0]}=NAME names one of {_list(names)}")
+        found |= dict.fromkeys(OF_PAIRS if found["positive"] and not found["text"] else OF_POSITIVES, "")
         return cls(**found, negatives=negatives)
+
+    def unused(self, names: Iterable[str]) -> list[str]:
+        """Those of the names that are not read."""
+        used = set(self.used)
+        return [name for name in names if name not in used]
 
     @property
     def used(self) -> list[str]:

@@ -3,7 +3,7 @@ r"""Reads MS MARCO's triples: lines `query\tpositive\tnegative` of texts, or of 
     msmarco:triples.train.small.tsv
     msmarco:qidpidtriples.train.full.2.tsv?collection=collection.tsv&queries=queries.train.tsv
 
-A line is a question with two candidates.
+The lines of a query are joined: it is one question, with all its positives and negatives.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from pydantic import Field, model_validator
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.transformer import Frozen
+from cerberank_training.data.formats.joined import joined
 from cerberank_training.data.formats.stored_lines import StoredLines
+from cerberank_training.data.notes import Notes
 from cerberank_training.data.options import parse_options
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, read_lines
 from cerberank_training.data.source_files import plain_files
@@ -41,8 +43,13 @@ class Options(Frozen):
         return self
 
 
-def read_msmarco(path: Path) -> Iterator[Question]:
-    """Yield a question for each line. Raises DataError for a bad line, an unknown id or an empty file."""
+def read_msmarco(path: Path, notes: Notes) -> Iterator[Question]:
+    """Yield a question for each query. Raises DataError for a bad line, an unknown id or an empty file."""
+    return joined(_triples(path), lambda question: question.text, notes)
+
+
+def _triples(path: Path) -> Iterator[Question]:
+    """Yield a question with two candidates for each line."""
     file, options = parse_options(Options, "msmarco", path)
     look_up = _from_files(file.parent, options) if options.queries else None
     number = 0

@@ -2,7 +2,7 @@
 
 question, text, label                      a row is a pair; rows with the same question are its candidates
 question, texts [list], labels [list]      a row is a question
-question, positive, negative_1 ... n       a row is a question (sentence-transformers); lists are allowed
+question, positive, negative_1 ... n       rows with the same question are joined (sentence-transformers); lists too
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from typing import Any
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.data.formats.columns import ColumnOptions, Columns
+from cerberank_training.data.formats.joined import joined
+from cerberank_training.data.notes import Notes, ignored
 from cerberank_training.data.question import DataError, LabelledCandidate, Question
 
 Row = tuple[str, Mapping[str, Any]]
@@ -33,12 +35,13 @@ class Rows:
     options: ColumnOptions
     place: str
     """The name of the table."""
+    notes: Notes
     together: bool = False
     """True if the pairs of a question must be adjacent, so that memory need not hold all pairs."""
 
     def questions(self) -> Iterator[Question]:
         """Yield the questions. Raises DataError with the place of a wrong row, and for a table without rows."""
-        given = self._questions() if self.columns.positive and not self.columns.text else self._pairs_or_lists()
+        given = self._joined() if self.columns.positive else self._pairs_or_lists()
         none = True
         for question in given:
             none = False
@@ -46,9 +49,13 @@ class Rows:
         if none:
             raise DataError(f"{self.place} holds no row")
 
-    def _questions(self) -> Iterator[Question]:
-        """Yield a question for each row, with positives and negatives."""
-        columns, seen = self.columns, set[str]()
+    def _joined(self) -> Iterator[Question]:
+        """The questions of rows with positives and negatives."""
+        return joined(self._positives(), lambda each: each.id if self.columns.id else each.text, self.notes)
+
+    def _positives(self) -> Iterator[Question]:
+        """Yield a question for each row."""
+        columns, texts = self.columns, dict[str, int]()
         for number, (place, row) in enumerate(self.rows, start=1):
             try:
                 positives, negatives = _texts(row, (columns.positive,)), _texts(row, columns.negatives)
@@ -57,7 +64,10 @@ class Rows:
                 scores = _scores(row, columns.positive_score, len(positives))
                 scores += _scores(row, columns.negative_score, len(negatives))
                 labels = [1] * len(positives) + [0] * len(negatives)
-                yield self._question(row, number, _labelled([*positives, *negatives], labels, scores), seen)
+                question = self._question(row, number, _labelled([*positives, *negatives], labels, scores))
+                if columns.id and texts.setdefault(question.id, hash(question.text)) != hash(question.text):
+                    raise _Wrong(f"the question id {question.id!r} has two texts")
+                yield question
             except _Wrong as error:
                 raise DataError(f"{place}: {error}") from error
 
@@ -71,7 +81,9 @@ class Rows:
 
     def _lists(self, rows: Iterable[Row]) -> Iterator[Question]:
         columns, seen = self.columns, set[str]()
+        around = [name for name in (columns.previous, columns.next) if name]
         for number, (place, row) in enumerate(rows, start=1):
+            self.notes.update(ignored(around))
             try:
                 texts = _texts(row, (columns.text,))
                 values = row[columns.label]
@@ -80,18 +92,16 @@ class Rows:
                 graded = [self._label(value) for value in values]
                 scores = _scores(row, columns.score, len(texts)) if columns.score else [score for _, score in graded]
                 labels = [label for label, _ in graded]
-                yield self._question(row, number, _labelled(texts, labels, scores), seen)
+                question = self._question(row, number, _labelled(texts, labels, scores))
+                if columns.id and question.id in seen:
+                    raise _Wrong(f"the question id {question.id!r} comes twice")
+                seen.add(question.id)
+                yield question
             except _Wrong as error:
                 raise DataError(f"{place}: {error}") from error
 
-    def _question(
-        self, row: Mapping[str, Any], number: int, candidates: list[LabelledCandidate], seen: set[str]
-    ) -> Question:
+    def _question(self, row: Mapping[str, Any], number: int, candidates: list[LabelledCandidate]) -> Question:
         identifier = str(row[self.columns.id]) if self.columns.id else str(number)
-        if self.columns.id:
-            if identifier in seen:
-                raise _Wrong(f"the question id {identifier!r} comes twice")
-            seen.add(identifier)
         return Question(id=identifier, text=_string(row, self.columns.question), candidates=tuple(candidates))
 
     def _pairs(self, rows: Iterable[Row]) -> Iterator[Question]:
@@ -121,12 +131,14 @@ class Rows:
         label, score = self._label(row[columns.label])
         if columns.score:
             (score,) = _scores(row, columns.score, 1)
-        around = {name: _string(row, getattr(columns, name)) for name in ("previous", "next") if getattr(columns, name)}
+        known = [name for name in ("previous", "next") if row.get(getattr(columns, name)) is not None]
+        around = {name: _string(row, getattr(columns, name)) for name in known}
         return LabelledCandidate(Candidate(text=_string(row, columns.text), **around), label, score)
 
     def _label(self, value: Any) -> tuple[int, float | None]:
-        """The grade, and the score if the options have a threshold."""
-        number = _number(value, self.columns.label)
+        """The grade, and the score if the options have a threshold. Booleans may be words, as pandas writes them."""
+        words = {"true": 1, "false": 0}
+        number = _number(words.get(value.lower(), value) if isinstance(value, str) else value, self.columns.label)
         if self.options.threshold is not None:
             return int(number >= self.options.threshold), number
         if number < 0 or number != int(number):
@@ -169,14 +181,14 @@ def _texts(row: Mapping[str, Any], columns: Iterable[str]) -> list[str]:
 
 
 def _scores(row: Mapping[str, Any], column: str, count: int) -> list[float | None]:
-    """The scores of `count` texts; all are None if there is no column of scores."""
+    """The scores of `count` texts; None where there is no column of scores, and for null and empty fields."""
     if not column:
         return [None] * count
     value = row[column]
     values = value if isinstance(value, list) else [value]
     if len(values) != count:
         raise _Wrong(f"{column!r} has {len(values)} scores for {count} texts")
-    return [_number(each, column) for each in values]
+    return [None if each in (None, "") else _number(each, column) for each in values]
 
 
 def _number(value: Any, column: str) -> float:

@@ -6,6 +6,7 @@ import gzip
 import mmap
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -17,22 +18,24 @@ Parse = Callable[[int, str], tuple[str, str]]
 
 
 class StoredLines(Mapping[str, str]):
-    """Texts by id, which are read from the file on access. A file .gz is unpacked into memory."""
+    """Texts by id, which are read from the file on access. A file .gz is unpacked into memory; blank lines are none."""
 
     def __init__(self, path: Path, parse: Parse) -> None:
         """Read the file once. Raises DataError with file and line for a bad line and for a repeated id."""
-        self._parse, keys, starts, start = parse, list[bytes](), [0], 0
+        self._parse, keys, starts, start = parse, list[bytes](), list[int](), 0
         self._content = _content(path)
-        for number, line in read_lines(path):
-            keys.append(_key(parse(number, line)[0]))
+        for number, line in read_lines(path, blank=True):
+            if line.strip():
+                keys.append(_key(parse(number, line)[0]))
+                starts.append(start)
             start = self._content.find(b"\n", start) + 1
-            starts.append(start)
         hashed = np.frombuffer(b"".join(keys), dtype="<u8")
         self._order = np.argsort(hashed, kind="stable")
         self._keys, self._starts = hashed[self._order], np.asarray(starts, dtype=np.int64)
         if len(twice := np.flatnonzero(self._keys[1:] == self._keys[:-1])):
-            number = int(self._order[twice[0] + 1])
-            raise DataError(f"{path}:{number + 1}: the id {self._at(number)[0]!r} comes twice")
+            row = int(self._order[twice[0] + 1])
+            number, _ = next(islice(read_lines(path), row, None))
+            raise DataError(f"{path}:{number}: the id {self._at(row)[0]!r} comes twice")
 
     def __getitem__(self, identifier: str) -> str:
         """The text with this id. Raises KeyError."""
@@ -51,8 +54,9 @@ class StoredLines(Mapping[str, str]):
         return (self._at(row)[0] for row in range(len(self)))
 
     def _at(self, row: int) -> tuple[str, str]:
-        start, stop = int(self._starts[row]), int(self._starts[row + 1])
-        line = self._content[start : stop or None].decode().removeprefix("\ufeff")
+        start = int(self._starts[row])
+        stop = self._content.find(b"\n", start)
+        line = self._content[start : stop if stop >= 0 else None].decode().removeprefix("\ufeff")
         return self._parse(row + 1, line.rstrip("\r\n"))
 
 

@@ -21,8 +21,10 @@ import pyarrow.parquet as pq
 
 from cerberank_training.data.formats.columns import ColumnOptions, Columns
 from cerberank_training.data.formats.rows import Row, Rows
+from cerberank_training.data.notes import Notes, ignored
 from cerberank_training.data.options import parse_options
 from cerberank_training.data.question import DataError, Question, read_lines, reason
+from cerberank_training.data.separated import read_fields
 from cerberank_training.data.source_files import files_of, named_files, plain_files
 
 LARGE = 256 << 20
@@ -48,17 +50,17 @@ class DatasetOptions(ColumnOptions):
     """A commit, tag or branch on the hub."""
 
 
-def read_csv(path: Path) -> Iterator[Question]:
+def read_csv(path: Path, notes: Notes) -> Iterator[Question]:
     """Yield the questions of a comma-separated file. Fields may be quoted."""
-    return _delimited("csv", path, csv.excel)
+    return _delimited("csv", path, csv.excel, notes)
 
 
-def read_tsv(path: Path) -> Iterator[Question]:
+def read_tsv(path: Path, notes: Notes) -> Iterator[Question]:
     """Yield the questions of a tab-separated file. Quotation marks have no special meaning."""
-    return _delimited("tsv", path, _Tabs)
+    return _delimited("tsv", path, _Tabs, notes)
 
 
-def read_json_rows(path: Path) -> Iterator[Question]:
+def read_json_rows(path: Path, notes: Notes) -> Iterator[Question]:
     """Yield the questions of JSON lines, whose keys are the columns."""
     file, options = parse_options(ColumnOptions, "rows", path)
     rows = _objects(file)
@@ -72,12 +74,13 @@ def read_json_rows(path: Path) -> Iterator[Question]:
         for place, row in chain([first], rows):
             if missing := used - row.keys():
                 raise DataError(f"{place}: the row has no {min(missing)!r}")
+            notes.update(ignored(name for name in row if name not in used))
             yield place, row
 
-    return Rows(checked(), columns, options, str(file), file.stat().st_size >= LARGE).questions()
+    return Rows(checked(), columns, options, str(file), notes, file.stat().st_size >= LARGE).questions()
 
 
-def read_parquet(path: Path) -> Iterator[Question]:
+def read_parquet(path: Path, notes: Notes) -> Iterator[Question]:
     """Yield the questions of a Parquet file, or of all Parquet files of a folder in the order of their names."""
     place, options = parse_options(ColumnOptions, "parquet", path)
     files = _parquet_files(place)
@@ -85,18 +88,19 @@ def read_parquet(path: Path) -> Iterator[Question]:
         raise DataError(f"{place} holds no Parquet file")
     columns = Columns.of(_schema(files[0]).names, options, str(files[0]))
     together = sum(file.stat().st_size for file in files) >= LARGE
-    rows = chain.from_iterable(_parquet(file, columns) for file in files)
-    return Rows(rows, columns, options, str(place), together).questions()
+    rows = chain.from_iterable(_parquet(file, columns, notes) for file in files)
+    return Rows(rows, columns, options, str(place), notes, together).questions()
 
 
-def read_datasets(path: Path) -> Iterator[Question]:
+def read_datasets(path: Path, notes: Notes) -> Iterator[Question]:
     """Yield the questions of a folder that `save_to_disk` wrote, or of a data set on the hub."""
     place, options = parse_options(DatasetOptions, "datasets", path)
     table = _dataset(place, options)
     columns = Columns.of(table.column_names, options, str(place))
+    notes.update(ignored(columns.unused(table.column_names), table.num_rows))
     batches = table.select_columns(columns.used).with_format("arrow").iter(1024)
     rows = _numbered(str(place), (batch.to_pylist() for batch in batches))
-    return Rows(rows, columns, options, str(place), (table.data.nbytes or 0) >= LARGE).questions()
+    return Rows(rows, columns, options, str(place), notes, (table.data.nbytes or 0) >= LARGE).questions()
 
 
 def parquet_files(path: Path) -> dict[str, Path]:
@@ -119,11 +123,10 @@ class _Tabs(csv.excel_tab):
     quoting = csv.QUOTE_NONE
 
 
-def _delimited(name: str, path: Path, dialect: type[csv.Dialect]) -> Iterator[Question]:
+def _delimited(name: str, path: Path, dialect: type[csv.Dialect], notes: Notes) -> Iterator[Question]:
     file, options = parse_options(TextOptions, name, path)
-    reader = csv.reader((f"{line}\n" for _, line in read_lines(file)), dialect=dialect, strict=True)
-    rows = _fields(file, reader)
-    names = options.names.split(",") if options.names else next(rows, ("", []))[1]
+    rows = read_fields(file, dialect)
+    names = options.names.split(",") if options.names else next(rows, (1, []))[1]
     if len(set(names)) < len(names) or not names:
         raise DataError(f"{file}:1: expected the names of columns, each once")
     if len(names) == 1 and not options.names:
@@ -131,33 +134,27 @@ def _delimited(name: str, path: Path, dialect: type[csv.Dialect]) -> Iterator[Qu
     columns = Columns.of(names, options, f"{file}:1")
 
     def named() -> Iterator[Row]:
-        for place, fields in rows:
+        unused, count = columns.unused(names), 0
+        for number, fields in rows:
             if len(fields) != len(names):
-                raise DataError(f"{place}: expected {len(names)} columns, not {len(fields)}")
-            yield place, dict(zip(names, fields, strict=True))
+                raise DataError(f"{file}:{number}: expected {len(names)} columns, not {len(fields)}")
+            count += 1
+            yield f"{file}:{number}", dict(zip(names, fields, strict=True))
+        notes.update(ignored(unused, count))
 
-    return Rows(named(), columns, options, str(file), file.is_file() and file.stat().st_size >= LARGE).questions()
-
-
-def _fields(file: Path, reader: Any) -> Iterator[tuple[str, list[str]]]:
-    try:
-        for fields in reader:
-            if fields:
-                yield f"{file}:{reader.line_num}", fields
-    except csv.Error as error:
-        raise DataError(f"{file}:{reader.line_num}: {error}") from error
+    together = file.is_file() and file.stat().st_size >= LARGE
+    return Rows(named(), columns, options, str(file), notes, together).questions()
 
 
 def _objects(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, line in read_lines(file):
         try:
-            row = json.loads(line) if line.strip() else None
+            row = json.loads(line)
         except ValueError as error:
-            raise DataError(f"{file}:{number}: {error}") from error
-        if isinstance(row, dict):
-            yield f"{file}:{number}", row
-        elif line.strip():
-            raise DataError(f"{file}:{number}: expected an object")
+            raise DataError(f"{file}:{number}: is not JSON: {error}; a line holds one whole object") from error
+        if not isinstance(row, dict):
+            raise DataError(f"{file}:{number}: is not an object; a line holds one whole object")
+        yield f"{file}:{number}", row
 
 
 def _parquet_files(place: Path) -> list[Path]:
@@ -171,11 +168,13 @@ def _schema(file: Path) -> Any:
         raise DataError(f"{file}: {reason(error)}") from error
 
 
-def _parquet(file: Path, columns: Columns) -> Iterator[Row]:
-    if missing := set(columns.used) - set(_schema(file).names):
+def _parquet(file: Path, columns: Columns, notes: Notes) -> Iterator[Row]:
+    names = _schema(file).names
+    if missing := set(columns.used) - set(names):
         raise DataError(f"{file}: there is no column {min(missing)!r}, which the first file has")
     try:
         with pq.ParquetFile(file) as table:
+            notes.update(ignored(columns.unused(names), table.metadata.num_rows))
             batches = table.iter_batches(1024, columns=columns.used)
             yield from _numbered(str(file), (batch.to_pylist() for batch in batches))
     except (OSError, pa.ArrowException) as error:

@@ -18,6 +18,7 @@ from pydantic import Field, field_validator, model_validator
 from cerberank_models.calibration import folded
 from cerberank_models.encoding import Candidate
 from cerberank_models.transformer import Frozen
+from cerberank_training.data.notes import Notes
 from cerberank_training.data.options import parse_options
 from cerberank_training.data.question import DataError, LabelledCandidate, Question
 from cerberank_training.data.source_files import files_of, named_files
@@ -28,6 +29,8 @@ from cerberank_training.data.trec.queries import read_queries
 
 BM25 = "bm25"
 """The name of the run that is computed while reading."""
+LACKING = "judged documents that the corpus lacks"
+"""The name of their number in the notes."""
 
 
 class Options(Frozen):
@@ -89,16 +92,20 @@ class Collection:
         given = [self.folder / name for name in (self.options.run, self.options.folds) if name not in ("", BM25)]
         return named_files(self.folder, chain.from_iterable(map(files_of, [*entries, *given])))
 
-    def questions(self) -> list[Question]:
-        """The judged queries of the chosen part, in the order of their file. Raises DataError."""
+    def questions(self, notes: Notes) -> list[Question]:
+        """The judged queries of the chosen part, in the order of their file. Raises DataError.
+
+        Judged queries without a text, and judged documents that the collection lacks, are counted.
+        """
         path = self._file("queries", self.options.queries)
         queries = read_queries(path, encoding=self.options.encoding)
-        qrels = read_qrels(self._file("qrels", self.options.qrels))
+        qrels = with_text(read_qrels(self._file("qrels", self.options.qrels), notes), queries, notes)
         chosen = self._part(queries, qrels)
         run = self._run(chosen, qrels)
         wanted = set(chain.from_iterable(run.values()))
         read = wanted | {each for query in chosen for each, grade in qrels[query].items() if grade}
         texts = {document.id: document.text for document in self.documents() if document.id in read}
+        notes[LACKING] += sum(each in read and each not in texts for query in chosen for each in qrels[query])
         if not self.options.run:
             run = {query: [each for each in documents if each in texts] for query, documents in run.items()}
         elif missing := wanted - texts.keys():
@@ -142,14 +149,21 @@ class Collection:
         return found[0]
 
 
-def read_trec(path: Path) -> list[Question]:
+def read_trec(path: Path, notes: Notes) -> list[Question]:
     """The questions of `FOLDER?key=value&...`."""
-    return Collection.parse(path).questions()
+    return Collection.parse(path).questions(notes)
 
 
 def trec_files(path: Path) -> dict[str, Path]:
     """The files of `FOLDER?key=value&...`. Raises DataError."""
     return Collection.parse(path).files()
+
+
+def with_text(qrels: Qrels, queries: Mapping[str, str], notes: Notes) -> Qrels:
+    """The judgements of the queries that have a text; the other queries are counted."""
+    known = {query: grades for query, grades in qrels.items() if query in queries}
+    notes["judged queries without a text (left out)"] += len(qrels) - len(known)
+    return known
 
 
 def bm25_run(queries: Mapping[str, str], documents: Iterable[Document], k: int) -> Run:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from pydantic import ConfigDict
 
+from cerberank_models.json_lines import OptionalText
 from cerberank_models.transformer import Frozen
 from cerberank_training.data.question import DataError, parse_line, read_lines
 from cerberank_training.data.source_files import files_of
@@ -38,7 +39,7 @@ class _Line(Frozen):
     model_config = ConfigDict(extra="ignore")
 
     id: str
-    title: str = ""
+    title: OptionalText = ""
     text: str
 
 

@@ -28,7 +28,7 @@ def read_folds(path: Path) -> Folds:
 
     Raises DataError, with file and line or fold, for fewer than three folds, an empty fold, and a repeated id.
     """
-    folds = _json(path) if path.suffix == ".json" else [line.split() for _, line in read_lines(path)]
+    folds = _json(path) if path.suffix == ".json" else [line.split() for _, line in read_lines(path, blank=True)]
     if len(folds) < 3:
         raise DataError(f"{path}: {len(folds)} folds, and cross-validation needs three: train, dev and test")
     place: dict[str, int] = {}

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from math import isfinite
 from pathlib import Path
 
+from cerberank_training.data.notes import Notes
 from cerberank_training.data.question import DataError, read_lines
 
 HEADER = ("query-id", "corpus-id", "score")
@@ -24,14 +25,15 @@ _QRELS = "a query, 0, a document and a grade"
 _RUN = "a query, Q0, a document, a rank, a score and a tag"
 
 
-def read_qrels(path: Path, *, tabs: bool = False) -> Qrels:
-    """Read grades in the order of the file. Grades below 0, which mark spam in some tracks, become 0. Raises DataError.
+def read_qrels(path: Path, notes: Notes | None = None, *, tabs: bool = False) -> Qrels:
+    """Read grades in the order of the file. Grades below 0, which mark spam in some tracks, become 0.
 
-    The format is BEIR's with `tabs`, and for a file that begins with HEADER.
+    The format is BEIR's with `tabs`, and for a file that begins with HEADER. A judgement that is repeated counts once,
+    and in the notes. Raises DataError for two grades of one document, which trec_eval refuses too.
     """
     qrels: Qrels = {}
     for number, line in read_lines(path):
-        if number == 1 and tuple(line.split("\t")) == HEADER:
+        if not qrels and tuple(line.split("\t")) == HEADER:
             tabs = True
             continue
         columns = line.split("\t") if tabs else line.split()
@@ -41,10 +43,14 @@ def read_qrels(path: Path, *, tabs: bool = False) -> Qrels:
         query, document, grade = columns[0], *columns[-2:]
         if not grade.removeprefix("-").isdecimal():
             raise DataError(f"{path}:{number}: the grade {grade!r} is not a whole number")
-        grades = qrels.setdefault(query, {})
-        if document in grades:
-            raise DataError(f"{path}:{number}: the document {document!r} is judged twice for query {query!r}")
-        grades[document] = max(0, int(grade))
+        value, grades = max(0, int(grade)), qrels.setdefault(query, {})
+        if (known := grades.get(document, value)) != value:
+            raise DataError(
+                f"{path}:{number}: the document {document!r} has two grades for query {query!r}, {known} and {value}"
+            )
+        if document in grades and notes is not None:
+            notes["judgements that come twice"] += 1
+        grades[document] = value
     return qrels
 
 

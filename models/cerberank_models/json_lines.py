@@ -1,0 +1,63 @@
+"""Parses a line of JSON as a pydantic model, with errors of one line in our own words."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ValidationError
+
+from cerberank_models.tokens import replace_surrogates
+
+ModelT = TypeVar("ModelT", bound=BaseModel)
+
+
+def _identifier(value: Any) -> Any:
+    if value is None or (isinstance(value, str | int) and not isinstance(value, bool)):
+        return value
+    raise ValueError("must be a text or a whole number")
+
+
+Identifier = Annotated[str | int | None, BeforeValidator(_identifier)]
+"""A text or a whole number, or null for none."""
+OptionalText = Annotated[str, BeforeValidator(lambda value: "" if value is None else value)]
+"""A text that may be null, which pandas and BEIR's tools write for a missing one; null is the empty text."""
+
+
+def parse_json(model: type[ModelT], line: str) -> ModelT:
+    """The object that a line holds. Lone surrogates become U+FFFD, as in the encoder.
+
+    Raises ValueError with the name of the invalid field.
+    """
+    try:
+        return model.model_validate_json(line)
+    except ValidationError as error:
+        problem = error.errors(include_url=False, include_input=False)[0]
+        if problem["type"] != "json_invalid":
+            raise ValueError(_words(problem)) from error
+    return _without_surrogates(model, line)
+
+
+def _without_surrogates(model: type[ModelT], line: str) -> ModelT:
+    """Parse a line that pydantic does not read as JSON. Python reads lone surrogates too."""
+    try:
+        content = json.loads(line)
+        repaired = replace_surrogates(json.dumps(content, ensure_ascii=False))
+        return model.model_validate_json(repaired)
+    except RecursionError:
+        raise ValueError("is nested too deeply") from None
+    except json.JSONDecodeError as error:
+        raise ValueError(f"is not JSON: {error.msg} at column {error.colno}; a line holds one whole object") from error
+    except ValidationError as error:
+        raise ValueError(_words(error.errors(include_url=False, include_input=False)[0])) from error
+
+
+def _words(problem: Any) -> str:
+    """The place, such as `candidates.3.text: `, without union tags (in angle brackets), and what is wrong there."""
+    parts = [str(part) for part in problem["loc"] if not str(part).startswith("<")]
+    if not parts and problem["type"] == "model_type":
+        return "is not an object; a line holds one whole object"
+    wrong = problem["msg"].removeprefix("Value error, ")
+    if problem["type"] == "too_short":
+        wrong = f"must have at least {problem['ctx']['min_length']} item"
+    return f"{'.'.join(parts)}: {wrong}" if parts else wrong
