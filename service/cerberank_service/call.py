@@ -63,6 +63,11 @@ class Timing:
     compute: float
     total: float
 
+    @property
+    def rest(self) -> float:
+        """The milliseconds of no other phase: waits for threads, and the writing of the answer."""
+        return max(0.0, self.total - self.encode - self.queue - self.compute)
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankAnswer:

@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 from cerberank_service.access.bearer import bearer, digest, same
-from cerberank_service.access.keys import Key, KeysError, read_keys
+from cerberank_service.access.keys import Key, KeysError, id_of, read_keys
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.telemetry.metrics import Metrics
 
@@ -51,7 +51,7 @@ class Caller:
 
     def enter(self) -> None:
         """Count a request. Raises ServiceError (429) when a quota is exhausted."""
-        _check({"requests": self._requests, "tokens": self._tokens})
+        self._check({"requests": self._requests, "tokens": self._tokens})
         if self._requests is not None:
             self._requests.take(1)
         self._metrics.families.key_requests.labels(self.key.id).inc()
@@ -63,7 +63,7 @@ class Caller:
         The tokens are returned if the block raises ServiceError, but not if the client disconnects.
         Raises ServiceError (429) when earlier questions have exhausted the quota.
         """
-        _check({"tokens": self._tokens})
+        self._check({"tokens": self._tokens})
         charge = Charge(self._tokens)
         charge.add(tokens)
         try:
@@ -73,18 +73,18 @@ class Caller:
             raise
         self._metrics.families.key_tokens.labels(self.key.id).inc(charge.tokens)
 
+    def _check(self, buckets: Mapping[str, Bucket | None]) -> None:
+        """Raises ServiceError (429) with the longest wait among the buckets, unless every bucket holds a token."""
+        waits = {name: bucket.wait() for name, bucket in buckets.items() if bucket is not None}
+        if (wait := max(waits.values(), default=0.0)) > 0.0:
+            self._metrics.families.key_exhausted.labels(self.key.id).inc()
+            name, seconds = max(waits, key=lambda each: waits[each]), math.ceil(wait)
+            raise ServiceError(Kind.EXHAUSTED, f"this key's {name} of the minute are used up", retry_after=seconds)
+
 
 def charged(caller: Caller | None, tokens: int) -> AbstractContextManager[Charge]:
     """See `Caller.charged`; without a key nothing is counted."""
     return nullcontext(Charge(None)) if caller is None else caller.charged(tokens)
-
-
-def _check(buckets: Mapping[str, Bucket | None]) -> None:
-    """Raises ServiceError (429) with the longest wait among the buckets, unless every bucket holds a token."""
-    waits = {name: bucket.wait() for name, bucket in buckets.items() if bucket is not None}
-    if (wait := max(waits.values(), default=0.0)) > 0.0:
-        name = max(waits, key=lambda each: waits[each])
-        raise ServiceError(Kind.EXHAUSTED, f"this key's {name} of the minute are used up", retry_after=math.ceil(wait))
 
 
 class Access:
@@ -111,9 +111,17 @@ class Access:
             return None
         self.check()
         given = bearer(headers)
-        caller = None if given is None else self._find(digest(given))
-        if caller is None:
+        if given is None:
             raise ServiceError(Kind.UNAUTHORIZED, "this service needs an API key: Authorization: Bearer KEY")
+        found = digest(given)
+        caller = self._find(found)
+        if caller is None:
+            # The id shows an operator whose removed key is still in use; a hash of random bits tells nothing else.
+            raise ServiceError(
+                Kind.UNAUTHORIZED,
+                "this API key is not known: it is wrong, or it was removed",
+                reason=f"an unknown API key, with the id {id_of(found.hex())}",
+            )
         return caller
 
     def _find(self, given: bytes) -> Caller | None:

@@ -42,7 +42,12 @@ class Key(BaseModel):
     @property
     def id(self) -> str:
         """The beginning of the hash. It stands for the key in metrics, which are readable without a key."""
-        return self.sha256[:8]
+        return id_of(self.sha256)
+
+
+def id_of(sha256: str) -> str:
+    """The id of a key, from its hash in hexadecimal."""
+    return sha256[:8]
 
 
 class KeyFile(BaseModel):

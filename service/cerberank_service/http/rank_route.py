@@ -63,6 +63,10 @@ class Rendered:
     ranked: Ranked
     """The ranking of the distinct candidates, without duplicates."""
 
+    def sent(self, seconds: float) -> Rendered:
+        """The answer with its whole time, which ends after its bytes were written."""
+        return replace(self, answer=replace(self.answer, timing=replace(self.answer.timing, total=1000.0 * seconds)))
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankRoute:
@@ -161,6 +165,8 @@ class RankRoute:
                 question, ranked = await self.ranking.rank(question, body_bytes=size)
                 charge.add(question.prepared.tokens - before)  # the pairs of a first stage's survivors
                 rendered = await self.workers.run(partial(self._rendered, read, question, ranked, request_id, trace))
+            rendered = rendered.sent(time.monotonic() - received)
+            self.metrics.sent(rendered.answer, trace)
             self.shadow.offer(question.call, question.live, rendered.ranked)
             return rendered
 

@@ -12,7 +12,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from cerberank_models.backends.contract import BackendCounts, Scores
 from cerberank_models.checkpoint.store.contract import LABELS, Label
 from cerberank_models.config import TunedSchedule
-from cerberank_service.call import RankAnswer
+from cerberank_service.call import RankAnswer, Timing
 from cerberank_service.errors import PREDICTED, REFUSALS, Refusal
 from cerberank_service.telemetry.logs import FIELDS
 from cerberank_service.telemetry.series import COPY_CAUSES, OUTCOMES, PHASES, VECTOR_SOURCES, Families
@@ -91,6 +91,12 @@ class Metrics:
         counting = self._answers.get((answer.model, answer.version))
         if counting is not None:
             counting.answered(answer, exemplar, duplicates=duplicates, vectors=vectors)
+
+    def sent(self, answer: RankAnswer, exemplar: Mapping[str, str] | None = None) -> None:
+        """Count the times of an answer that the server sends now; see `answered`."""
+        counting = self._answers.get((answer.model, answer.version))
+        if counting is not None:
+            counting.sent(answer.timing, exemplar)
 
     def refused(self, refusal: Refusal) -> None:
         """Count a question that was refused with 503."""
@@ -215,8 +221,6 @@ class AnswerMetrics:
         numbers of texts that a first stage read, by the source of their vectors.
         """
         example = dict(exemplar) if exemplar else None
-        for phase, seconds in self._phases.items():
-            seconds.observe(getattr(answer.timing, phase) / 1000.0, example)
         self._candidates.observe(len(answer.scores))
         self._requests[answer.complete].inc()
         self._schedules.get(label_of(answer.drop_schedule), self._schedules[OTHER]).inc()
@@ -233,6 +237,12 @@ class AnswerMetrics:
         if (score := top_score(answer)) is not None:
             self._top_score.observe(score, example)
             self._top_score_squares.inc(score * score)
+
+    def sent(self, timing: Timing, exemplar: Mapping[str, str] | None) -> None:
+        """Count the phases of an answer."""
+        example = dict(exemplar) if exemplar else None
+        for phase, seconds in self._phases.items():
+            seconds.observe(getattr(timing, phase) / 1000.0, example)
 
 
 class LifecycleMetrics:

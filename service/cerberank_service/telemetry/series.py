@@ -21,7 +21,7 @@ PREFIX = "cerberank_"
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 CANDIDATES = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 SCORES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
-PHASES = ("encode", "queue", "compute", "total")
+PHASES = ("encode", "queue", "compute", "rest", "total")
 COPY_CAUSES = ("store", "disk", "time", "process")
 """Causes of a failed copy of a version:
 
@@ -104,7 +104,8 @@ class Families:
         )
         self.request_phase_seconds = histogram(
             "request_phase_seconds",
-            "Latency of answered questions by phase: encode, queue, compute, total",
+            "Latency of answered questions by phase: encode, queue, compute, rest (waits for threads, and the answer's "
+            "bytes), and total, from the complete body until the server gets the answer",
             SECONDS,
             "phase",
             *VERSION,
@@ -202,6 +203,9 @@ class Families:
             "key",
         )
         self.key_tokens = counter("key_tokens", "Tokens of the answered questions, by the API key's id", "key")
+        self.key_exhausted = counter(
+            "key_exhausted", "Questions that were rejected with 429 because of a key's quota, by the key's id", "key"
+        )
         self.keys_stale = gauge(
             "keys_stale", "1 while the key file cannot be read, so that removed keys still work and new keys do not"
         )

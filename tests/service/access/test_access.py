@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from prometheus_client import generate_latest
 from starlette.testclient import TestClient
 from tests.service.asking import Clock
 from tests.service.conftest import Serve
@@ -71,6 +72,21 @@ def test_only_the_holder_of_a_key_gets_in(path: Path) -> None:
     assert caught.value.kind is Kind.UNAUTHORIZED
 
 
+def test_a_removed_key_is_told_from_none(path: Path) -> None:
+    """The client learns that its key is the reason, and the log whose key it was: by the id of `keys list`."""
+    secret = add_key(path, "a")
+    access = Access(path, Metrics())
+    known = admit(access, secret).key.id
+    with pytest.raises(ServiceError, match="needs an API key"):
+        access.caller([])
+    remove_key(path, "a")
+    access = Access(path, Metrics())
+    error = refusal(access, secret)
+    assert error.message == "this API key is not known: it is wrong, or it was removed"
+    assert error.logged.endswith(f"id {known}")
+    assert secret[4:] not in error.message + error.logged
+
+
 def test_without_a_file_everybody_gets_in() -> None:
     """Off by default."""
     assert Access(None, Metrics()).caller([]) is None
@@ -89,7 +105,8 @@ def test_quotas_refuse_with_the_time_to_come_back(path: Path) -> None:
     """Requests are counted before, tokens once they are known; the longer wait is told, in whole seconds."""
     clock = Clock()
     secret = add_key(path, "a", requests_per_minute=2, tokens_per_minute=600)
-    access = Access(path, Metrics(), clock)
+    metrics = Metrics()
+    access = Access(path, metrics, clock)
     with admit(access, secret).charged(700):
         pass
     error = refusal(access, secret)
@@ -100,6 +117,8 @@ def test_quotas_refuse_with_the_time_to_come_back(path: Path) -> None:
     error = refusal(access, secret)
     assert error.retry_after == 20
     assert "requests" in error.message
+    text = generate_latest(metrics.registry).decode()
+    assert f'cerberank_key_exhausted_total{{key="{read_keys(path)[0].id}"}} 2.0' in text
 
 
 def test_a_question_that_fails_or_is_refused_gives_its_tokens_back(path: Path) -> None:

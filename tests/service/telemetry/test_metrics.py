@@ -71,12 +71,14 @@ def test_an_answer_is_counted_once(serve: Serve) -> None:
     assert grown[f"cerberank_padding_tokens_total{{{labels}}}"] == backend.counts.padding_tokens - padding
     for stage in range(3):
         assert grown[f"cerberank_engine_steps_total{{{MODEL},stage={stage},{VERSION}}}"] == 1
-    for phase in PHASES:
-        which = f"{{{MODEL},phase={phase},{VERSION}}}"
-        assert grown[f"cerberank_request_phase_seconds_count{which}"] == 1
-        assert grown.get(f"cerberank_request_phase_seconds_sum{which}", 0.0) == pytest.approx(
-            answer["timing_ms"][phase] / 1000.0, abs=1e-6
-        )
+    series = {phase: f"{{{MODEL},phase={phase},{VERSION}}}" for phase in PHASES}
+    assert {grown[f"cerberank_request_phase_seconds_count{which}"] for which in series.values()} == {1}
+    seconds = {each: grown.get(f"cerberank_request_phase_seconds_sum{which}", 0.0) for each, which in series.items()}
+    for phase in ("encode", "queue", "compute"):
+        assert seconds[phase] == pytest.approx(answer["timing_ms"][phase] / 1000.0, abs=1e-6)
+    total = seconds.pop("total")
+    assert total == pytest.approx(sum(seconds.values()), abs=1e-6)
+    assert total >= answer["timing_ms"]["total"] / 1000.0
     assert not any(name.startswith("cerberank_errors") for name in grown)
 
 
@@ -153,7 +155,7 @@ def answer(**fields: Any) -> RankAnswer:
         "heads": None,
         "truncated": np.array([True, False]),
         "tokens": 9,
-        "timing": Timing(encode=1.0, queue=2.0, compute=3.0, total=6.0),
+        "timing": Timing(encode=1.0, queue=2.0, compute=3.0, total=6.5),
     }
     return RankAnswer(**known | fields)
 
@@ -193,20 +195,25 @@ def test_an_expected_gain_takes_nothing_off_the_expected_loss(metrics: Metrics) 
 def test_what_an_answer_says_of_itself_is_counted(metrics: Metrics) -> None:
     """Completeness, truncation, agreement of the heads, the first candidate's score and its square, phases."""
     agreeing = np.array([[0.1, 0.2], [0.6, 0.7]], dtype=np.float32)
-    metrics.answered(answer(heads=agreeing))
-    metrics.answered(answer(complete=False, heads=agreeing[:, :1], scores=np.full(2, np.nan, dtype=np.float32)))
+    partly = answer(complete=False, heads=agreeing[:, :1], scores=np.full(2, np.nan, dtype=np.float32))
+    for each in (answer(heads=agreeing), partly):
+        metrics.answered(each)
+        metrics.sent(each)
     assert [value(metrics, "requests_total", complete=each) for each in ("true", "false")] == [1.0, 1.0]
     assert [value(metrics, "head_agreement_total", agree=each) for each in ("true", "false")] == [1.0, 0.0]
     assert value(metrics, "truncated_candidates_total") == 2.0
     assert (value(metrics, "top_score_count"), value(metrics, "top_score_squares_total")) == (1.0, 0.25)
-    phases = {each: value(metrics, "request_phase_seconds_sum", phase=each) for each in ("encode", "queue", "total")}
-    assert phases == pytest.approx({"encode": 0.002, "queue": 0.004, "total": 0.012})
+    phases = {
+        each: value(metrics, "request_phase_seconds_sum", phase=each) for each in ("encode", "queue", "rest", "total")
+    }
+    assert phases == pytest.approx({"encode": 0.002, "queue": 0.004, "rest": 0.001, "total": 0.013})
 
 
 def test_an_answer_of_a_forgotten_version_brings_no_series_back(metrics: Metrics) -> None:
     """It would stay for ever: nothing removes the series of a version that is gone."""
     metrics.forget("m", "1")
     metrics.answered(answer())
+    metrics.sent(answer())
     assert 'version="1"' not in generate_latest(metrics.registry).decode()
 
 
