@@ -29,9 +29,10 @@ from cerberank_models.convert.source import find_source
 from cerberank_models.convert.token_types import NewTypes
 from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.network.ranker import Ranker
+from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.runs.base import open_base
 from cerberank_training.students.recipes import RECIPES
-from cerberank_training.students.shapes import Student, StudentShape, build_student, fitted
+from cerberank_training.students.shapes import Student, StudentShape, build_student, copied_heads, fitted
 
 
 def shape(*, body_layers: int = 3, heads: int, exits: tuple[ExitConfig, ...] = ()) -> StudentShape:
@@ -336,3 +337,37 @@ def test_a_third_segment_may_get_a_token_type(new: NewTypes, tiny_checkpoint: Pa
     assert set(student.encoder().encode("how", [Candidate(text="a", previous="b")]).type_ids) == {0, 1, 2}
     with pytest.raises(UnsupportedModelError, match="keeps its table of token types"):
         build(shape, tiny_checkpoint)
+
+
+@pytest.mark.parametrize(
+    ("objective", "teachers", "dropout", "told"),
+    [
+        (StudentObjective(), [], 0.0, "heads 1, 2, 3"),
+        (StudentObjective(alpha=(0.1, 0.5, 0.9)), [], 0.0, "heads 1, 2, 3"),  # no teacher is weighed
+        (StudentObjective(weights=(1.0, 0.5, 1.0)), [], 0.0, "heads 1, 3"),
+        (StudentObjective(strategy="single_all_heads"), ["a"], 0.0, "heads 1, 2, 3"),
+        (StudentObjective(strategy="single_all_heads", tau=(1.0, 3.0, 5.0)), ["a"], 0.0, ""),
+        (StudentObjective(strategy="cerberus"), ["a", "b", "a"], 0.0, "heads 1, 3"),
+        (StudentObjective(strategy="cerberus"), ["a", "b", "c"], 0.0, ""),
+        (StudentObjective(), [], 0.1, ""),
+    ],
+)
+def test_heads_that_would_stay_copies_are_told(
+    objective: StudentObjective, teachers: list[str], dropout: float, told: str, tmp_path: Path
+) -> None:
+    """They start from the classifier of a cross-encoder, and nothing makes them differ."""
+    ranker = build(shape(heads=3, body_layers=1), save_cross_encoder("bert", tmp_path)).ranker
+    line = copied_heads(ranker, objective, teachers, dropout=dropout)
+    assert line.startswith(f"{told} start from the same weights" if told else "")
+    assert bool(line) == bool(told)
+
+
+def test_heads_with_classifiers_of_their_own_are_no_copies(tmp_path: Path) -> None:
+    """An encoder has no classifier, so that each head's is drawn; one head has no copy."""
+    transformers.BertModel(hugging_face_config("bert")).save_pretrained(tmp_path / "encoder")
+    save_cross_encoder("bert", tmp_path / "cross-encoder")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tmp_path / "cross-encoder" / name, tmp_path / "encoder")
+    for heads, base in ((3, "encoder"), (1, "cross-encoder")):
+        ranker = build(shape(heads=heads, body_layers=1), tmp_path / base).ranker
+        assert not copied_heads(ranker, StudentObjective(), [], dropout=0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -78,6 +79,12 @@ class StudentObjective:
             parts |= {f"{name}/labels": hard[head], f"{name}/teacher_{teacher + 1}": soft}
             parts[name] = parts[name] + loss if name in parts else loss
         return torch.stack(losses).sum()
+
+    def lesson(self, head: int, teachers: Sequence[object]) -> tuple[object, ...]:
+        """All that determines the loss of a head with given logits; the same for heads that learn the same."""
+        pairs = lessons(self.strategy, step=0, heads=head + 1, teachers=len(teachers))
+        taught = [teachers[teacher] for of, teacher in pairs if of == head]
+        return (_of(self.weights, head), *((taught, _of(self.alpha, head), _of(self.tau, head)) if taught else ()))
 
     def exit_loss(self, logits: Tensor, batch: Batch, heads: Tensor | None, *, pair_share: float = 1.0) -> Tensor:
         """The loss of one exit, from its `logits[N, 1]` and, if exits learn from heads, the logits `heads[N, k]`."""

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import combinations
 from typing import Any, Literal
 
+import torch
 from tokenizers import Tokenizer
 from torch import nn
 from transformers import AutoModel
@@ -19,6 +22,7 @@ from cerberank_models.convert.own_network import read_network
 from cerberank_models.convert.token_types import NewTypes, grow_token_types
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranker import Ranker
+from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.runs.base import Base
 
 
@@ -112,6 +116,28 @@ def fitted(base: Base, shape: StudentShape) -> StudentShape:
     if shape.exits and (last := shape.exits[-1].after) > body:
         raise UnsupportedModelError(f"--exits {last}: the body has {body} layers")
     return replace(shape, body_layers=body)
+
+
+def copied_heads(ranker: Ranker, objective: StudentObjective, teachers: Sequence[object], *, dropout: float) -> str:
+    """A line on heads that stay copies, because they have equal weights and learn the same; empty without such heads.
+
+    Dropout makes heads differ. Teachers are compared with each other, because one may be given several times.
+    """
+    if dropout:
+        return ""
+    copies = {
+        each
+        for (one, head), (two, other) in combinations(enumerate(ranker.heads, start=1), 2)
+        if objective.lesson(one - 1, teachers) == objective.lesson(two - 1, teachers)
+        and all(map(torch.equal, head.state_dict().values(), other.state_dict().values()))
+        for each in (one, two)
+    }
+    if not copies:
+        return ""
+    return (
+        f"heads {', '.join(map(str, sorted(copies)))} start from the same weights and learn the same without dropout, "
+        "so they stay copies: --heads 1, --dropout 0.1 or another teacher for each head (--strategy cerberus) avoids it"
+    )
 
 
 def pretrained_encoder(base: Base, *, layers: int | None) -> Any:
