@@ -90,6 +90,17 @@ def test_a_finished_run_is_extended(run: list[str], tmp_path: Path, capsys: pyte
     assert "was begun with steps 20, not 15: steps may only grow" in capsys.readouterr().err
 
 
+def test_a_run_that_patience_ends_says_so(run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With the step of the best weights, in the last lines and in the card. So low a rate gives no gain."""
+    for option, value in (("--out", "patient"), ("--evaluate-every", "2")):
+        run = replaced(run, option, value)
+    assert program("train distil")([*run, "--steps", "40", "--patience", "2", "--learning-rate", "1e-9"]) == 0
+    said = capsys.readouterr().out
+    assert " at step 2 (" in said
+    assert "; training ended after 6 of 40 steps, because 2 evaluations had no gain" in said
+    assert " at step 2 |" in (tmp_path / "patient" / "checkpoint" / "README.md").read_text()
+
+
 def test_an_extension_keeps_the_models_name_languages_and_terms(
     run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

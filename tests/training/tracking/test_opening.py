@@ -6,7 +6,7 @@ import json
 import shutil
 import struct
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from tests.training.letters import encoder, sampler
 
 from cerberank_training.learning.train import Run
 from cerberank_training.tracking import opening
+from cerberank_training.tracking.log_file import LogFile
 
 Points = dict[str, list[tuple[int, float]]]
 
@@ -25,8 +26,11 @@ class Killed(Exception):
     """Stands for kill -9 during an evaluation: nothing of the run is executed after it but what Python must."""
 
 
-def killed_and_resumed(folder: Path, *names: str, evaluations: int = 1) -> Points:
-    """Killed in the evaluation of step 6, after a state, or in that of step 3, before any; the points of log.jsonl."""
+def killed_and_resumed(folder: Path, *names: str, evaluations: int = 1, logs: bool = True) -> Points:
+    """Killed in the evaluation of step 6, after a state, or in that of step 3, before any; the points of log.jsonl.
+
+    Without `logs` the kill comes before the figures of step 6 are logged, when the trackers have them.
+    """
     config = replace(CONFIG, final_only=0.0, stages="joint", save_every=4)
     values = iter([0.5, 1.0][: 1 + evaluations])
 
@@ -40,8 +44,11 @@ def killed_and_resumed(folder: Path, *names: str, evaluations: int = 1) -> Point
         trackers = opening.open_trackers(names, folder, name="a run", settings={"train": {"steps": config.steps}})
         return Run(folder, random_ranker(), sampler(), encoder(), config, trackers=trackers)
 
-    with pytest.raises(Killed):
-        run().train(metric)
+    with pytest.MonkeyPatch.context() as patch:
+        if not logs:
+            patch.setattr(LogFile, "figures", unlogged(6, LogFile.figures))
+        with pytest.raises(Killed):
+            run().train(metric)
     values = iter([2.0] if evaluations else [0.5, 1.0, 2.0])
     if "tensorboard" in names:
         time.sleep(1)  # TensorBoard orders the files of one process and second by a number as text, 10 before 9
@@ -55,6 +62,17 @@ def killed_and_resumed(folder: Path, *names: str, evaluations: int = 1) -> Point
     assert points["dev_map"] == [(0, 0.5), (3, 1.0), (6, 2.0)]
     assert points["dev_map/head_1"] == [(0, 1.5), (3, 2.0), (6, 3.0)]
     return points
+
+
+def unlogged(last: int, figures: Callable[[LogFile, int, Mapping[str, float]], None]) -> Callable[..., None]:
+    """`LogFile.figures`, killed in step `last`."""
+
+    def killed(log: LogFile, step: int, values: Mapping[str, float]) -> None:
+        if step == last:
+            raise Killed
+        figures(log, step, values)
+
+    return killed
 
 
 def check(tracked: Points, points: Points, *, repeated: bool) -> None:
@@ -84,12 +102,15 @@ def test_tensorboard_has_every_point_once(evaluations: int, tmp_path: Path) -> N
 
 
 @pytest.mark.filterwarnings("ignore:The ``noload`` loader strategy")  # of MLflow's own tables
-def test_mlflow_has_every_point_once(mlflow_tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In a database file: one run, finished, with the settings as parameters."""
+@pytest.mark.parametrize("logs", [True, False])
+def test_mlflow_has_every_point_once(
+    logs: bool, mlflow_tables: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a database file: one run, finished, with the settings as parameters, wherever the kill comes."""
     from mlflow.tracking import MlflowClient
 
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{shutil.copy(mlflow_tables, tmp_path / 'mlflow.db')}")
-    points = killed_and_resumed(tmp_path / "run", "mlflow")
+    points = killed_and_resumed(tmp_path / "run", "mlflow", logs=logs)
     client = MlflowClient()
     experiment = client.get_experiment_by_name("cerberank")
     assert experiment is not None

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cerberank_training.tracking.log_file import LogFile, last_step, read_log
+from cerberank_training.tracking.log_file import LogFile, best_step, last_step, read_log
 from cerberank_training.tracking.tracker import Tracking
 
 
@@ -82,3 +82,32 @@ def test_the_log_is_cut_where_a_run_goes_on(tmp_path: Path) -> None:
     assert (path.stat().st_mtime_ns, path.stat().st_ino) == before
     log.begin(0, {})
     assert path.read_text() == ""
+
+
+def test_what_is_logged_has_reached_the_trackers(tmp_path: Path) -> None:
+    """A kill in a tracker's call comes before the log, whose figures a resumed run does not give again."""
+
+    class Killed(BaseException):
+        pass
+
+    class Slow(Failing):
+        def figures(self, step: int, values: Mapping[str, float]) -> None:
+            if step == 2:
+                raise Killed
+
+    tracking = Tracking(tmp_path, {"slow": Slow("")})
+    tracking.begin(0)
+    tracking.figures(1, {"loss": 0.5})
+    with pytest.raises(Killed):
+        tracking.figures(2, {"loss": 0.4})
+    assert last_step(tmp_path / "log.jsonl") == 1
+
+
+def test_the_best_step_is_the_first_that_counts(tmp_path: Path) -> None:
+    """The start does not count, nor steps of a warm start; of equal figures the first was kept."""
+    log = LogFile(tmp_path)
+    for step, value in enumerate((99.0, 90.0, 70.0, 80.0, 80.0)):
+        log.figures(step, {"dev_map": value})
+        log.figures(step, {"loss": 1.0})
+    assert best_step(tmp_path / "log.jsonl", lambda step: step > 1) == 3
+    assert best_step(tmp_path / "log.jsonl", lambda step: step > 4) is None

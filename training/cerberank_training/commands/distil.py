@@ -39,15 +39,15 @@ from cerberank_training.runs.dev_set import Size, check_held_out, chosen_size, d
 from cerberank_training.runs.launched import note_of
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
-from cerberank_training.runs.record import TrainingRun, open_run, said_of_start
+from cerberank_training.runs.record import TrainingRun, open_run, said_of_results
 from cerberank_training.runs.trained import Trained
 from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.students.recipes import Recipe, settings_of
-from cerberank_training.students.shapes import build_student, fitted
+from cerberank_training.students.shapes import build_student, copied_heads, fitted
 from cerberank_training.teachers.completeness import refuse_missing_scores
 from cerberank_training.teachers.scoring.hugging_face import teacher_origin
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
-from cerberank_training.tracking.log_file import LOG, dev_at_start, last_step
+from cerberank_training.tracking.log_file import LOG, best_step, dev_at_start, last_step
 from cerberank_training.tracking.opening import check_trackers, open_trackers
 
 PRECISIONS = ("fp32", "int8")
@@ -175,6 +175,7 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
     student = build_student(recipe.shape, base, seed=recipe.train.seed, dropout=recipe.train.dropout)
     if names.languages:
         student.ranker.config = student.ranker.config.model_copy(update={"languages": names.languages})
+    copied = copied_heads(student.ranker, recipe.objective, record.bound["teachers"], dropout=recipe.train.dropout)
     encoder = student.encoder()
     training = Run(
         out,
@@ -189,15 +190,21 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
         trackers=open_trackers(options.track, out, name=out.name, settings=record.bound | record.free),
     )
     shared = in_common(dev, questions.question_texts())
-    run.begin(shared, f"{student.start}; {first_sizes(training.first_step())}")
+    run.begin(shared, copied, f"{student.start}; {first_sizes(training.first_step())}")
     work = step_work(student.ranker, recipe.train, recipe.sampling, max_length=recipe.shape.encoding.max_length)
     with training_threads(work):
         best = training.train(dev_map(encoder, dev, options.device, training.processes))
     leave_group()
     if training.processes.rank > 0:
         return Trained(checkpoint=checkpoint, dev_map=best)
-    reached, start = last_step(out / LOG), dev_at_start(out / LOG)
-    record = run.finish(reached=reached, best=best, start=start, questions=measured(dev))
+    log = out / LOG
+    record = run.finish(
+        reached=last_step(log),
+        best=best,
+        best_step=best_step(log, recipe.train.all_trained),
+        start=dev_at_start(log),
+        questions=measured(dev),
+    )
     summary = summary_of(record, teachers=[teacher_origin(cache.teacher) for cache in teachers])
     version = (
         options.version
@@ -215,7 +222,7 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
         calibration=calibration_texts(questions),
         further={SUMMARY: json.dumps(summary, indent=2).encode() + b"\n"},
     )
-    figures = f"dev MAP {best:.2f} on {measured(dev)} questions of {options.dev}{said_of_start(start, best)}"
+    figures = f"dev MAP {best:.2f} on {measured(dev)} questions of {options.dev}{said_of_results(record.results)}"
     figures += f"; {shared}" if shared else ""
     kept = names.said(version)
     say(closing(checkpoint, name=names.name, figures=figures, forms=precisions, train=data, kept=kept))

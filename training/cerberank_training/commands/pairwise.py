@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -32,7 +33,7 @@ from cerberank_training.runs.dev_set import check_held_out, chosen_size, dev_set
 from cerberank_training.runs.launched import note_of
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
-from cerberank_training.runs.record import open_run, said_of_start
+from cerberank_training.runs.record import open_run, said_of_results
 from cerberank_training.students.text_rankers import (
     RELEASED_LEARNING_RATE,
     SYSTEMS,
@@ -40,7 +41,7 @@ from cerberank_training.students.text_rankers import (
     paper_training,
     released_objective,
 )
-from cerberank_training.tracking.log_file import LOG, dev_at_start, last_step
+from cerberank_training.tracking.log_file import LOG, best_step, dev_at_start, last_step
 from cerberank_training.tracking.opening import check_trackers, open_trackers
 
 
@@ -175,12 +176,13 @@ def pairwise(*, options: PairwiseOptions) -> None:
     """
     options = replace(options, device=chosen_device(options.device))
     with writing(options.out):
-        best, start = _train(options)
-    say(f"{options.out / 'ranker'}: best dev {options.select} {best:.2f}{said_of_start(start, best)}")
+        results = _train(options)
+    best = f"best dev {options.select} {results['best']:.2f}{said_of_results(results)}"
+    say(f"{options.out / 'ranker'}: {best}")
 
 
-def _train(options: PairwiseOptions) -> tuple[float, float | None]:
-    """Train as the options say; returns the best figure on dev, and that before the first step."""
+def _train(options: PairwiseOptions) -> Mapping[str, Any]:
+    """Train as the options say; returns the results of the run's record."""
     system = SYSTEMS[options.system]
     teachers = {role: path for role, path in (("mono", options.mono), ("bi", options.bi)) if path is not None}
     if system.taught != bool(teachers):
@@ -222,7 +224,7 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
     record = run.record
     if run.is_finished:
         note_of("pairwise", f"{ranker_folder} is finished; more --steps extend it")
-        return float(record.results["best"]), record.results.get("start")
+        return record.results
     config = replace(config, planned=record.planned["steps"])
     ranker, tokenizer = build_text_ranker(
         system,
@@ -249,8 +251,14 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
     run.begin(in_common(dev, (question.text for question in questions)))
     best = training.train(dev_metric(TextEncoder(tokenizer, ranker.config), dev, options.select, training.processes))
     leave_group()
-    reached, start = last_step(options.out / LOG), dev_at_start(options.out / LOG)
-    run.finish(reached=reached, best=best, start=start, questions=measured(dev))
+    log = options.out / LOG
+    results = run.finish(
+        reached=last_step(log),
+        best=best,
+        best_step=best_step(log, config.all_trained),
+        start=dev_at_start(log),
+        questions=measured(dev),
+    ).results
     if training.processes.rank == 0:
         write_text_ranker(
             ranker_folder,
@@ -260,7 +268,7 @@ def _train(options: PairwiseOptions) -> tuple[float, float | None]:
             source=f"TRMD {options.system}, run {record.digest}",
             metrics={f"dev_{options.select}": best},
         )
-    return best, start
+    return results
 
 
 def _settings(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, Group, Parameter
 from cyclopts.validators import Number
@@ -25,14 +26,14 @@ from cerberank_training.data.sampling import (
     sampler_for,
 )
 from cerberank_training.learning.processes import batch_of_step, check_trainer_device, leave_group
-from cerberank_training.learning.trainer import dev_at_start, last_checkpoint
+from cerberank_training.learning.trainer import best_step, dev_at_start, last_checkpoint
 from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.content import data_content
 from cerberank_training.runs.dev_set import check_held_out, chosen_size, dev_set, in_common, measured
 from cerberank_training.runs.launched import is_first_process, note_of
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
-from cerberank_training.runs.record import open_run, read_record, said_of_start
+from cerberank_training.runs.record import open_run, read_record, said_of_results
 from cerberank_training.teachers.fine_tuning import TeacherConfig, fine_tune
 
 STEPS = 20_000
@@ -150,8 +151,10 @@ def teach(*, options: TeachOptions) -> None:
         options: Options.
     """
     with writing(options.out):
-        best, start = _teach(options)
-    say(f"{options.out}: on {options.dev}, best dev MAP {best:.2f}{said_of_start(start, best)}")
+        results = _teach(options)
+    if not is_first_process():
+        return
+    say(f"{options.out}: on {options.dev}, best dev MAP {results['best']:.2f}{said_of_results(results)}")
     _say(
         f"next: cerberank data score CACHE --teacher {options.out} --data FORMAT:PATH, cerberank import "
         f"{options.out} CHECKPOINT, or cerberank train distil --base {options.out}"
@@ -161,8 +164,8 @@ def teach(*, options: TeachOptions) -> None:
 _say = partial(note_of, "teach")
 
 
-def _teach(options: TeachOptions) -> tuple[float, float | None]:
-    """Fine-tune as the options say; returns the best dev MAP, in percent, and that before the first step.
+def _teach(options: TeachOptions) -> Mapping[str, Any]:
+    """Fine-tune as the options say; returns the results of the run's record, which only the first process knows.
 
     Raises ValueError, which names the option.
     """
@@ -209,7 +212,7 @@ def _teach(options: TeachOptions) -> tuple[float, float | None]:
     record = run.record
     if run.is_finished:
         _say(f"{out} is finished; more --steps extend it")
-        return float(record.results["best"]), record.results.get("start")
+        return record.results
     own = "" if base.is_cross_encoder else ", and its classifier of two logits from random weights"
     groups = [sampler.step(each, 1)[0] for each in range(config.questions_per_step)]
     run.begin(
@@ -219,11 +222,15 @@ def _teach(options: TeachOptions) -> tuple[float, float | None]:
     config = replace(config, planned=record.planned["steps"])
     best = fine_tune(base, out, sampler, dev, config, further=bool(record.results))
     leave_group()
-    start = dev_at_start(out / RUN)
-    if is_first_process():  # processes on other machines may not see its last files yet
-        reached = int(str(last_checkpoint(out / RUN)).rpartition("-")[2])
-        run.finish(reached=reached, best=best, start=start, questions=measured(dev))
-    return best, start
+    if not is_first_process():  # on another machine it may not see the last files of the first one yet
+        return {}
+    return run.finish(
+        reached=int(str(last_checkpoint(out / RUN)).rpartition("-")[2]),
+        best=best,
+        best_step=best_step(out / RUN),
+        start=dev_at_start(out / RUN),
+        questions=measured(dev),
+    ).results
 
 
 def _sampling(options: TeachOptions) -> Sampling:

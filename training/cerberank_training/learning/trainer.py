@@ -214,6 +214,12 @@ def last_checkpoint(run: Path) -> str | None:
     return None
 
 
+def best_step(run: Path) -> int | None:
+    """The step whose weights are best on dev, read from the newest checkpoint."""
+    newest = last_checkpoint(run)
+    return TrainerState.load_from_json(str(Path(newest) / STATE)).best_global_step if newest else None
+
+
 def dev_at_start(run: Path) -> float | None:
     """The dev MAP before the first step, read from the newest checkpoint; None if an earlier version wrote it."""
     newest = last_checkpoint(run)

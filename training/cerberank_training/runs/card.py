@@ -97,6 +97,7 @@ def summary_of(record: RunRecord, *, teachers: Sequence[Mapping[str, Any]]) -> d
         "begun_with_steps": record.planned["steps"],
         "reached": record.results["reached"],
         "dev_map": record.results["best"],
+        "best_step": record.results.get("best_step"),
         "dev_map_at_start": record.results.get("start"),
         "software": _software(record.calls),
     }
@@ -117,7 +118,7 @@ def run_card(summary: Mapping[str, Any], *, name: str, architecture: object, ter
     rows = {
         "base": _file(summary["base"]) + (f", commit `{commit}`" if (commit := summary["base"]["commit"]) else ""),
         "data": _file(summary["data"]),
-        "chosen on": f"{_file(summary['dev'])}, best MAP {summary['dev_map']:.2f}",
+        "chosen on": f"{_file(summary['dev'])}, best MAP {summary['dev_map']:.2f}{_at(summary)}",
         "strategy": f"`{objective['strategy']}`, teachers: {', '.join(map(_teacher, summary['teachers'])) or 'none'}",
         "seed": summary["settings"]["train"]["seed"],
         "steps": _steps(summary),
@@ -153,6 +154,10 @@ def _file(part: Mapping[str, Any]) -> str:
 
 def _teacher(teacher: Mapping[str, Any]) -> str:
     return f"`{teacher['name']}` ({teacher['revision'][:8]})"
+
+
+def _at(summary: Mapping[str, Any]) -> str:
+    return "" if summary.get("best_step") is None else f" at step {summary['best_step']}"
 
 
 def _steps(summary: Mapping[str, Any]) -> str:

@@ -149,8 +149,8 @@ class TrainingRun:
     def finish(self, *, reached: int, **figures: float | None) -> RunRecord:
         """Write the record of a run that has ended after the step `reached`, with the measured `figures`; return it.
 
-        The figures of a ranker are `best`, its dev MAP in percent; `start`, the dev MAP before the first step, which
-        earlier versions did not measure; and the number of `questions`.
+        The figures of a ranker are `best`, its dev MAP in percent, and the `best_step` that gave it; `start`, the dev
+        MAP before the first step; and the number of `questions`. Earlier versions knew neither `best_step` nor `start`.
         """
         asked = {"asked": self.record.free["steps"], "patience": self.record.free.get("patience")}
         record = self.record.model_copy(update={"results": asked | {"reached": reached} | figures})
@@ -188,17 +188,28 @@ def open_run(
     return TrainingRun(folder, result, record, is_saved)
 
 
-def said_of_start(start: float | None, best: float) -> str:
-    """A suffix of the best dev figure that tells the figure before the first step; empty if that was not measured.
+def said_of_results(results: Mapping[str, Any]) -> str:
+    """A suffix of the best dev figure: its step, the figure before the first step, and an end before the last step.
 
-    >>> said_of_start(61.25, 70.0), said_of_start(None, 70.0)
-    (' (61.25 at step 0)', '')
-    >>> said_of_start(71.5, 70.0)
+    Records of earlier versions lack some of these.
+
+    >>> results = {"asked": 40, "patience": None, "reached": 40, "best": 70.0}
+    >>> said_of_results(results), said_of_results(results | {"best_step": 30, "start": 61.25})
+    ('', ' at step 30 (61.25 at step 0)')
+    >>> said_of_results(results | {"start": 71.5})
     ' (71.50 at step 0, which is the best: training has made it worse)'
+    >>> said_of_results(results | {"best_step": 10, "reached": 25, "patience": 3})
+    ' at step 10; training ended after 25 of 40 steps, because 3 evaluations had no gain'
     """
-    if start is None:
-        return ""
-    return f" ({start:.2f} at step 0{', which is the best: training has made it worse' if start > best else ''})"
+    start, step = results.get("start"), results.get("best_step")
+    said = "" if step is None else f" at step {step}"
+    if start is not None:
+        worse = ", which is the best: training has made it worse" if start > results["best"] else ""
+        said += f" ({start:.2f} at step 0{worse})"
+    if results["reached"] < results["asked"]:
+        said += f"; training ended after {results['reached']} of {results['asked']} steps, because "
+        said += f"{results['patience']} evaluations had no gain"
+    return said
 
 
 def software() -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +57,12 @@ def last_step(path: Path) -> int:
 def dev_at_start(path: Path) -> float | None:
     """The figure on dev before the first step; None if the log has none, such as the log of an earlier version."""
     return next((record.get("dev_map") for record in read_log(path) if record["step"] == 0), None)
+
+
+def best_step(path: Path, counts: Callable[[int], bool]) -> int | None:
+    """The step of the first of the best figures on dev; of the steps after 0, those for which `counts` is true."""
+    figures = {record["step"]: value for record in read_log(path) if (value := record.get("dev_map")) is not None}
+    return max((step for step in figures if step and counts(step)), key=figures.__getitem__, default=None)
 
 
 def _lines(path: Path) -> list[bytes]:

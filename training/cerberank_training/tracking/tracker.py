@@ -16,9 +16,9 @@ class Tracker(Protocol):
     def begin(self, step: int, seen: Mapping[str, int]) -> None:
         """Called once, before any figure. The run continues after `step`; 0 is its beginning.
 
-        `seen` has the last step of each figure that earlier calls of the run have given. If the run was killed, this
+        `seen` has the last step of each figure that earlier calls of the run have logged. If the run was killed, this
         step may be later than `step`. A tracker then removes the points after `step` or, if it cannot, ignores figures
-        of steps that were seen.
+        of steps that were seen. A kill may have left it one step ahead of `seen`.
         """
 
     def figures(self, step: int, values: Mapping[str, float]) -> None:
@@ -29,7 +29,7 @@ class Tracker(Protocol):
 
 
 def unseen(step: int, values: Mapping[str, float], seen: Mapping[str, int]) -> dict[str, float]:
-    """The figures that no earlier call has given.
+    """The figures that no earlier call has logged.
 
     >>> unseen(7, {"loss": 0.5, "dev_map": 60.0}, {"loss": 7, "dev_map": 5})
     {'dev_map': 60.0}
@@ -60,9 +60,9 @@ class Tracking:
         self._log.begin(step, seen)
 
     def figures(self, step: int, values: Mapping[str, float]) -> None:
-        """Give figures of `step` to the log and all trackers."""
-        self._log.figures(step, values)
+        """Give figures of `step` to all trackers, and then to the log: what the log has, no tracker lacks."""
         self._each(lambda tracker: tracker.figures(step, values))
+        self._log.figures(step, values)
 
     def close(self, *, finished: bool) -> None:
         """Close all trackers."""
