@@ -24,8 +24,8 @@ from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.drop import RatioSchedule, relative_cost
 from cerberank_models.rank import rank_pairs
 from cerberank_service.ranking.slo import choose, loss_of
-from cerberank_training.commands.accelerate import unlabelled
 from cerberank_training.commands.tune import SECTION
+from cerberank_training.commands.unlabelled import unlabelled, unlabelled_content
 
 main = program("train accelerate")
 
@@ -215,8 +215,18 @@ def test_what_cannot_be_accelerated_is_refused_with_what_to_do(
         assert not out.exists()
 
 
-def test_questions_have_no_labels(made: Path) -> None:
-    """Their texts are read, in the order of the file."""
-    questions, rows = unlabelled(made / "questions.jsonl"), read_questions(made / "questions.jsonl")
-    assert [(q.text, [row.candidate for row in q.candidates]) for q in questions] == rows
-    assert not any(q.answerable for q in questions)
+def test_questions_are_lines_of_rank_or_any_format(made: Path, tmp_path: Path) -> None:
+    """Texts are read in the order of the data; labelled data have their format and options in the run's settings."""
+    path = made / "questions.jsonl"
+    rows = read_questions(path)
+    read = unlabelled(str(path))
+    assert [(q.text, [row.candidate for row in q.candidates]) for q in read] == rows
+    assert not any(q.answerable for q in read)
+    table = [
+        {"qid": i, "query": q, "texts": [c.text for c in cs], "labels": [1] * len(cs)} for i, (q, cs) in enumerate(rows)
+    ]
+    (tmp_path / "t.jsonl").write_text("".join(json.dumps(row) + "\n" for row in table))
+    spec = f"rows:{tmp_path / 't.jsonl'}"
+    assert [(q.text, [row.candidate for row in q.candidates]) for q in unlabelled(spec)] == rows
+    assert unlabelled_content(spec, ())["form"] == "rows"
+    assert unlabelled_content(f"{spec}?id=qid", ()) != unlabelled_content(spec, ())

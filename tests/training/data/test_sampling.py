@@ -13,7 +13,7 @@ from tests.training.letters import questions, sampler
 
 import cerberank_training.data
 from cerberank_models.encoding import Candidate
-from cerberank_training.data import LabelledCandidate, Question, open_questions
+from cerberank_training.data import DataError, LabelledCandidate, Question, open_questions
 from cerberank_training.data.sampling import (
     Group,
     NegativeSampling,
@@ -103,7 +103,10 @@ def test_positives_alone_teach_no_ranking() -> None:
     ):
         with pytest.raises(ValueError, match="no question has a negative candidate"):
             refused()
-    with pytest.raises(ValueError, match="--own, --hard and --random are 0"):
+    for sampling in (NegativeSampling(), PairSampling()):
+        with pytest.raises(DataError, match=r"^jsonl:d\.jsonl: no question has a positive candidate"):
+            sampler_for("jsonl:d.jsonl", labelled([[0]]), sampling, seed=1)
+    with pytest.raises(ValueError, match=r"^--own, --hard and --random are 0"):
         Sampler(questions(), NegativeSampling(own=0, hard=0, random=0), seed=1)
     outside = Sampler(data, NegativeSampling(), seed=1, outside=lambda _: [Candidate(text="other")])
     assert outside.step(0, 1)[0].labels == (1.0, 0.0)

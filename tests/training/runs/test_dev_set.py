@@ -42,7 +42,7 @@ def written(folder: Path, *labels: tuple[int, ...]) -> str:
     [
         ([], "holds no question"),
         ([(0, 0), (0,)], "all 2 questions are without a positive candidate: MAP is undefined"),
-        ([(1, 1), (0,)], "all 2 questions are without a positive and a negative candidate"),
+        ([(1, 1), (0,)], "all 2 questions are without a negative candidate beside a positive one.*run=bm25"),
     ],
 )
 def test_a_set_that_cannot_choose_is_refused(labels: list[tuple[int, ...]], message: str, tmp_path: Path) -> None:

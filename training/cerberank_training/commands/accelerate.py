@@ -17,9 +17,7 @@ from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.checkpoint.card import with_section
 from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, read_checkpoint
-from cerberank_models.checkpoint.regular import file_digest
 from cerberank_models.commands.options import check_device, chosen_device
-from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.commands.values import Count, Integers, Names, Percent, Share, Whole
 from cerberank_models.config import ExitConfig, Pooling, RankerConfig
 from cerberank_models.convert.checkpoint import PARITY, export_checkpoint
@@ -38,7 +36,7 @@ from cerberank_training.acceleration.schedule import (
 )
 from cerberank_training.acceleration.vectors import FrozenBody, compute_vectors
 from cerberank_training.commands.tune import SECTION
-from cerberank_training.data import LabelledCandidate, Question
+from cerberank_training.commands.unlabelled import unlabelled, unlabelled_content
 from cerberank_training.evaluation.tune import DevSets, Tuning, TuningBounds, schedule_table, tune
 from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.teachers.scoring.teacher import files_revision
@@ -54,8 +52,9 @@ USUAL = ExitTraining()
 class AccelerateOptions:
     """The options of `train accelerate`."""
 
-    questions: Path
-    """Questions with candidates as `cerberank rank` reads them, of the kind and length that will be ranked."""
+    questions: str
+    """Questions with candidates, of the kind and length that will be ranked: FORMAT:PATH, or a file as `cerberank rank`
+    reads it. Labels are not used."""
     out: Path
     """Checkpoint folder to make."""
     version: str | None = None
@@ -125,7 +124,8 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
         )
     body = FrozenBody.of(ranker, device=options.device, precision=options.precision)
     work = options.out.with_name(f"{options.out.name}.work")
-    Bound(work, _settings(checkpoint, options, ranker.config, training)).begin()
+    content = unlabelled_content(options.questions, questions)
+    Bound(work, _settings(checkpoint, options, ranker.config, training) | {"questions": content}).begin()
     found = compute_vectors(work, body, checkpoint.encoder(), questions)
     exits = [cast(Exit, exit_) for exit_ in ranker.exits][: len(ranker.config.stages) - 1]
     train_exits(exits, found, start, training)
@@ -170,18 +170,6 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
     say(f"{options.out} is written; {work} may be removed")
 
 
-def unlabelled(path: Path) -> list[Question]:
-    """The questions of a file as `cerberank rank` reads it, in its order. Raises ValueError with line and field."""
-    return [
-        Question(
-            id=str(number),
-            text=text,
-            candidates=tuple(LabelledCandidate(candidate, 0) for candidate in candidates),
-        )
-        for number, (text, candidates) in enumerate(read_questions(path), start=1)
-    ]
-
-
 def default_places(body_layers: int, layers: int) -> tuple[int, ...]:
     """Layers after one to four sixths of all: later exits save little, the first stage of many drops little.
 
@@ -212,10 +200,9 @@ def _with_untrained_exits(checkpoint: Checkpoint, options: AccelerateOptions) ->
 def _settings(
     checkpoint: Checkpoint, options: AccelerateOptions, config: RankerConfig, training: ExitTraining
 ) -> dict[str, Any]:
-    """The settings that may not change when a run is continued."""
+    """The settings that may not change when a run is continued, without the questions."""
     return {
         "checkpoint": files_revision([checkpoint.path / MANIFEST]),
-        "questions": file_digest(options.questions),
         "exits": [exit_.model_dump() for exit_ in config.exits],
         "precision": options.precision,
         "held_out": options.held_out,

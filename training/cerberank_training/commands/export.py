@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -19,14 +19,13 @@ from cerberank_models.calibration import FILE as CALIBRATION
 from cerberank_models.checkpoint.first_stage_files import kept_files
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.options import Ratios
-from cerberank_models.commands.question_lines import read_questions as read_question_lines
 from cerberank_models.commands.values import Count, Names
 from cerberank_models.convert.checkpoint import export_checkpoint
 from cerberank_models.convert.hugging_face_folder import export_hugging_face
-from cerberank_models.encoding import Candidate
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.output import UsageError, note, say
-from cerberank_training.data import open_questions, read_questions, sampled
+from cerberank_training.commands.unlabelled import unlabelled
+from cerberank_training.data import read_questions, sampled
 from cerberank_training.evaluation.gate import GateBounds, measure_parity
 from cerberank_training.runs.card import FILE as SUMMARY
 from cerberank_training.runs.dev_set import check_choice
@@ -131,7 +130,7 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: HuggingF
         metrics=source.manifest.metrics,
         precisions=precisions,
         weights=weights,
-        calibration=_calibration(form.calibrate) if form.calibrate else (),
+        calibration=calibration_texts(unlabelled(form.calibrate)) if form.calibrate else (),
         accept=_gate(form, ranker, source),
         first_stage=kept_files(source.path, source.manifest.files, precisions=precisions, weights=weights),
         further={name: source.path / name for name in (SUMMARY, CALIBRATION) if name in source.manifest.files},
@@ -141,13 +140,6 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: HuggingF
         f"cerberank export: {out} has {forms}; next: cerberank store push {out} STORE --label stable, or "
         f"CERBERANK_CHECKPOINT={out} cerberank serve"
     )
-
-
-def _calibration(data: str) -> Sequence[tuple[str, Sequence[Candidate]]]:
-    """The texts of --calibrate: a sample of FORMAT:PATH, or all of a file as `import --calibrate` reads it."""
-    if ":" in data and not Path(data).exists():
-        return calibration_texts(open_questions(data))
-    return read_question_lines(Path(data))
 
 
 def _write_hugging_face(

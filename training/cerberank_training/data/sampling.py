@@ -11,6 +11,7 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -18,7 +19,7 @@ from typing import TypeAlias
 import numpy as np
 
 from cerberank_models.encoding import Candidate
-from cerberank_training.data import Articles, Question, articles_path
+from cerberank_training.data import Articles, DataError, Question, articles_path
 from cerberank_training.data.epochs import EpochOrder
 from cerberank_training.data.question_table import QuestionTable, QuestionTexts
 
@@ -92,7 +93,7 @@ class Sampler:
         self._kept = (self._questions.positives > 0) | unanswered
         self._usable = np.flatnonzero(self._kept)
         if not len(self._usable):
-            raise ValueError("no question has a positive candidate: nothing can be learnt")
+            raise DataError("no question has a positive candidate: nothing can be learnt")
         self._sampling = sampling
         self._seed = seed
         self._outside = outside
@@ -100,7 +101,7 @@ class Sampler:
             raise ValueError("--own, --hard and --random are 0: no question would get a negative")
         own = self._draws_own and (self._questions.sizes > self._questions.positives)[self._usable].any()
         if not own and not self.draws_outside:
-            raise ValueError(NOTHING_TO_RANK)
+            raise DataError(NOTHING_TO_RANK)
         self._rarity = _rarity(self._questions.question_texts() if sampling.hard else ())
         self._words: dict[str, frozenset[str]] = {}
         self._order = EpochOrder(len(self._usable), seed=seed)
@@ -173,11 +174,11 @@ class PairSampler:
         """Raise ValueError when no question has a positive, or no kept question has a negative."""
         self._questions = QuestionTable.of(questions)
         if not self._questions.positives.any():
-            raise ValueError("no question has a positive candidate: nothing can be learnt")
+            raise DataError("no question has a positive candidate: nothing can be learnt")
         self._unanswered = sampling.unanswered
         self._kept = np.flatnonzero((self._questions.positives > 0) | self._unanswered)
         if (self._questions.sizes == self._questions.positives)[self._kept].all():
-            raise ValueError(NOTHING_TO_RANK)
+            raise DataError(NOTHING_TO_RANK)
         self._ends = np.cumsum(self._questions.sizes[self._kept])
         self._order = EpochOrder(len(self), seed=seed, compact=True)
 
@@ -208,10 +209,10 @@ class SampledGroups:
     def __init__(self, questions: Sequence[Question]) -> None:
         """Raise ValueError when `questions` is empty, or no question has a negative."""
         if not questions:
-            raise ValueError("no question: nothing can be learnt")
+            raise DataError("no question: nothing can be learnt")
         self._questions = QuestionTable.of(questions)
         if (self._questions.sizes == self._questions.positives).all():
-            raise ValueError(NOTHING_TO_RANK)
+            raise DataError(NOTHING_TO_RANK)
 
     def known_pairs(self) -> Iterator[QuestionTexts]:
         """The questions with all candidates of their groups."""
@@ -250,13 +251,25 @@ def sampler_for(
 ) -> Sampler | PairSampler:
     """A sampler for `FORMAT:PATH`. If there is a file `articles-*` beside PATH, groups draw negatives from it.
 
-    `unanswered` keeps questions without a positive in groups; for pairs this is a field of `sampling`.
+    `unanswered` keeps questions without a positive in groups; for pairs this is a field of `sampling`. Raises
+    DataError, which names the data, when nothing can be learnt from the questions.
     """
     if isinstance(sampling, PairSampling):
-        return PairSampler(questions, sampling, seed=seed)
+        with naming(spec):
+            return PairSampler(questions, sampling, seed=seed)
     articles = _articles(spec)
     outside = Articles(articles).outside if articles and sampling.hard + sampling.random else None
-    return Sampler(questions, sampling, seed=seed, outside=outside, unanswered=unanswered)
+    with naming(spec):
+        return Sampler(questions, sampling, seed=seed, outside=outside, unanswered=unanswered)
+
+
+@contextmanager
+def naming(spec: str) -> Iterator[None]:
+    """Put the name of the data before the messages of errors of the data."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{spec}: {error}") from error
 
 
 def _articles(spec: str) -> Path | None:

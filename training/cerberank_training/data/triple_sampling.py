@@ -10,10 +10,11 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
-from cerberank_training.data import Question
+from cerberank_training.data import DataError, Question
 from cerberank_training.data.bm25 import Bm25Index
 from cerberank_training.data.corpus import corpus_texts
 from cerberank_training.data.epochs import EpochOrder
+from cerberank_training.data.sampling import naming
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,7 +58,7 @@ class TripleSampler:
         needs_own = sampling.own == 1
         self._questions = [q for q in questions if any(q.labels) and not (needs_own and all(q.labels))]
         if not self._questions:
-            raise ValueError("no question has a positive candidate and a negative: nothing can be learnt")
+            raise DataError("no question has a positive candidate and a negative: nothing can be learnt")
         self._corpus, self._sampling, self._seed = corpus, sampling, seed
         self.index = None if needs_own else Bm25Index(corpus)
         """The index of the corpus; None if all negatives are the questions' own candidates."""
@@ -123,4 +124,5 @@ def triple_sampler_for(
             "--own 1 draws from the run alone"
         )
     corpus = [] if sampling.own == 1 else corpus_texts(spec, questions)
-    return TripleSampler(questions, corpus, sampling, seed=seed)
+    with naming(spec):
+        return TripleSampler(questions, corpus, sampling, seed=seed)

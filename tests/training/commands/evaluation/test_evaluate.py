@@ -123,7 +123,7 @@ def test_broken_data_is_an_error_with_file_and_line_and_nothing_is_written(
     ("scores", "message"),
     [
         (SCORES.replace("0.2", "NaN"), "scores.jsonl:1: scores.1: Input should be a finite number"),
-        ('{"id": "1", "scores": [0.1, 0.2]}\n{"id": "2", "sc', "scores.jsonl:2: line: Invalid JSON"),
+        ('{"id": "1", "scores": [0.1, 0.2]}\n{"id": "2", "sc', "scores.jsonl:2: is not JSON: "),
         ('{"id": "1", "scores": [0.1, 0.2]}\n{"id": "2", "scores": [0.1]}', "scores.jsonl:2: 1 scores for the 2"),
         ('{"id": "1", "scores": [0.1, 0.2]}\n', "scores.jsonl has no scores for question '2'"),
         ('{"id": "1", "scores": [0.1, 0.2]}\n' * 2, "scores.jsonl:2: question '1' comes twice"),
