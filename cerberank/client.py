@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 import ssl
 import time
@@ -13,9 +14,9 @@ from typing import Any, Self
 
 import httpx
 
-from cerberank_models import __version__
-from cerberank_models.answer import Answer, Result
-from cerberank_models.encoding import Candidate
+from cerberank_models.answer import Answer
+from cerberank_models.connection import open_async_client, open_client
+from cerberank_models.request import RankRequest, Texts
 from cerberank_models.windows import Reading
 
 FIRST_WAIT_SECONDS = 0.1
@@ -48,8 +49,11 @@ class RequestError(RuntimeError):
         """Seconds after which the service expects to have room; None if waiting does not help."""
 
 
-class InvalidRequestError(RequestError):
-    """The request is invalid (400, 413, 422): a retry will not help."""
+class InvalidRequestError(RequestError, ValueError):
+    """The request is invalid (400, 413, 422): a retry will not help.
+
+    An argument that no service would accept is refused before anything is sent; `status` is then None.
+    """
 
 
 class UnauthorizedError(RequestError):
@@ -88,9 +92,11 @@ class _Call:
     retries: int
 
     @property
-    def seconds(self) -> float:
-        """The remaining time. Raises ConnectionFailedError if there is none."""
+    def seconds(self) -> float | None:
+        """The remaining time; None for a call without a time-out. Raises ConnectionFailedError if there is none."""
         left = self.end - time.monotonic()
+        if math.isinf(left):
+            return None
         if left <= 0:
             raise ConnectionFailedError("the time-out was over before the service had answered")
         return left
@@ -121,40 +127,33 @@ def _failure(response: httpx.Response) -> RequestError:
     )
 
 
-def _unreached(url: str, error: httpx.TransportError) -> ConnectionFailedError:
-    return ConnectionFailedError(f"{url} gave no answer: {error or type(error).__name__}")
+def _unreached(url: httpx.URL, error: httpx.TransportError) -> ConnectionFailedError:
+    place = url.copy_with(userinfo=b"")  # without a password
+    return ConnectionFailedError(f"{place} gave no answer: {error or type(error).__name__}")
 
 
-def _headers(api_key: str | None) -> dict[str, str]:
-    agent = {"User-Agent": f"cerberank/{__version__}"}
-    return agent if api_key is None else agent | {"Authorization": f"Bearer {api_key}"}
+def _checked(question: str, candidates: Texts, options: Mapping[str, object]) -> RankRequest:
+    """The request, checked before it is sent, as `Ranker.rank` checks it. Raises InvalidRequestError."""
+    try:
+        return RankRequest.of(question, candidates, **options)
+    except ValueError as error:
+        raise InvalidRequestError(str(error), kind="invalid") from None
 
 
-Texts = Sequence[str | Candidate | Mapping[str, Any]]
-
-
-def _body(question: str, candidates: Texts, options: Mapping[str, Any]) -> dict[str, Any]:
-    """The body of `/v1/rank`; options that are None are left out, so that the service's defaults apply."""
-    fields = ("text", "previous", "next")
-    items = [
-        {name: value for name in fields if (value := getattr(item, name))} | {"text": item.text}
-        if isinstance(item, Candidate)
-        else item
-        for item in candidates
-    ]
-    chosen = {name: value for name, value in options.items() if value is not None}
-    return {"question": question, "candidates": items} | chosen
-
-
-def _answer(values: Mapping[str, Any], candidates: Texts) -> Answer:
+def _answer(values: Mapping[str, Any], request: RankRequest) -> Answer:
     """The answer with the texts of the request, so that the service does not need to return them."""
-    answer = Answer.from_json(values)
-    return replace(answer, results=tuple(_with_text(result, candidates[result.index]) for result in answer))
+    answer, texts = Answer.from_json(values), request.texts()
+    return replace(answer, results=tuple(replace(result, text=texts[result.index].text) for result in answer))
 
 
-def _with_text(result: Result, item: str | Candidate | Mapping[str, Any]) -> Result:
-    text = item if isinstance(item, str) else item.text if isinstance(item, Candidate) else item["text"]
-    return replace(result, text=text)
+def _limits(timeout: float | None, retries: int) -> tuple[float, int]:
+    """The time-out in seconds, infinite for None, and the number of retries. Raises ValueError."""
+    seconds = math.inf if timeout is None else float(timeout)
+    if not seconds > 0:
+        raise ValueError(f"timeout must be a number of seconds above 0, or None for no limit, not {timeout}")
+    if retries < 0:
+        raise ValueError(f"retries must be at least 0, not {retries}")
+    return seconds, int(retries)
 
 
 class Client:
@@ -165,18 +164,21 @@ class Client:
         url: str = "http://127.0.0.1:8000",
         *,
         api_key: str | None = None,
-        timeout: float = 30.0,
+        timeout: float | None = 30.0,
         retries: int = 3,
         verify: ssl.SSLContext | bool = True,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """`timeout` limits a call including its retries, in seconds; `verify` and `transport` are passed to httpx.
+        """`timeout` limits a call including its retries, in seconds; None sets no limit.
+
+        Blanks around `api_key` are left out, and an empty key is none. `verify` and `transport` are passed to httpx.
+        The proxy is that of HTTP_PROXY, HTTPS_PROXY or ALL_PROXY, except for this machine and the hosts of NO_PROXY.
 
         After 429, 502, 503, 504 or a lost connection, a call is retried up to `retries` times, each time after the
-        seconds that the service states in `Retry-After`.
+        seconds that the service states in `Retry-After`. Raises ValueError for an invalid URL, key, proxy or limit.
         """
-        self._timeout, self._retries = timeout, retries
-        self._http = httpx.Client(base_url=url, headers=_headers(api_key), verify=verify, transport=transport)
+        self._timeout, self._retries = _limits(timeout, retries)
+        self._http = open_client(url, api_key=api_key, verify=verify, transport=transport)
 
     def rank(
         self,
@@ -211,7 +213,8 @@ class Client:
             "priority": priority,
             "return_heads": return_heads,
         }
-        return _answer(self._ask("POST", "/v1/rank", _body(question, candidates, options)), candidates)
+        request = _checked(question, candidates, options)
+        return _answer(self._ask("POST", "/v1/rank", request.body()), request)
 
     def models(self) -> list[dict[str, Any]]:
         """The service's models, as `GET /v1/models` describes them. Raises the same errors as `rank`."""
@@ -239,7 +242,7 @@ class Client:
             try:
                 response = self._http.request(method, path, json=body, timeout=call.seconds)
             except httpx.TransportError as error:
-                failure = _unreached(str(self._http.base_url), error)
+                failure = _unreached(self._http.base_url, error)
             else:
                 if response.status_code == httpx.codes.OK:
                     values: dict[str, Any] = response.json()
@@ -257,14 +260,14 @@ class AsyncClient:
         url: str = "http://127.0.0.1:8000",
         *,
         api_key: str | None = None,
-        timeout: float = 30.0,
+        timeout: float | None = 30.0,
         retries: int = 3,
         verify: ssl.SSLContext | bool = True,
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """The arguments are those of `Client`."""
-        self._timeout, self._retries = timeout, retries
-        self._http = httpx.AsyncClient(base_url=url, headers=_headers(api_key), verify=verify, transport=transport)
+        self._timeout, self._retries = _limits(timeout, retries)
+        self._http = open_async_client(url, api_key=api_key, verify=verify, transport=transport)
 
     async def rank(
         self,
@@ -295,7 +298,8 @@ class AsyncClient:
             "priority": priority,
             "return_heads": return_heads,
         }
-        return _answer(await self._ask("POST", "/v1/rank", _body(question, candidates, options)), candidates)
+        request = _checked(question, candidates, options)
+        return _answer(await self._ask("POST", "/v1/rank", request.body()), request)
 
     async def models(self) -> list[dict[str, Any]]:
         """See `Client.models`."""
@@ -323,7 +327,7 @@ class AsyncClient:
             try:
                 response = await self._http.request(method, path, json=body, timeout=call.seconds)
             except httpx.TransportError as error:
-                failure = _unreached(str(self._http.base_url), error)
+                failure = _unreached(self._http.base_url, error)
             else:
                 if response.status_code == httpx.codes.OK:
                     values: dict[str, Any] = response.json()

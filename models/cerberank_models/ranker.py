@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
 from cerberank_models.first_stage.rank import FirstStage, open_offline, rank_texts
 from cerberank_models.rank import Ranking, pairs_policy, rank_pairs
 from cerberank_models.reading import call_warnings, cut_warnings, unknown_warnings
+from cerberank_models.request import RankRequest, Texts
 from cerberank_models.store import Store
 from cerberank_models.windows import NO_SPAN, Reading, windowing_of
 
@@ -31,21 +32,6 @@ STORE = "store://"
 BLOCK_TOKENS = 16_384
 """The number of tokens that `predict` collects from several questions before it scores them; the backend divides them
 into batches of similar lengths."""
-
-
-def candidate_of(item: str | Candidate | Mapping[str, Any]) -> Candidate:
-    """The candidate from a text, or from a mapping with `text` and optionally `previous` and `next`.
-
-    Raises ValueError for any other value.
-    """
-    if isinstance(item, Candidate):
-        return item
-    fields = {"text": item} if isinstance(item, str) else dict(item) if isinstance(item, Mapping) else {}
-    unknown = set(fields) - {"id", "text", "previous", "next"}
-    values = {name: fields[name] for name in ("text", "previous", "next") if fields.get(name) is not None}
-    if unknown or "text" not in values or not all(isinstance(value, str) for value in values.values()):
-        raise ValueError(f"a candidate is a text, or has text and perhaps id, previous and next: not {item!r:.100}")
-    return Candidate(**values)
 
 
 class Ranker:
@@ -123,7 +109,7 @@ class Ranker:
     def rank(
         self,
         question: str,
-        candidates: Sequence[str | Candidate | Mapping[str, Any]],
+        candidates: Texts,
         *,
         top_k: int | None = None,
         min_score: float | None = None,
@@ -138,24 +124,29 @@ class Ranker:
         The options have the same meaning as in `POST /v1/rank` (docs/api.md). After `deadline_ms` no further stage is
         started, but a running stage is finished, and the first stage always runs.
 
+        `candidates` may be any iterable of texts, such as a list, a generator or a Series of pandas.
+
         Raises ValueError for a blank question, no candidate, or an option out of its range; CalibrationError if the
         model cannot reach `min_precision`; NonFiniteScoreError if the network computes NaN or infinity.
         """
-        end = None if deadline_ms is None else time.monotonic() + deadline_ms / 1000.0
-        if not question.strip():
-            raise ValueError("the question must not be blank")
-        if top_k is not None and top_k < 1:
-            raise ValueError(f"top_k must be at least 1, not {top_k}")
-        if isinstance(candidates, str):
-            raise ValueError("candidates are a list of texts, not one text")
+        began = time.monotonic()
+        request = RankRequest.of(
+            question,
+            candidates,
+            top_k=top_k,
+            min_score=min_score,
+            min_precision=min_precision,
+            drop_ratio=drop_ratio,
+            deadline_ms=deadline_ms,
+            windows=windows,
+        )
+        end = None if request.deadline_ms is None else began + request.deadline_ms / 1000.0
+        question, items, ids = request.question, request.texts(), request.ids
         threshold = None
-        if min_precision is not None:
-            threshold = threshold_for(self.checkpoint.calibration, min_precision)
-        items = list(map(candidate_of, candidates))
-        ids = [item.get("id") if isinstance(item, Mapping) else None for item in candidates]
-        config, windowing = self.checkpoint.config, windowing_of(windows)
-        ratio = drop_ratio if drop_ratio is None or isinstance(drop_ratio, float | int) else tuple(drop_ratio)
-        policy = config.drop_policy(ratio, keep=top_k or 1)
+        if request.min_precision is not None:
+            threshold = threshold_for(self.checkpoint.calibration, request.min_precision)
+        config, windowing, ratio = self.checkpoint.config, windowing_of(request.windows), request.ratios
+        policy = config.drop_policy(ratio, keep=request.top_k or 1)
         read: EncodedPairs | None
         if self.first_stage is None:
             read = self._encoder.encode(question, items, windowing=windowing)
@@ -191,12 +182,12 @@ class Ranker:
         told = ranking.scores if calibrated is None else calibrated.scores
         # `min_precision` is about the first result: if that does not reach the threshold, no result is returned.
         sure = threshold is None or told[ranking.order[0]] >= threshold
-        least = max((bound for bound in (min_score, threshold) if bound is not None), default=None)
+        least = max((bound for bound in (request.min_score, threshold) if bound is not None), default=None)
         results = [
             _result(
                 ranking, calibrated, index, truncated=bool(truncated[index]), text=items[index].text, id_=ids[index]
             )
-            for index in ranking.order[:top_k].tolist()
+            for index in ranking.order[: request.top_k].tolist()
             if sure and (least is None or told[index] >= least)
         ]
         return Answer(

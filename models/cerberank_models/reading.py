@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from cerberank_models.config import EncodingConfig, RankerConfig
 from cerberank_models.encoding import Candidate
 from cerberank_models.language import names_of, other_language
+from cerberank_models.request import is_blank
 from cerberank_models.text_config import TextEncodingConfig
 from cerberank_models.windows import Windowing
 
@@ -22,7 +23,7 @@ def call_warnings(
 ) -> list[str]:
     """Warnings on empty texts, on languages that the model is not for, and on options without effect on this model."""
     warnings = []
-    if empty := sum(not candidate.text.strip() for candidate in candidates):
+    if empty := sum(is_blank(candidate.text) for candidate in candidates):
         warnings.append("1 candidate is empty" if empty == 1 else f"{empty} candidates are empty")
     if config.encoding.segments == 2 and any(candidate.previous or candidate.next for candidate in candidates):
         warnings.append("this model does not read the previous and next sentence")

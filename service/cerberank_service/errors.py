@@ -6,13 +6,15 @@ Every dialect has its own error format for the same kinds; see `dialects/`.
 from __future__ import annotations
 
 from asyncio import CancelledError
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
+
+from cerberank_models.request import describe_problems
 
 
 @contextmanager
@@ -137,18 +139,6 @@ def native_body(error: ServiceError, request_id: str) -> dict[str, Any]:
     return {"error": {"kind": error.kind.label, "message": error.message, "request_id": request_id}}
 
 
-MESSAGES = {
-    "missing": "is required",
-    "extra_forbidden": "is not a field of this request",
-    "too_long": "holds far more items than this service takes; send fewer",
-    "model_type": "Input should be an object",
-    "dict_type": "Input should be an object",
-    "list_type": "Input should be a valid array",
-    "union_tag_not_found": "must be a text or an object",
-}
-"""Messages that replace pydantic's own, by its error type, to tell a client what to change."""
-
-
 def from_validation(error: ValidationError) -> ServiceError:
     """A ServiceError (422) that names the first invalid fields."""
     problems = error.errors(include_url=False, include_context=False, include_input=False)
@@ -162,26 +152,3 @@ def reason_of(problems: Sequence[Mapping[str, Any]]) -> str:
     'missing'
     """
     return ", ".join(dict.fromkeys(str(problem["type"]) for problem in problems[:3]))
-
-
-def describe_problems(problems: Sequence[Mapping[str, Any]]) -> str:
-    """The first three of pydantic's problems as one message."""
-    shown = "; ".join(_problem(problem) for problem in problems[:3])
-    return shown + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
-
-
-def _problem(problem: Mapping[str, Any]) -> str:
-    own = problem["msg"].removeprefix("Value error, ").replace(" after validation", "")
-    message = MESSAGES.get(problem["type"], own)
-    return f"{_place(problem['loc'])[:100]}: {message}"
-
-
-def _place(location: Iterable[int | str]) -> str:
-    """The path of a field, such as `candidates[3].text`, without union tags (which are in angle brackets)."""
-    place = ""
-    for part in location:
-        if isinstance(part, int):
-            place += f"[{part}]"
-        elif not part.startswith("<"):
-            place += f".{part}" if place else part
-    return place or "body"

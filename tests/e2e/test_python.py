@@ -8,8 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
-from cerberank import Answer, Client, InvalidRequestError, Ranker, Store
+from cerberank import Answer, Candidate, Client, InvalidRequestError, Ranker, Store
 from tests.bounds import PROBABILITIES
 from tests.tiny import save_cross_encoder
 from tools.process import Process
@@ -76,16 +77,77 @@ def test_fields_of_candidates_arrive(ranker: Ranker, shared_service: Process) ->
 
 
 def test_an_invalid_request_is_named_by_both(ranker: Ranker, shared_service: Process) -> None:
-    with Client(shared_service.url) as client, pytest.raises(InvalidRequestError, match="candidates") as raised:
-        client.rank(QUESTION, [])
+    ratios = [0.1] * 9
+    with (
+        Client(shared_service.url) as client,
+        pytest.raises(InvalidRequestError, match="drop ratios, not 9") as raised,
+    ):
+        client.rank(QUESTION, TEXTS, drop_ratio=ratios)
     assert (raised.value.status, raised.value.kind) == (422, "invalid")
-    with pytest.raises(ValueError, match="at least one candidate"):
-        ranker.rank(QUESTION, [])
+    with pytest.raises(ValueError, match="2 drop ratios, not 9"):
+        ranker.rank(QUESTION, TEXTS, drop_ratio=ratios)
+
+
+@pytest.mark.parametrize(
+    "candidates",
+    [
+        tuple(TEXTS),
+        dict(enumerate(TEXTS)).values(),
+        np.asarray(TEXTS),
+        pd.Series(TEXTS, index=range(len(TEXTS), 0, -1)),
+        pd.Series(["left out", *TEXTS])[1:],
+        [Candidate(text=text) for text in TEXTS],
+        [{"text": text, "id": np.int64(3), "next": None} for text in TEXTS],
+        [f"{text} \ud83d" for text in TEXTS],
+    ],
+    ids=["tuple", "values", "array", "series", "filtered", "candidates", "objects", "surrogates"],
+)
+def test_any_list_of_texts_is_ranked_by_both(ranker: Ranker, shared_service: Process, candidates: Any) -> None:
+    """Each result has the text of its own place, also of a generator, which can be read once only."""
+    options: dict[str, Any] = {"top_k": np.int64(4), "min_score": np.float32(0.001), "drop_ratio": np.asarray([0.5])[0]}
+    with Client(shared_service.url) as client:
+        there = client.rank("how tall \ud83d", iter(candidates), **options)
+    here = ranker.rank("how tall \ud83d", iter(candidates), **options)
+    assert comparable(here) == comparable(there)
+    for each in here:
+        assert (each.text or "").removesuffix(" \ufffd") == TEXTS[each.index]
+
+
+@pytest.mark.parametrize(
+    ("question", "candidates", "options", "message"),
+    [
+        (QUESTION, "abc", {}, "candidates: must be a list of texts, not str"),
+        (QUESTION, {"text": "a", "id": "b"}, {}, "candidates: must be a list of texts, not dict"),
+        (QUESTION, pd.DataFrame({"text": TEXTS}), {}, "candidates: must be a list of texts, not DataFrame"),
+        (QUESTION, 3, {}, "candidates: must be a list of texts, not int"),
+        (QUESTION, [], {}, "candidates: List should have at least 1 item, not 0"),
+        (QUESTION, ["a", float("nan")], {}, "candidates[1]: must be a text or an object"),
+        (QUESTION, [{"text": "a", "txet": "b"}], {}, "candidates[0].txet: is not a field of this request"),
+        ("\u200b \u0301", ["a"], {}, "question: must not be blank"),
+        (None, ["a"], {}, "question: Input should be a valid string"),
+        (QUESTION, ["a"], {"top_k": 0}, "top_k: Input should be greater than or equal to 1"),
+        (QUESTION, ["a"], {"top_k": True}, "top_k: Input should be a valid integer"),
+        (QUESTION, ["a"], {"min_score": float("nan")}, "min_score: Input should be a finite number"),
+        (QUESTION, ["a"], {"min_precision": 1.0}, "min_precision: Input should be less than 1"),
+        (QUESTION, ["a"], {"deadline_ms": 0.0}, "deadline_ms: Input should be greater than 0"),
+        (QUESTION, ["a"], {"drop_ratio": [0.1, 1.0]}, "drop_ratio[1]: Input should be less than 1"),
+        (QUESTION, ["a"], {"windows": "worst"}, "windows: Input should be 'best', 'mean' or 'off'"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and ": " in value else "",
+)
+def test_wrong_arguments_are_refused_by_both(
+    ranker: Ranker, question: Any, candidates: Any, options: dict[str, Any], message: str
+) -> None:
+    """With the same message, and by the client before it asks the service."""
+    for each in (ranker, Client("http://127.0.0.1:9")):
+        with pytest.raises(ValueError, match=re.escape(message)) as raised:
+            each.rank(question, candidates, **options)
+        assert str(raised.value).startswith(message)
 
 
 def test_after_the_deadline_the_known_order_is_answered(ranker: Ranker) -> None:
     """The first stage is scored whole, the others are left out."""
-    answer = ranker.rank(QUESTION, TEXTS, deadline_ms=0.0)
+    answer = ranker.rank(QUESTION, TEXTS, deadline_ms=1e-6)
     assert not answer.complete
     assert {each.stage for each in answer} == {0}
     assert "deadline" in answer.warnings[-1]

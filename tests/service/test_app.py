@@ -16,10 +16,11 @@ from tests.service.observe import engine_of, wait_until
 
 from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_models.rank import rank_pairs
+from cerberank_models.request import EXAMPLE
 from cerberank_service.app import ANY_HOST, create_app
 from cerberank_service.dialects import DIALECTS
 from cerberank_service.dialects.dialect import by_path
-from cerberank_service.dialects.native_schema import EXAMPLE, RankResponse
+from cerberank_service.dialects.native_schema import RankResponse
 
 TEXTS = ["it is old", "330 metres", "made of iron", "in paris", "1889"]
 BODY: dict[str, Any] = {"question": "how tall is it?", "candidates": TEXTS}

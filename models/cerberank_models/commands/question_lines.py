@@ -10,10 +10,11 @@ from codecs import BOM_UTF8
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Discriminator, Field, Tag, field_validator
+from pydantic import Discriminator, Field, Tag
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.json_lines import Identifier, OptionalText, parse_json
+from cerberank_models.request import QuestionText
 from cerberank_models.transformer import Frozen
 
 OfTraining = Annotated[Any, Field(exclude=True)]
@@ -45,7 +46,7 @@ class QuestionLine(Frozen):
     """One question with its candidates, each a text or an object."""
 
     id: Identifier = None
-    question: str
+    question: QuestionText
     title: OfTraining = None
     candidates: Annotated[
         list[
@@ -53,13 +54,6 @@ class QuestionLine(Frozen):
         ],
         Field(min_length=1),
     ]
-
-    @field_validator("question")
-    @classmethod
-    def _not_blank(cls, text: str) -> str:
-        if not text.strip():
-            raise ValueError("must not be blank")
-        return text
 
     def parsed(self) -> list[CandidateLine]:
         """Every candidate as an object."""

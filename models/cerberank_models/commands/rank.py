@@ -24,6 +24,7 @@ from cerberank_models.commands.values import Count
 from cerberank_models.progress import progress
 from cerberank_models.rank import NonFiniteScoreError
 from cerberank_models.ranker import Ranker
+from cerberank_models.request import is_blank
 from cerberank_models.windows import Reading
 
 
@@ -128,7 +129,7 @@ def _rank_lines(ranker: Ranker, file: BinaryIO, options: _Options) -> int:
 def _rank_texts(ranker: Ranker, file: BinaryIO, options: _Options) -> int:
     """Rank the lines for one question; bytes that are not UTF-8 become U+FFFD."""
     lines = [line.strip() for line in file.read().decode("utf-8-sig", "replace").split("\n")]
-    candidates = [line for line in lines if line]
+    candidates = [line for line in lines if not is_blank(line)]
     if not candidates:
         raise ValueError("there is no candidate: give one a line")
     line = read_line(json.dumps({"question": options.question, "candidates": candidates}).encode())

@@ -14,7 +14,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from httpx import InvalidURL
+
 from cerberank_models.checkpoint.regular import SMALL, NotRegularError, file_digest, read_regular
+from cerberank_models.connection import proxy_problem
 from cerberank_models.language import CODE
 
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
@@ -144,6 +147,8 @@ def _on_hub(model: str, revision: str | None) -> Source:
 
     try:
         config = Path(hf_hub_download(model, CONFIG, revision=revision))
+    except (ImportError, InvalidURL) as error:
+        raise SourceError(f"{model} cannot be loaded from the hub: {proxy_problem(error)}") from error
     except (OSError, ValueError) as error:
         at = f" at revision {revision}" if revision else ""
         raise SourceError(

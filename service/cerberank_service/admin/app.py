@@ -11,10 +11,9 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cerberank_models import __version__
 from cerberank_models.checkpoint.store.contract import NAME, Label, Reference, Version
+from cerberank_models.request import Few, Ratio
 from cerberank_service.access.bearer import bearer, digest, same
 from cerberank_service.admin.operations import Operations
-from cerberank_service.dialects.native_schema import Ratio
-from cerberank_service.dialects.wire import Few
 from cerberank_service.errors import ErrorBody, Kind, ServiceError
 from cerberank_service.http.connections import AnswersHead
 from cerberank_service.http.error_responses import ErrorResponses

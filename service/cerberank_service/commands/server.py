@@ -17,6 +17,7 @@ from cyclopts import Parameter
 
 from cerberank_models.commands.options import Ratios
 from cerberank_models.commands.store import check_target, moved
+from cerberank_models.connection import bearer_of, checked_url
 from cerberank_models.output import UsageError, say, say_json
 from cerberank_service.commands.probe import own_address, pinned
 
@@ -43,8 +44,8 @@ class Port:
 
         Raises AdminError without a token or an address, and OSError, which names the file, if a file is unreadable.
         """
-        token = self.token_file.read_text().strip() if self.token_file else os.environ.get(TOKEN, "")
-        if not token:
+        token = self.token_file.read_text() if self.token_file else os.environ.get(TOKEN, "")
+        if not token.strip():
             raise AdminError(f"no token: set {TOKEN} or --token-file")
         context = _trusting(self.certificate) if self.certificate else None
         if self.url:
@@ -230,12 +231,13 @@ class Admin:
     def __init__(self, url: str, token: str, context: ssl.SSLContext | None = None) -> None:
         """`context` says which certificates to trust over https; by default those of the system's authorities.
 
-        Raises AdminError for an invalid address.
+        Raises AdminError for an invalid address or token.
         """
-        parts = urlsplit(url)
-        if parts.scheme not in {"http", "https"} or not parts.hostname:
-            raise AdminError(f"{url} is not an http or https address")
-        self._url, self._token, self._base = url, token, parts.path.rstrip("/")
+        try:
+            parts, self._headers = urlsplit(checked_url(url)), bearer_of(token)
+        except ValueError as error:
+            raise AdminError(str(error)) from None
+        self._url, self._base = url, parts.path
         self._connect: Callable[[], HTTPConnection] = lambda: HTTPConnection(
             parts.hostname or "", parts.port, timeout=TIMEOUT_SECONDS
         )
@@ -250,7 +252,7 @@ class Admin:
         connection = self._connect()
         try:
             place = self._base + "/v1/" + "/".join(quote(part, safe="") for part in path)
-            headers = {"Authorization": f"Bearer {self._token}", "Content-Type": "application/json"}
+            headers = self._headers | {"Content-Type": "application/json"}
             connection.request(method, place, None if body is None else json.dumps(body), headers)
             response = connection.getresponse()
             content = json.loads(response.read())

@@ -12,20 +12,11 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.request import QuestionText, Wire
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.cohere import DocumentIn, ScoredDocument, texts_of
 from cerberank_service.dialects.dialect import Dialect
-from cerberank_service.dialects.wire import (
-    Document,
-    Flag,
-    Items,
-    MostTokens,
-    QuestionText,
-    Top,
-    VendorWire,
-    Wire,
-    validate,
-)
+from cerberank_service.dialects.wire import Document, Flag, Items, MostTokens, Top, VendorWire, validate
 from cerberank_service.errors import ServiceError
 
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from cerberank_models.encoding import Candidate
 from cerberank_models.windows import Windowing
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
@@ -33,18 +32,12 @@ def parse(document: Document) -> tuple[RankCall, ResponseOptions]:
     """The call and the response options of a document. Raises ServiceError (422)."""
     _check_path(document)
     request = validate(RankRequest, document)
-    ratio = request.drop_ratio
     call = RankCall(
         question=request.question,
-        candidates=tuple(
-            Candidate(text=item)
-            if isinstance(item, str)
-            else Candidate(text=item.text, previous=item.previous, next=item.next)
-            for item in request.candidates
-        ),
+        candidates=request.texts(),
         model=request.model,
         top_k=request.top_k,
-        drop_ratio=tuple(ratio) if isinstance(ratio, list) else ratio,
+        drop_ratio=request.ratios,
         deadline_ms=request.deadline_ms,
         latency_target_ms=request.latency_target_ms,
         priority=request.priority,
@@ -53,7 +46,7 @@ def parse(document: Document) -> tuple[RankCall, ResponseOptions]:
         instruction=request.instruction or None,
     )
     options = ResponseOptions(
-        ids=tuple(None if isinstance(item, str) else item.id for item in request.candidates),
+        ids=request.ids,
         texts=tuple(candidate.text for candidate in call.candidates) if request.return_text else None,
         heads=request.return_heads,
         min_score=request.min_score,

@@ -13,8 +13,9 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Field, JsonValue, SkipValidation
 from pydantic_core import to_json
 
+from cerberank_models.request import Wire
 from cerberank_service.dialects.native_schema import RankRequest, RankResponse
-from cerberank_service.dialects.wire import Document, Wire, check_structure, read_json, validate
+from cerberank_service.dialects.wire import Document, check_structure, read_json, validate
 from cerberank_service.errors import ErrorFields, Kind, ServiceError, native_body
 
 MOST_QUESTIONS = 64

@@ -2,111 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated
 
-from pydantic import ConfigDict, Discriminator, Field, JsonValue, Tag
+from pydantic import Field
 
-from cerberank_service.dialects.wire import Few, Items, QuestionText, Wire, candidate_kind
-
-Ratio = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
-
-EXAMPLE: JsonValue = {
-    "question": "How tall is the Eiffel Tower?",
-    "candidates": [
-        "The Eiffel Tower was built for the World's Fair of 1889.",
-        "With its antennas the Eiffel Tower is 330 metres tall.",
-        {"id": "s3", "text": "It was painted again last year.", "previous": "The tower is made of iron."},
-    ],
-    "top_k": 2,
-}
+from cerberank_models import request
+from cerberank_models.request import CANDIDATES, CandidateIn, Wire
+from cerberank_service.dialects.wire import Items
 
 
-def _id_kind(value: Any) -> str:
-    return "<text>" if isinstance(value, str) else "<number>"
-
-
-IdIn = Annotated[
-    Annotated[str, Tag("<text>")] | Annotated[int, Field(ge=-(2**63), lt=2**64), Tag("<number>")],
-    Discriminator(_id_kind),
-]
-"""A candidate's id, such as a database key: a text, or an integer of 64 bits."""
-
-
-class CandidateObject(Wire):
-    """A candidate with the caller's id and its neighbouring sentences."""
-
-    id: IdIn | None = None
-    text: str
-    previous: str = ""
-    next: str = ""
-
-
-def _ratio_kind(value: Any) -> str:
-    return "<list>" if isinstance(value, list | tuple) else "<number>"
-
-
-CandidateIn = Annotated[
-    Annotated[str, Tag("<text>")] | Annotated[CandidateObject, Tag("<object>")], Discriminator(candidate_kind)
-]
-DropRatioIn = Annotated[
-    Annotated[Ratio, Tag("<number>")] | Annotated[list[Ratio], Few, Tag("<list>")], Discriminator(_ratio_kind)
-]
-
-
-class RankRequest(Wire):
+class RankRequest(request.RankRequest):
     """A question and its candidates."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
-
-    question: Annotated[QuestionText, Field(description="The question; it must not be blank.")]
-    candidates: Annotated[
-        list[CandidateIn],
-        Items,
-        Field(description="Texts, or objects with id, text, previous and next."),
-    ]
-    model: Annotated[str | None, Field(description="Name of the model; the default model if left out.")] = None
-    top_k: Annotated[int | None, Field(ge=1, description="Results to return; all when left out.")] = None
-    min_score: Annotated[
-        float | None,
-        Field(
-            allow_inf_nan=False,
-            description="Leave out results whose `score` is lower or null; applied last, after `top_k`.",
-        ),
-    ] = None
-    min_precision: Annotated[
-        float | None,
-        Field(
-            gt=0.0,
-            lt=1.0,
-            description="Leave out results whose `score` is below the model's threshold for this precision of first "
-            "results (`calibration` in `/v1/models`); only for calibrated models.",
-        ),
-    ] = None
-    drop_ratio: Annotated[
-        DropRatioIn | None,
-        Field(description="Share of the candidates that each exit drops: one number, or one per exit."),
-    ] = None
-    deadline_ms: Annotated[
-        float | None,
-        Field(gt=0, allow_inf_nan=False, description="Answer after this time, with the best order known by then."),
-    ] = None
-    latency_target_ms: Annotated[
-        float | None,
-        Field(gt=0, allow_inf_nan=False, description="Use the tuned schedule that drops least and meets this time."),
-    ] = None
-    windows: Annotated[
-        Literal["best", "mean", "off"],
-        Field(
-            description="Read a long text in overlapping windows; its score is that of the best window, or the mean. "
-            "`off` cuts the text."
-        ),
-    ] = "best"
-    priority: Annotated[int, Field(ge=0, le=999, description="0 is the highest; a hundred more halve the share.")] = 0
-    instruction: Annotated[
-        str | None, Field(description="The task in words, for models with a prompt; others refuse it.")
-    ] = None
-    return_text: Annotated[bool, Field(description="Repeat each candidate's text in the answer.")] = False
-    return_heads: Annotated[bool, Field(description="Give each head's probability.")] = False
+    candidates: Annotated[list[CandidateIn], Items, CANDIDATES]
 
 
 class Window(Wire):

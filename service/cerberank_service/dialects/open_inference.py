@@ -19,9 +19,9 @@ import numpy as np
 from pydantic import Field, JsonValue, model_validator
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.request import Ratio, Wire, is_blank
 from cerberank_service.call import RankAnswer, RankCall
-from cerberank_service.dialects.native_schema import Ratio
-from cerberank_service.dialects.wire import CEILING, Document, Items, VendorWire, Wire, check_count, validate
+from cerberank_service.dialects.wire import CEILING, Document, Items, VendorWire, check_count, validate
 from cerberank_service.errors import Kind, ServiceError
 
 INPUTS = ("question", "candidates")
@@ -87,7 +87,7 @@ def parse(
     """
     request = validate(InferRequest, document)
     texts = dict(read_tensors(request.inputs, document.binary, most_candidates))
-    if len(texts["question"]) != 1 or not texts["question"][0].strip():
+    if len(texts["question"]) != 1 or is_blank(texts["question"][0]):
         raise ServiceError(Kind.INVALID, "question: must be one text with a visible character")
     timeout = request.parameters.timeout
     call = RankCall(

@@ -12,6 +12,7 @@ import numpy as np
 from pydantic import model_validator
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.request import Wire, not_blank
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.vllm import (
@@ -24,7 +25,7 @@ from cerberank_service.dialects.vllm import (
     usage_of,
     windowing_of,
 )
-from cerberank_service.dialects.wire import Document, Wire, not_blank, validate
+from cerberank_service.dialects.wire import Document, validate
 
 PAIRS = (("queries", "documents"), ("queries", "items"), ("data_1", "data_2"), ("text_1", "text_2"))
 """The names of the two fields, query and texts, in the different versions of vLLM's API."""

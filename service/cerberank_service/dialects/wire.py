@@ -11,9 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, TypeVar
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 from pydantic_core import from_json
 
+from cerberank_models.request import MOST_FIELDS, Wire
 from cerberank_service.errors import Kind, ServiceError, from_validation
 
 CEILING = 100_000
@@ -22,10 +23,6 @@ CEILING = 100_000
 Items = Field(min_length=1, max_length=CEILING, fail_fast=True)
 """Length limits of every list of candidates. Without fail_fast, each invalid item of a body would add an error."""
 
-Few = Field(max_length=64, fail_fast=True)
-"""Length limits of every other list."""
-
-MOST_FIELDS = 64
 STRUCTURE_PER_CANDIDATE = {b",": 10, b":": 4, b"[": 2, b"{": 2}
 """Limits of JSON's structural characters outside of strings, for each candidate that the service allows in a body. They
 leave room for additional fields: with the default limit of 10,000 candidates, 1,000 documents may have forty fields
@@ -47,20 +44,6 @@ searching a body of 16 MB that is not JSON held the GIL for 0.4 s.
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
 
-class Wire(BaseModel):
-    """A strict model: unknown fields (such as misspelt options) and values of another type ("3" for 3) are refused."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _few_fields(cls, value: Any) -> Any:
-        """Refuse an object with very many fields by one error instead of one for each field."""
-        if isinstance(value, dict) and len(value) > MOST_FIELDS:
-            raise ValueError("has far too many fields")
-        return value
-
-
 class VendorWire(Wire):
     """A request in another service's dialect. Unknown fields have no effect; `Read.ignored` lists them."""
 
@@ -74,16 +57,6 @@ def _truth(value: bool | str) -> bool:
 def _all_of_none(count: int | None) -> int | None:
     return count or None
 
-
-def not_blank(text: str) -> str:
-    """Refuse a question without a visible character."""
-    if not text.strip():
-        raise ValueError("must not be blank")
-    return text
-
-
-QuestionText = Annotated[str, AfterValidator(not_blank)]
-"""The text of a question."""
 
 Flag = Annotated[bool | Annotated[str, Field(pattern="^([Tt]rue|[Ff]alse)$")], AfterValidator(_truth)]
 """A boolean of another service's dialect, which some clients send as a text."""
@@ -183,8 +156,3 @@ def replace_lone_surrogates(text: bytes) -> bytes:
     if b"\\" not in text:  # searching for one byte is much faster than a regular expression
         return text
     return LONE_SURROGATE.sub(lambda match: b"\\" + match[1] if match[1] else rb"\ufffd", text)
-
-
-def candidate_kind(value: Any) -> str | None:
-    """The tag of the union's branch, so that error messages only mention that branch; None for any other type."""
-    return "<text>" if isinstance(value, str) else "<object>" if isinstance(value, dict) else None

@@ -11,9 +11,10 @@ from fastapi.exceptions import RequestValidationError
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
+from cerberank_models.request import describe_problems
 from cerberank_service.dialects.dialect import ErrorFormat
 from cerberank_service.dialects.native import format_error as native_format
-from cerberank_service.errors import Kind, ServiceError, describe_problems, reason_of
+from cerberank_service.errors import Kind, ServiceError, reason_of
 from cerberank_service.telemetry.logs import LONGEST_PATH, log_error, request_fields
 from cerberank_service.telemetry.metrics import Metrics
 

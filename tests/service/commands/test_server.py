@@ -135,7 +135,7 @@ def test_the_versions_are_listed_without_the_store(
         (["STORE", "..", "stable", "1"], "'..' is not a model name"),
         (["--url", "URL", MODEL, "stable", "2"], "no token: set CERBERANK_ADMIN_TOKEN or --token-file"),
         (["--url", "URL", "--token-file", "TOKEN", MODEL, "stable", "2"], "it has only version 1"),
-        (["--url", "bucket/models", "--token-file", "TOKEN", MODEL, "stable", "2"], "not an http or https address"),
+        (["--url", "bucket/models", "--token-file", "TOKEN", MODEL, "stable", "2"], "is not the URL of a service"),
         (["--url", "URL", "--token-file", "nowhere", MODEL, "stable", "2"], "nowhere"),
     ],
 )

@@ -13,11 +13,12 @@ from tests.service.fakes import FakeBackend, loader
 from tests.service.observe import wait_until
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.request import Wire
 from cerberank_service.app import create_app
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects import DIALECTS
 from cerberank_service.dialects.dialect import Dialect, FormattedError, by_path, select_dialect
-from cerberank_service.dialects.wire import Document, Items, Wire, read_json, validate
+from cerberank_service.dialects.wire import Document, Items, read_json, validate
 from cerberank_service.errors import ServiceError
 from cerberank_service.ranking.read import Reader
 from cerberank_service.settings import Settings

@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
+from cerberank_models.request import EXAMPLE
 from cerberank_service.dialects import DIALECTS, wire
 from cerberank_service.dialects.dialect import FormattedError, by_path
 from cerberank_service.dialects.native import parse
-from cerberank_service.dialects.native_schema import EXAMPLE, RankRequest
+from cerberank_service.dialects.native_schema import RankRequest
 from cerberank_service.dialects.open_inference import InferRequest
 from cerberank_service.dialects.wire import (
     CEILING,

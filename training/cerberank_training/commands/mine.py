@@ -20,6 +20,7 @@ from cerberank_models.commands.values import Count, Whole
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.output import note
 from cerberank_models.progress import progress
+from cerberank_models.request import is_blank
 from cerberank_models.tokens import replace_surrogates
 from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import DataError, Question, open_questions
@@ -120,7 +121,7 @@ def write_negatives(options: MineOptions) -> str:
         raise DataError(f"{options.data}: a run misses relevant documents, which could be mined; leave run= out")
     positives = (text for question in questions for text in positive_texts(question))
     texts = corpus_texts(options.corpus or options.data, None if options.corpus else given)
-    corpus = [text for text in dict.fromkeys(map(replace_surrogates, [*texts, *positives])) if text.strip()]
+    corpus = [text for text in dict.fromkeys(map(replace_surrogates, [*texts, *positives])) if not is_blank(text)]
     folder = options.out.with_name(f"{options.out.name}.work")
     settings = {name: str(value) for name, value in asdict(selection).items()} | {
         "by": options.by,

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 from cerberank_models.calibration import folded
+from cerberank_models.request import is_blank
 from cerberank_training.data.question import DataError, Question
 
 Notes = Counter[str]
@@ -32,8 +33,8 @@ def noted(
         asked += 1
         candidates += len(question.candidates)
         positives = sum(row.relevant for row in question.candidates)
-        notes[EMPTY_QUESTION] += not question.text.strip()
-        notes[EMPTY_TEXT] += sum(not row.candidate.text.strip() for row in question.candidates)
+        notes[EMPTY_QUESTION] += is_blank(question.text)
+        notes[EMPTY_TEXT] += sum(is_blank(row.candidate.text) for row in question.candidates)
         notes[NO_POSITIVE] += not positives
         notes[NO_NEGATIVE] += positives == len(question.candidates)
         notes[TWO_LABELS] += _two_labels(question)

@@ -11,6 +11,7 @@ import numpy as np
 from cerberank_models.backends.contract import probability
 from cerberank_models.calibration import folded
 from cerberank_models.encoding import Candidate
+from cerberank_models.request import is_blank
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.mining.search import Found, Search
 from cerberank_training.mining.select import Selection
@@ -96,4 +97,4 @@ class Miner:
 
 
 def _positives(question: Question) -> Iterator[LabelledCandidate]:
-    return (row for row in question.candidates if row.relevant and row.candidate.text.strip())
+    return (row for row in question.candidates if row.relevant and not is_blank(row.candidate.text))

@@ -14,8 +14,10 @@ from pydantic import Field
 from cerberank_models.backends.contract import Scores, probability
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.connection import open_client
 from cerberank_models.drop import DropPolicy
 from cerberank_models.ranker import Ranker
+from cerberank_models.request import RankRequest
 from cerberank_models.transformer import Frozen
 from cerberank_models.windows import AS_SERVED, Windowing
 from cerberank_training.data import DataError, Question
@@ -104,9 +106,10 @@ def service_rankings(
 ) -> Iterator[RankedQuestion]:
     """Rank by the answers of a running service to `POST /v1/rank`, and by the scores of its heads.
 
-    Raises httpx.HTTPStatusError when the service rejects a question.
+    Raises httpx.HTTPStatusError when the service rejects a question, ValueError for a URL or a proxy that cannot be
+    used, and DataError for a question that no service accepts.
     """
-    with httpx.Client(base_url=url, timeout=300.0) as client:
+    with open_client(url, timeout=300.0) as client:
         for question in questions:
             yield _served(client, question, schedule, windows)
 
@@ -146,16 +149,12 @@ def teacher_rankings(teacher: TeacherScores, questions: Iterable[Question]) -> I
 def _served(
     client: httpx.Client, question: Question, schedule: tuple[float, ...] | None, windows: str | None
 ) -> RankedQuestion:
-    candidates = [
-        {"text": c.candidate.text, "previous": c.candidate.previous, "next": c.candidate.next}
-        for c in question.candidates
-    ]
-    body = {"question": question.text, "candidates": candidates, "return_heads": True}
-    if windows is not None:
-        body["windows"] = windows
-    if schedule is not None:
-        body["drop_ratio"] = list(schedule)
-    answer = client.post("/v1/rank", json=body).raise_for_status().json()
+    candidates = [row.candidate for row in question.candidates]
+    try:
+        request = RankRequest.of(question.text, candidates, return_heads=True, windows=windows, drop_ratio=schedule)
+    except ValueError as error:
+        raise DataError(f"question {question.id!r}: {error}") from error
+    answer = client.post("/v1/rank", json=request.body()).raise_for_status().json()
     results = answer["results"]
     by_candidate = sorted(results, key=lambda result: result["index"])
     stages = np.asarray([result["stage"] for result in by_candidate])

@@ -1,0 +1,283 @@
+"""The request of a question: its fields, their limits, and the errors that name what is wrong.
+
+`POST /v1/rank`, `cerberank.Ranker`, `cerberank.Client` and `cerberank rank` check texts and options by this module, so
+that they accept the same and say the same.
+"""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+from collections.abc import Iterable, Mapping, Sequence
+from numbers import Integral, Real
+from typing import Annotated, Any, Literal, Self
+
+import numpy as np
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Discriminator,
+    Field,
+    JsonValue,
+    Tag,
+    ValidationError,
+    model_validator,
+)
+
+from cerberank_models.encoding import Candidate
+from cerberank_models.tokens import replace_surrogates
+
+MOST_FIELDS = 64
+"""The most fields of an object in a request."""
+
+Few = Field(max_length=64, fail_fast=True)
+"""Length limits of every list but that of the candidates."""
+
+WORD = re.compile(r"\w")
+INVISIBLE = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf", "Co", "Cs", "Mn", "Me"})
+"""Unicode's categories of characters that show nothing when they stand alone."""
+REPLACEMENT = "\ufffd"
+
+MESSAGES = {
+    "missing": "is required",
+    "extra_forbidden": "is not a field of this request",
+    "too_long": "holds far more items than this service takes; send fewer",
+    "model_type": "Input should be an object",
+    "dict_type": "Input should be an object",
+    "list_type": "Input should be a valid array",
+    "union_tag_not_found": "must be a text or an object",
+}
+"""Messages that replace pydantic's own, by its error type, to tell a client what to change."""
+
+EXAMPLE: JsonValue = {
+    "question": "How tall is the Eiffel Tower?",
+    "candidates": [
+        "The Eiffel Tower was built for the World's Fair of 1889.",
+        "With its antennas the Eiffel Tower is 330 metres tall.",
+        {"id": "s3", "text": "It was painted again last year.", "previous": "The tower is made of iron."},
+    ],
+    "top_k": 2,
+}
+
+
+def is_blank(text: str) -> bool:
+    r"""True for a text without a visible character, such as blanks, zero-width characters or a lone accent.
+
+    A tokenizer that cleans its texts makes no token of such a text, so a model would read nothing.
+
+    >>> is_blank(" \u200b\ufeff"), is_blank("?"), is_blank("\N{GRINNING FACE}")
+    (True, False, False)
+    """
+    if WORD.search(text):
+        return False
+    return all(unicodedata.category(each) in INVISIBLE or each == REPLACEMENT for each in text)
+
+
+def not_blank(text: str) -> str:
+    """Refuse a question without a visible character."""
+    if is_blank(text):
+        raise ValueError("must not be blank")
+    return text
+
+
+QuestionText = Annotated[str, AfterValidator(not_blank)]
+"""The text of a question."""
+
+Ratio = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
+
+
+class Wire(BaseModel):
+    """A strict model: unknown fields (such as misspelt options) and values of another type ("3" for 3) are refused."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _few_fields(cls, value: Any) -> Any:
+        """Refuse an object with very many fields by one error instead of one for each field."""
+        if isinstance(value, dict) and len(value) > MOST_FIELDS:
+            raise ValueError("has far too many fields")
+        return value
+
+
+def _id_kind(value: Any) -> str:
+    return "<text>" if isinstance(value, str) else "<number>"
+
+
+IdIn = Annotated[
+    Annotated[str, Tag("<text>")] | Annotated[int, Field(ge=-(2**63), lt=2**64), Tag("<number>")],
+    Discriminator(_id_kind),
+]
+"""A candidate's id, such as a database key: a text, or an integer of 64 bits."""
+
+
+class CandidateObject(Wire):
+    """A candidate with the caller's id and its neighbouring sentences."""
+
+    id: IdIn | None = None
+    text: str
+    previous: str = ""
+    next: str = ""
+
+
+def candidate_kind(value: Any) -> str | None:
+    """The tag of the union's branch, so that error messages only mention that branch; None for any other type."""
+    return "<text>" if isinstance(value, str) else "<object>" if isinstance(value, dict) else None
+
+
+def _ratio_kind(value: Any) -> str:
+    return "<list>" if isinstance(value, list | tuple) else "<number>"
+
+
+CandidateIn = Annotated[
+    Annotated[str, Tag("<text>")] | Annotated[CandidateObject, Tag("<object>")], Discriminator(candidate_kind)
+]
+DropRatioIn = Annotated[
+    Annotated[Ratio, Tag("<number>")] | Annotated[list[Ratio], Few, Tag("<list>")], Discriminator(_ratio_kind)
+]
+CANDIDATES = Field(description="Texts, or objects with id, text, previous and next.")
+
+Texts = Iterable[str | Candidate | Mapping[str, Any]]
+"""The candidates of a call in Python: texts, or objects with `text` and perhaps `id`, `previous` and `next`."""
+
+
+class RankRequest(Wire):
+    """A question and its candidates."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
+
+    question: Annotated[QuestionText, Field(description="The question; it must not be blank.")]
+    candidates: Annotated[list[CandidateIn], Field(min_length=1, fail_fast=True), CANDIDATES]
+    model: Annotated[str | None, Field(description="Name of the model; the default model if left out.")] = None
+    top_k: Annotated[int | None, Field(ge=1, description="Results to return; all when left out.")] = None
+    min_score: Annotated[
+        float | None,
+        Field(
+            allow_inf_nan=False,
+            description="Leave out results whose `score` is lower or null; applied last, after `top_k`.",
+        ),
+    ] = None
+    min_precision: Annotated[
+        float | None,
+        Field(
+            gt=0.0,
+            lt=1.0,
+            description="Leave out results whose `score` is below the model's threshold for this precision of first "
+            "results (`calibration` in `/v1/models`); only for calibrated models.",
+        ),
+    ] = None
+    drop_ratio: Annotated[
+        DropRatioIn | None,
+        Field(description="Share of the candidates that each exit drops: one number, or one per exit."),
+    ] = None
+    deadline_ms: Annotated[
+        float | None,
+        Field(gt=0, allow_inf_nan=False, description="Answer after this time, with the best order known by then."),
+    ] = None
+    latency_target_ms: Annotated[
+        float | None,
+        Field(gt=0, allow_inf_nan=False, description="Use the tuned schedule that drops least and meets this time."),
+    ] = None
+    windows: Annotated[
+        Literal["best", "mean", "off"],
+        Field(
+            description="Read a long text in overlapping windows; its score is that of the best window, or the mean. "
+            "`off` cuts the text."
+        ),
+    ] = "best"
+    priority: Annotated[int, Field(ge=0, le=999, description="0 is the highest; a hundred more halve the share.")] = 0
+    instruction: Annotated[
+        str | None, Field(description="The task in words, for models with a prompt; others refuse it.")
+    ] = None
+    return_text: Annotated[bool, Field(description="Repeat each candidate's text in the answer.")] = False
+    return_heads: Annotated[bool, Field(description="Give each head's probability.")] = False
+
+    @classmethod
+    def of(cls, question: str, candidates: Texts, **options: object) -> Self:
+        """The request of a call in Python, whose candidates are read once; options that are None are left out.
+
+        Numbers and texts may be those of numpy and pandas. Lone surrogates become U+FFFD. Raises ValueError, which
+        names the field.
+        """
+        if isinstance(candidates, str | bytes | Mapping | Candidate) or getattr(candidates, "ndim", 1) != 1:
+            raise ValueError(f"candidates: must be a list of texts, not {type(candidates).__name__}")
+        try:
+            items = list(map(_plain, candidates))
+        except TypeError:
+            raise ValueError(f"candidates: must be a list of texts, not {type(candidates).__name__}") from None
+        chosen = {name: _plain(value) for name, value in options.items() if value is not None}
+        try:
+            return cls.model_validate({"question": _plain(question), "candidates": items, **chosen})
+        except ValidationError as error:
+            problems = error.errors(include_url=False, include_context=False, include_input=False)
+            raise ValueError(describe_problems(problems)) from None
+
+    @property
+    def ratios(self) -> float | tuple[float, ...] | None:
+        """`drop_ratio` as `drop.drop_ratios` takes it."""
+        return tuple(self.drop_ratio) if isinstance(self.drop_ratio, list) else self.drop_ratio
+
+    @property
+    def ids(self) -> tuple[str | int | None, ...]:
+        """The caller's id of each candidate."""
+        return tuple(None if isinstance(item, str) else item.id for item in self.candidates)
+
+    def texts(self) -> tuple[Candidate, ...]:
+        """The candidates as encoders read them."""
+        return tuple(
+            Candidate(text=item)
+            if isinstance(item, str)
+            else Candidate(text=item.text, previous=item.previous, next=item.next)
+            for item in self.candidates
+        )
+
+    def body(self) -> dict[str, Any]:
+        """The body of `/v1/rank`, without the fields that were left out."""
+        objects = [item if isinstance(item, str) else _given(item) for item in self.candidates]
+        return _given(self) | {"candidates": objects}
+
+
+def _given(model: Wire) -> dict[str, Any]:
+    return {name: getattr(model, name) for name in type(model).model_fields if name in model.model_fields_set}
+
+
+def _plain(value: Any) -> Any:
+    """A value of Python, numpy or pandas as JSON has it; values of other kinds are returned as they are."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if isinstance(value, str):
+        return replace_surrogates(value)
+    if isinstance(value, Candidate):
+        around = {"previous": value.previous, "next": value.next}
+        return _plain({"text": value.text} | {name: text for name, text in around.items() if text})
+    if isinstance(value, Mapping):
+        return {name: _plain(part) for name, part in value.items() if part is not None}
+    if isinstance(value, Integral | Real) and not isinstance(value, bool):
+        return int(value) if isinstance(value, Integral) else float(value)
+    if isinstance(value, Sequence) or getattr(value, "ndim", 0) == 1:
+        return list(map(_plain, value))
+    return value
+
+
+def describe_problems(problems: Sequence[Mapping[str, Any]]) -> str:
+    """The first three of pydantic's problems as one message."""
+    shown = "; ".join(_problem(problem) for problem in problems[:3])
+    return shown + (f"; and {len(problems) - 3} more" if len(problems) > 3 else "")
+
+
+def _problem(problem: Mapping[str, Any]) -> str:
+    own = problem["msg"].removeprefix("Value error, ").replace(" after validation", "")
+    message = MESSAGES.get(problem["type"], own)
+    return f"{_place(problem['loc'])[:100]}: {message}"
+
+
+def _place(location: Iterable[int | str]) -> str:
+    """The path of a field, such as `candidates[3].text`, without union tags (which are in angle brackets)."""
+    place = ""
+    for part in location:
+        if isinstance(part, int):
+            place += f"[{part}]"
+        elif not part.startswith("<"):
+            place += f".{part}" if place else part
+    return place or "body"
