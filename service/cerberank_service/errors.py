@@ -52,7 +52,7 @@ class Kind(Enum):
         return self.name.lower()
 
 
-QUOTING = frozenset({Kind.MALFORMED, Kind.NOT_FOUND, Kind.CONFLICT, Kind.INVALID})
+QUOTING = frozenset({Kind.MALFORMED, Kind.NOT_FOUND, Kind.INVALID})
 """Kinds whose messages may quote the request, such as the names of unknown models or fields; they are not logged."""
 
 

@@ -21,6 +21,8 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from cerberank_models import __version__
+from cerberank_models.backends.processors import compute_threads
 from cerberank_models.commands.values import Whole
 from cerberank_models.convert.cache import ImportOptions, ModelImportError, cached_checkpoint, default_cache
 from cerberank_models.convert.source import find_source
@@ -32,9 +34,9 @@ from cerberank_service.http.certificate import CHECK_SECONDS, Certificate
 from cerberank_service.http.connections import IgnoresLostClients
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings, read_settings
-from cerberank_service.settings.environment import missing_temporary_folder
+from cerberank_service.settings.environment import json_log_asked, missing_temporary_folder
 from cerberank_service.settings.fields import PRODUCTION, Limits
-from cerberank_service.telemetry.logs import configure_logs
+from cerberank_service.telemetry.logs import FIELDS, configure_logs
 from cerberank_service.telemetry.tracing import open_provider
 from cerberank_service.versions.single import UnusableError
 
@@ -168,14 +170,21 @@ def serve_with(options: Mapping[str, str | None], limits: Limits = PRODUCTION) -
             app = assemble(settings, limits)
         return _ended(run(app, settings, limits), app.state.service)
     except UnusableError as error:
-        note(f"cerberank serve: {error}")
-        return error.exit_code
+        return _failed(error, error.exit_code)
     except (KeysError, OSError) as error:  # a file of keys or certificates, or a folder, which can be repaired
-        note(f"cerberank serve: {error}")
-        return 1
+        return _failed(error, 1)
     except (ValueError, ModelImportError) as error:  # settings, an unknown kind of store
+        return _failed(error, 2)
+
+
+def _failed(error: Exception, code: int) -> int:
+    """Say why the service cannot start, as a line of the log if that is JSON; returns the exit code."""
+    if json_log_asked():
+        configure_logs(Settings.model_construct(log_format="json"))  # changes nothing if that was done
+        logger.critical("cerberank serve: %s", error)
+    else:
         note(f"cerberank serve: {error}")
-        return 2
+    return code
 
 
 def _ended(code: int, service: Service) -> int:
@@ -210,6 +219,14 @@ def assemble(settings: Settings, limits: Limits = PRODUCTION) -> FastAPI:
     configure_logs(settings)
     if folder := missing_temporary_folder():
         logger.warning("TMPDIR=%s is not a folder: the system's temporary folder is used instead", folder)
+    served = settings.store or settings.model or settings.checkpoint or "the bundled checkpoint"
+    fields = {
+        "release": __version__,
+        "serves": str(served),
+        "device": settings.device,
+        "threads": compute_threads(settings.threads or None),
+    }
+    logger.info("cerberank starts", extra={FIELDS: fields})
     sys.setswitchinterval(SWITCH_SECONDS)
     return create_app(_with_model(settings), tracer_provider=provider, limits=limits)
 
@@ -264,13 +281,18 @@ def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> int:
     service.open(ending.put)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: ending.put(number))
-    if settings.tls_certificate is not None:
-        # Hooks that renew certificates send SIGHUP. It is ignored because renewed files are noticed without it.
-        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    # Hooks that renew files send SIGHUP. It is ignored because renewed certificates and keys are noticed without it.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     for server in servers:
         server.start()
     cause = ending.get()
     if signalled := isinstance(cause, int) and cause != 0:
+        logger.info(
+            "%s was received: not ready for %g seconds (lame duck), then at most %g seconds for accepted questions",
+            signal.Signals(cause).name,
+            settings.lame_duck_seconds,
+            settings.drain_seconds,
+        )
         _shut_down(servers, service, settings, ending)
     for server in servers:
         server.stop()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import socket
 import time
 from http.client import HTTPConnection
@@ -55,8 +56,10 @@ def test_a_leaving_replica_answers_until_the_load_balancer_has_noticed(tiny_chec
         waiting.putrequest("POST", "/v1/rank")
         waiting.putheader("Content-Length", str(len(body)))
         waiting.endheaders(body[:1000])
+        service.process.send_signal(signal.SIGHUP)  # which hooks that renew files send; it changes nothing
         service.terminate()
         wait_until(lambda: httpx.get(f"{service.url}/health/ready").status_code == 503)
+        assert "SIGTERM was received: not ready for 600 seconds" in service.log.read_text()
         asking.request("POST", "/v1/rank", "{}")
         probing.request("GET", "/health/live")
         waiting.send(body[1000:])
@@ -104,7 +107,8 @@ def test_a_checkpoint_that_cannot_be_served_ends_the_program(tiny_copy: Path, tm
     log = tmp_path / "log"
     assert launch(tiny_copy, log).wait(60) == 2
     assert "Traceback" not in log.read_text()
-    (line,) = (line for line in log.read_text().splitlines() if str(tiny_copy) in line)
+    (line,) = (line for line in log.read_text().splitlines() if line.startswith("cerberank serve: "))
+    assert str(tiny_copy) in line
     assert line.startswith(f"cerberank serve: {tiny_copy} cannot be served: ")
     assert "has no manifest.json" in line
     assert all(name in line for name in ("CERBERANK_CHECKPOINT", "CERBERANK_STORE", "MODEL"))

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+import logging
 import sys
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
@@ -142,6 +144,20 @@ def test_a_broken_key_file_ends_the_program_so_that_it_is_started_again(
     err = capsys.readouterr().err
     assert str(keys) in err
     assert err.count("\n") == 1
+
+
+def test_a_start_that_fails_has_a_json_line_where_the_log_is_json(
+    no_settings: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also where a setting is wrong, before the log could be configured."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setenv("CERBERANK_LOG_FORMAT", "json")
+    monkeypatch.setenv("CERBERANK_PORT", "http")
+    assert serve() == 2
+    line = json.loads(capsys.readouterr().err)
+    assert line["level"] == "CRITICAL"
+    assert "CERBERANK_PORT='http'" in line["message"]
+    assert line["time"].endswith("Z")
 
 
 def test_a_shutdown_answers_what_came_before_and_refuses_the_rest(serve: Serve) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 import uuid
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from cerberank_service.dialects.native import format_error as native_format
 from cerberank_service.errors import Kind, ServiceError, reason_of
 from cerberank_service.telemetry.logs import LONGEST_PATH, log_error, request_fields
 from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.telemetry.refusals import RefusalLog
 
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
@@ -29,7 +31,7 @@ class ErrorResponses:
 
         Every other path has the native format.
         """
-        self._metrics, self._formats = metrics, formats or {}
+        self._metrics, self._formats, self._refusals = metrics, formats or {}, RefusalLog()
 
     def handle(self, app: FastAPI) -> None:
         """Register this object for the errors that routes of `app` raise, and for unknown paths and methods."""
@@ -64,7 +66,10 @@ class ErrorResponses:
         """Log and count an error; returns the error to send to the client."""
         known = as_service_error(error, request.url.path)
         unexpected = error if known.kind is Kind.INTERNAL and known is not error else None
-        log_error(known, request_id, request_fields(request), trace_id, unexpected)
+        level = logging.ERROR if known.kind is Kind.INTERNAL else logging.INFO
+        if known.refusal is not None:
+            level = self._refusals.level_of(known.refusal)
+        log_error(known, request_id, request_fields(request), trace_id, unexpected, level=level)
         self._metrics.families.errors.labels(known.kind.label).inc()
         if known.refusal is not None:
             self._metrics.refused(known.refusal)

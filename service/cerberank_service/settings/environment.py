@@ -49,6 +49,11 @@ def read_settings(given: Mapping[str, str | None] = NOTHING) -> Settings:
         raise SettingsError("; ".join(_problem(problem) for problem in error.errors())) from None
 
 
+def json_log_asked() -> bool:
+    """True if the log is JSON according to the environment, whatever is wrong with the other settings."""
+    return os.environ.get("CERBERANK_LOG_FORMAT") == "json"
+
+
 def missing_temporary_folder() -> str:
     """The value of `TMPDIR` if it is not a folder, which Python ignores silently; otherwise ""."""
     folder = os.environ.get("TMPDIR", "")

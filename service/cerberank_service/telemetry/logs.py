@@ -19,7 +19,7 @@ from pythonjsonlogger.json import JsonFormatter
 from starlette.requests import HTTPConnection
 
 from cerberank_service.call import RankAnswer
-from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.errors import ServiceError
 from cerberank_service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -158,12 +158,13 @@ def log_error(
     asked: Mapping[str, str],
     trace_id: str | None,
     cause: BaseException | None,
+    *,
+    level: int,
 ) -> None:
     """Log an error in one line, with the fields of its request, its reason, and the traceback of `cause`.
 
     If the question was refused with 503, the details of the refusal are fields too.
     """
-    level = logging.ERROR if error.kind is Kind.INTERNAL else logging.INFO
     fields = {"request_id": request_id, **asked, "kind": error.kind.label, "status": error.kind.value}
     reason = {"reason": error.logged} if error.logged else {}
     refusal = {} if error.refusal is None else error.refusal.fields

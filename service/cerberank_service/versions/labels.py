@@ -61,7 +61,9 @@ class Labels:
             before, target = serving, previous
         else:
             raise ServiceError(
-                Kind.CONFLICT, f"there is no version before the stable one of {model[:100]} to go back to"
+                Kind.CONFLICT,
+                f"this replica knows no earlier stable version of {model[:100]} to go back to; move the label to a "
+                f"version: cerberank server label {model[:100]} stable VERSION",
             )
         self.move(model, "stable", target, only_from=before)
         return before, target
@@ -87,6 +89,7 @@ class Labels:
         if self._store is None:
             raise ServiceError(Kind.CONFLICT, "this service follows no store: set CERBERANK_STORE")
         try:
+            self._store.models()  # raises if the store is away, where labels and versions look as if there were none
             yield self._store
         except NotInStoreError as error:
             raise ServiceError(Kind.NOT_FOUND, text_of(error)) from error

@@ -123,6 +123,11 @@ def test_list_works_without_the_store(admin: TestClient, tmp_path: Path) -> None
     assert listed["store"] is None
     assert listed["store_error"].startswith("the store cannot be read: ")
     assert str(tmp_path / "store") in listed["store_error"]
+    for refused in (
+        admin.post("/v1/models/fake-ranker/rollback"),
+        admin.put(LABEL.format("canary"), json={"version": "2"}),
+    ):
+        assert (refused.status_code, refused.json()["error"]["message"]) == (503, listed["store_error"])
 
 
 def test_a_version_is_loaded_and_unloaded_by_hand(public: TestClient, admin: TestClient) -> None:
@@ -158,6 +163,7 @@ def test_a_label_moves_and_is_rolled_back(public: TestClient, admin: TestClient,
     assert store.labels("fake-ranker") == {"stable": "1"}
     again = admin.post("/v1/models/fake-ranker/rollback")
     assert (again.status_code, served_by(public)) == (409, "1"), "it would return to what the rollback has left"
+    assert "cerberank server label fake-ranker stable VERSION" in again.json()["error"]["message"]
     admin.put(LABEL.format("shadow"), json={"version": "3"}).raise_for_status()
     assert admin.delete(LABEL.format("shadow")).json()["version"] is None
     assert store.labels("fake-ranker") == {"stable": "1"}
