@@ -38,6 +38,7 @@ from cerberank_training.acceleration.vectors import FrozenBody, compute_vectors
 from cerberank_training.commands.tune import SECTION
 from cerberank_training.commands.unlabelled import unlabelled, unlabelled_content
 from cerberank_training.evaluation.tune import DevSets, Tuning, TuningBounds, schedule_table, tune
+from cerberank_training.runs.card import FILE as SUMMARY
 from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.teachers.scoring.teacher import files_revision
 
@@ -166,6 +167,7 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
         precisions=options.precisions,
         calibration=calibration_texts(questions[:start], seed=options.seed),
         accept=accept,
+        further={SUMMARY: checkpoint.path / SUMMARY} if SUMMARY in checkpoint.manifest.files else {},
     )
     say(f"{options.out} is written; {work} may be removed")
 

@@ -41,6 +41,7 @@ from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
 from cerberank_training.runs.record import TrainingRun, open_run, said_of_results
 from cerberank_training.runs.trained import Trained
+from cerberank_training.runs.trained_on import training_data
 from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.students.recipes import Recipe, settings_of
 from cerberank_training.students.shapes import build_student, copied_heads, fitted
@@ -205,7 +206,8 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
         start=dev_at_start(log),
         questions=measured(dev),
     )
-    summary = summary_of(record, teachers=[teacher_origin(cache.teacher) for cache in teachers])
+    origins = [teacher_origin(cache.teacher) for cache in teachers]
+    summary = summary_of(record, teachers=origins, earlier=training_data(base.folder))
     version = (
         options.version
         or f"{recipe.objective.strategy}-steps-{recipe.train.steps}-seed-{recipe.train.seed}-{record.digest}"

@@ -29,6 +29,7 @@ from cerberank_training.data import read_questions, sampled
 from cerberank_training.evaluation.gate import GateBounds, measure_parity
 from cerberank_training.runs.card import FILE as SUMMARY
 from cerberank_training.runs.dev_set import check_choice
+from cerberank_training.runs.trained_on import trained_on
 from cerberank_training.students.calibration import calibration_texts
 
 GATE = GateBounds()
@@ -196,6 +197,8 @@ def _gate(form: Form, ranker: Ranker, checkpoint: Checkpoint) -> Callable[[str, 
     every = list(read_questions(form.gate))
     questions = sampled(every, size=size, seed=0, name="clean")
     check_choice(questions, every, f"--gate {form.gate}")
+    if told := trained_on(checkpoint.path, form.gate, every):
+        note(f"cerberank export: --gate: {told}")
     bounds = GateBounds(
         agreement=GATE.agreement if form.min_agreement is None else form.min_agreement,
         map_change=GATE.map_change if form.max_map_change is None else form.max_map_change,

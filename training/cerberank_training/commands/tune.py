@@ -41,6 +41,7 @@ from cerberank_training.evaluation.tune import (
 )
 from cerberank_training.evaluation.tune import tune as search
 from cerberank_training.runs.dev_set import check_choice
+from cerberank_training.runs.trained_on import check_not_trained_on
 
 FEW = 20
 """With fewer candidates per question than this, the cost on dev says little about large questions."""
@@ -173,6 +174,7 @@ def _score(checkpoint: Checkpoint, form: Backend, options: TuneOptions) -> DevSe
     for data, name in zip(options.data, set_names(options.data), strict=True):
         every = list(read_questions(data))
         questions = sampled(every, size=options.sample, seed=options.seed, name="clean")
+        check_not_trained_on(checkpoint.path, data, every, option="--data")
         check_choice(questions, every, f"--data {data}")
         if options.depths:
             deep = deep_questions(

@@ -76,8 +76,13 @@ def dev_map(metrics: Mapping[str, float]) -> float:
     return metrics[names[0]]
 
 
-def summary_of(record: RunRecord, *, teachers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The summary of a finished run; `teachers` have a name, a revision, and optionally the figure on their dev set."""
+def summary_of(
+    record: RunRecord, *, teachers: Sequence[Mapping[str, Any]], earlier: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """The summary of a finished run; `teachers` have a name, a revision, and optionally the figure on their dev set.
+
+    `earlier` are the data that the base was trained on, by name and SHA-256.
+    """
     bound, names = record.bound, record.free["names"]
     data = "groups" if names.get("groups") else "train"
     return {
@@ -87,6 +92,7 @@ def summary_of(record: RunRecord, *, teachers: Sequence[Mapping[str, Any]]) -> d
         "recipe": record.free["recipe"],
         "base": {"name": names["base"], "commit": names.get("commit")} | bound["base"],
         "data": {"name": spec_name(names[data]), SHA256: bound["data"][SHA256]},
+        "earlier_data": [dict(data) for data in earlier],
         "dev": {
             "name": spec_name(names["dev"]),
             SHA256: bound["dev"][SHA256],

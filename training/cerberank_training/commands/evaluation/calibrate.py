@@ -27,6 +27,7 @@ from cerberank_training.evaluation.calibrate import Scored, check_number, cross_
 from cerberank_training.evaluation.evaluate import score_questions
 from cerberank_training.evaluation.first_results import first_result_figures, sentence
 from cerberank_training.evaluation.report import table
+from cerberank_training.runs.trained_on import check_not_trained_on
 
 NO_FIGURES = (
     "Afterwards: no figures by cross-validation, because no calibration fits four fifths of the questions: nearly all "
@@ -74,7 +75,7 @@ def calibrate(checkpoint: Path, /, *, options: CalibrateOptions) -> None:
     source = read_checkpoint(checkpoint)
     form = options.backend.chosen(source)
     check_device(form.device, form.kind)
-    chosen = _chosen(options)
+    chosen = _chosen(checkpoint, options)
     check_number(len(chosen))
     questions = _scored(checkpoint, form, options, chosen)
     names = set_names(options.data)
@@ -126,14 +127,17 @@ def _fitted_on(calibration: Calibration, windows: str) -> str:
     )
 
 
-def _chosen(options: CalibrateOptions) -> list[Question]:
+def _chosen(checkpoint: Path, options: CalibrateOptions) -> list[Question]:
     """The questions in a random order, because the folds of the cross-validation are taken in turns.
 
-    A question that comes again, in a set or in another one, is left out: bounds count independent questions.
+    A question that comes again, in a set or in another one, is left out: bounds count independent questions. Raises
+    DataError for data that the checkpoint was trained on, because bounds on them do not hold for other questions.
     """
     chosen: dict[str, Question] = {}
     for data in options.data:
-        others = {folded(each.text): each for each in reversed(list(read_questions(data)))}
+        every = list(read_questions(data))
+        check_not_trained_on(checkpoint, data, every, option="--data")
+        others = {folded(each.text): each for each in reversed(every)}
         new = [each for text, each in reversed(others.items()) if text not in chosen]
         drawn = sampled(new, size=options.sample, seed=options.seed, name="raw")
         chosen |= {folded(each.text): each for each in drawn}

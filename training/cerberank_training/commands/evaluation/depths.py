@@ -26,6 +26,7 @@ from cerberank_training.evaluation.evaluate import (
     policy_name,
     variant_costs,
 )
+from cerberank_training.runs.trained_on import trained_on
 
 OTHER_TABLES = (
     *("sequence", "text_ranker", "url", "scores", "run", "qrels", "against"),
@@ -51,6 +52,7 @@ def evaluate_depths(options: EvaluateOptions) -> None:
     if any(checkpoint.config.schedule):
         policies = [default, *(policy for policy in policies if policy != default)]
     every = list(read_questions(options.data))
+    told = trained_on(checkpoint.path, options.data, every)
     questions = deep_questions(every, options.depths, size=options.sample, pairs=options.depth_pairs, seed=options.seed)
     backend, encoder = open_backend(checkpoint, **asdict(form)), checkpoint.encoder()
     first = None if checkpoint.config.first_stage is None else open_offline(checkpoint, **asdict(form))
@@ -73,6 +75,8 @@ def evaluate_depths(options: EvaluateOptions) -> None:
     say(depth_markdown(figures, costs))
     if any(checkpoint.config.schedule):
         say(f"`{policy_name(default)}` is the checkpoint's default schedule: the service answers with it.")
+    if told:
+        say(f"{told}.")
     for depth in evaluations.keys() - set(reached):
         say(f"No question has {depth:,} candidates, with those of other documents.")
     if options.json:

@@ -28,6 +28,7 @@ from cerberank_training.evaluation.sources.rankings import (
 from cerberank_training.evaluation.sources.sequence import sequence_costs, sequence_rankings
 from cerberank_training.evaluation.trec_files.reading import judged_run, run_rankings
 from cerberank_training.evaluation.trec_files.writing import check_ids
+from cerberank_training.runs.trained_on import trained_on
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 
 
@@ -63,7 +64,16 @@ def open_source(options: EvaluateOptions) -> Source:
     if options.trec_run or options.trec_qrels:
         check_ids(questions)
     costs, rankings, note = _rankings(options, questions)
+    told = [said for folder in _models(options) if (said := trained_on(folder, data, read_questions(data)))]
+    note = " ".join([*filter(None, [note]), *(f"{said}." for said in told)])
     return Source(questions=len(questions), costs=costs, rankings=rankings, data=data, note=note)
+
+
+def _models(options: EvaluateOptions) -> tuple[Path, ...]:
+    """The folders of the models that rank; none for a service, scores and runs."""
+    if options.url or options.scores or options.run:
+        return ()
+    return options.sequence or (options.text_ranker or options.checkpoint or default_checkpoint(),)
 
 
 def source_name(options: EvaluateOptions) -> str:
