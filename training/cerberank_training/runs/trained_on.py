@@ -29,7 +29,7 @@ def training_data(folder: Path) -> list[dict[str, Any]]:
         record = read_record(resolved.parent if resolved.name == "ranker" else resolved)
     except RunError:
         return []
-    data = None if record is None else record.bound.get("data")
+    data: Any = None if record is None else record.bound.get("data")
     if record is None or not _has_digests(data):
         return []
     return [{"name": spec_name(str(record.free["names"]["train"])), SHA256: data[SHA256]}]
