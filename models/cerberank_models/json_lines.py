@@ -35,21 +35,22 @@ def parse_json(model: type[ModelT], line: str) -> ModelT:
         problem = error.errors(include_url=False, include_input=False)[0]
         if problem["type"] != "json_invalid":
             raise ValueError(_words(problem)) from error
-    return _without_surrogates(model, line)
-
-
-def _without_surrogates(model: type[ModelT], line: str) -> ModelT:
-    """Parse a line that pydantic does not read as JSON. Python reads lone surrogates too."""
+    # Python reads lone surrogates, which pydantic calls invalid JSON.
+    repaired = replace_surrogates(json.dumps(load_json(line), ensure_ascii=False))
     try:
-        content = json.loads(line)
-        repaired = replace_surrogates(json.dumps(content, ensure_ascii=False))
         return model.model_validate_json(repaired)
+    except ValidationError as error:
+        raise ValueError(_words(error.errors(include_url=False, include_input=False)[0])) from error
+
+
+def load_json(line: str) -> Any:
+    """The value that a line holds. Raises ValueError with the column."""
+    try:
+        return json.loads(line)
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     except json.JSONDecodeError as error:
         raise ValueError(f"is not JSON: {error.msg} at column {error.colno}; a line holds one whole object") from error
-    except ValidationError as error:
-        raise ValueError(_words(error.errors(include_url=False, include_input=False)[0])) from error
 
 
 def _words(problem: Any) -> str:

@@ -15,7 +15,6 @@ In the `.xml` files positives come first, so that a stable sort of ties would ra
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.json_lines import load_json
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, read_lines
 from cerberank_training.data.separated import read_fields
 from cerberank_training.data.source_files import named_files, plain_files
@@ -141,7 +141,7 @@ def _csv(path: Path) -> Iterator[_Pair]:
 def _jsonl(path: Path) -> Iterator[_Pair]:
     for number, line in read_lines(path):
         try:
-            row: Any = json.loads(line)
+            row = load_json(line)
         except ValueError as error:
             raise DataError(f"{path}:{number}: {error}") from error
         for pair in _pairs_of(row):

@@ -9,7 +9,6 @@ Options name the columns (`columns.py`). `names` gives the column names of a CSV
 from __future__ import annotations
 
 import csv
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from cerberank_models.json_lines import load_json
 from cerberank_training.data.formats.columns import ColumnOptions, Columns
 from cerberank_training.data.formats.rows import Row, Rows
 from cerberank_training.data.notes import Notes, ignored
@@ -149,9 +149,9 @@ def _delimited(name: str, path: Path, dialect: type[csv.Dialect], notes: Notes) 
 def _objects(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     for number, line in read_lines(file):
         try:
-            row = json.loads(line)
+            row = load_json(line)
         except ValueError as error:
-            raise DataError(f"{file}:{number}: is not JSON: {error}; a line holds one whole object") from error
+            raise DataError(f"{file}:{number}: {error}") from error
         if not isinstance(row, dict):
             raise DataError(f"{file}:{number}: is not an object; a line holds one whole object")
         yield f"{file}:{number}", row
