@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import random
 import subprocess
 import sys
 import tempfile
@@ -29,6 +30,8 @@ from tools.process import ROOT, another_machine, serving
 from tools.siege import Neighbour, ask
 
 NO_HEADERS: Mapping[str, str] = MappingProxyType({})
+FRESH = b"a number"
+"""Stands for a number that is new in each request, so that no text is in the token cache."""
 MOST_BYTES = Settings.model_fields["max_body_bytes"].default
 TEXTS = [f"the tower of number {number} is {number} metres tall" for number in range(4)]
 
@@ -59,6 +62,12 @@ def long_texts() -> bytes:
     return json.dumps(body).encode()
 
 
+def cut_texts() -> bytes:
+    """A body of 0.25 MB that is tokenised whole, every dot a token, and then refused because a text does not fit."""
+    texts = ["." * 330 + f"{number} {FRESH.decode()}" for number in range(600)]
+    return json.dumps({"query": "q", "truncate": False, "texts": [*texts, "." * 42_000]}).encode()
+
+
 def binary_tensor() -> tuple[bytes, Mapping[str, str]]:
     """A body of 4.16 MB with a binary tensor of 1,040,000 empty texts, and its headers (finding 2)."""
     (made,) = binary_tensors({"paths": ["/infer"]}, 4_160_000)
@@ -76,7 +85,8 @@ def _repeat(
                 while True:
                     begun = time.monotonic()
                     with suppress(httpx.TransportError):
-                        asking.post(path, content=body, headers=headers) if body else asking.get(path)
+                        fresh = body.replace(FRESH, b"%d" % random.getrandbits(32))
+                        asking.post(path, content=fresh, headers=headers) if body else asking.get(path)
                     time.sleep(max(0.0, begun + every - time.monotonic()))
 
         return send
@@ -99,6 +109,8 @@ ATTACKS: Mapping[str, Callable[[str], list[Callable[[], object]]]] = {
     "8 bodies of 4 MB, every 2 s": lambda url: _repeat(url, "/v1/rank", largest(), 2.0),
     "4 binary tensors of 4 MB, every 5 s": lambda url: _binary(url, 4, 5.3),
     "16 binary tensors of 4 MB, every 20 s": lambda url: _binary(url, 16, 21.0),
+    "8 clients of 0.25 MB that is cut": lambda url: _repeat(url, "/rerank", [cut_texts()] * 8, 0.0),
+    "32 clients of 0.25 MB that is cut": lambda url: _repeat(url, "/rerank", [cut_texts()] * 32, 0.0),
     "4 clients of 4 MB that is due at once": lambda url: _repeat(url, "/v1/rank", [long_texts()] * 4, 0.0),
     "16 clients of 4 MB that is due at once": lambda url: _repeat(url, "/v1/rank", [long_texts()] * 16, 0.0),
 }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from cerberank_models.transformer import PairTemplate
 MOST_CHARACTERS = 64 * 1024
 """The most characters of a text that any encoder reads, whatever its `max_length`."""
 
+PIECE_CHARACTERS = 16 * 1024
+"""About the most characters that are given to the tokenizer at once, unless one text has more. The tokenizer has one
+pool of threads for all its callers, so that a few texts wait for everything that was given to it before them."""
 ID_BYTES = 4
 """Bytes of a token id. Token ids are kept as `bytes` of int32, which are faster to join and smaller than lists."""
 
@@ -50,8 +53,11 @@ class Tokens:
         return self._tokenise(cut) if cache is None else cache.tokens(f"{self._scope} {partition}", cut, self._tokenise)
 
     def _tokenise(self, texts: list[str]) -> list[bytes]:
-        encodings = self._tokenizer.encode_batch_fast(texts, add_special_tokens=False)
-        return [packed(encoding.ids[: self._most + 1]) for encoding in encodings]
+        found: list[bytes] = []
+        for piece in pieces_of(texts):
+            encodings = self._tokenizer.encode_batch_fast(piece, add_special_tokens=False)
+            found += [packed(encoding.ids[: self._most + 1]) for encoding in encodings]
+        return found
 
     def spanned(self, texts: Sequence[str], cache: TokenCache | None, partition: str) -> list[NDArray[np.int32]]:
         """All tokens of each text, without the limit `most`: ids, starts and ends in the text, shape [3, tokens].
@@ -69,6 +75,22 @@ class Tokens:
             spans = np.asarray(encoding.offsets, dtype=np.int32).reshape(-1, 2)
             found.append(packed(encoding.ids) + spans.T.tobytes())
         return found
+
+
+def pieces_of(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """The texts in pieces of about `PIECE_CHARACTERS`, each with at least one text.
+
+    >>> [len(piece) for piece in pieces_of(["a" * 10_000] * 3 + ["a"])]
+    [2, 2]
+    """
+    begin = characters = 0
+    for end, text in enumerate(texts, start=1):
+        characters += len(text)
+        if characters >= PIECE_CHARACTERS:
+            yield texts[begin:end]
+            begin, characters = end, 0
+    if begin < len(texts):
+        yield texts[begin:]
 
 
 def packed(ids: list[int]) -> bytes:

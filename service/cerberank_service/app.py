@@ -76,7 +76,7 @@ def create_app(
             expose_headers=["Retry-After", "X-Request-Id", "X-Model-Version", *UNREAD],
         )
     keyed = settings.keys_file is not None
-    errors = ErrorResponses(service.metrics, _error_formats(paths))
+    errors = ErrorResponses(service.metrics, service.versions.count_shortage, _error_formats(paths))
     errors.handle(app)
     if settings.host_list:
         app.add_middleware(AllowedHosts, hosts=settings.host_list, errors=errors)

@@ -61,7 +61,8 @@ REFUSALS = ("queue", "deadline", "memory", "connections", "loading", "stopping",
 
 - queue: the predicted time in the queue is too long;
 - deadline: the question's deadline cannot be met;
-- memory: too many tokens are queued, or too many large bodies are held;
+- memory: too many tokens are queued, too many large bodies are held, or the machine lacks memory, threads or
+  descriptors;
 - connections: too many requests are in progress;
 - loading: no model is ready yet;
 - stopping: the process is shutting down;
@@ -107,6 +108,8 @@ class ServiceError(Exception):
     """The text to log in place of a message that may quote the request."""
     refusal: Refusal | None = None
     """Details of the refusal, if a question was refused with 503."""
+    tokens: int = 0
+    """Tokens that were read before the question was refused for its content; they count in quotas."""
 
     @property
     def headers(self) -> dict[str, str]:

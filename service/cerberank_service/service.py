@@ -73,7 +73,12 @@ class Service:
         """True when the process will end soon, so that clients should neither open nor keep connections."""
         self.tracing = Tracing(tracer_provider)
         self.metrics = Metrics(reasons=[reason.value for reason in Reason])
-        self.workers = Workers(settings.encode_workers, large_seconds=settings.queue_seconds)
+        offered = self.metrics.families.offered_seconds.labels("accepted")
+        self.workers = Workers(
+            settings.encode_workers,
+            queue_seconds=settings.queue_seconds,
+            on_read=lambda seconds: offered.inc(seconds / settings.encode_workers),
+        )
         poll = threading.Event()  # set whenever the watcher should poll the store at once
         self.versions = VersionRegistry(settings, on_idle=poll.set)
         self.shadow = Shadow(settings, self.versions, self.metrics)
@@ -136,7 +141,11 @@ class Service:
             self.source.open(unusable)
 
     def start(self) -> None:
-        """Start loading the checkpoint or following the store, and start mirroring to shadow versions."""
+        """Start the workers, load the checkpoint or follow the store, and mirror to shadow versions.
+
+        Raises RuntimeError if the system has too few threads.
+        """
+        self.workers.start()
         self.source.start()
         self.shadow.start()
 

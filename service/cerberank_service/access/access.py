@@ -60,16 +60,17 @@ class Caller:
     def charged(self, tokens: int) -> Iterator[Charge]:
         """Take a question's tokens from the quota while the block answers it; the block may add tokens.
 
-        The tokens are returned if the block raises ServiceError, but not if the client disconnects.
-        Raises ServiceError (429) when earlier questions have exhausted the quota.
+        If the block raises ServiceError, the tokens are returned, except those that the error counts. They are not
+        returned if the client disconnects. Raises ServiceError (429) when earlier questions have exhausted the quota.
         """
         self._check({"tokens": self._tokens})
         charge = Charge(self._tokens)
         charge.add(tokens)
         try:
             yield charge
-        except ServiceError:
+        except ServiceError as error:
             charge.add(-charge.tokens)
+            self.charge_refused(error)
             raise
         self._metrics.families.key_tokens.labels(self.key.id).inc(charge.tokens)
 
@@ -80,6 +81,11 @@ class Caller:
             self._metrics.families.key_exhausted.labels(self.key.id).inc()
             name, seconds = max(waits, key=lambda each: waits[each]), math.ceil(wait)
             raise ServiceError(Kind.EXHAUSTED, f"this key's {name} of the minute are used up", retry_after=seconds)
+
+    def charge_refused(self, error: ServiceError) -> None:
+        """Take the tokens of a question that was read and then refused for its content."""
+        Charge(self._tokens).add(error.tokens)
+        self._metrics.families.key_tokens.labels(self.key.id).inc(error.tokens)
 
 
 def charged(caller: Caller | None, tokens: int) -> AbstractContextManager[Charge]:

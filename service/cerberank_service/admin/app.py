@@ -84,7 +84,7 @@ def create_admin(settings: Settings, versions: VersionRegistry, operations: Oper
         redirect_slashes=False,
         responses=describe_errors(ErrorBody),
     )
-    errors = ErrorResponses(metrics)
+    errors = ErrorResponses(metrics, versions.count_shortage)
     errors.handle(app)
     app.add_middleware(TokenGuard, token=secret.get_secret_value(), errors=errors)
     app.add_middleware(AnswersHead)

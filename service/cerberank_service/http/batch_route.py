@@ -16,7 +16,6 @@ from functools import partial
 
 from fastapi import Request, Response
 
-from cerberank_service.access.access import Caller
 from cerberank_service.dialects.dialect import FormattedError
 from cerberank_service.dialects.native import NATIVE
 from cerberank_service.dialects.native_batch import Asked, read_batch, render_answer, render_batch, render_error
@@ -24,7 +23,7 @@ from cerberank_service.engine.work import too_late
 from cerberank_service.http.deadlines import HEADER, due, read_header
 from cerberank_service.http.disconnect import unless_disconnected
 from cerberank_service.http.error_responses import request_id_of
-from cerberank_service.http.rank_route import CLIENT_GONE, RankRoute
+from cerberank_service.http.rank_route import CLIENT_GONE, Origin, RankRoute, share_of
 from cerberank_service.http.response_headers import LOAD_FORMAT, load_report
 from cerberank_service.ranking.read import Read, Reader
 
@@ -36,11 +35,9 @@ class _Call:
     """The values that all questions of a call share."""
 
     request: Request
-    caller: Caller | None
+    origin: Origin
     latest: float | None
     """The call's deadline, in seconds on the monotonic clock; None without one."""
-    size: int
-    """Bytes of the body."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +58,11 @@ class BatchRoute:
             with rank.metrics.families.requests_in_flight.track_inprogress():
                 async with rank.bodies.received(request) as body:
                     rank.versions.check_serving()  # once, so that a shutdown does not refuse the rest of a call
-                    latest, size = due(time.monotonic(), timeout_ms), len(body.content)
-                    most = rank.settings.max_candidates
-                    questions = await rank.workers.run(partial(read_batch, body.content, most), body_bytes=size)
-                    call = _Call(request, caller, latest, size)
+                    latest = due(time.monotonic(), timeout_ms)
+                    origin = Origin(caller, share_of(request, caller), len(body.content))
+                    read = partial(read_batch, body.content, rank.settings.max_candidates)
+                    questions = await rank.workers.read(read, size=origin.size, caller=origin.share)
+                    call = _Call(request, origin, latest)
                     entries = await unless_disconnected(request, self._entries(call, questions))
         except Exception as error:  # `respond` logs the reason
             return rank.errors.respond(error, request)
@@ -83,7 +81,7 @@ class BatchRoute:
         After the call's deadline all questions but the first are refused here, because an idle engine would still run
         one step for each of them.
         """
-        rank, request, caller, latest = self.rank, call.request, call.caller, call.latest
+        rank, request, origin, latest = self.rank, call.request, call.origin, call.latest
         trace_id, request_id = None, f"{request_id_of(request)}-{place}"
         unread = _UnreadPart(Reader((NATIVE,), rank.settings.max_candidates), question)
         try:
@@ -91,10 +89,9 @@ class BatchRoute:
                 trace_id = span.trace_id
                 if place > 0 and latest is not None and time.monotonic() >= latest:
                     raise too_late(wait=1)
-                if caller is not None and place > 0:
-                    caller.enter()
-                now = time.monotonic()
-                rendered = await rank.ranked(unread, caller, request_id, received=now, latest=latest, size=call.size)
+                if origin.caller is not None and place > 0:
+                    origin.caller.enter()
+                rendered = await rank.ranked(unread, origin, request_id, received=time.monotonic(), latest=latest)
                 rank.tell(rendered, request, span)
                 return render_answer(rendered.content)
         except Exception as error:  # `note` logs the reason

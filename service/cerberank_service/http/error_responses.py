@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -15,23 +15,29 @@ from starlette.exceptions import HTTPException
 from cerberank_models.request import describe_problems
 from cerberank_service.dialects.dialect import ErrorFormat
 from cerberank_service.dialects.native import format_error as native_format
-from cerberank_service.errors import Kind, ServiceError, reason_of
+from cerberank_service.errors import Kind, Refusal, ServiceError, reason_of
 from cerberank_service.telemetry.logs import LONGEST_PATH, log_error, request_fields
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.refusals import RefusalLog
+from cerberank_service.versions.rejection import is_shortage
 
+LONGEST_REASON = 200
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 
 
 class ErrorResponses:
     """Turns errors into responses, counts them and logs them."""
 
-    def __init__(self, metrics: Metrics, formats: Mapping[str, ErrorFormat] | None = None) -> None:
+    def __init__(
+        self, metrics: Metrics, on_shortage: Callable[[], None], formats: Mapping[str, ErrorFormat] | None = None
+    ) -> None:
         """`formats` are the error formats by route path; a key that ends in "/" stands for all paths below it.
 
-        Every other path has the native format.
+        Every other path has the native format. `on_shortage` is called for a request that fails because the machine
+        lacks memory, threads or descriptors.
         """
-        self._metrics, self._formats, self._refusals = metrics, formats or {}, RefusalLog()
+        self._metrics, self._on_shortage, self._formats = metrics, on_shortage, formats or {}
+        self._refusals = RefusalLog()
 
     def handle(self, app: FastAPI) -> None:
         """Register this object for the errors that routes of `app` raise, and for unknown paths and methods."""
@@ -73,6 +79,8 @@ class ErrorResponses:
         self._metrics.families.errors.labels(known.kind.label).inc()
         if known.refusal is not None:
             self._metrics.refused(known.refusal)
+        if known.kind is Kind.UNAVAILABLE and known is not error:
+            self._on_shortage()
         return known
 
 
@@ -90,6 +98,15 @@ def as_service_error(error: Exception, path: str) -> ServiceError:
         return ServiceError(Kind.NOT_FOUND, f"there is no such path; {hint}")
     if isinstance(error, HTTPException) and error.status_code == Kind.MALFORMED.value:
         return ServiceError(Kind.MALFORMED, "the body could not be read")
+    return _unexpected(error)
+
+
+def _unexpected(error: Exception) -> ServiceError:
+    if isinstance(error, MemoryError) or is_shortage(getattr(error, "errno", None), str(error)):
+        text = "this replica lacks memory, threads or descriptors; ask another one"
+        return ServiceError(
+            Kind.UNAVAILABLE, text, retry_after=5, reason=repr(error)[:LONGEST_REASON], refusal=Refusal("memory")
+        )
     return ServiceError(Kind.INTERNAL, "an unexpected error; its details are in the service's log")
 
 

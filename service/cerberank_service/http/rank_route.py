@@ -68,6 +68,24 @@ class Rendered:
         return replace(self, answer=replace(self.answer, timing=replace(self.answer.timing, total=1000.0 * seconds)))
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The request that a question belongs to."""
+
+    caller: Caller | None
+    share: str
+    """The owner of its share of the workers (`share_of`)."""
+    size: int
+    """Bytes of the request's body."""
+
+
+def share_of(request: Request, caller: Caller | None) -> str:
+    """The owner of a request's share of the workers: its API key, or else its client's address."""
+    if caller is not None:
+        return caller.key.sha256
+    return "" if request.client is None else request.client.host
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankRoute:
     """Answers ranking requests in the dialects of their paths. Its fields are objects of the service."""
@@ -110,7 +128,8 @@ class RankRoute:
                 self.versions.check_serving()
                 unread, received = UnreadBody(reader, body), time.monotonic()
                 latest, size = due(received, timeout_ms), len(body.content)
-                ranked = self.ranked(unread, caller, request_id, received=received, latest=latest, size=size)
+                origin = Origin(caller, share_of(request, caller), size)
+                ranked = self.ranked(unread, origin, request_id, received=received, latest=latest)
                 rendered = await unless_disconnected(request, ranked)
         if rendered is None:
             return Response(status_code=CLIENT_GONE)
@@ -141,32 +160,35 @@ class RankRoute:
     async def ranked(
         self,
         unread: Unread,
-        caller: Caller | None,
+        origin: Origin,
         request_id: str,
         *,
         received: float,
         latest: float | None,
-        size: int = 0,
     ) -> Rendered:
-        """Rank and render one question of a body of `size` bytes. Raises the error if it is refused.
+        """Rank and render one question. Raises the error if it is refused.
 
         The deadline is the question's own or `latest`, whichever is earlier. `received` and `latest` are seconds on
         the monotonic clock. The calling route must have called `check_serving` before.
         """
-        trace = exemplar()
+        trace, caller = exemplar(), origin.caller
         self.versions.check_room()  # before the body is parsed
         with self.versions.lease() as lease:
-            read, question = await self.workers.run(
-                partial(self._prepared, unread, caller, lease, received=received, latest=latest),
-                body_bytes=size,
-            )
+            prepared = partial(self._prepared, unread, caller, lease, received=received, latest=latest)
+            try:
+                read, question = await self.workers.read(prepared, size=origin.size, caller=origin.share)
+            except FormattedError as refused:
+                if caller is not None and isinstance(refused.error, ServiceError):
+                    caller.charge_refused(refused.error)
+                raise
             with errors_in(read.dialect), charged(caller, question.prepared.tokens) as charge:
                 before = question.prepared.tokens
-                question, ranked = await self.ranking.rank(question, body_bytes=size)
+                question, ranked = await self.ranking.rank(question, size=origin.size)
                 charge.add(question.prepared.tokens - before)  # the pairs of a first stage's survivors
                 rendered = await self.workers.run(partial(self._rendered, read, question, ranked, request_id, trace))
             rendered = rendered.sent(time.monotonic() - received)
             self.metrics.sent(rendered.answer, trace)
+            self.versions.answered()
             self.shadow.offer(question.call, question.live, rendered.ranked)
             return rendered
 

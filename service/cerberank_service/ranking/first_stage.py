@@ -103,9 +103,11 @@ def read_texts(call: RankCall, prepared: Prepared, live: LiveVersion, first: Liv
     if call.refuse_truncation and live.checkpoint.config.reads_pairs:
         read_pairs(call, prepared, live.checkpoint, live.encoder, cache=caches.tokens)
     elif call.refuse_truncation:
-        asked_cut = first.encoder.questions([question], caches.tokens, partition=call.tenant).truncated
-        cut = first.encoder.candidates(list(rows_of), caches.tokens, partition=call.tenant).truncated
-        texts_warnings(call, prepared, first, cut=int(cut.sum()), question_cut=bool(asked_cut[0]))
+        whole = first.encoder.questions([question], caches.tokens, partition=call.tenant)
+        read = first.encoder.candidates(list(rows_of), caches.tokens, partition=call.tenant)
+        cut, question_cut = int(read.truncated.sum()), bool(whole.truncated[0])
+        tokens = whole.tokens + read.tokens
+        texts_warnings(call, prepared, first, cut=cut, question_cut=question_cut, tokens=tokens)
     found = _cached(caches, first, call, "candidate", list(rows_of))
     asked = _cached(caches, first, call, "question", [question]).get(question)
     from_cache = len(found) + (asked is not None)
@@ -173,15 +175,16 @@ def score_texts(
 
 
 def texts_warnings(
-    call: RankCall, prepared: Prepared, first: LiveFirstStage, *, cut: int, question_cut: bool
+    call: RankCall, prepared: Prepared, first: LiveFirstStage, *, cut: int, question_cut: bool, tokens: int
 ) -> tuple[str, ...]:
     """The warnings of a call that is ranked by vectors alone, when `cut` of its candidates were cut.
 
+    `tokens` are those of its texts.
     Raises ServiceError (422) if a text was cut and the call refuses truncation.
     """
     warnings = cut_warnings(question=question_cut, candidates=cut, encoding=first.config.encoding)
     if call.refuse_truncation and warnings:
-        raise refused_truncation(warnings)
+        raise refused_truncation(warnings, tokens)
     return (*warnings, *prepared.warnings)
 
 
@@ -194,7 +197,8 @@ def _ranked_alone(call: RankCall, prepared: Prepared, texts: Texts, first: LiveF
     for rows, long in zip(texts.cold.values(), cut[int(texts.leads) :].tolist(), strict=True):
         truncated[list(rows)] = long
     number = int(truncated[prepared.pair_of].sum())
-    warnings = texts_warnings(call, prepared, first, cut=number, question_cut=bool(texts.leads and cut[0]))
+    question_cut, tokens = bool(texts.leads and cut[0]), texts.encoded.tokens
+    warnings = texts_warnings(call, prepared, first, cut=number, question_cut=question_cut, tokens=tokens)
     return replace(prepared, truncated=truncated, warnings=warnings)
 
 

@@ -142,14 +142,15 @@ def read_pairs(
         most_tokens=call.most_tokens,
     )
     if call.refuse_truncation and warnings:
-        raise refused_truncation(warnings)
+        raise refused_truncation(warnings, pairs.tokens)
     warnings += unknown_warnings(question=pairs.question_unknown, candidates=strange)
     return replace(folded, pairs=pairs, truncated=truncated, unknown=unknown, warnings=(*warnings, *folded.warnings))
 
 
-def refused_truncation(warnings: Sequence[str]) -> ServiceError:
-    """The error of a call that refuses truncation; `warnings` say which of its texts would be cut."""
-    return ServiceError(Kind.INVALID, f"{'; '.join(warnings)}; send shorter texts or allow truncation")
+def refused_truncation(warnings: Sequence[str], tokens: int) -> ServiceError:
+    """The error of a call that refuses truncation; `warnings` say which of its texts, of `tokens`, would be cut."""
+    text = f"{'; '.join(warnings)}; send shorter texts or allow truncation"
+    return ServiceError(Kind.INVALID, text, tokens=tokens)
 
 
 def _policy(call: RankCall, checkpoint: Checkpoint, default: tuple[float, ...] | None) -> DropPolicy:

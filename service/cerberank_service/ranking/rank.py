@@ -17,7 +17,7 @@ from cerberank_models.drop import DropPolicy
 from cerberank_models.first_stage.cache import VectorCache
 from cerberank_models.token_cache import TokenCache
 from cerberank_service.call import RankAnswer, RankCall
-from cerberank_service.engine.work import Ranked, Work, stage_tokens
+from cerberank_service.engine.work import Ranked, Work, stage_tokens, too_late
 from cerberank_service.errors import Kind, ServiceError, panics_as_errors
 from cerberank_service.ranking.answer import answer_of
 from cerberank_service.ranking.first_stage import (
@@ -36,6 +36,10 @@ from cerberank_service.ranking.workers import Workers
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import LiveVersion
 from cerberank_service.versions.registry import Lease
+
+LATE_SECONDS, LATE_STEPS = 1.0, 10.0
+"""The time after a deadline, in seconds and in predicted times of a full step, at which the engine is not waited for
+any longer; the larger one applies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,8 +138,13 @@ class Ranking:
         self._caches = Caches(self.tokens, self.vectors)
 
     def prepare(self, call: RankCall, lease: Lease, *, received: float, deadline: float | None) -> Question:
-        """Choose the version, tokenise, and choose the drop schedule. Runs in a worker. Raises ServiceError."""
+        """Choose the version, tokenise, and choose the drop schedule. Runs in a worker. Raises ServiceError.
+
+        A question whose deadline has passed is not tokenised if the engine would refuse it: if others are queued there.
+        """
         live = lease.take(call.model, call.version, call.question)
+        if deadline is not None and time.monotonic() >= deadline and live.engine.queued_tokens:
+            raise too_late(wait=1)
         if call.windowing is not None:
             call = replace(call, windowing=call.windowing.within(most=self._most_windows, most_rows=self._most_rows))
         question = Question.read(call, live, self._caches, received=received, deadline=deadline)
@@ -145,11 +154,11 @@ class Ranking:
                 question = question.after_texts(NO_WORK, self._caches)
         return question.with_work()
 
-    async def rank(self, question: Question, *, body_bytes: int = 0) -> tuple[Question, Ranked]:
+    async def rank(self, question: Question, *, size: int = 0) -> tuple[Question, Ranked]:
         """Wait for the engine's ranking; returns it with the question, which has changed if vectors were computed.
 
-        `body_bytes` is the size of the body, by which `Workers` orders large ones. If the coroutine is cancelled, the
-        question is removed from the engine. Raises ServiceError.
+        `size` is that of the body in bytes. If the coroutine is cancelled, the question is removed from the engine.
+        Raises ServiceError.
         """
         work = question.work
         if work is None:
@@ -158,9 +167,7 @@ class Ranking:
         if question.texts is None or question.scored is not None:
             return question, ranked
         try:
-            question = await self._workers.run(
-                partial(self._read_survivors, question, ranked, key), body_bytes=body_bytes
-            )
+            question = await self._workers.run(partial(self._read_survivors, question, ranked, key), size=size)
             ranked = replace(ranked, vectors=None)  # frees the vectors while the pairs are ranked
             if ranked.complete and question.work is not None:  # a deadline in the first stage ends the question
                 _, ranked = await self._run(question.live, question.work)
@@ -173,9 +180,12 @@ class Ranking:
         """The engine's key for the work, and its ranking. Raises as `rank` does."""
         ticket = live.engine.submit(work)
         try:
-            outcome = await asyncio.wrap_future(ticket.outcome)
-        except asyncio.CancelledError:
+            async with asyncio.timeout(_patience(live, work)):
+                outcome = await asyncio.wrap_future(ticket.outcome)
+        except (asyncio.CancelledError, TimeoutError) as error:
             live.engine.cancel(ticket.key)
+            if isinstance(error, TimeoutError):
+                raise too_late(wait=1) from error
             raise
         if isinstance(outcome, ServiceError):
             _count_failure(live, outcome)
@@ -219,6 +229,19 @@ class Ranking:
         policy = choose(config, call.top_k or 1, seconds, target / 1000.0 - question.encode_seconds)
         loss = loss_of(config.tuned_schedules, policy.ratios)
         return replace(question, prepared=replace(prepared, policy=policy, loss=loss))
+
+
+def _patience(live: LiveVersion, work: Work) -> float | None:
+    """The seconds to wait for the engine's ranking; None without a deadline.
+
+    After a deadline, the engine answers when the running step has ended. A model call that hangs never ends, so the
+    wait is limited to a time that is far longer than a step.
+    """
+    if work.deadline is None:
+        return None
+    return max(0.0, work.deadline - time.monotonic()) + max(
+        LATE_SECONDS, LATE_STEPS * live.engine.speeds.longest_step()
+    )
 
 
 @contextmanager

@@ -265,7 +265,13 @@ class Settings(BaseSettings):
         ),
     ] = 0
     encode_workers: Annotated[
-        int, Field(ge=1, le=64, description="Threads that parse and tokenise requests and write responses.")
+        int,
+        Field(
+            ge=1,
+            le=64,
+            description="Threads that parse and tokenise requests and write responses. There is one more thread, which "
+            "reads no body of over 32 KB.",
+        ),
     ] = 2
     step_tokens: Annotated[
         int,
@@ -305,7 +311,7 @@ class Settings(BaseSettings):
             gt=0,
             description=(
                 "Longest predicted time of a question in the queue, in seconds. A question that would wait longer is "
-                "rejected at once with 503; an idle service rejects none."
+                "rejected at once with 503; an idle service rejects none. A body waits at most as long to be read."
             ),
         ),
     ] = 5.0

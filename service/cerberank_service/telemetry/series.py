@@ -248,7 +248,8 @@ class Families:
         self.offered_seconds = counter(
             "offered_seconds",
             "Predicted compute seconds of the questions that reached the engine, accepted or rejected, except those "
-            "rejected for their own deadlines; at a rate of 1 the replica is fully used",
+            "rejected for their own deadlines, and the seconds of reading bodies, divided by "
+            "`CERBERANK_ENCODE_WORKERS` (accepted); at a rate of 1 the replica is fully used",
             "outcome",
         )
         self.ignored_fields = counter(

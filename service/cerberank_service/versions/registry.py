@@ -21,6 +21,10 @@ from cerberank_service.versions.loading import LiveVersion
 from cerberank_service.versions.routing import RoutingSettings, route
 from cerberank_service.versions.state import Snapshot, State, VersionState
 
+MOST_SHORTAGES = 20
+"""Number of requests in a row that fail for a shortage, with no question answered in between, after which the process
+must be restarted."""
+
 
 class Lease:
     """The right of one request to use at most one version."""
@@ -45,6 +49,7 @@ class VersionRegistry:
         self._on_idle = on_idle
         self._routing = RoutingSettings(aliases=settings.alias_names, canary_percent=settings.canary_percent)
         self._snapshot = Snapshot(default=settings.default_model or None)
+        self._shortages = 0
 
     @property
     def snapshot(self) -> Snapshot:
@@ -199,6 +204,19 @@ class VersionRegistry:
         """Record that the device has failed, so that the process must be restarted."""
         with self._lock:
             self._snapshot = replace(self._snapshot, device_failed=True)
+
+    def count_shortage(self) -> None:
+        """Count a request that failed because the machine lacks memory, threads or descriptors."""
+        with self._lock:
+            self._shortages += 1
+            self._snapshot = replace(self._snapshot, starved=self._shortages >= MOST_SHORTAGES)
+
+    def answered(self) -> None:
+        """Record that a question was answered, which ends a row of failures."""
+        with self._lock:
+            self._shortages = 0
+            if self._snapshot.starved:
+                self._snapshot = replace(self._snapshot, starved=False)
 
     def drain(self, draining: bool) -> None:
         """Refuse new questions, or accept them again; accepted questions are answered."""

@@ -112,6 +112,8 @@ class Snapshot:
     """True once start-up is over: the requested versions have been loaded or have failed."""
     device_failed: bool = False
     """True if the device failed while a version was loading, or in a version that is not loaded any more."""
+    starved: bool = False
+    """True if every request of late failed because the machine lacks memory, threads or descriptors."""
     draining: bool = False
     leaving: bool = False
     """True while the process is about to stop but still accepts questions, so that load balancers can notice."""
@@ -130,13 +132,13 @@ class Snapshot:
 
     @property
     def broken(self) -> bool:
-        """True if the process must be restarted: a stable version's engine has failed, or any version's device.
+        """True if the process must be restarted: it is starved, or a stable version's engine or any device has failed.
 
         A CUDA context is shared by the whole process, and a version cannot recover from its failure.
         """
         if self.stopped:
             return False
-        lost = self.device_failed or any(live.engine.device_failed for live in self.live())
+        lost = self.starved or self.device_failed or any(live.engine.device_failed for live in self.live())
         return lost or any(not live.engine.alive for live in self.stable())
 
     def stable(self) -> list[LiveVersion]:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +16,7 @@ from tests.service.observe import samples, service_of, set_speed, wait_until
 
 from cerberank_service.access.keys import add_key
 from cerberank_service.dialects.native_batch import MOST_QUESTIONS, BatchResponse
-from cerberank_service.ranking.workers import LARGE_BYTES
+from cerberank_service.ranking.workers import LONG_BYTES
 from cerberank_service.versions.registry import VersionRegistry
 
 PATH = "/v1/rank/batch"
@@ -125,22 +124,20 @@ def test_each_question_is_admitted_on_its_own(serve: Serve) -> None:
     assert low["retry_after"] >= 1
 
 
-def test_the_questions_of_a_large_body_are_read_by_the_thread_for_these(
-    serve: Serve, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """So that small requests do not wait for them; those of a small body are read by any other."""
+def test_every_question_of_a_long_body_is_read_as_a_long_one(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The size of the whole body decides for each question, and all of them belong to the same caller."""
     client = serve(FakeBackend())
-    ranking = service_of(client).ranking
-    threads, prepare = [], ranking.prepare
+    workers = service_of(client).workers
+    seen, read = [], workers.read
 
-    def prepared(*given: Any, **options: Any) -> Any:
-        threads.append(threading.current_thread().name.rpartition("_")[0])
-        return prepare(*given, **options)
+    def noting(work: Callable[[], Any], *, size: int, caller: str) -> Any:
+        seen.append((size > LONG_BYTES, caller))
+        return read(work, size=size, caller=caller)
 
-    monkeypatch.setattr(ranking, "prepare", prepared)
-    ask(client, WHERE, HOW | {"candidates": ["a" * LARGE_BYTES]})
+    monkeypatch.setattr(workers, "read", noting)
+    ask(client, WHERE, HOW | {"candidates": ["a" * LONG_BYTES]})
     ask(client, WHERE)
-    assert threads == ["large-bodies", "large-bodies", "worker"]
+    assert seen == [(True, "testclient")] * 3 + [(False, "testclient")] * 2
 
 
 def test_a_call_alone_is_not_refused_for_the_wait_that_it_makes(serve: Serve) -> None:

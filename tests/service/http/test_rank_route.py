@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
+import itertools
 import logging
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,12 +18,14 @@ from tests.service.conftest import Serve
 from tests.service.fakes import RAISES, FakeBackend
 from tests.service.observe import samples, service_of, wait_until
 
+from cerberank_service.access.keys import add_key
 from cerberank_service.call import RankCall
 from cerberank_service.dialects import cohere, voyage
 from cerberank_service.dialects.dialect import FormattedError, errors_in
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.http import batch_route, rank_route
 from cerberank_service.ranking import rank
+from cerberank_service.versions.registry import MOST_SHORTAGES
 
 QUESTION = {"question": "how?", "candidates": ["b", "a", "b"]}
 
@@ -185,3 +190,88 @@ def test_requests_beyond_the_limit_are_told_to_come_again(serve: Serve) -> None:
         assert {each.result(20).status_code for each in accepted} == {200}
     assert (refused.status_code, refused.headers["Retry-After"]) == (503, "1")
     assert client.post("/v1/rank", json=QUESTION).status_code == 200
+
+
+def test_a_question_with_a_deadline_does_not_wait_for_a_model_that_hangs(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is refused soon after its deadline, in the batch too; one without a deadline waits."""
+    monkeypatch.setattr(rank, "LATE_SECONDS", 0.0)
+    monkeypatch.setattr(rank, "LATE_STEPS", 0.0)
+    backend = FakeBackend()
+    client = serve(backend)
+    late = QUESTION | {"deadline_ms": 20}
+    with ThreadPoolExecutor(1) as pool:
+        with held(backend):
+            waiting = pool.submit(client.post, "/v1/rank", json=QUESTION)
+            assert backend.entered.wait(20)
+            alone = client.post("/v1/rank", json=late)
+            (entry,) = client.post("/v1/rank/batch", json={"questions": [late]}).json()["answers"]
+            assert not waiting.done()
+        assert waiting.result(20).status_code == 200
+    assert (alone.status_code, alone.headers["Retry-After"], entry["status"]) == (503, "1", 503)
+    assert "deadline" in alone.json()["error"]["message"]
+    assert samples(client)["cerberank_refused_requests_total{reason=deadline}"] == 2
+
+
+def test_a_question_whose_deadline_has_passed_is_not_tokenised_beside_others(
+    serve: Serve, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The engine would refuse it; alone it gets the step that it is due."""
+    backend, read = FakeBackend(), []
+    client = serve(backend)
+    original = rank.prepare
+
+    def noting(call: RankCall, *given: Any, **named: Any) -> Any:
+        read.append(call.question)
+        return original(call, *given, **named)
+
+    monkeypatch.setattr(rank, "prepare", noting)
+    late = QUESTION | {"question": "late?", "deadline_ms": 0.001}
+    with ThreadPoolExecutor(1) as pool:
+        with held(backend):
+            waiting = pool.submit(client.post, "/v1/rank", json=QUESTION)
+            assert backend.entered.wait(20)
+            assert client.post("/v1/rank", json=late).status_code == 503
+        assert waiting.result(20).status_code == 200
+    assert read == ["how?"]
+    assert not client.post("/v1/rank", json=late).raise_for_status().json()["complete"]
+
+
+def test_a_refusal_for_a_text_s_length_costs_the_tokens_that_were_read(serve: Serve, tmp_path: Path) -> None:
+    """A quota counts them and so do the offered seconds; a body of another mistake is free."""
+    keys = tmp_path / "keys.json"
+    headers = {"Authorization": f"Bearer {add_key(keys, 'a', tokens_per_minute=100)}"}
+    client = serve(FakeBackend(), keys_file=keys)
+    offered = "cerberank_offered_seconds_total{outcome=accepted}"
+    before = samples(client)[offered]
+    too_long = {"query": "how?", "texts": ["tall " * 60_000], "truncate": False}
+    for body, status in (({"query": "how?"}, 422), ({**too_long, "truncate": 3}, 422), (too_long, 422)):
+        assert client.post("/rerank", json=body, headers=headers).status_code == status
+    found = samples(client)
+    assert sum(value for name, value in found.items() if name.startswith("cerberank_key_tokens_total")) > 100
+    assert found[offered] > before
+    assert client.post("/v1/rank", json=QUESTION, headers=headers).status_code == 429
+
+
+def test_a_lack_of_memory_or_threads_is_no_fault_of_the_question(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It gets 503; after many in a row without an answer the process must be restarted, until it answers again."""
+    client = serve(FakeBackend())
+    errors = itertools.cycle([MemoryError(), RuntimeError("can't start new thread"), OSError(errno.EMFILE, "x")])
+    with monkeypatch.context() as broken:
+
+        def fails(*given: Any, **named: Any) -> Any:
+            raise next(errors)
+
+        broken.setattr(rank, "answer_of", fails)
+        for _ in range(MOST_SHORTAGES):
+            assert client.get("/health/live").status_code == 200
+            refused = client.post("/v1/rank", json=QUESTION)
+            assert (refused.status_code, refused.headers["Retry-After"]) == (503, "5")
+        for path in ("/health/live", "/v2/health/live", "/health/ready"):
+            assert client.get(path).status_code == 503
+    found = samples(client)
+    assert found["cerberank_refused_requests_total{reason=memory}"] == MOST_SHORTAGES
+    assert found["cerberank_errors_total{kind=internal}"] == 0
+    assert client.post("/v1/rank", json=QUESTION).status_code == 200
+    assert client.get("/health/live").status_code == 200

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -31,8 +30,7 @@ from cerberank_models.encoding import EncodedPairs
 from cerberank_service.access.keys import add_key
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.ranking import rank
-from cerberank_service.ranking.first_stage import score_texts
-from cerberank_service.ranking.workers import LARGE_BYTES
+from cerberank_service.ranking.workers import LONG_BYTES
 from cerberank_service.versions.state import State
 
 
@@ -100,19 +98,22 @@ def test_the_room_of_the_pairs_is_kept_until_they_come(serve_first: Open, monkey
     assert engine.queued_tokens == 0
 
 
-def test_survivors_of_a_large_body_are_read_in_its_thread(serve_first: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small questions do not wait for the tokenising of a large one's pairs."""
+def test_survivors_of_a_long_body_are_read_as_a_long_body(serve_first: Open, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Short bodies do not wait for the tokenising of its pairs."""
     served = serve_first()
-    threads: list[str] = []
+    workers = service_of(served.client).workers
+    sizes, run = [], workers.run
 
-    def noting(*given: Any, **named: Any) -> Any:
-        threads.append(threading.current_thread().name)
-        return score_texts(*given, **named)
+    def noting(work: Callable[[], Any], *, size: int = 0) -> Any:
+        sizes.append(size)
+        return run(work, size=size)
 
-    monkeypatch.setattr(rank, "score_texts", noting)
+    monkeypatch.setattr(workers, "run", noting)
     served.rank()
-    served.rank(candidates=[*TEXTS, "word " * (LARGE_BYTES // 4)])
-    assert [name.rsplit("_", 1)[0] for name in threads] == ["worker", "large-bodies"]
+    served.rank(candidates=[*TEXTS, "word " * (LONG_BYTES // 4)])
+    short, answer, long, other_answer = sizes
+    assert 0 < short <= LONG_BYTES < long
+    assert answer == other_answer == 0
 
 
 def test_no_vector_is_kept_through_the_pairs(serve_first: Open) -> None:

@@ -2,99 +2,237 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 
 import pytest
 
 from cerberank_service.errors import Refusal, ServiceError
-from cerberank_service.ranking.workers import LARGE_BYTES, Workers
+from cerberank_service.ranking.workers import LONG_BYTES, Workers
+
+LONG, SHORT = LONG_BYTES + 1, LONG_BYTES
+
+
+@contextmanager
+def working(threads: int = 1, queue_seconds: float = 60.0, taken: list[float] | None = None) -> Iterator[Workers]:
+    workers = Workers(threads, queue_seconds=queue_seconds, on_read=([] if taken is None else taken).append)
+    workers.start()
+    try:
+        yield workers
+    finally:
+        workers.close()
+
+
+class Held:
+    """Work that runs until the block ends, one in each of some threads."""
+
+    def __init__(self, workers: Workers, *sizes: int) -> None:
+        self._workers, self._sizes = workers, sizes
+        self._gate, self._begun = threading.Event(), threading.Semaphore(0)
+
+    def _work(self) -> None:
+        self._begun.release()
+        self._gate.wait(30)
+
+    async def __aenter__(self) -> Held:
+        self.tasks = [asyncio.create_task(self._workers.read(self._work, size=size)) for size in self._sizes]
+        for _ in self._sizes:
+            assert await asyncio.to_thread(self._begun.acquire, timeout=30)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._gate.set()
+        await asyncio.gather(*self.tasks)
+
+
+async def order(workers: Workers, *bodies: tuple[str, int, str], held: tuple[int, ...]) -> list[str]:
+    """The names of bodies (name, size, caller) in the order in which they are read after all have arrived."""
+    ended: list[str] = []
+    async with Held(workers, *held):
+        reading = []
+        for name, size, caller in bodies:
+            reading.append(asyncio.create_task(workers.read(partial(ended.append, name), size=size, caller=caller)))
+            await asyncio.sleep(0)
+    await asyncio.gather(*reading)
+    return ended
 
 
 def test_an_exception_comes_back_to_the_caller() -> None:
     """The exception is raised in the caller, and the thread stays usable."""
-    workers = Workers(1, large_seconds=60.0)
 
     def fail() -> None:
         raise KeyError("lost")
 
-    async def ask() -> int:
+    async def ask(workers: Workers) -> int:
         with pytest.raises(KeyError, match="lost"):
             await workers.run(fail)
         return await workers.run(lambda: 7)
 
-    assert asyncio.run(ask()) == 7
-    workers.close()
+    with working() as workers:
+        assert asyncio.run(ask(workers)) == 7
 
 
-def test_small_bodies_do_not_wait_behind_large_ones() -> None:
-    """Large bodies are read one after the other, the smallest first, by a thread that takes no small ones' place."""
-    workers = Workers(1, large_seconds=60.0)
-    gate = threading.Event()
+def test_every_thread_is_there_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """None is started later, when the system might have none left; if one is missing, the start fails."""
+    with working(3) as workers, monkeypatch.context() as full:
+        full.setattr(threading.Thread, "start", lambda thread: pytest.fail("a thread was started"))
 
-    async def ask() -> list[str]:
+        async def ask() -> None:
+            await asyncio.gather(*(workers.run(lambda: None) for _ in range(20)))
+
+        asyncio.run(ask())
+    start, started = threading.Thread.start, []
+
+    def second_fails(thread: threading.Thread) -> None:
+        if started:
+            raise RuntimeError("can't start new thread")
+        started.append(thread)
+        start(thread)
+
+    monkeypatch.setattr(threading.Thread, "start", second_fails)
+    with pytest.raises(RuntimeError, match="new thread"), working(3):
+        pass
+
+
+def test_a_short_body_waits_neither_for_long_ones_that_run_nor_for_those_that_wait() -> None:
+    """With every thread that may read long bodies taken by one, and more of them in the queue."""
+
+    async def ask(workers: Workers) -> int:
+        async with Held(workers, LONG, LONG):
+            waiting = [asyncio.create_task(workers.read(lambda: None, size=LONG)) for _ in range(9)]
+            await asyncio.sleep(0)
+            short = await asyncio.wait_for(workers.read(lambda: 7, size=SHORT), 30)
+            assert not any(each.done() for each in waiting)
+        await asyncio.gather(*waiting)
+        return short
+
+    with working(2) as workers:
+        assert asyncio.run(ask(workers)) == 7
+
+
+def test_shorter_bodies_overtake_longer_ones_but_not_for_ever() -> None:
+    """Bodies of 3 MB keep one of 7 MB waiting for a few of their turns, however many of them come."""
+
+    async def ask(workers: Workers) -> list[str]:
         ended: list[str] = []
 
-        async def read(name: str, size: int) -> None:
-            await workers.run(gate.wait if size > LARGE_BYTES else lambda: None, body_bytes=size)
-            ended.append(name)
-            gate.set()
+        async def client(number: int) -> None:
+            for _ in range(6):
+                await workers.read(lambda: ended.append("3 MB"), size=3_000_000, caller=str(number))
 
-        large = [read(f"{megabytes} MB", megabytes * 10**6) for megabytes in (4, 3, 3, 1)]
-        await asyncio.gather(*large, read("small", 100))
+        async with Held(workers, LONG):
+            looping = [asyncio.create_task(client(number)) for number in range(4)]
+            await asyncio.sleep(0)
+            longer = asyncio.create_task(workers.read(lambda: ended.append("7 MB"), size=7_000_000, caller="x"))
+            await asyncio.sleep(0)
+        await asyncio.gather(longer, *looping)
         return ended
 
-    assert asyncio.run(ask()) == ["small", "4 MB", "1 MB", "3 MB", "3 MB"]
-    workers.close()
+    with working() as workers:
+        ended = asyncio.run(ask(workers))
+        assert 4 <= ended.index("7 MB") <= 12
+        bodies = [("4 MB", 4_000_000, "a"), ("1 MB", 1_000_000, "b"), ("2 MB", 2_000_000, "c")]
+        assert asyncio.run(order(workers, *bodies, held=(LONG,))) == ["1 MB", "2 MB", "4 MB"]
 
 
-@pytest.mark.parametrize("leaves", ["cancelled", "too late"])
-def test_a_large_body_that_no_longer_waits_gives_its_turn_to_the_next(leaves: str) -> None:
-    """One whose client has gone, and one that has waited too long, which is told so and to come again."""
-    workers = Workers(1, large_seconds=0.05 if leaves == "too late" else 60.0)
-    begun, gate = threading.Event(), threading.Event()
+def test_a_caller_with_many_connections_has_one_share() -> None:
+    """Of bodies of equal size, those of a caller with ten of them do not all go before another caller's only one."""
+    many = [(f"{number}", 10**6, "many") for number in range(10)]
+    with working() as workers:
+        ended = asyncio.run(order(workers, *many, ("one", 10**6, "one"), held=(LONG,)))
+        assert ended.index("one") <= 1
+        assert sorted(ended) == sorted([name for name, *_ in many] + ["one"])
 
-    def held() -> None:
-        begun.set()
-        gate.wait()
 
-    async def ask() -> None:
-        reading = asyncio.create_task(workers.run(held, body_bytes=LARGE_BYTES + 1))
-        await asyncio.to_thread(begun.wait)
-        waiting = asyncio.create_task(workers.run(lambda: None, body_bytes=LARGE_BYTES + 1))
-        await asyncio.sleep(0)
-        if leaves == "cancelled":
-            waiting.cancel()
-            await asyncio.wait([waiting])
-            assert waiting.cancelled()
-        else:
+def test_accepted_work_goes_first_and_is_never_refused() -> None:
+    """Also when it waits for longer than a body may; bodies that wait so long are told to come again."""
+
+    async def ask(workers: Workers) -> list[str]:
+        ended: list[str] = []
+        async with Held(workers, SHORT, SHORT):
+            body = asyncio.create_task(workers.read(lambda: ended.append("body"), size=1))
+            await asyncio.sleep(0)
+            answer = asyncio.create_task(workers.run(lambda: ended.append("answer")))
             with pytest.raises(ServiceError) as refused:
-                await waiting
+                await body
             assert (refused.value.retry_after, refused.value.refusal) == (2, Refusal("queue"))
-        gate.set()
-        await reading
-        assert await workers.run(lambda: 7, body_bytes=LARGE_BYTES + 1) == 7
+            assert not answer.done()
+        await answer
+        return ended
 
-    asyncio.run(asyncio.wait_for(ask(), 30))
-    workers.close()
+    with working(queue_seconds=0.02) as workers:
+        assert asyncio.run(ask(workers)) == ["answer"]
+    with working(queue_seconds=1e-9) as workers:  # an idle service refuses none
+
+        async def alone() -> int:
+            return await workers.read(lambda: 7, size=LONG)
+
+        assert asyncio.run(alone()) == 7
 
 
-def test_a_turn_that_comes_as_its_body_gives_up_is_not_lost() -> None:
-    """The reader ends and the client goes in the same step of the event loop."""
-    workers = Workers(1, large_seconds=60.0)
-    gate = threading.Event()
+def test_a_body_whose_client_has_gone_is_not_read() -> None:
+    """Nor does it keep its place: its caller's next body has the whole share, and a running one ends by itself."""
 
-    async def ask() -> int:
-        async def read() -> None:
-            await workers.run(gate.wait, body_bytes=LARGE_BYTES + 1)
-            waiting.cancel()
+    async def ask(workers: Workers) -> list[str]:
+        ended: list[str] = []
+        async with Held(workers, LONG) as held:
+            gone = [
+                asyncio.create_task(workers.read(lambda: ended.append("gone"), size=LONG, caller="a")) for _ in range(2)
+            ]
+            await asyncio.sleep(0)
+            for each in (*gone, *held.tasks):
+                each.cancel()
+                with suppress(asyncio.CancelledError):
+                    await each
+            held.tasks.clear()
+            last = asyncio.create_task(workers.read(lambda: ended.append("last"), size=LONG, caller="a"))
+            await asyncio.sleep(0)
+            short = await workers.read(lambda: "short", size=SHORT)  # the thread that runs a long body is not free
+            assert not last.done()
+        await last
+        return [*ended, short]
 
-        reading = asyncio.create_task(read())
+    with working() as workers:
+        assert asyncio.run(ask(workers)) == ["last", "short"]
+
+
+def test_the_seconds_of_bodies_are_counted_whatever_becomes_of_them() -> None:
+    """Those of an error, and of a body whose client has gone; answers and other work are not counted."""
+    taken: list[float] = []
+
+    def fail() -> None:
+        raise KeyError
+
+    async def ask(workers: Workers) -> None:
+        with suppress(KeyError):
+            await workers.read(fail, size=10)
+        await workers.run(lambda: None)
+        await workers.run(lambda: None, size=LONG)
+
+    with working(taken=taken) as workers:
+        asyncio.run(ask(workers))
+    assert len(taken) == 2
+    assert min(taken) >= 0.0
+
+
+def test_closed_workers_take_no_work() -> None:
+    """What waits is cancelled, what runs ends; later work is refused as in a shutdown."""
+
+    async def ask(workers: Workers) -> None:
+        held = Held(workers, LONG)
+        await held.__aenter__()
+        waiting = asyncio.create_task(workers.read(lambda: None, size=LONG))
         await asyncio.sleep(0)
-        waiting = asyncio.create_task(workers.run(lambda: None, body_bytes=LARGE_BYTES + 1))
-        await asyncio.sleep(0)
-        gate.set()
-        await asyncio.wait([reading, waiting])
+        closing = threading.Thread(target=workers.close)
+        closing.start()
+        await asyncio.wait([waiting])
         assert waiting.cancelled()
-        return await workers.run(lambda: 7, body_bytes=LARGE_BYTES + 1)
+        with pytest.raises(ServiceError, match="shutting down"):
+            await workers.run(lambda: None)
+        await held.__aexit__()
+        closing.join(30)
+        assert not closing.is_alive()
 
-    assert asyncio.run(asyncio.wait_for(ask(), 30)) == 7
-    workers.close()
+    with working() as workers:
+        asyncio.run(asyncio.wait_for(ask(workers), 60))
