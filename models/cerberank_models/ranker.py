@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -41,6 +41,7 @@ class Ranker:
         """Use an open backend, and an open first stage if the checkpoint has one; `load` opens all of them."""
         self.checkpoint, self.backend, self.first_stage = checkpoint, backend, first_stage
         self._encoder = checkpoint.encoder()
+        self._opened: dict[str, Any] | None = None
 
     @classmethod
     def load(
@@ -86,11 +87,22 @@ class Ranker:
         }
         try:
             first = open_offline(checkpoint, **opened) if checkpoint.config.first_stage is not None else None
-            return cls(checkpoint, open_backend(checkpoint, **opened), first)
+            ranker = cls(checkpoint, open_backend(checkpoint, **opened), first)
         except ModuleNotFoundError as error:
             extra = {"onnx": "serve"}.get(form.backend, form.backend)
             message = f"the backend {form.backend} needs {error.name}: pip install 'cerberank[{extra}]'"
             raise ModuleNotFoundError(message, name=error.name) from error
+        ranker._opened = opened
+        return ranker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the checkpoint's folder and the form, which are opened again where the ranker is unpickled.
+
+        Raises TypeError for a ranker that `load` has not made.
+        """
+        if self._opened is None:
+            raise TypeError("only a ranker that Ranker.load has opened can be pickled")
+        return _reopened, (self.checkpoint.path, self._opened)
 
     @property
     def name(self) -> str:
@@ -242,6 +254,17 @@ class Ranker:
         """Score the block's pairs, and write the scores to their places in `scores`."""
         places = [place for part, _ in block for place in part]
         scores[places] = self._score(concat_pairs([encoded for _, encoded in block]))
+
+
+def _reopened(place: Path, opened: Mapping[str, Any]) -> Ranker:
+    """The ranker that was pickled. Raises CheckpointError if its folder is not on this machine."""
+    return Ranker.load(
+        place,
+        device=opened["device"],
+        backend=opened["kind"],
+        precision=opened["precision"],
+        threads=opened["threads"],
+    )
 
 
 def _is_native(source: str | Path | None) -> bool:

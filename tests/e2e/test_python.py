@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from functools import partial
 from pathlib import Path
@@ -160,6 +161,15 @@ def test_predict_is_the_score_of_each_pair(ranker: Ranker) -> None:
     alone = [scores_of(ranker.rank(question, [text], drop_ratio=0.0))[0] for question, text in pairs]
     assert ranker.predict(pairs).tolist() == pytest.approx(alone, abs=PROBABILITIES)
     assert ranker.predict([]).shape == (0,)
+
+
+def test_a_ranker_is_pickled_by_its_folder(ranker: Ranker) -> None:
+    """For other processes; one that was made of an open backend has no form that could be opened again."""
+    again = pickle.loads(pickle.dumps(ranker))
+    assert repr(again) == repr(ranker)
+    assert again.predict([(QUESTION, TEXTS[0])]) == ranker.predict([(QUESTION, TEXTS[0])])
+    with pytest.raises(TypeError, match=r"only a ranker that Ranker\.load has opened"):
+        pickle.dumps(Ranker(ranker.checkpoint, ranker.backend))
 
 
 @pytest.mark.usefixtures("imports_here")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import threading
 import weakref
@@ -23,11 +24,13 @@ class ThreadPool:
         """Use `size` threads; with a size of 1 tasks run in the caller's thread.
 
         The threads are started by the first call of `run`. A thread inherits the priority of the thread that starts it,
-        and the pool may be made by a low-priority thread that opens a model.
+        and the pool may be made by a low-priority thread that opens a model. In a forked process, which has no thread
+        of its parent, they are started again.
         """
         self._size = size
         self._inbox: queue.SimpleQueue[Work | None] | None = None
         self._lock = threading.Lock()
+        self._process = os.getpid()
 
     def run(self, tasks: Iterable[Task]) -> None:
         """Run all tasks and wait for them, then raise the error of the first of the `tasks` that failed."""
@@ -46,7 +49,9 @@ class ThreadPool:
                 raise error
 
     def _started(self) -> queue.SimpleQueue[Work | None]:
-        """Start the threads if they are not running yet; returns the queue from which they take tasks."""
+        """Start the threads if they do not run in this process yet; returns the queue from which they take tasks."""
+        if self._process != os.getpid():  # the lock, too, may be held by a thread that is not here
+            self._process, self._inbox, self._lock = os.getpid(), None, threading.Lock()
         with self._lock:
             if self._inbox is None:
                 self._inbox = queue.SimpleQueue()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,7 +25,7 @@ from cerberank_models.backends.cuda_streams import own_stream
 from cerberank_models.backends.device_memory import DeviceMemory, torch_memory
 from cerberank_models.backends.half_precision import usable_precision
 from cerberank_models.backends.shared_prefixes import SharedPrefixes
-from cerberank_models.backends.torch_stages import StageInput, TorchStages, dtype_of, token_table
+from cerberank_models.backends.torch_stages import StageInput, TorchStages, check_process, dtype_of, token_table
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
@@ -87,6 +88,7 @@ class TorchBackend:
         Raises ValueError for an unknown precision or if stages cannot be captured, DeviceError if there is no device.
         """
         place, dtype = torch.device(device), dtype_of(precision)
+        self._process = os.getpid()
         self.precision = precision
         """The precision in which the backend computes."""
         if place.type == "cuda" and not torch.cuda.is_available():
@@ -129,7 +131,8 @@ class TorchBackend:
         return torch_memory(str(self._stages.device))
 
     def start(self, pairs: EncodedPairs) -> TorchState:
-        """Keep the token ids; they are embedded when stage 0 runs."""
+        """Keep the token ids; they are embedded when stage 0 runs. Raises DeviceError in a forked process."""
+        check_process(self._process, self._stages.device)
         return TorchState(pairs.offsets, pairs, None)
 
     def run(self, state: TorchState, stage: int) -> StageOutput[TorchState]:

@@ -6,6 +6,7 @@ logits.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from cerberank_models.backends.contract import DeviceError
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.absorbed import AbsorbedHeads, can_absorb
@@ -26,6 +28,17 @@ from cerberank_models.network.stacked import StackedHeads, stackable
 from cerberank_models.network.varlen import VarlenAttention, VarlenLayout, kernel_for
 
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
+
+
+def check_process(opened_in: int, device: torch.device) -> None:
+    """Raise DeviceError in a process forked from the process `opened_in`, which opened the network.
+
+    A forked process has neither OpenMP's threads, for which PyTorch would wait for ever, nor the connection to a GPU.
+    """
+    if os.getpid() != opened_in and (device.type != "cpu" or torch.get_num_threads() > 1):
+        raise DeviceError(
+            "PyTorch cannot compute in a forked process: load the ranker in each process, or start processes by spawn"
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

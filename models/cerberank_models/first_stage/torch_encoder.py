@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -13,7 +14,7 @@ from cerberank_models.backends.batching import buckets_of
 from cerberank_models.backends.contract import DeviceError, Vector
 from cerberank_models.backends.cuda_streams import own_stream
 from cerberank_models.backends.torch_backend import CPU_BLOCKS
-from cerberank_models.backends.torch_stages import dtype_of, sum_in_fp32
+from cerberank_models.backends.torch_stages import check_process, dtype_of, sum_in_fp32
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.first_stage.contract import split_vectors, token_roles
 from cerberank_models.network.layout import Layout, PackedLayout
@@ -42,6 +43,7 @@ class TorchEncoder:
         place, dtype = torch.device(device), dtype_of(precision)
         if place.type == "cuda" and not torch.cuda.is_available():
             raise DeviceError(f"device {device!r} needs an NVIDIA GPU with a driver, and PyTorch made for CUDA")
+        self._process = os.getpid()
         self.precision = precision
         """The precision in which the encoder computes."""
         self._device = place
@@ -60,7 +62,8 @@ class TorchEncoder:
         return self._network.config
 
     def encode(self, texts: EncodedPairs) -> Sequence[Vector]:
-        """The vector of each text."""
+        """The vector of each text. Raises DeviceError in a forked process."""
+        check_process(self._process, self._device)
         if not len(texts):
             return []
         if self._device.type != "cpu" or self._kernel is not None:

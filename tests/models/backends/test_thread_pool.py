@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import gc
+import os
+import subprocess
+import sys
 import threading
 from functools import partial
 
@@ -59,3 +62,22 @@ def test_threads_end_with_their_pool() -> None:
     for thread in mine:
         thread.join(30)
     assert not any(thread.is_alive() for thread in mine)
+
+
+FORK = """
+import os, warnings
+from cerberank_models.backends.thread_pool import ThreadPool
+warnings.simplefilter("ignore")  # newer versions of Python warn of every fork beside threads
+pool = ThreadPool(2)
+pool.run([lambda: None] * 3)
+child = os.fork()
+pool.run([lambda: os.write(1, b"done ")] * 3)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) if child else 0)
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_pool_works_in_a_forked_process() -> None:
+    """Its threads were running before the fork, and are not in the forked process."""
+    done = subprocess.run([sys.executable, "-c", FORK], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "done " * 6
