@@ -16,12 +16,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.bounds import HIDDEN
-from tests.tiny import random_ranker
+from tests.tiny import ENCODING, random_ranker
 from tests.training.letters import encoder, sampler
 
+from cerberank_models.encoding import Candidate
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.rank import NonFiniteScoreError
-from cerberank_training.data.sampling import Group
+from cerberank_training.data import LabelledCandidate, Question
+from cerberank_training.data.sampling import Group, NegativeSampling, Sampler
 from cerberank_training.learning import loop
 from cerberank_training.learning.batch import Batch
 from cerberank_training.learning.divergence import DivergenceError
@@ -414,6 +416,25 @@ def test_the_log_has_the_figures_of_heads_exits_and_steps(tmp_path: Path) -> Non
     rates = [record["learning_rate"] for record in steps]
     assert rates == pytest.approx([config.learning_rate * config.rate(step) for step in range(6)], rel=1e-5)
     assert [record["dev_map/exit_1"] for record in log if "dev_map" in record] == [40.0] * 3
+
+
+def test_pairs_that_do_not_fit_are_counted(tmp_path: Path) -> None:
+    """One text of five is too long in a question's groups; a question that is too long cuts all of its pairs."""
+    long = " ".join(["city"] * ENCODING.max_length)
+    question = Question(
+        id="a",
+        text="what is a ?",
+        candidates=(
+            LabelledCandidate(Candidate(text="a is a city"), 1),
+            *(LabelledCandidate(Candidate(text=text), 0) for text in ("b", "c", "d", long)),
+        ),
+    )
+    sampling = NegativeSampling(own=4, hard=0, random=0)
+    for asked, share in ((question, 5), (replace(question, text=f"what is {long} ?"), 1)):
+        groups = Sampler([asked], sampling, seed=1)
+        cut, pairs = Run(tmp_path / str(share), random_ranker(), groups, encoder(), CONFIG).count_cut()
+        assert pairs == 1000
+        assert cut == pairs / share
 
 
 def test_frozen_token_embeddings_stay(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from transformers import AutoConfig, AutoTokenizer, BertConfig, PreTrainedTokeni
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_models.transformer import Family
+from cerberank_training.data.sampling import Group
 from cerberank_training.teachers.teacher_reader import TeacherReader
 
 PAIRS = [
@@ -67,6 +68,19 @@ def test_an_enlarged_roberta_has_types_without_context_too(tmp_path: Path) -> No
     tokenizer, model = opened("roberta", tmp_path, 3)
     got = TeacherReader(tokenizer, model, TeacherInput(max_length=64))(PAIRS[:1])
     assert set(got["token_type_ids"][0]) == {0, 1}
+
+
+@pytest.mark.parametrize("context", [True, False])
+def test_pairs_that_do_not_fit_are_counted(context: bool, tmp_path: Path) -> None:
+    """Of four pairs two are longer than 24 tokens, in the candidate or in the question."""
+    tokenizer, model = opened("bert", tmp_path, 2)
+    groups = [
+        Group(question=question, candidates=(Candidate(text=candidate.text),), labels=(1.0,))
+        for question, candidate in PAIRS
+    ]
+    for length, cut in ((24, 2), (64, 0)):
+        reader = TeacherReader(tokenizer, model, TeacherInput(max_length=length, context=context))
+        assert reader.count_cut(groups) == (cut, 4)
 
 
 def test_unknown_special_tokens_are_refused() -> None:

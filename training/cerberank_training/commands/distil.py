@@ -25,7 +25,7 @@ from cerberank_training.commands.presets import read_recipe, recipe_help
 from cerberank_training.commands.recipe_options import UNCHANGED, RecipeOptions, changed_recipe
 from cerberank_training.commands.run_options import DevQuestions, Track, data_help
 from cerberank_training.data import Question, open_questions
-from cerberank_training.data.sampling import SampledGroups, first_sizes, sampler_for
+from cerberank_training.data.sampling import SampledGroups, first_sizes, said_of_cuts, sampler_for
 from cerberank_training.evaluation.evaluate import Evaluation, rank_questions
 from cerberank_training.learning.processes import Processes, batch_of_step, leave_group
 from cerberank_training.learning.strategies import check_strategy
@@ -191,7 +191,8 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
         trackers=open_trackers(options.track, out, name=out.name, settings=record.bound | record.free),
     )
     shared = in_common(dev, questions.question_texts())
-    run.begin(shared, copied, f"{student.start}; {first_sizes(training.first_step())}")
+    cuts = said_of_cuts(*training.count_cut(), what="pairs", option="--max-length")
+    run.begin(shared, copied, "; ".join(filter(None, (student.start, first_sizes(training.first_step()), cuts))))
     work = step_work(student.ranker, recipe.train, recipe.sampling, max_length=recipe.shape.encoding.max_length)
     with training_threads(work):
         best = training.train(dev_map(encoder, dev, options.device, training.processes))

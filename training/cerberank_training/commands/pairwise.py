@@ -19,6 +19,7 @@ from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.commands.presets import options_from_recipe, recipe_help
 from cerberank_training.commands.run_options import DevQuestions, Track
 from cerberank_training.data import read_questions
+from cerberank_training.data.sampling import said_of_cuts
 from cerberank_training.data.triple_sampling import TripleSampling, triple_sampler_for
 from cerberank_training.evaluation.metrics import METRICS
 from cerberank_training.evaluation.sources.text_ranker import dev_metric
@@ -248,7 +249,8 @@ def _train(options: PairwiseOptions) -> Mapping[str, Any]:
         device=options.device,
         trackers=open_trackers(options.track, options.out, name=options.out.name, settings=record.bound | record.free),
     )
-    run.begin(in_common(dev, (question.text for question in questions)))
+    cuts = said_of_cuts(*training.count_cut(), what="texts", option="--question-length or --document-length")
+    run.begin(in_common(dev, (question.text for question in questions)), cuts)
     best = training.train(dev_metric(TextEncoder(tokenizer, ranker.config), dev, options.select, training.processes))
     leave_group()
     log = options.out / LOG

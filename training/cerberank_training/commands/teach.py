@@ -19,10 +19,12 @@ from cerberank_training.commands.presets import options_from_recipe, recipe_help
 from cerberank_training.commands.run_options import DevQuestions, TrainerDevice, data_help
 from cerberank_training.data import open_questions
 from cerberank_training.data.sampling import (
+    LOOKED_AT,
     NegativeSampling,
     PairSampling,
     Sampling,
     first_sizes,
+    said_of_cuts,
     sampler_for,
 )
 from cerberank_training.learning.processes import batch_of_step, check_trainer_device, leave_group
@@ -35,6 +37,7 @@ from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
 from cerberank_training.runs.record import open_run, read_record, said_of_results
 from cerberank_training.teachers.fine_tuning import TeacherConfig, fine_tune
+from cerberank_training.teachers.teacher_reader import TeacherReader
 
 STEPS = 20_000
 ANY_STEPS = 10**9
@@ -214,10 +217,13 @@ def _teach(options: TeachOptions) -> Mapping[str, Any]:
         _say(f"{out} is finished; more --steps extend it")
         return record.results
     own = "" if base.is_cross_encoder else ", and its classifier of two logits from random weights"
-    groups = [sampler.step(each, 1)[0] for each in range(config.questions_per_step)]
+    start = f"starts from {base.place}, {base.kind}{own}"
+    groups = [sampler.step(each, 1)[0] for each in range(max(LOOKED_AT, config.questions_per_step))]
+    reader = TeacherReader(base.tokenizer(), base.described, config.input)
+    cuts = said_of_cuts(*reader.count_cut(groups), what="pairs", option="--max-length")
     run.begin(
         in_common(dev, questions.question_texts()),
-        f"starts from {base.place}, {base.kind}{own}; {first_sizes(groups)}",
+        "; ".join(filter(None, (start, first_sizes(groups[: config.questions_per_step]), cuts))),
     )
     config = replace(config, planned=record.planned["steps"])
     best = fine_tune(base, out, sampler, dev, config, further=bool(record.results))

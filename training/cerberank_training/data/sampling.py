@@ -23,6 +23,8 @@ from cerberank_training.data import Articles, DataError, Question, articles_path
 from cerberank_training.data.epochs import EpochOrder
 from cerberank_training.data.question_table import QuestionTable, QuestionTexts
 
+LOOKED_AT = 200
+"""The number of groups that are encoded before a run to count the pairs that do not fit."""
 WORD = re.compile(r"\w+")
 NOTHING_TO_RANK = (
     "no question has a negative candidate, and positives alone teach no ranking: `run=` of beir data names the ranking "
@@ -244,6 +246,19 @@ def first_sizes(groups: Sequence[Group]) -> str:
         f"the first step has {questions} question{'s' if questions > 1 else ''} and {pairs} pairs, {positives} "
         f"positive and {pairs - positives} negative"
     )
+
+
+def said_of_cuts(cut: int, texts: int, *, what: str, option: str) -> str:
+    """A clause that says that training will cut texts; empty if all of the `texts` that were looked at fit.
+
+    >>> said_of_cuts(412, 1000, what="pairs", option="--max-length")
+    'of 1,000 drawn pairs 412 do not fit into --max-length, and are learnt from as far as they fit'
+    >>> said_of_cuts(0, 1000, what="pairs", option="--max-length")
+    ''
+    """
+    if not cut:
+        return ""
+    return f"of {texts:,} drawn {what} {cut:,} do not fit into {option}, and are learnt from as far as they fit"
 
 
 def sampler_for(

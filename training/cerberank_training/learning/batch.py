@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Protocol
 
@@ -43,6 +43,16 @@ class Batch:
         if device.type == "cuda":
             return Batch(*(tensor.pin_memory().to(device, non_blocking=True) for tensor in tensors))
         return Batch(*(tensor.to(device) for tensor in tensors))
+
+
+def count_cut(groups: Iterable[Group], encoder: PairEncoder) -> tuple[int, int]:
+    """The number of pairs that the encoder cuts, in the question or the candidate, and the number of all pairs."""
+    cut = pairs = 0
+    for group in groups:
+        encoded = encoder.encode(group.question, group.candidates)
+        cut += len(encoded) if encoded.question_truncated else int(encoded.truncated.sum())
+        pairs += len(encoded)
+    return cut, pairs
 
 
 def make_batch(groups: Sequence[Group], encoder: PairEncoder, teachers: Sequence[TeacherScores] = ()) -> Batch:

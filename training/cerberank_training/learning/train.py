@@ -20,8 +20,8 @@ from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranker import Ranker
-from cerberank_training.data.sampling import Group
-from cerberank_training.learning.batch import Batch, TeacherScores, make_batch
+from cerberank_training.data.sampling import LOOKED_AT, Group
+from cerberank_training.learning.batch import Batch, TeacherScores, count_cut, make_batch
 from cerberank_training.learning.loop import Figures, Loop, training_precision
 from cerberank_training.learning.processes import Processes, batch_of_step
 from cerberank_training.learning.recomputation import recomputed
@@ -208,6 +208,11 @@ class Run:
     def first_step(self) -> list[Group]:
         """The groups of all processes in step 0."""
         return self._preparation.groups_of(0, 0)
+
+    def count_cut(self) -> tuple[int, int]:
+        """The number of pairs that are cut, and of all pairs, in the first groups."""
+        groups = self._preparation.groups
+        return count_cut((groups.step(index, 1)[0] for index in range(LOOKED_AT)), self._preparation.encoder)
 
     def _step_loss(self, step: int, forward: nn.Module) -> tuple[Tensor, Figures]:
         """Run the backward pass of all batches but the last, and return the loss of the last."""

@@ -15,6 +15,8 @@ from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import CHARACTERS_PER_TOKEN, Candidate, PairEncoder
 from cerberank_models.tokens import replace_surrogates
 from cerberank_models.transformer import PAIR_TEMPLATES
+from cerberank_training.data.sampling import Group
+from cerberank_training.learning.batch import count_cut
 
 Pair = tuple[str, Candidate]
 Ids = dict[str, list[list[int]]]
@@ -40,9 +42,20 @@ class TeacherReader:
         """The token ids of the pairs, in order."""
         if self._encoder is not None:
             return self._encoded(self._encoder, pairs)
+        return dict(self._tokenized(pairs))
+
+    def count_cut(self, groups: Sequence[Group]) -> tuple[int, int]:
+        """The number of pairs that do not fit, and of all pairs."""
+        if self._encoder is not None:
+            return count_cut(groups, self._encoder)
+        pairs = [(group.question, candidate) for group in groups for candidate in group.candidates]
+        return sum(bool(each.overflowing) for each in self._tokenized(pairs).encodings or ()), len(pairs)
+
+    def _tokenized(self, pairs: Sequence[Pair]) -> Any:
+        """The pairs as the teacher's own tokenizer encodes them."""
         questions = [self._text(question) for question, _ in pairs]
         answers = [self._text(candidate.text) for _, candidate in pairs]
-        return dict(self._tokenizer(questions, answers, truncation="longest_first", max_length=self._input.max_length))
+        return self._tokenizer(questions, answers, truncation="longest_first", max_length=self._input.max_length)
 
     def _encoded(self, encoder: PairEncoder, pairs: Sequence[Pair]) -> Ids:
         ids: list[list[int]] = []

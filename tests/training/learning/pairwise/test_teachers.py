@@ -11,7 +11,7 @@ from tests.tiny import bert_tokenizer, roberta_tokenizer
 
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data.triple_sampling import Triple
-from cerberank_training.learning.pairwise.batch import triple_batch
+from cerberank_training.learning.pairwise.batch import count_cut, triple_batch
 from cerberank_training.learning.pairwise.teachers import FrozenTeacher, Teachers
 
 STUDENT = text_ranker(TR_TWIN)
@@ -31,6 +31,16 @@ def test_a_teacher_reads_without_dropout_or_gradients() -> None:
     assert not first.scores.requires_grad
     assert not any(parameter.requires_grad for parameter in mono.ranker.parameters())
     assert not isinstance(mono, torch.nn.Module)
+
+
+def test_texts_that_do_not_fit_are_counted() -> None:
+    """Questions and documents, each against the length of its kind."""
+    encoder = TextEncoder(bert_tokenizer(), STUDENT.config)
+    lengths = STUDENT.config.encoding
+    long = [" ".join(["what"] * (length + 1)) for length in (lengths.question_length, lengths.document_length)]
+    triples = [Triple("what is a ?", "a is a city", "b"), Triple(long[0], long[1], "b")]
+    assert count_cut(triples, encoder) == (2, 6)
+    assert count_cut(triples[:1], encoder) == (0, 3)
 
 
 def test_fitting_teachers_are_accepted() -> None:

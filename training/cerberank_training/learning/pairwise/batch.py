@@ -23,6 +23,13 @@ class TripleBatch:
     """`[2 B]`: the question of each document."""
 
 
+def count_cut(triples: Sequence[Triple], encoder: TextEncoder) -> tuple[int, int]:
+    """The number of questions and documents that do not fit, and of all of them."""
+    questions = encoder.questions([triple.question for triple in triples]).truncated
+    documents = encoder.candidates([text for each in triples for text in (each.positive, each.negative)]).truncated
+    return int(questions.sum() + documents.sum()), len(questions) + len(documents)
+
+
 def triple_batch(triples: Sequence[Triple], encoder: TextEncoder, device: torch.device) -> TripleBatch:
     """Encode the triples and copy them to `device`."""
     documents = [text for triple in triples for text in (triple.positive, triple.negative)]

@@ -16,7 +16,7 @@ from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data.triple_sampling import Triple
 from cerberank_training.learning.loop import Figures, Loop, training_precision
-from cerberank_training.learning.pairwise.batch import triple_batch
+from cerberank_training.learning.pairwise.batch import count_cut, triple_batch
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
 from cerberank_training.learning.pairwise.teachers import Teachers
 from cerberank_training.learning.processes import Processes
@@ -86,6 +86,10 @@ class PairwiseRun:
     def train(self, dev_metric: Callable[[TextRanker], float]) -> float:
         """Train to the last step, load the best weights into the ranker, and return their `dev_metric`."""
         return self._loop.train(dev_metric)
+
+    def count_cut(self) -> tuple[int, int]:
+        """The number of texts that are cut, and of all texts, in the first step."""
+        return count_cut(self._triples.step(0, self._config.questions_per_step), self._encoder)
 
     def _step_loss(self, step: int, forward: nn.Module) -> tuple[Tensor, Figures]:
         triples = self.processes.share(self._triples.step(step, self._config.questions_per_step))
