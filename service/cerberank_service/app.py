@@ -46,7 +46,6 @@ def create_app(
     """The application. The model is loaded when the application starts."""
     paths = by_path(dialects)
     service = Service(settings, loader, tracer_provider, limits)
-    service.metrics.families.create(dialect=[dialect.tag for dialect in dialects if dialect.lenient])
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

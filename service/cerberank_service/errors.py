@@ -68,8 +68,6 @@ REFUSALS = ("queue", "deadline", "memory", "connections", "loading", "stopping",
 - stopping: the process is shutting down;
 - failed: a model has failed.
 """
-PREDICTED = REFUSALS[:2]
-"""The reasons for which the time in the queue was predicted."""
 
 
 @dataclass(frozen=True, slots=True)

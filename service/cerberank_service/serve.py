@@ -19,6 +19,7 @@ from types import MappingProxyType
 
 import uvicorn
 from fastapi import FastAPI
+from prometheus_client import disable_created_metrics
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cerberank_models import __version__
@@ -228,6 +229,7 @@ def assemble(settings: Settings, limits: Limits = PRODUCTION) -> FastAPI:
     }
     logger.info("cerberank starts", extra={FIELDS: fields})
     sys.setswitchinterval(SWITCH_SECONDS)
+    disable_created_metrics()  # type: ignore[no-untyped-call] # a quarter of all samples, which nothing uses
     return create_app(_with_model(settings), tracer_provider=provider, limits=limits)
 
 

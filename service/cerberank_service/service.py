@@ -99,7 +99,7 @@ class Service:
         )
         self.ranking = Ranking(settings, self.workers)
         self.metrics.registry.register(CacheCollector(self.ranking.tokens, TOKEN_CACHE))
-        self.metrics.registry.register(CacheCollector(self.ranking.vectors, VECTOR_CACHE))
+        self.metrics.registry.register(CacheCollector(self.ranking.vectors, VECTOR_CACHE, on_use=True))
 
     def _register_scraped(self) -> None:
         source, device = self.source, self.settings.device

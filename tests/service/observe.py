@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from cerberank_service.engine.engine import Engine
@@ -54,3 +55,9 @@ def set_speed(client: Any, seconds_per_token: float) -> None:
     speeds = engine_of(client).speeds
     speeds.observe = lambda *args: None  # it stays as it is set
     speeds.seconds_per_token, speeds.fixed_seconds = [seconds_per_token / 3] * 3, [0.0] * 3
+
+
+def logged_fields(caplog: pytest.LogCaptureFixture) -> list[str]:
+    """The names of the fields without effect that were logged."""
+    records = [record.__dict__.get("fields", {}) for record in caplog.records]
+    return [fields["field"] for fields in records if "field" in fields]

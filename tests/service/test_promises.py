@@ -165,16 +165,11 @@ def test_what_would_wait_too_long_is_refused_at_once_by_default(serve: Serve, ca
     assert refused.status_code == 503
     assert int(refused.headers["Retry-After"]) >= 1
     assert rank(client)["complete"]
-    count = len(BODY["candidates"])
     (line,) = (record.__dict__["fields"] for record in caplog.records if record.getMessage() == "refused")
-    assert (line["refusal"], line["candidates"]) == ("queue", count)
+    assert (line["refusal"], line["candidates"]) == ("queue", len(BODY["candidates"]))
     assert line["predicted_queue_ms"] > 5000.0
     found = samples(client)
     assert found["cerberank_refused_requests_total{reason=queue}"] == 1
-    assert found["cerberank_refused_candidates_total{reason=queue}"] == count
-    assert found["cerberank_refused_queue_seconds_sum{reason=queue}"] == pytest.approx(
-        line["predicted_queue_ms"] / 1000.0, abs=1e-3
-    )
     assert found["cerberank_offered_seconds_total{outcome=refused}"] > 5.0
 
 

@@ -40,11 +40,6 @@ class Dialect:
     json_bytes: int | None = None
     """Length of the JSON at the beginning of the body, in bytes; None when the whole body is JSON."""
 
-    @property
-    def lenient(self) -> bool:
-        """True if the dialect accepts unknown fields and ignores them."""
-        return self.request.model_config.get("extra") == "ignore"
-
 
 class FormattedError(Exception):
     """An error, with the format in which the request's dialect reports it."""

@@ -312,7 +312,7 @@ class Engine:
         results = list(self._runner.run(step.stage, parts))
         self._metrics.step(step.stage, tokens=step.tokens, seconds=self._clock() - now, counts=self._backend.counts)
         self.speeds.step_tokens = self._runner.step_tokens
-        self._metrics.speeds(self.speeds.seconds_per_token, self.speeds.fixed_seconds, self.speeds.step_tokens)
+        self._metrics.speeds(self.speeds.seconds_per_token, self.speeds.step_tokens)
         for result in results:
             self._record(step, result)
         self._bound_states()

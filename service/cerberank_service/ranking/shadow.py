@@ -81,6 +81,7 @@ class Shadow:
         known = self._figures.get(model)
         if known is None or (known.stable, known.shadow) != (stable, shadow):
             known = self._figures[model] = ShadowFigures(stable, shadow)
+            self._families.create_shadow(model, shadow)
         return known
 
     def offer(self, call: RankCall, live: LiveVersion, ranked: Ranked) -> None:
@@ -131,7 +132,6 @@ class Shadow:
         families.shadow_questions.labels(*of).inc()
         families.shadow_flips.labels(*of).inc(compared.flipped)
         families.shadow_overlap.labels(*of).inc(compared.overlap)
-        families.shadow_score_shift.labels(*of).inc(compared.shift)
         families.shadow_stable_seconds.labels(*of).inc(max(0.0, ranked.compute_seconds))
         families.shadow_seconds.labels(*of).inc(max(0.0, outcome.compute_seconds))
 

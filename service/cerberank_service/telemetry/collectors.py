@@ -61,13 +61,17 @@ class CountingCache(Protocol):
 class CacheCollector(Collector):
     """Reports the counts of a cache at each scrape."""
 
-    def __init__(self, cache: CountingCache, series: Sequence[Series]) -> None:
-        """`cache` is read at every scrape; `series` are for its hits, misses and bytes, in this order."""
-        self._cache, self._series = cache, series
+    def __init__(self, cache: CountingCache, series: Sequence[Series], *, on_use: bool = False) -> None:
+        """`cache` is read at every scrape; `series` are for its hits, misses and bytes, in this order.
+
+        With `on_use` there are no samples before the first use.
+        """
+        self._cache, self._series, self._on_use = cache, series, on_use
 
     def collect(self) -> Iterator[Metric]:
         """Yield hits, misses and bytes."""
         counts = self._cache.counts
+        shown = not self._on_use or counts.hits + counts.misses > 0
         for series, value in zip(self._series, (counts.hits, counts.misses, counts.size), strict=True):
             family = CounterMetricFamily if series.kind == "counter" else GaugeMetricFamily
-            yield family(PREFIX + series.name, series.help, value=value)
+            yield family(PREFIX + series.name, series.help, value=value if shown else None)

@@ -7,15 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 import numpy as np
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry, Counter, ProcessCollector
 
 from cerberank_models.backends.contract import BackendCounts, Scores
 from cerberank_models.checkpoint.store.contract import LABELS, Label
 from cerberank_models.config import TunedSchedule
 from cerberank_service.call import RankAnswer, Timing
-from cerberank_service.errors import PREDICTED, REFUSALS, Refusal
+from cerberank_service.errors import REFUSALS, Refusal
 from cerberank_service.telemetry.logs import FIELDS
-from cerberank_service.telemetry.series import COPY_CAUSES, OUTCOMES, PHASES, VECTOR_SOURCES, Families
+from cerberank_service.telemetry.series import COPY_CAUSES, OUTCOMES, PHASES, Families
 
 logger = logging.getLogger(__name__)
 
@@ -37,10 +37,8 @@ class Metrics:
         ProcessCollector(registry=self.registry)
         self.families = Families(self.registry)
         self.lifecycle = LifecycleMetrics(self.families, reasons)
-        self.ignored = IgnoredFields(self.families)
+        self.ignored = IgnoredFields()
         self._refused = {reason: self.families.refused_requests.labels(reason) for reason in REFUSALS}
-        self._refused_candidates = {reason: self.families.refused_candidates.labels(reason) for reason in REFUSALS}
-        self._refused_seconds = {reason: self.families.refused_queue_seconds.labels(reason) for reason in PREDICTED}
         self._answers: dict[tuple[str, str], AnswerMetrics] = {}
 
     def for_model(
@@ -101,10 +99,6 @@ class Metrics:
     def refused(self, refusal: Refusal) -> None:
         """Count a question that was refused with 503."""
         self._refused[refusal.reason].inc()
-        if refusal.candidates is not None:
-            self._refused_candidates[refusal.reason].inc(refusal.candidates)
-        if refusal.seconds is not None:
-            self._refused_seconds[refusal.reason].observe(refusal.seconds)
 
     def count_in_flight(self) -> int:
         """Number of requests in progress."""
@@ -124,7 +118,6 @@ class EngineMetrics:
         self._recomputed = [families.recomputed_tokens.labels(stage, *of) for stage in by_stage]
         self._dropped = [families.dropped_candidates.labels(stage, *of) for stage in by_stage]
         self._seconds_per_token = [families.seconds_per_token.labels(stage, *of) for stage in by_stage]
-        self._fixed_seconds = [families.fixed_step_seconds.labels(stage, *of) for stage in by_stage]
         self._padding_tokens = families.padding_tokens.labels(*of)
         self._state_bytes = families.state_bytes.labels(*of)
         self._out_of_memory = families.out_of_memory.labels(*of)
@@ -133,9 +126,10 @@ class EngineMetrics:
         self._wasted = families.wasted_tokens.labels(*of)
         self._step_tokens = families.step_tokens
         self._offered = {outcome: families.offered_seconds.labels(outcome) for outcome in OUTCOMES}
-        self._graph_hits = families.graph_hits.labels(*of)
-        self._graph_misses = families.graph_misses.labels(*of)
-        self._counts = counts
+        self._graph_families = (families.graph_hits, families.graph_misses)
+        self._graphs: list[Counter] = []
+        """The counters of CUDA graphs, once there was one."""
+        self._of, self._counts = of, counts
 
     def step(self, stage: int, *, tokens: int, seconds: float, counts: BackendCounts) -> None:
         """Count one batch, and the backend's changes since the last batch; `counts` are the backend's sums."""
@@ -143,8 +137,11 @@ class EngineMetrics:
         self._tokens[stage].inc(tokens)
         self._busy_seconds[stage].inc(max(0.0, seconds))
         self._padding_tokens.inc(counts.padding_tokens - self._counts.padding_tokens)
-        self._graph_hits.inc(counts.graph_hits - self._counts.graph_hits)
-        self._graph_misses.inc(counts.graph_misses - self._counts.graph_misses)
+        hits, misses = counts.graph_hits - self._counts.graph_hits, counts.graph_misses - self._counts.graph_misses
+        if hits or misses:
+            self._graphs = self._graphs or [family.labels(*self._of) for family in self._graph_families]
+            for counter, count in zip(self._graphs, (hits, misses), strict=True):
+                counter.inc(count)
         self._counts = counts
 
     def offered(self, seconds: float, *, accepted: bool) -> None:
@@ -177,11 +174,9 @@ class EngineMetrics:
             self._dropped[stage].inc(count)
         self._wasted.inc(wasted)
 
-    def speeds(self, seconds_per_token: Iterable[float], fixed_seconds: Iterable[float], step_tokens: int) -> None:
-        """Set each stage's measured seconds per token and fixed seconds per step, and the step limit in tokens."""
+    def speeds(self, seconds_per_token: Iterable[float], step_tokens: int) -> None:
+        """Set each stage's measured seconds per token, and the step limit in tokens."""
         for gauge, seconds in zip(self._seconds_per_token, seconds_per_token, strict=True):
-            gauge.set(seconds)
-        for gauge, seconds in zip(self._fixed_seconds, fixed_seconds, strict=True):
             gauge.set(seconds)
         self._step_tokens.set(step_tokens)
 
@@ -200,7 +195,7 @@ class AnswerMetrics:
         self._schedules = {schedule: families.schedules.labels(schedule, *of) for schedule in schedules}
         self._expected_loss = {metric: families.expected_loss_points.labels(metric, *of) for metric in metrics}
         self._duplicates = families.duplicate_candidates.labels(*of)
-        self._vectors = {source: families.vectors.labels(source, *of) for source in VECTOR_SOURCES}
+        self._vectors, self._of = families.vectors, of
         self._truncated = families.truncated_candidates.labels(*of)
         self._agreement = {agree: families.head_agreement.labels(name, *of) for agree, name in EITHER}
         self._answerable = families.answerable.labels(*of)
@@ -228,7 +223,7 @@ class AnswerMetrics:
             points.inc(max(0.0, answer.expected_loss.get(metric, 0.0)))
         self._duplicates.inc(duplicates)
         for source, texts in vectors.items():
-            self._vectors[source].inc(texts)
+            self._vectors.labels(source, *self._of).inc(texts)
         self._truncated.inc(int(answer.truncated.sum()))
         if (agree := heads_agree(answer.heads)) is not None:
             self._agreement[agree].inc()
@@ -277,17 +272,16 @@ class LifecycleMetrics:
 
 
 class IgnoredFields:
-    """Counts ignored fields by dialect, and logs each name once for each dialect."""
+    """Logs the name of each ignored field once for each dialect."""
 
-    def __init__(self, families: Families) -> None:
+    def __init__(self) -> None:
         """Start without any logged names."""
-        self._families, self._logged = families, dict[str, set[str]]()
+        self._logged = dict[str, set[str]]()
 
     def saw(self, dialect: str, names: Iterable[str]) -> None:
-        """Count the ignored fields of one request. `names` come from a client and may be any text."""
+        """Log new names among the ignored fields of one request. They come from a client and may be any text."""
         logged = self._logged.setdefault(dialect, set())
         for name in names:
-            self._families.ignored_fields.labels(dialect).inc()
             seen = name[:LONGEST_NAME]
             if seen not in logged and len(logged) < MOST_NAMES:
                 logged.add(seen)

@@ -18,7 +18,10 @@ from cerberank_models.checkpoint.store.contract import LABELS
 from cerberank_service.errors import Kind
 
 PREFIX = "cerberank_"
-SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
+SECONDS = (
+    *(0.001, 0.002, 0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15),
+    *(0.25, 0.35, 0.5, 0.75, 1.0, 1.5, 2.5, 5.0, 10.0, 30.0),
+)
 CANDIDATES = (1, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000)
 SCORES = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
 PHASES = ("encode", "queue", "compute", "rest", "total")
@@ -30,7 +33,6 @@ COPY_CAUSES = ("store", "disk", "time", "process")
 - time: the time limit;
 - process: the copying process failed, or processes, threads, descriptors or memory are short.
 """
-VECTOR_SOURCES = ("cache", "store", "computed")
 OUTCOMES = ("accepted", "refused")
 VERSION = ("model", "version")
 """The labels of series that are created and removed with a version."""
@@ -42,7 +44,6 @@ FIXED: Mapping[str, Sequence[str]] = {
     "kind": tuple(kind.label for kind in Kind),
     "label": LABELS,
     "cause": COPY_CAUSES,
-    "source": VECTOR_SOURCES,
     "outcome": OUTCOMES,
 }
 """Labels whose values do not depend on versions."""
@@ -66,7 +67,9 @@ class Families:
         """Register every family, and create the children whose label values are fixed."""
         self._registry = registry
         self._families: dict[Series, Counter | Gauge | Histogram] = {}
-        counter, gauge, histogram = self._counter, self._gauge, self._histogram
+        self._on_use: set[Series] = set()
+        """Families that most versions never use: a child is created when it is first counted."""
+        counter, gauge, histogram, used = self._counter, self._gauge, self._histogram, self._used
         self.rejected_versions = counter(
             "rejected_versions", "Versions that failed a check and are not served, by reason", "reason"
         )
@@ -75,28 +78,23 @@ class Families:
         )
         self.label_flips = counter("label_flips", "Changes of the version that a label has on this replica", "label")
         self.store_reachable = gauge("store_reachable", "1 when the last read of the store succeeded, 0 when it failed")
-        self.shadow_questions = counter(
+        self.shadow_questions = used(
             "shadow_questions", "Questions that were also sent to the shadow version and compared", *VERSION
         )
-        self.shadow_flips = counter(
+        self.shadow_flips = used(
             "shadow_flips", "Compared questions for which the shadow ranks another candidate first", *VERSION
         )
-        self.shadow_overlap = counter(
+        self.shadow_overlap = used(
             "shadow_overlap", "Sum of the rank-biased overlaps of both rankings over the compared questions", *VERSION
         )
-        self.shadow_score_shift = counter(
-            "shadow_score_shift", "Sum of the mean absolute differences of scores over the compared questions", *VERSION
-        )
-        self.shadow_stable_seconds = counter(
+        self.shadow_stable_seconds = used(
             "shadow_stable_seconds", "Compute seconds of the stable version for the compared questions", *VERSION
         )
-        self.shadow_seconds = counter(
+        self.shadow_seconds = used(
             "shadow_seconds", "Compute seconds of the shadow version for the compared questions", *VERSION
         )
-        self.shadow_failures = counter(
-            "shadow_failures", "Questions that the shadow version failed to answer", *VERSION
-        )
-        self.shadow_skipped = counter(
+        self.shadow_failures = used("shadow_failures", "Questions that the shadow version failed to answer", *VERSION)
+        self.shadow_skipped = used(
             "shadow_skipped",
             "Questions that were chosen for the shadow version but not sent to it, because the service was busy or the "
             "shadow cannot answer them",
@@ -140,10 +138,10 @@ class Families:
         self.padding_tokens = counter(
             "padding_tokens", "Computed padding tokens, which `cerberank_tokens_total` does not contain", *VERSION
         )
-        self.graph_hits = counter(
+        self.graph_hits = used(
             "graph_hits", "Computations of a stage on a GPU that used a captured CUDA graph", *VERSION
         )
-        self.graph_misses = counter(
+        self.graph_misses = used(
             "graph_misses",
             "Computations of a stage on a GPU for which every captured CUDA graph was too small",
             *VERSION,
@@ -177,12 +175,6 @@ class Families:
         )
         self.queued_seconds = gauge("queued_seconds", "Predicted seconds until all accepted questions are answered")
         self.seconds_per_token = gauge("seconds_per_token", "Measured seconds per token of a stage", "stage", *VERSION)
-        self.fixed_step_seconds = gauge(
-            "fixed_step_seconds",
-            "Measured seconds of a step of a stage that do not depend on its number of tokens",
-            "stage",
-            *VERSION,
-        )
         self.truncated_candidates = counter(
             "truncated_candidates", "Candidates that were cut at the token limit", *VERSION
         )
@@ -191,7 +183,7 @@ class Families:
             "Candidates that were not computed because the question has an identical candidate",
             *VERSION,
         )
-        self.vectors = counter(
+        self.vectors = used(
             "vectors",
             "Texts whose vectors a first stage used, by source: `cache`, `store` (precomputed) or `computed`",
             "source",
@@ -236,24 +228,12 @@ class Families:
         self.refused_requests = counter(
             "refused_requests", "Questions that were rejected with 503, by reason", "reason"
         )
-        self.refused_candidates = counter(
-            "refused_candidates", "Candidates of the questions that the engine rejected, by reason", "reason"
-        )
-        self.refused_queue_seconds = histogram(
-            "refused_queue_seconds",
-            "Predicted time in the queue of the questions that the engine rejected, by reason",
-            SECONDS,
-            "reason",
-        )
         self.offered_seconds = counter(
             "offered_seconds",
             "Predicted compute seconds of the questions that reached the engine, accepted or rejected, except those "
             "rejected for their own deadlines, and the seconds of reading bodies, divided by "
             "`CERBERANK_ENCODE_WORKERS` (accepted); at a rate of 1 the replica is fully used",
             "outcome",
-        )
-        self.ignored_fields = counter(
-            "ignored_fields", "Request fields of other services' APIs that have no effect here, by dialect", "dialect"
         )
         self.requests_in_flight = gauge("requests_in_flight", "Ranking requests in progress")
         self.queued_tokens = gauge("queued_tokens", "Tokens of accepted questions that are not answered yet")
@@ -268,13 +248,19 @@ class Families:
     def create(self, **known: Sequence[str]) -> None:
         """Create the children, with the value 0, of every series all of whose labels are in `known` or fixed.
 
-        Existing children keep their values.
+        Existing children keep their values. Families that are created on use are left out.
         """
         values = {**FIXED, **known}
         for series, family in self._families.items():
-            if series.labels and values.keys() >= set(series.labels):
+            if series not in self._on_use and series.labels and values.keys() >= set(series.labels):
                 for child in product(*(values[label] for label in series.labels)):
                     family.labels(*child)
+
+    def create_shadow(self, model: str, version: str) -> None:
+        """Create the series of a shadow version, so that the first failure is an increase."""
+        for series in self._on_use:
+            if series.name.startswith("shadow_"):
+                self._families[series].labels(model, version)
 
     def remove(self, **values: str) -> None:
         """Remove every child that has these label values."""
@@ -285,6 +271,12 @@ class Families:
     def _counter(self, name: str, meaning: str, *labels: str) -> Counter:
         family = Counter(PREFIX + name, meaning, labels, registry=self._registry)
         self._families[Series(name, "counter", meaning, labels)] = family
+        return family
+
+    def _used(self, name: str, meaning: str, *labels: str) -> Counter:
+        """A counter without children until they are counted."""
+        family = self._counter(name, meaning, *labels)
+        self._on_use.add(next(reversed(self._families)))
         return family
 
     def _gauge(self, name: str, meaning: str, *labels: str) -> Gauge:

@@ -88,7 +88,8 @@ def test_the_cache_is_read_at_each_scrape() -> None:
 def test_vectors_have_series_of_their_own() -> None:
     """The same collector reports a cache of vectors by the names of its table."""
     cache, registry = VectorCache(1000), CollectorRegistry()
-    registry.register(CacheCollector(cache, VECTOR_CACHE))
+    registry.register(CacheCollector(cache, VECTOR_CACHE, on_use=True))
+    assert registry.get_sample_value("cerberank_vector_cache_misses_total") is None
     assert cache.find("", ["a"]) == [None]
     assert [each.name for each in registry.collect()] == [PREFIX + each.name for each in VECTOR_CACHE]
     assert registry.get_sample_value("cerberank_vector_cache_misses_total") == 1

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import re
+
 from prometheus_client import CollectorRegistry
 
 from cerberank_models.config import TunedSchedule
@@ -24,7 +26,10 @@ def test_what_is_registered_is_what_is_declared() -> None:
     metrics = Metrics(reasons=["torn"])
     metrics.for_model("m", "1", 2, tuned=[TUNED])
     metrics.for_key("k")
-    metrics.families.create(dialect=["cohere"])
+    metrics.families.create_shadow("m", "1")
+    for family in (metrics.families.graph_hits, metrics.families.graph_misses):
+        family.labels("m", "1")
+    metrics.families.vectors.labels("cache", "m", "1")
     declared = metrics.families.declared
     families = [each for each in metrics.registry.collect() if not each.name.startswith("process_")]
     assert [(each.name, each.type, each.documentation) for each in families] == [
@@ -43,8 +48,10 @@ def test_a_version_leaves_nothing_behind_and_takes_nothing_of_others() -> None:
         found = [sample for family in metrics.registry.collect() for sample in family.samples]
         return {(sample.name, frozenset(sample.labels.items())) for sample in found}
 
+    assert not {name for name, _ in samples() if re.match(r"cerberank_(shadow|graph|vectors)_", name)}
     before = samples()
     metrics.for_model("m", "2", 3, tuned=[TUNED])
+    metrics.families.create_shadow("m", "2")
     assert samples() > before
     metrics.forget("m", "2")
     assert samples() == before
