@@ -15,7 +15,7 @@ from cerberank_training.tracking.running import running
 
 @pytest.fixture(scope="module")
 def runs(distilled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run, and copies of it: one without its result, one whose files are broken."""
+    """A finished run, a copy without its result, and others whose files are broken, odd or giant."""
     out = tmp_path_factory.mktemp("listed")
     for name in ("a", "deep/b"):
         shutil.copytree(distilled / "run", out / name)
@@ -25,6 +25,16 @@ def runs(distilled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (out / "broken").mkdir()
     (out / "broken" / "log.jsonl").write_text("no JSON\n")
     (out / "broken" / "record.json").write_text("[1]")
+    (out / "odd" / "run" / "checkpoint-1").mkdir(parents=True)
+    odd = {"bound": {"settings": {"train": {"final_only": "x", "seed": []}}}, "free": {"steps": {}}}
+    (out / "odd" / "record.json").write_text(json.dumps(odd | {"results": {"best": "all"}, "planned": {"steps": "2"}}))
+    state = {"global_step": "4", "log_history": [7, {"step": "1", "eval_map": 3}]}
+    (out / "odd" / "run" / "checkpoint-1" / "trainer_state.json").write_text(json.dumps(state))
+    for name in ("deep-json", "giant"):
+        (out / name).mkdir()
+    (out / "deep-json" / "record.json").write_text("[" * 5000)
+    with (out / "giant" / "record.json").open("wb") as file:
+        file.truncate(3 << 30)  # takes no room on the disk
     (out / "recorded").mkdir()
     free = {"steps": 90, "recipe": "mini", "names": {"base": "minilm", "train": "jsonl:t", "dev": "jsonl:d"}}
     record = {"verb": "distil", "bound": {"settings": {"train": {"seed": 5}}}, "free": free}
@@ -42,7 +52,7 @@ def listed(folder: Path, capsys: pytest.CaptureFixture[str]) -> dict[str, dict[s
 def test_runs_are_listed_with_what_they_are(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Data, steps done and asked for, the best MAP with its set, the seed, and how each has ended."""
     rows = listed(runs, capsys)
-    assert set(rows) == {"a", "deep/b", "broken", "recorded"}
+    assert set(rows) == {"a", "deep/b", "broken", "recorded", "odd", "deep-json", "giant"}
     a, b = rows["a"], rows["deep/b"]
     assert (a["recipe"], a["name"], a["steps"], a["of"]) == ("tiny", "run", 10, 10)
     assert (a["seed"], a["state"]) == (1, "finished")
@@ -51,7 +61,8 @@ def test_runs_are_listed_with_what_they_are(runs: Path, capsys: pytest.CaptureFi
     assert a["best"] == pytest.approx(max(measured), abs=1e-3)
     assert (a["data"], a["dev"]) == ("jsonl:data.jsonl", "jsonl:dev.jsonl")
     assert (b["steps"], b["of"], b["state"]) == (2, 10, "killed")
-    assert rows["broken"]["best"] is None
+    for name in ("broken", "odd", "deep-json", "giant"):
+        assert [rows[name][field] for field in ("steps", "of", "best", "seed", "recipe")] == [None] * 5
     recorded = {"base": "minilm", "data": "jsonl:t", "dev": "jsonl:d", "seed": 5, "best": 61.5, "state": "killed"}
     assert rows["recorded"] | recorded | {"recipe": "mini", "of": 90, "steps": None} == rows["recorded"]
     assert all(row["age"] < 3600 for row in rows.values())
@@ -70,7 +81,7 @@ def test_the_table_and_its_errors(runs: Path, capsys: pytest.CaptureFixture[str]
     assert program("train runs")([str(runs)]) == 0
     header, *lines = capsys.readouterr().out.splitlines()
     assert header.split("  ")[0] == "folder"
-    assert len(lines) == 4
+    assert len(lines) == 7
     assert any(line.startswith("a ") and "10/10" in line and "finished" in line for line in lines)
     for folder, message in (
         (runs / "empty", "no run is in or below"),

@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pytest
 
 from cerberank_models.checkpoint.bound import BoundError
-from cerberank_training.runs.record import RECORD, RunError, TrainingRun, open_run, read_record
+from cerberank_training.runs.record import LARGEST, RECORD, RunError, TrainingRun, open_run, read_record
 
 BOUND: dict[str, Any] = {
     "base": {"sha256": {"config.json": "a" * 64, "model.safetensors": "b" * 64}},
@@ -132,6 +132,10 @@ def test_a_folder_of_another_run_is_refused(out: Path) -> None:
         opened(out, bound=changed("settings.train.seed", 2), saved=False)
     (out / RECORD).write_text("{")
     with pytest.raises(RunError, match=r"record\.json: content: Invalid JSON"):
+        opened(out)
+    with (out / RECORD).open("wb") as file:
+        file.truncate(LARGEST + 1)
+    with pytest.raises(RunError, match=r"record\.json has more than \d+ bytes"):
         opened(out)
     (out / RECORD).unlink()
     with pytest.raises(RunError, match=r"holds a run without record\.json"):

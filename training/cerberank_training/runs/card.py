@@ -13,8 +13,10 @@ from typing import Any
 
 from cerberank_models.checkpoint.bound import SHA256
 from cerberank_models.checkpoint.card import with_terms
+from cerberank_models.checkpoint.regular import read_regular
+from cerberank_models.json_lines import load_json
 from cerberank_training.runs.content import short_digest
-from cerberank_training.runs.record import Call, RunRecord
+from cerberank_training.runs.record import LARGEST, Call, RunRecord
 
 FILE = "run.json"
 """The summary's name within a checkpoint."""
@@ -110,12 +112,12 @@ def summary_of(
 
 
 def read_summary(checkpoint: Path) -> dict[str, Any] | None:
-    """`run.json` of a checkpoint's folder; None where there is none."""
+    """`run.json` of a checkpoint's folder; None where there is none, or another file of this name."""
     try:
-        summary: dict[str, Any] = json.loads((checkpoint / FILE).read_bytes())
-    except (FileNotFoundError, NotADirectoryError, ValueError):
+        summary = load_json(read_regular(checkpoint / FILE, LARGEST).decode("utf-8"))
+    except (OSError, ValueError):
         return None
-    return summary
+    return summary if isinstance(summary, dict) else None
 
 
 def run_card(summary: Mapping[str, Any], *, name: str, architecture: object, terms: str | None) -> str:

@@ -23,10 +23,13 @@ from pydantic import Field, ValidationError
 from cerberank_models import __version__
 from cerberank_models.checkpoint.atomic import write_json
 from cerberank_models.checkpoint.bound import ANEW, SHA256, SHORT, Bound, BoundError, plain
+from cerberank_models.checkpoint.regular import NotRegularError, read_regular
 from cerberank_models.transformer import Frozen
 from cerberank_training.runs.launched import is_first_process, launched_processes, note_of
 
 RECORD = "record.json"
+LARGEST = 1 << 26
+"""The most bytes of a record and of other files about a run. Digests of a score cache take 100 bytes for a shard."""
 LIBRARIES = ("torch", "transformers", "tokenizers")
 """Libraries whose versions a record states."""
 
@@ -100,9 +103,11 @@ class RunRecord(Frozen):
 def read_record(out: Path) -> RunRecord | None:
     """The record of the run in `out`, or None. Raises RunError for a record that cannot be read."""
     try:
-        return RunRecord.model_validate_json((out / RECORD).read_bytes())
+        return RunRecord.model_validate_json(read_regular(out / RECORD, LARGEST))
     except (FileNotFoundError, NotADirectoryError):
         return None
+    except NotRegularError as error:
+        raise RunError(str(error)) from error
     except ValidationError as error:
         first = error.errors()[0]
         raise RunError(f"{out / RECORD}: {'.'.join(map(str, first['loc'])) or 'content'}: {first['msg']}") from error

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cerberank_models.checkpoint.atomic import write_bytes
+from cerberank_models.json_lines import load_json
 
 LOG = "log.jsonl"
 
@@ -74,7 +75,7 @@ def _record(line: bytes) -> dict[str, Any] | None:
     if not line.endswith(b"\n"):
         return None
     try:
-        record = json.loads(line)
+        record = load_json(line.decode("utf-8"))
     except ValueError:
         return None
     return record if isinstance(record, dict) and isinstance(record.get("step"), int) else None

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from cerberank_models.checkpoint.regular import read_regular
+from cerberank_models.json_lines import load_json
+from cerberank_training.runs.record import LARGEST
 from cerberank_training.tracking.log_file import LOG, read_log
 from cerberank_training.tracking.running import LOCK, is_running
 
@@ -72,18 +74,17 @@ def _row(run: Path, below: Path, now: float) -> RunRow:
     result = next((run / name for name in RESULTS if (run / name).is_file()), None)
     source = str(_json(result).get("source") or "") if result is not None and result.name == "manifest.json" else ""
     config = _json(run / "checkpoint" / "config.json")
-    steps = max((line["step"] for line in log), default=trainer.get("global_step"))
-    of = _first(free.get("steps"), train.get("steps"), record.get("steps"), trainer.get("max_steps"))
-    lists = [log, trainer.get("log_history") or []]
-    warm_start = float(train.get("final_only") or 0) * (_part(record, "planned").get("steps") or of or 0)
+    steps = max((line["step"] for line in log), default=_number(trainer.get("global_step")))
+    of = _first(*(_number(part.get("steps")) for part in (free, train, record)), _number(trainer.get("max_steps")))
+    final_only = _number(train.get("final_only")) or 0.0
+    warm_start = final_only * (_number(_part(record, "planned").get("steps")) or of or 0)
     counted = [
-        line.get("dev_map", line.get("eval_map"))
-        for lines in lists
-        for line in lines
-        if line.get("step", 0) > (0 if float(train.get("final_only") or 0) >= 1 else warm_start)
+        _first(_number(line.get("dev_map")), _number(line.get("eval_map")))
+        for line in (*log, *_list(trainer.get("log_history")))
+        if (_number(line.get("step")) or 0) > (0 if final_only >= 1 else warm_start)
     ]
-    found = [float(value) for value in counted if isinstance(value, int | float)]
-    best = _part(record, "results").get("best")
+    found = [float(value) for value in counted if value is not None]
+    best = _number(_part(record, "results").get("best"))
     state: State = "killed" if result is None else "finished"
     if is_running(run):
         state = "running"
@@ -97,8 +98,8 @@ def _row(run: Path, below: Path, now: float) -> RunRow:
         steps=steps,
         of=of,
         dev=_text(_first(names.get("dev"), record.get("dev"))),
-        best=best if isinstance(best, int | float) else max(found, default=None),
-        seed=_first(train.get("seed"), settings.get("seed"), record.get("seed")),
+        best=max(found, default=None) if best is None else best,
+        seed=_first(*(_number(part.get("seed")) for part in (train, settings, record))),
         state=state,
         age=max(0.0, now - _last_written(run)),
     )
@@ -111,7 +112,7 @@ def _record(run: Path) -> dict[str, Any]:
 def _trainer_state(run: Path) -> dict[str, Any]:
     """The newest state of Hugging Face's Trainer, which `teach` and `pretrain` use."""
     states = [_json(path) for path in (run / "run").glob("checkpoint-*/trainer_state.json")]
-    return max(states, key=lambda state: state.get("global_step") or 0, default={})
+    return max(states, key=lambda state: _number(state.get("global_step")) or 0, default={})
 
 
 def _last_written(run: Path) -> float:
@@ -121,9 +122,9 @@ def _last_written(run: Path) -> float:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """The object in a file; an empty one for a file that is missing or no JSON object."""
+    """The object in a file; an empty one for a file that is missing, too large or no JSON object."""
     try:
-        value = json.loads(path.read_text(encoding="utf-8"))
+        value = load_json(read_regular(path, LARGEST).decode("utf-8"))
     except (OSError, ValueError):
         return {}
     return value if isinstance(value, dict) else {}
@@ -132,6 +133,16 @@ def _json(path: Path) -> dict[str, Any]:
 def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
     value = record.get(name)
     return value if isinstance(value, dict) else {}
+
+
+def _list(value: Any) -> list[dict[str, Any]]:
+    """The objects of a list; none if the value is no list."""
+    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
+
+
+def _number(value: Any) -> Any:
+    """The value if it is a number, else None."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def _first(*values: Any) -> Any:
