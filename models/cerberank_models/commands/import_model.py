@@ -13,6 +13,7 @@ import numpy as np
 from cyclopts import Parameter
 
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.store.contract import check_model
 from cerberank_models.commands.import_decoder import import_decoder
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.commands.values import Count, Names
@@ -84,7 +85,7 @@ def import_(
         source: Folder or hub id of the model; a sequence classifier has one or two labels.
         out: Checkpoint folder to make.
         revision: Branch, tag or commit of a model on the hub (default: main).
-        name: Name of the model (default: the last part of the source).
+        name: Name of the model (default: made from the last part of the source).
         max_length: Tokens of a pair, or of a ColBERT's candidate (default: the model's, at most 512).
         context: Read the previous and the next sentence as a third segment; not needed for a teacher's folder.
         precisions: ONNX forms to write beside the weights, separated by commas; "" for none.
@@ -146,9 +147,11 @@ def import_model(
     (`import_opaque`), as does any model with `opaque`, or with `graph`, the name of one of its files. A folder of
     `train teach` states the input of the teacher, and the checkpoint gets the same input.
 
-    Raises UnsupportedModelError for models that do not rank in one of these ways, and SourceError if there is no model.
+    Raises UnsupportedModelError for models that do not rank in one of these ways, SourceError if there is no model, and
+    StoreError for a `name` that no model can have.
     """
     found = find_source(source, revision)
+    name = found.name if name is None else check_model(name)
     check_source(found)
     described = read_config(found)
     if found.decodes:
@@ -161,7 +164,7 @@ def import_model(
             out,
             described=described,
             tokenizer=tokenizer,
-            name=name or found.name,
+            name=name,
             max_length=_length(source, length, max_length),
             prompt=prompt,
         )
@@ -171,7 +174,7 @@ def import_model(
             found,
             out,
             described=described,
-            name=name or found.name,
+            name=name,
             max_length=max_length,
             precisions=precisions,
             calibration=calibration,
@@ -198,7 +201,7 @@ def import_model(
             out,
             described=described,
             tokenizer=tokenizer,
-            name=name or found.name,
+            name=name,
             encoding=_encoding(source, length, max_length, context=context),
             precisions=precisions,
             graph=graph,
@@ -210,9 +213,7 @@ def import_model(
     if max_length is not None and max_length > positions:
         raise UnsupportedModelError(f"max_length {max_length} is more than the {positions} positions of {source}")
     encoding = _encoding(source, own_length(tokenizer, positions), max_length, context=context)
-    config = ranker_config(
-        described, name=name or found.name, encoding=encoding, logits=described.num_labels, head=head
-    )
+    config = ranker_config(described, name=name, encoding=encoding, logits=described.num_labels, head=head)
     config = config.model_copy(update={"languages": found.languages})
     ranker = Ranker(config).eval()
     network = read_network(found, head)

@@ -17,6 +17,7 @@ from typing import Any
 from httpx import InvalidURL
 
 from cerberank_models.checkpoint.regular import SMALL, NotRegularError, file_digest, read_regular
+from cerberank_models.checkpoint.store.contract import name_of
 from cerberank_models.connection import proxy_problem
 from cerberank_models.language import CODE
 
@@ -44,8 +45,8 @@ class Source:
 
     @property
     def name(self) -> str:
-        """The last part of `place`."""
-        return Path(self.place).name if self.commit else self.folder.resolve().name
+        """The last part of `place`, as far as a model can be called so."""
+        return name_of(Path(self.place).name if self.commit else self.folder.resolve().name)
 
     @property
     def decodes(self) -> bool:

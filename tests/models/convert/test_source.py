@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from tests.tiny import save_cross_encoder
 
+from cerberank_models.checkpoint.store.contract import is_name
 from cerberank_models.convert.source import Source, SourceError, find_source
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"
@@ -39,6 +40,18 @@ def test_a_folder_is_known_by_its_content(tmp_path: Path) -> None:
     extra = source.content()
     (tmp_path / "mine" / "extra.json").rename(tmp_path / "mine" / "other.json")
     assert len({before, extra, source.content()}) == 3
+
+
+@pytest.mark.parametrize("place", ["my model", "modèle", "модель", ".hidden", "x(1)", "a" * 120, "-x", "模型 2"])
+def test_any_folder_gives_a_name(place: str, tmp_path: Path) -> None:
+    """Of letters, digits, '.', '_' and '-'; a folder that lost a letter of its own keeps another name than others."""
+    names = []
+    for each in (place, f"{place}é", f"{place}模"):
+        (tmp_path / each).mkdir()
+        (tmp_path / each / "config.json").write_text("{}")
+        names.append(find_source(str(tmp_path / each)).name)
+    assert all(map(is_name, names))
+    assert len(set(names)) == 3
 
 
 def test_files_behind_links_to_folders_count(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from cyclopts import Parameter
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.card import read_terms, terms_of
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.store.contract import is_name
+from cerberank_models.checkpoint.store.contract import is_name, name_of
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Names, Whole
 from cerberank_models.convert.checkpoint import PARITY, export_checkpoint
@@ -170,7 +170,7 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
     if checkpoint.is_dir() and (finished := _finished(run, options)):
         return finished
     refuse_missing_scores(dict(zip(options.teacher, teachers, strict=True)), groups, data=data)
-    names = names_of(out, name=options.name, default=out.resolve().name, terms=terms)
+    names = names_of(out, name=options.name, default=name_of(out.resolve().name), terms=terms)
     recipe = replace(recipe, shape=replace(recipe.shape, name=names.name))
     recipe = replace(recipe, train=replace(recipe.train, planned=record.planned["steps"]))
     student = build_student(recipe.shape, base, seed=recipe.train.seed, dropout=recipe.train.dropout)
@@ -250,8 +250,6 @@ def _checked(recipe: Recipe, options: DistilOptions) -> tuple[tuple[str, ...], s
     for option in ("name", "version"):
         if (value := getattr(options, option)) is not None and not is_name(value):
             raise ValueError(f"--{option} {value!r} is not a name: letters, digits, '.', '_' and '-', at most 96")
-    if options.name is None and not is_name(name := options.out.resolve().name):
-        raise ValueError(f"--out ends in {name!r}, which cannot name a model: give --name")
     size = chosen_size(options.dev, options.dev_questions)
     terms = None if options.terms is None else read_terms(options.terms)
     check_device(options.device)

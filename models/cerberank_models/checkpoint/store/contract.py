@@ -10,7 +10,9 @@ The modules `folder` and `url` state what each kind of store guarantees if sever
 
 from __future__ import annotations
 
+import hashlib
 import re
+import unicodedata
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, Protocol, TypeVar, get_args
 
@@ -25,7 +27,8 @@ LABELS_FILE, RECORD_FILE = "labels.json", "record.json"
 MOST_SERVED = 5
 """The most versions in the record."""
 
-NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+LONGEST_NAME = 96
+NAME = re.compile(rf"[A-Za-z0-9][A-Za-z0-9._-]{{0,{LONGEST_NAME - 1}}}")
 """The valid names of models and versions. Names of hidden files and paths do not match."""
 Version = Annotated[str, StringConstraints(pattern=f"^{NAME.pattern}$")]
 ParsedT = TypeVar("ParsedT")
@@ -114,6 +117,25 @@ class Store(Protocol):
 def is_name(name: str) -> bool:
     """True if `name` is valid as a model's or a version's name."""
     return NAME.fullmatch(name) is not None
+
+
+def name_of(place: str) -> str:
+    """The name of a model in the folder or repository that is called `place`, which may be called anything.
+
+    Accents are left out, and other characters become hyphens. Where a letter outside of ASCII is lost, or the end of a
+    long name, a digest takes its place, so that different places keep different names.
+
+    >>> name_of("my modèle (1)"), name_of(".hidden"), name_of("модель-v2")
+    ('my-modele-1', 'hidden', 'v2-6c7d923e')
+    """
+    if is_name(place):
+        return place
+    plain = "".join(each for each in unicodedata.normalize("NFKD", place) if not unicodedata.combining(each))
+    name = re.sub(r"[^A-Za-z0-9._-]+", "-", plain).strip("._-")
+    if len(name) > LONGEST_NAME or not name or any(each.isalnum() and not each.isascii() for each in plain):
+        digest = hashlib.sha256(place.encode(errors="surrogatepass")).hexdigest()[:8]
+        name = f"{name[: LONGEST_NAME - 9] or 'model'}-{digest}"
+    return name
 
 
 def check_model(name: str) -> str:
