@@ -12,6 +12,7 @@ from opentelemetry.trace import TracerProvider
 
 from cerberank_models import __version__
 from cerberank_models.backends.device_memory import nvml_memory, nvml_utilisation
+from cerberank_models.backends.processors import cgroup_memory
 from cerberank_models.checkpoint.store.open import open_store
 from cerberank_service.access.access import Access
 from cerberank_service.admin.operations import Operations
@@ -34,6 +35,7 @@ from cerberank_service.telemetry.series import (
     ENGINE_RUNNING,
     LABEL_DIFFERS,
     LABELLED_VERSION,
+    MEMORY_LIMIT,
     STALLED_SECONDS,
     STORE_POLL_AGE,
     TOKEN_CACHE,
@@ -118,8 +120,10 @@ class Service:
         gauge(CALIBRATED_ANSWERABLE, lambda: _calibrated(now(), "mean_answerable"))
         if isinstance(source, Watcher):
             gauge(STORE_POLL_AGE, lambda: [((), source.poll_age)])
-        build = _build(self.settings)  # once, because it reads a file, and a scrape must work without descriptors
+        # Read once, because a scrape must work without descriptors.
+        build, limit = _build(self.settings), cgroup_memory()
         gauge(BUILD_INFO, lambda: [(build, 1.0)])
+        gauge(MEMORY_LIMIT, lambda: [] if limit is None else [((), float(limit))])
         gauge(VERSION_INFO, lambda: _forms(now(), self.settings))
         # NVML is used instead of CUDA, so that a scrape neither waits for a busy device nor fails with a failed one.
         load = DeviceCollector(partial(nvml_memory, device), partial(nvml_utilisation, device))

@@ -1,5 +1,7 @@
 """Counts the processors that this process may use, by its affinity and its cgroup's quota instead of the host's cores.
 
+The cgroup's limit of memory is read in the same way.
+
 In a container that is limited to 2 of a host's 64 processors, 64 threads would use up the quota early in each period of
 a tenth of a second, and would all be stopped until the next period.
 """
@@ -33,18 +35,33 @@ def compute_threads(threads: int | None) -> int:
 
 def cgroup_quota(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> float | None:
     """The number of processors that this process's cgroup and those above it allow; None if there is no limit."""
-    limits = [quota for folder in _folders(membership, mount) if (quota := _quota(folder)) is not None]
+    limits = [quota for folder in _folders("cpu", membership, mount) if (quota := _quota(folder)) is not None]
     return min(limits, default=None)
 
 
-def _folders(membership: Path, mount: Path) -> Iterator[Path]:
-    """The folders of the cpu controller (versions 1 and 2), from the process's own up to the mount."""
+def cgroup_memory(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> int | None:
+    """The bytes of memory that this process's cgroup and those above it allow; None if there is no limit."""
+    found = [
+        _read(folder / name).strip()
+        for folder in _folders("memory", membership, mount)
+        for name in ("memory.max", "memory.limit_in_bytes")  # versions 2 and 1
+    ]
+    limits = [int(text) for text in found if text.isdigit() and int(text) < UNLIMITED]
+    return min(limits, default=None)
+
+
+UNLIMITED = 2**62
+"""Version 1 states a number near 2^63 where there is no limit."""
+
+
+def _folders(controller: str, membership: Path, mount: Path) -> Iterator[Path]:
+    """The folders of a controller (versions 1 and 2), from the process's own up to the mount."""
     for line in _read(membership).splitlines():
         number, controllers, path = line.split(":", 2)
         if number == "0" and not controllers:
             roots = [mount, mount / "unified"]
-        elif "cpu" in controllers.split(","):
-            roots = [mount / controllers, mount / "cpu"]
+        elif controller in controllers.split(","):
+            roots = [mount / controllers, mount / controller]
         else:
             continue
         # In a container the path may be the host's, which is not mounted. The mount is then the process's own folder.

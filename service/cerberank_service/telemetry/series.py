@@ -335,6 +335,12 @@ CERTIFICATE_STALE = Series(
     "1 while the certificate's files have changed and cannot be used, so that the old certificate stays in use. No "
     "sample without TLS",
 )
+MEMORY_LIMIT = Series(
+    "memory_limit_bytes",
+    "gauge",
+    "Limit of the process's memory by its cgroup, to compare with `process_resident_memory_bytes`. No sample without a "
+    "limit",
+)
 BUILD_INFO = Series(
     "build_info",
     "gauge",
@@ -372,6 +378,7 @@ SCRAPED = (
     STORE_POLL_AGE,
     CERTIFICATE_EXPIRY,
     CERTIFICATE_STALE,
+    MEMORY_LIMIT,
     BUILD_INFO,
     VERSION_INFO,
     DEVICE_MEMORY,

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cerberank_models.backends import processors
-from cerberank_models.backends.processors import cgroup_quota, compute_threads, usable_processors
+from cerberank_models.backends.processors import cgroup_memory, cgroup_quota, compute_threads, usable_processors
 
 
 def machine(folder: Path, membership: str, files: dict[str, str]) -> tuple[Path, Path]:
@@ -45,9 +45,28 @@ def test_the_quota_is_read_as_the_kernel_writes_it(
     assert cgroup_quota(*machine(tmp_path, membership, files)) == quota
 
 
+@pytest.mark.parametrize(
+    ("membership", "files", "limit"),
+    [
+        ("0::/a/b\n", {"a/memory.max": "1000\n", "a/b/memory.max": "2000\n"}, 1000),
+        ("0::/a\n", {"a/memory.max": "max\n"}, None),
+        ("0::/../host/path\n", {"memory.max": "3000\n"}, 3000),
+        ("4:memory:/m\n3:cpu:/d\n0::/\n", {"memory/m/memory.limit_in_bytes": "4000\n"}, 4000),
+        ("4:memory:/m\n", {"memory/m/memory.limit_in_bytes": "9223372036854771712\n"}, None),
+        ("3:cpu:/m\n", {"memory/m/memory.limit_in_bytes": "4000\n"}, None),
+    ],
+)
+def test_the_limit_of_memory_is_read_as_the_kernel_writes_it(
+    tmp_path: Path, membership: str, files: dict[str, str], limit: int | None
+) -> None:
+    """In both cgroup versions, as the quota is."""
+    assert cgroup_memory(*machine(tmp_path, membership, files)) == limit
+
+
 def test_without_cgroups_there_is_no_quota(tmp_path: Path) -> None:
-    """On a system without the cgroup files there is no quota."""
+    """On a system without the cgroup files there is no quota, and no limit of memory."""
     assert cgroup_quota(tmp_path / "nothing", tmp_path / "nowhere") is None
+    assert cgroup_memory(tmp_path / "nothing", tmp_path / "nowhere") is None
 
 
 @pytest.mark.parametrize(("quota", "expected"), [(None, 8), (0.5, 1), (2.5, 2), (100.0, 8)])
