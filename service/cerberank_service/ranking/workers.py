@@ -1,10 +1,13 @@
 """The worker threads, which parse, tokenise and render outside of the event loop.
 
-Bodies wait for a thread in one queue with fair shares (`engine/fairness.py`), in which a body costs its bytes. A short
-body overtakes long ones, and no body waits for ever behind shorter ones that arrive later. The waiting bodies of one
-caller divide one share among them, so that a caller with many connections hardly delays others. Long bodies leave one
-thread free, so that a short body does not wait for a long one to end either. Work of questions that are already
-accepted, such as rendering an answer, goes first.
+Bodies wait for a thread in one queue with fair shares, by self-clocked fair queueing (Golestani 1994). A body's end in
+virtual time is the time of its arrival plus its size times the number of its caller's bodies that wait. The body with
+the earliest end is read next, and the clock is then set to this end. So a short body overtakes long ones, shorter ones
+that arrive later do not keep a long one waiting for ever, and a caller with many connections has one share. After a
+long body that overtook others, the one that has waited longest follows. Work of questions that are already accepted,
+such as rendering an answer, goes first.
+
+Long bodies leave threads free for shorter ones, because a body that is being read cannot be interrupted.
 
 The time to read a body is unknown in advance (4 MB take 10 ms to seconds, depending on the texts and on the token
 cache), so the wait is limited by time and not by a prediction.
@@ -23,7 +26,6 @@ from itertools import count
 from math import inf
 from typing import Any, Generic, TypeVar
 
-from cerberank_service.engine.fairness import FairClock
 from cerberank_service.engine.work import stopped
 from cerberank_service.errors import Kind, Refusal, ServiceError, panics_as_errors
 
@@ -31,6 +33,8 @@ ResultT = TypeVar("ResultT")
 
 LONG_BYTES = 32 * 1024
 """Bodies beyond this size (about 150 candidates) are long. A shorter one takes at most 0.05 s of a processor."""
+BORDERS = (LONG_BYTES, 8 * LONG_BYTES)
+"""Bodies beyond the first of these sizes leave one thread free, bodies beyond the second one leave two."""
 
 
 @dataclass(eq=False, slots=True)
@@ -42,14 +46,9 @@ class _Job(Generic[ResultT]):
     """Bytes of the body that is read; 0 for other work."""
     caller: str | None = None
     """None for work of accepted questions, which has no share."""
-    fair_end: float = -inf
-    """The order in the queue."""
+    end: float = -inf
+    """The end in virtual time."""
     outcome: Future[ResultT] = field(default_factory=Future)
-
-    @property
-    def long(self) -> bool:
-        """True for a long body."""
-        return self.size > LONG_BYTES
 
 
 class Workers:
@@ -60,15 +59,18 @@ class Workers:
 
         A body waits at most `queue_seconds`. `on_read` is called, in a worker, with the seconds that a body took.
         """
-        self._most_long, self._seconds, self._on_read = threads, queue_seconds, on_read
+        self._seconds, self._on_read = queue_seconds, on_read
         self._changed = threading.Condition()
         self._waiting: dict[int, _Job[Any]] = {}
+        """By number, in the order of arrival."""
+        self._running = Counter[int]()
+        """The number of running jobs of each size."""
         self._bodies = Counter[str]()
         """The number of waiting bodies of each caller."""
-        self._clock, self._numbers = FairClock(), count()
-        self._busy = self._long = 0
-        """The threads that run jobs, and those of them that run long ones."""
+        self._numbers, self._now = count(), 0.0
         self._closed = False
+        self._passed = False
+        """True if the last long body was read before one that has waited longer."""
         self._threads = [
             threading.Thread(target=self._serve, name=f"worker-{number}", daemon=True) for number in range(threads + 1)
         ]
@@ -83,16 +85,16 @@ class Workers:
 
         A library's panic is raised as RuntimeError. Raises ServiceError (503) for a body that has waited too long.
         """
-        return await self._ended(_Job(work, size, caller), self._seconds)
+        return await self._outcome(_Job(work, size, caller), self._seconds)
 
     async def run(self, work: Callable[[], ResultT], *, size: int = 0) -> ResultT:
         """Run work of the service or of an accepted question, whose body has `size` bytes, like `read`.
 
         It goes before bodies that wait, and is not refused.
         """
-        return await self._ended(_Job(work, size), None)
+        return await self._outcome(_Job(work, size), None)
 
-    async def _ended(self, job: _Job[ResultT], seconds: float | None) -> ResultT:
+    async def _outcome(self, job: _Job[ResultT], seconds: float | None) -> ResultT:
         """The job's result; raises its error. A job that waits is removed after `seconds`, or if it is cancelled."""
         number, begins = self._enter(job)
         outcome = asyncio.wrap_future(job.outcome)
@@ -112,31 +114,21 @@ class Workers:
         with self._changed:
             if self._closed:
                 raise stopped()
-            number, begins = next(self._numbers), not self._waiting and self._busy < len(self._threads)
-            begins &= not job.long or self._long < self._most_long
+            number, begins = next(self._numbers), not self._waiting and job.size <= self._room()
             if job.caller is not None:
                 self._bodies[job.caller] += 1
-                job.fair_end = self._clock.enter(number, job.size, 1.0 / self._bodies[job.caller])
+                job.end = self._now + job.size * self._bodies[job.caller]
             self._waiting[number] = job
             self._changed.notify()
         return number, begins
 
-    def _leave(self, number: int, *, begun: bool = False) -> _Job[Any] | None:
-        """Remove a job from the queue, because a thread has `begun` it or because it is given up; None if it is gone.
-
-        The caller holds the lock.
-        """
+    def _leave(self, number: int) -> _Job[Any] | None:
+        """Remove a job from the queue; None if it is not there any more. The caller holds the lock."""
         job = self._waiting.pop(number, None)
         if job is not None and job.caller is not None:
             self._bodies[job.caller] -= 1
             if not self._bodies[job.caller]:
                 del self._bodies[job.caller]
-            if begun:
-                self._clock.serve(job.size)
-            else:
-                self._clock.leave(number)
-            if not self._bodies:
-                self._clock.clear()
         return job
 
     def _refuse(self, number: int) -> None:
@@ -146,6 +138,16 @@ class Workers:
             text = "too many bodies are waiting to be read; try again later"
             job.outcome.set_exception(ServiceError(Kind.UNAVAILABLE, text, retry_after=2, refusal=Refusal("queue")))
 
+    def _room(self) -> float:
+        """The largest size that a thread may begin now; -1 if all threads are busy. The caller holds the lock."""
+        if self._running.total() == len(self._threads):
+            return -1.0
+        for left, border in enumerate(BORDERS, start=1):
+            larger = sum(jobs for size, jobs in self._running.items() if size > border)
+            if larger >= max(1, len(self._threads) - left):
+                return border
+        return inf
+
     def _serve(self) -> None:
         """Run jobs until the workers are closed."""
         while (job := self._next()) is not None:
@@ -154,24 +156,38 @@ class Workers:
             if job.size:
                 self._on_read(time.monotonic() - began)
             with self._changed:
-                self._busy -= 1
-                self._long -= job.long
+                self._running[job.size] -= 1
+                self._running += Counter()  # removes sizes that no job has
             del job  # while the thread waits, it refers to no result
 
     def _next(self) -> _Job[Any] | None:
-        """Wait for the next job that this thread may run; None when the workers are closed."""
+        """Wait for the next job that a thread may begin; None when the workers are closed."""
         with self._changed:
             while not self._closed:
-                room = self._long < self._most_long
-                allowed = [(job.fair_end, number) for number, job in self._waiting.items() if room or not job.long]
-                if allowed:
-                    job = self._leave(min(allowed)[1], begun=True)
+                if (number := self._chosen()) is not None:
+                    job = self._leave(number)
                     assert job is not None, "it waits"
-                    self._busy += 1
-                    self._long += job.long
+                    self._running[job.size] += 1
                     return job
                 self._changed.wait()
         return None
+
+    def _chosen(self) -> int | None:
+        """The number of the job to begin now; None if none waits that may begin. The caller holds the lock."""
+        room = self._room()
+        allowed = [number for number, job in self._waiting.items() if job.size <= room]
+        if not allowed:
+            return None
+        number = min(allowed, key=lambda number: self._waiting[number].end)
+        job = self._waiting[number]
+        if job.caller is not None and job.size > LONG_BYTES:
+            oldest = next(number for number in allowed if self._waiting[number].size > LONG_BYTES)
+            if self._passed:  # the oldest one leaves the clock as it is
+                self._passed = False
+                return oldest
+            self._passed = number != oldest
+        self._now = max(self._now, job.end)
+        return number
 
     def close(self) -> None:
         """Wait for running work and cancel the work that has not started."""
@@ -186,7 +202,7 @@ class Workers:
                 thread.join()
 
 
-def _run(work: Callable[[], ResultT], outcome: Future[ResultT]) -> None:
+def _run(work: Callable[[], Any], outcome: Future[Any]) -> None:
     """Set the outcome of work that was not cancelled while it waited."""
     if not outcome.set_running_or_notify_cancel():
         return

@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from cerberank_service.errors import Refusal, ServiceError
-from cerberank_service.ranking.workers import LONG_BYTES, Workers
+from cerberank_service.ranking.workers import BORDERS, LONG_BYTES, Workers
 
 LONG, SHORT = LONG_BYTES + 1, LONG_BYTES
 
@@ -112,28 +112,44 @@ def test_a_short_body_waits_neither_for_long_ones_that_run_nor_for_those_that_wa
 
 
 def test_shorter_bodies_overtake_longer_ones_but_not_for_ever() -> None:
-    """Bodies of 3 MB keep one of 7 MB waiting for a few of their turns, however many of them come."""
+    """Bodies of 3 MB keep one of 4 MB, and one of 700 MB, waiting for a few turns, however many of them come."""
 
-    async def ask(workers: Workers) -> list[str]:
+    async def ask(workers: Workers, size: int) -> list[str]:
         ended: list[str] = []
 
         async def client(number: int) -> None:
-            for _ in range(6):
-                await workers.read(lambda: ended.append("3 MB"), size=3_000_000, caller=str(number))
+            for _ in range(9):
+                await workers.read(lambda: ended.append("short"), size=3_000_000, caller=str(number))
 
         async with Held(workers, LONG):
             looping = [asyncio.create_task(client(number)) for number in range(4)]
             await asyncio.sleep(0)
-            longer = asyncio.create_task(workers.read(lambda: ended.append("7 MB"), size=7_000_000, caller="x"))
+            longer = asyncio.create_task(workers.read(lambda: ended.append("long"), size=size, caller="x"))
             await asyncio.sleep(0)
         await asyncio.gather(longer, *looping)
         return ended
 
     with working() as workers:
-        ended = asyncio.run(ask(workers))
-        assert 4 <= ended.index("7 MB") <= 12
-        bodies = [("4 MB", 4_000_000, "a"), ("1 MB", 1_000_000, "b"), ("2 MB", 2_000_000, "c")]
-        assert asyncio.run(order(workers, *bodies, held=(LONG,))) == ["1 MB", "2 MB", "4 MB"]
+        for size in (4_000_000, 700_000_000):
+            assert 4 <= asyncio.run(ask(workers, size)).index("long") <= 12
+        bodies = [("4 MB", 4_000_000, "a"), ("2 MB", 2_000_000, "b"), ("1 MB", 1_000_000, "c")]
+        assert asyncio.run(order(workers, *bodies, held=(LONG,))) == ["1 MB", "4 MB", "2 MB"]
+
+
+@pytest.mark.parametrize(("threads", "largest"), [(1, 1), (2, 1), (3, 2)])
+def test_long_bodies_leave_threads_to_shorter_ones(threads: int, largest: int) -> None:
+    """Those of over 256 KB leave two, and those of over 32 KB one, if that is not all."""
+
+    async def ask(workers: Workers) -> None:
+        beside = (LONG,) * (threads - largest)
+        async with Held(workers, *[BORDERS[1] + 1] * largest, *beside):
+            waiting = [asyncio.create_task(workers.read(lambda: None, size=size)) for size in (BORDERS[1] + 1, LONG)]
+            await workers.read(lambda: None, size=SHORT)
+            assert not any(each.done() for each in waiting)
+        await asyncio.gather(*waiting)
+
+    with working(threads) as workers:
+        asyncio.run(asyncio.wait_for(ask(workers), 60))
 
 
 def test_a_caller_with_many_connections_has_one_share() -> None:
