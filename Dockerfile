@@ -3,7 +3,7 @@
 # /checkpoints/current, or a CERBERANK_STORE, the process ends with exit code 2. `--build-arg EXTRAS=s3,otel` adds extras.
 # `make image-check` runs every command of both without Docker. The base image is named by its exact tag; if you have a
 # registry, pin its digest.
-FROM python:3.11.13-slim-bookworm AS python
+FROM python:3.11.15-slim-bookworm AS python
 
 FROM python AS wheel
 WORKDIR /source

@@ -62,6 +62,15 @@ OPERATION: dict[str, tuple[Panel, ...]] = {
             says="By cause: the store, this machine's disk, or time.",
             queries={"{{cause}}": f"sum by (cause) (increase(cerberank_copy_failures_total{{{HERE}}}[1h]))"},
         ),
+        Panel(
+            title="Hangs",
+            says="Seconds without progress of a version's questions, and since a replica read its store. Both near 0.",
+            queries={
+                "{{model}}@{{version}}": f"max by ({VERSIONS}) (cerberank_stalled_seconds{{{HERE}}})",
+                "store {{instance}}": f"cerberank_store_poll_age_seconds{{{HERE}}}",
+            },
+            unit="s",
+        ),
     ),
     "Quality without labels": (
         Panel(

@@ -13,7 +13,26 @@ PARTS = f'{HERE}, phase!="total"'
 REFUSED = f'{HERE}, kind=~"internal|unavailable"'
 INCOMPLETE = f'{HERE}, complete="false"'
 
+PROXY = 'job="$job-proxy"'
+FIRING = 'ALERTS{alertstate="firing", alertname=~"Cerberank.+"}'
+
 TRAFFIC: dict[str, tuple[Panel, ...]] = {
+    "Alerts and the proxy": (
+        Panel(
+            title="Firing alerts",
+            says="By name. Each has a section in the run book.",
+            queries={"{{alertname}}": f"sum by (alertname) ({FIRING}) or vector(0)"},
+        ),
+        Panel(
+            title="What clients got",
+            says="POSTs by the proxy's log, each counted once: the availability objective. Empty without mtail.",
+            queries={
+                "answered": total("cerberank_proxy_answered_total", matchers=PROXY),
+                "failed": total("cerberank_proxy_failed_total", matchers=PROXY),
+            },
+            unit="reqps",
+        ),
+    ),
     "What users get": (
         Panel(
             title="Requests",
@@ -26,13 +45,13 @@ TRAFFIC: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             title="Latency",
-            says="From the body's arrival to the answer. The objective: 99 % within half a second.",
+            says="From the body's arrival to the answer. The objective stands in the recording rules.",
             queries={f"p{100 * share:g}": quantile(share, PHASES, WHOLE) for share in (0.5, 0.95, 0.99)},
             unit="s",
         ),
         Panel(
             title="Error budget burn over an hour",
-            says="1 spends the budget of 30 days in 30 days; 14.4 wakes somebody.",
+            says="1 spends the budget of 30 days in 30 days; 14.4, with ten failures or more, fires an alert.",
             queries={"{{slo}}": f"cerberank:slo_burn:rate1h{{{HERE}}}"},
         ),
         Panel(

@@ -267,6 +267,25 @@ def test_monitoring_can_be_added(composed: Callable[..., dict[str, dict[str, Any
     assert dashboard["data"]["cerberank.json"] == (DEPLOY / "grafana/dashboards/cerberank.json").read_text()
 
 
+def test_keda_scales_as_the_autoscaler_does(composed: Callable[..., dict[str, dict[str, Any]]]) -> None:
+    """It takes the autoscaler's place, with its target, its bounds and its pace."""
+    objects = composed("../keda")
+    assert "HorizontalPodAutoscaler" not in objects
+    scaler = render(FOLDER / "base")["HorizontalPodAutoscaler"]["spec"]
+    spec = objects["ScaledObject"]["spec"]
+    assert spec["scaleTargetRef"]["name"] == scaler["scaleTargetRef"]["name"]
+    assert (spec["minReplicaCount"], spec["maxReplicaCount"]) == (scaler["minReplicas"], scaler["maxReplicas"])
+    assert spec["advanced"]["horizontalPodAutoscalerConfig"]["behavior"] == scaler["behavior"]
+    (trigger,) = spec["triggers"]
+    target = scaler["metrics"][0]["pods"]["target"]
+    assert trigger["metricType"] == target["type"]
+    assert f"{1000 * float(trigger['metadata']['threshold']):.0f}m" == target["averageValue"]
+    adapter = yaml.safe_load((FOLDER / "prometheus-adapter.yaml").read_text())["rules"]["custom"][0]
+    counter = adapter["seriesQuery"].partition("{")[0]
+    assert f"rate({counter}{{" in trigger["metadata"]["query"]
+    assert "[2m]" in trigger["metadata"]["query"]
+
+
 def test_tls_reaches_probes_service_and_monitor(composed: Callable[..., dict[str, dict[str, Any]]]) -> None:
     """Every probe asks by HTTPS; certificate and key lie where the settings look, readable for the pod's group."""
     objects = composed("../prometheus-operator", "../tls")

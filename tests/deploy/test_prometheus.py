@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from cerberank_service.engine.engine import LEAST_SECONDS
+from cerberank_service.telemetry.series import SECONDS
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "deploy" / "prometheus"
@@ -96,4 +97,29 @@ def test_each_alert_has_its_section_in_the_run_book() -> None:
     for alert in ALERTS:
         base, _, section = alert["annotations"]["runbook_url"].rpartition("#")
         assert (base, section) == (RUN_BOOK, alert["alert"].lower())
-        assert alert["labels"]["severity"] in ("page", "ticket")
+        assert alert.get("labels", {"severity": "page"})["severity"] in ("page", "ticket")
+
+
+def test_each_objective_is_stated_once() -> None:
+    """The latency's bucket is one of the histogram's; an alert without a severity of its own takes its objective's."""
+    text = (FOLDER / "rules" / "recording.yml").read_text()
+    (bucket,) = re.findall(r'le="([\d.]+)"', text)
+    assert float(bucket) in SECONDS
+    stated = re.findall(r"labels: \{slo: (\w+), severity: (\w+)\}\n *expr: vector\(([\d.]+)\)", text)
+    assert stated == [("availability", "page", "0.001"), ("latency", "ticket", "0.01")]
+    assert [alert["alert"] for alert in ALERTS if "labels" not in alert] == ["CerberankErrorBudgetBurnsFast"]
+
+
+def test_a_missing_replica_is_one_that_the_autoscalers_keep() -> None:
+    """The number of replicas that the alert wants is the least number of deploy/kubernetes and deploy/ray."""
+    rules = yaml.safe_load((FOLDER / "rules" / "recording.yml").read_text())["groups"][0]["rules"]
+    (wanted,) = [rule["expr"] for rule in rules if rule["record"] == "cerberank:replicas_wanted"]
+    scaler = yaml.safe_load((ROOT / "deploy" / "kubernetes" / "base" / "autoscaler.yaml").read_text())
+    assert wanted == f"vector({scaler['spec']['minReplicas']})"
+
+
+def test_a_failing_canary_is_the_one_that_a_controller_takes_back() -> None:
+    """The alert has the query of docs/versions.md."""
+    (query, _) = re.findall(r"```promql\n(.*?)```", (ROOT / "docs" / "versions.md").read_text(), re.DOTALL)
+    (expression,) = [alert["expr"] for alert in ALERTS if alert["alert"] == "CerberankCanaryOrShadowFails"]
+    assert " ".join(query.split()) in " ".join(expression.split())

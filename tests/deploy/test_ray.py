@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import json
+import socket
+import subprocess
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -8,6 +11,7 @@ import pytest
 import yaml
 from starlette.testclient import TestClient
 from tests.service.observe import service_of
+from tools.process import installed
 from tools.ray_cluster import settings_of_the_cluster
 
 from cerberank_service.ray_serve.autoscaling import OFFERED_UTILISATION
@@ -71,3 +75,49 @@ def test_every_variable_is_one_that_somebody_reads() -> None:
     assert {name.removeprefix("CERBERANK_").lower() for name in ours} <= set(Settings.model_fields)
     for name in settings_of_the_cluster():
         assert hasattr(constants, name), name
+
+
+def test_the_example_for_kuberay_is_the_same_service(no_settings: None) -> None:
+    """The configuration and the cluster's variables are those of deploy/ray; a worker pod has room for one replica."""
+    file = ROOT / "deploy" / "kubernetes" / "ray-service.yaml"
+    service, monitor, _ = yaml.safe_load_all(file.read_text())
+    assert yaml.safe_load(service["spec"]["serveConfigV2"]) == CONFIG
+    cluster = service["spec"]["rayClusterConfig"]
+    (group,) = cluster["workerGroupSpecs"]
+    scaling = DEPLOYMENT["autoscaling_config"]
+    assert (group["minReplicas"], group["maxReplicas"]) == (scaling["min_replicas"], scaling["max_replicas"])
+    assert int(group["rayStartParams"]["num-cpus"]) == DEPLOYMENT["ray_actor_options"]["num_cpus"]
+    for pod in (cluster["headGroupSpec"], group):
+        (container,) = pod["template"]["spec"]["containers"]
+        assert {each["name"]: each["value"] for each in container["env"]} == settings_of_the_cluster()
+    (port,) = container["ports"]
+    assert port["name"] == monitor["spec"]["podMetricsEndpoints"][0]["port"]
+    assert monitor["spec"]["selector"]["matchLabels"] == group["template"]["metadata"]["labels"]
+
+    from ray.serve._private import constants
+
+    assert port["containerPort"] == constants.RAY_SERVE_DIRECT_INGRESS_MIN_HTTP_PORT
+
+
+def test_prometheus_finds_the_replicas_of_a_machine() -> None:
+    """What listens on a port of Ray's replicas is a target, once, and nothing else is."""
+    installed("ss", "iproute2")
+    with socket.socket() as replica, socket.socket() as other:
+        replica.bind(("127.0.0.1", free_port_of_a_replica()))
+        other.bind(("127.0.0.1", 0))
+        for listener in (replica, other):
+            listener.listen()
+        command = ["sh", str(ROOT / "deploy" / "ray" / "targets.sh"), "10.0.0.1"]
+        (group,) = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+        assert f"10.0.0.1:{replica.getsockname()[1]}" in group["targets"]
+        assert f"10.0.0.1:{other.getsockname()[1]}" not in group["targets"]
+        assert len(set(group["targets"])) == len(group["targets"])
+
+
+def free_port_of_a_replica() -> int:
+    """A port among those that Ray gives to replicas."""
+    for port in range(30_500, 31_000):
+        with socket.socket() as free:
+            if free.connect_ex(("127.0.0.1", port)) != 0:
+                return port
+    raise AssertionError("no free port")

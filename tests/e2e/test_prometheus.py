@@ -9,8 +9,8 @@ from pathlib import Path
 
 import httpx
 import pytest
-from tests.e2e.prometheus import WAIT_SECONDS, Prometheus, run_prometheus
 from tests.service.observe import wait_until
+from tools.monitoring import WAIT_SECONDS, Prometheus, run_prometheus
 from tools.process import Process, start, wait_until_ready
 
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -29,6 +29,8 @@ QUERIES = {
 }
 ON_A_GPU = {name for name, query in QUERIES.items() if "cerberank_device_" in query or "cerberank_graph_" in query}
 """Queries that have no answer on a processor."""
+OF_THE_PROXY = {name for name, query in QUERIES.items() if "cerberank_proxy_" in query}
+"""Queries of counts that only a proxy has (`tools/outage.py`)."""
 TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
@@ -66,7 +68,7 @@ def service(store: Path, tmp_path: Path, key: str) -> Iterator[Process]:
 
 @pytest.fixture
 def prometheus(service: Process, tmp_path: Path) -> Iterator[Prometheus]:
-    with run_prometheus(service.url, tmp_path) as running:
+    with run_prometheus([service.url], tmp_path) as running:
         yield running
 
 
@@ -82,7 +84,7 @@ def ask(service: Process, key: str) -> None:
 def test_every_query_of_the_dashboard_has_an_answer(service: Process, prometheus: Prometheus, key: str) -> None:
     """A number, not an empty graph and no NaN, while requests come in; the rules are evaluated without an error."""
     end = time.monotonic() + WAIT_SECONDS
-    missing = set(QUERIES) - ON_A_GPU
+    missing = set(QUERIES) - ON_A_GPU - OF_THE_PROXY
     while missing and time.monotonic() < end:
         ask(service, key)
         missing = {name for name in missing if not _numbers(prometheus, QUERIES[name])}
@@ -115,7 +117,7 @@ def test_the_series_of_the_rules_exist_before_any_request(prometheus: Prometheus
         'cerberank_errors_total{kind="internal"}',
         'cerberank_errors_total{kind="unavailable"}',
         'cerberank_requests_total{complete="false"}',
-        'cerberank_request_phase_seconds_bucket{phase="total", le="0.5"}',
+        'cerberank_request_phase_seconds_bucket{phase="total", le="2.5"}',
         'cerberank_tokens_total{stage="0"}',
         "cerberank_engine_busy_seconds_total",
         "cerberank_rejected_versions_total",
