@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Annotated, Any, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, ValidationError
 
 from cerberank_models.tokens import replace_surrogates
 
+SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+"""An escaped half of a surrogate pair, alone or not."""
 ModelT = TypeVar("ModelT", bound=BaseModel)
 
 
@@ -35,18 +38,22 @@ def parse_json(model: type[ModelT], line: str) -> ModelT:
         problem = error.errors(include_url=False, include_input=False)[0]
         if problem["type"] != "json_invalid":
             raise ValueError(_words(problem)) from error
-    # Python reads lone surrogates, which pydantic calls invalid JSON.
-    repaired = replace_surrogates(json.dumps(load_json(line), ensure_ascii=False))
     try:
-        return model.model_validate_json(repaired)
+        return model.model_validate_json(json.dumps(load_json(line), ensure_ascii=False))
     except ValidationError as error:
         raise ValueError(_words(error.errors(include_url=False, include_input=False)[0])) from error
 
 
 def load_json(line: str) -> Any:
-    """The value that a line holds. Raises ValueError with the column."""
+    """The value that a line holds. Lone surrogates, which pydantic calls invalid JSON, become U+FFFD.
+
+    Raises ValueError with the column.
+    """
     try:
-        return json.loads(line)
+        content = json.loads(line)
+        if SURROGATE.search(line):
+            content = json.loads(replace_surrogates(json.dumps(content, ensure_ascii=False)))
+        return content
     except RecursionError:
         raise ValueError("is nested too deeply") from None
     except json.JSONDecodeError as error:

@@ -129,6 +129,14 @@ def test_a_field_may_be_longer_than_pythons_limit(tmp_path: Path) -> None:
         assert question.candidates[0].candidate.text == text
 
 
+def test_rows_may_hold_half_an_emoji(tmp_path: Path) -> None:
+    """A lone surrogate becomes U+FFFD in texts and ids, as in the generic form, and a pair stays."""
+    row = r'{"qid": "\udc00", "question": "\ud83d\ude00", "text": "a\ud83d b", "label": 1}'
+    (tmp_path / "d.jsonl").write_text(row)
+    (question,) = read_questions(f"rows:{tmp_path / 'd.jsonl'}")
+    assert (question.id, question.text, question.candidates[0].candidate.text) == ("\ufffd", "\U0001f600", "a\ufffd b")
+
+
 def test_booleans_and_missing_values_of_pandas_are_read(tmp_path: Path) -> None:
     """`True` and `False` are labels; an empty score and a null context are none."""
     (tmp_path / "d.csv").write_text("question,text,label,score\nq,a,True,\nq,b,False,0.5\nq,c,TRUE,1\n")
