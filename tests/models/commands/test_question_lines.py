@@ -89,7 +89,10 @@ def test_any_bytes_are_a_question_or_a_value_error(content: bytes) -> None:
     read.model_dump_json().encode()
 
 
-@given(question=st.text(min_size=1).filter(lambda text: not is_blank(text)), texts=st.lists(st.text(), min_size=1, max_size=4))
+@given(
+    question=st.text(min_size=1).filter(lambda text: not is_blank(text)),
+    texts=st.lists(st.text(), min_size=1, max_size=4),
+)
 def test_valid_text_arrives_unchanged(question: str, texts: list[str]) -> None:
     """Valid text is unchanged, whether JSON escapes it or not."""
     for escaped in (True, False):
