@@ -10,7 +10,14 @@ from hypothesis.extra.numpy import arrays
 
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate
-from cerberank_training.acceleration.schedule import AgainstOwnRanking, FormAgreement, agreement_with, check_drops
+from cerberank_training.acceleration.schedule import (
+    AgainstOwnRanking,
+    FormAgreement,
+    agreement_with,
+    check_drops,
+    kept_first,
+    within_gate,
+)
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.evaluation.evaluate import AllScores, apply_policy
 from cerberank_training.evaluation.gate import GateError
@@ -84,3 +91,28 @@ def test_the_gate_names_form_and_figure() -> None:
     figures.check("int8", 95.0)
     with pytest.raises(GateError, match=r"int8: .*top-1 agreement 95.0 %.*at least 95.5 %"):
         figures.check("int8", 95.5)
+
+
+def test_the_gate_takes_part_in_the_choice() -> None:
+    """The cheapest schedule within --max-loss loses too many first candidates; the next one that keeps them is taken.
+
+    The exit puts the own first candidate of three questions in ten in place 6 of 10, which 0.5 drops and 0.3 keeps.
+    """
+    own = np.arange(10.0, 0.0, -1.0)
+    late = np.array([4.5, 9.0, 8.0, 7.0, 6.0, 5.0, 3.0, 2.0, 1.0, 0.0])
+    rows = [(question([0] * 10), AllScores((late if number < 3 else own, own), None)) for number in range(10)]
+    dev = DevSets((2.0, 2.0), {"dev": rows}, measure=AgainstOwnRanking())
+    loose, strict = (
+        TuningBounds(max_loss=50.0, least={"top1_agreement": least} if least else {}) for least in (0.0, 90.0)
+    )
+    assert tune(dev, loose, ratios=(0.0, 0.3, 0.5), trials=0, seed=0).default.schedule == (0.5,)
+    assert tune(dev, strict, ratios=(0.0, 0.3, 0.5), trials=0, seed=0).default.schedule == (0.3,)
+    tuning = tune(dev, loose, ratios=(0.0, 0.3, 0.5), trials=0, seed=0)
+    assert kept_first(rows, (0.5,), 1) == 70.0
+    for checked, least, schedule in ((rows, 90.0, (0.3,)), (rows[3:], 90.0, (0.5,)), (rows, 70.0, (0.5,))):
+        assert within_gate(tuning, loose, checked, minimum=1, least=least).default.schedule == schedule
+    cheap = TuningBounds(max_cost=0.76)
+    with pytest.raises(
+        ValueError, match=r"none of 1 schedules .* 90 % of the 10 --gate-questions; the nearest, 0\.5, "
+    ):
+        within_gate(tuning, cheap, rows, minimum=1, least=90.0)

@@ -203,7 +203,7 @@ def test_what_cannot_be_accelerated_is_refused_with_what_to_do(
             model,
             questions,
             ["--max-cost", "0.7", "--min-agreement", "100", "--gate-questions", "25"],
-            "must have the same first candidate",
+            "with top1_agreement ",
         ),
         (model, questions, ["--out", str(made / "faster")], "never overwritten"),
     ):

@@ -158,11 +158,13 @@ def test_several_sets_and_depths_are_told_apart_in_card_and_curve(
     assert main([str(tiny_checkpoint), *sets, *common, "--max-loss", "2", "--out", str(out)]) == 0
     printed = capsys.readouterr().out
     assert "Nothing is dropped by default" in printed
+    assert "A bound needs at least 100 questions in every set" in printed
+    assert "100.00" not in printed
     assert read_checkpoint(out).config.drop_schedule == (0.0, 0.0)
     card, curve = (out / "README.md").read_text(), json.loads((out / "tune.json").read_text())
     # Of 8 texts that all questions share, a question has none from elsewhere: nobody has 30.
     assert [name.rpartition("/")[2] for name in curve["default"]["sets"]] == ["dev.jsonl, 4 candidates"] * 2
     for name, figures in curve["default"]["sets"].items():
         assert f"| {name} | {figures['questions']} | 4.0 | 1.00 |" in card
-    assert {point["bound"] for point in curve["tried"]} == {0.0, 100.0}
+    assert {point["bound"] for point in curve["tried"]} == {0.0, None}
     assert main([str(tiny_checkpoint), "--data", data, "--data", data, "--out", str(tmp_path / "twice")]) == 2

@@ -81,9 +81,18 @@ def test_a_mean_loss_of_nothing_is_no_proof_where_questions_differ(lost: NDArray
     lost = lost - lost.mean()
     error = float(lost.std(ddof=1)) / len(lost) ** 0.5
     bound = upper_bound(lost, 0.95)
+    assert bound is not None
     assert 1.64 * error - 1e-9 <= bound <= 1.71 * error + 1e-9
     point = Measured(
-        schedule=(0.5,), cost=0.5, dev_cost=0.5, metrics={"map": 80.0}, loss=0.0, loss_error=error, bound=bound, sets={}
+        schedule=(0.5,),
+        cost=0.5,
+        dev_cost=0.5,
+        metrics={"map": 80.0},
+        loss=0.0,
+        loss_error=error,
+        bound=bound,
+        dropping=9,
+        sets={},
     )
     if error > max_loss:
         with pytest.raises(ValueError, match="holds the bounds"):
@@ -101,9 +110,12 @@ def test_every_set_must_hold_the_loss() -> None:
         DevSets(LAYERS, {"easy": easy, "hard": hard}, confidence=0.95), bounds, ratios=(0.0, 0.3, 0.6), trials=0, seed=0
     )
     assert alone.cost < both.default.cost
-    assert all(each.bound <= 1.0 for each in both.default.sets.values())
+    assert all(each.bound is not None and each.bound <= 1.0 for each in both.default.sets.values())
     again = next(point for point in both.tried if point.schedule == alone.schedule)
-    assert again.sets["easy"].bound <= 1.0 < again.sets["hard"].bound == again.bound
+    easy_bound, hard_bound = again.sets["easy"].bound, again.sets["hard"].bound
+    assert easy_bound is not None
+    assert hard_bound is not None
+    assert easy_bound <= 1.0 < hard_bound == again.bound
     assert again.loss == pytest.approx((again.sets["easy"].loss + again.sets["hard"].loss) / 2)
 
 
@@ -113,7 +125,8 @@ def test_too_few_questions_prove_nothing(rows: list[tuple[Question, AllScores]])
     dev = DevSets(LAYERS, {"dev": rows}, minimum=5, confidence=0.95)
     tuning = tune(dev, TuningBounds(max_loss=50.0), ratios=(0.0, 0.5), trials=5, seed=0)
     assert tuning.default.schedule == dev.keep_all
-    assert {point.bound for point in tuning.tried} == {0.0, 100.0}
+    assert {point.bound for point in tuning.tried} == {0.0, None}
+    assert {point.dropping for point in tuning.tried} == {0, FEWEST - 1 if len(rows) < FEWEST else 0}
 
 
 points = st.lists(
@@ -126,6 +139,7 @@ points = st.lists(
             loss=loss,
             loss_error=None,
             bound=loss,
+            dropping=9,
             sets={},
         ),
         st.sampled_from([0.4, 0.5, 0.6, 0.8, 1.0]),
@@ -182,6 +196,7 @@ def test_every_metric_has_a_frontier() -> None:
             loss=70.0 - value,
             loss_error=None,
             bound=70.0 - value,
+            dropping=9,
             sets={},
         )
         for cost, value, first in rows

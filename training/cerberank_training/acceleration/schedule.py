@@ -8,7 +8,7 @@ first five candidates without drops that are still among the first five. They do
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Backend
-from cerberank_models.drop import DropPolicy
+from cerberank_models.drop import DropPolicy, RatioSchedule
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.exits import Exit
 from cerberank_training.acceleration.exits import exit_logits
@@ -24,7 +24,7 @@ from cerberank_training.acceleration.vectors import PooledVectors
 from cerberank_training.data import Question
 from cerberank_training.evaluation.evaluate import AllScores, Ranks, apply_policy, score_questions
 from cerberank_training.evaluation.gate import GateError
-from cerberank_training.evaluation.tune import Tuning, ratios_text
+from cerberank_training.evaluation.tune import Tuning, TuningBounds, ratios_text
 
 DEPTH = 5
 """The number of first candidates in `overlap@5`."""
@@ -111,6 +111,33 @@ def measure_form(
     return FormAgreement(questions=len(got), top1=top1, overlap=overlap)
 
 
+def kept_first(wanted: Sequence[tuple[Question, AllScores]], schedule: Sequence[float], minimum: int) -> float:
+    """The percentage of the questions with the same first candidate under the schedule, by the scores in `wanted`."""
+    policy = RatioSchedule(tuple(schedule), minimum)
+    first = [agreement_with(own.stages[-1], apply_policy(own, policy))[0] for _, own in wanted]
+    return 100 * float(np.mean(first))
+
+
+def within_gate(
+    tuning: Tuning, bounds: TuningBounds, checked: Sequence[tuple[Question, AllScores]], *, minimum: int, least: float
+) -> Tuning:
+    """The tuning with the best schedule that the gate of the forms will accept on the questions `checked`.
+
+    Raises ValueError, which names the nearest schedule, if none of those that drop a candidate is accepted.
+    """
+    drops = [point for point in tuning.tried if point.dev_cost < 1 and not bounds.excess(point)]
+    for point in sorted(drops, key=bounds.order, reverse=True):
+        if kept_first(checked, point.schedule, minimum) >= least:
+            return replace(tuning, default=point)
+    nearest = max(drops, key=lambda point: kept_first(checked, point.schedule, minimum))
+    raise ValueError(
+        f"none of {len(drops)} schedules within the bounds keeps the first candidate of {least:g} % of the "
+        f"{len(checked)} --gate-questions; the nearest, {ratios_text(nearest.schedule)}, keeps "
+        f"{kept_first(checked, nearest.schedule, minimum):.1f} %. Lower --min-agreement, or train the exits on more "
+        "questions"
+    )
+
+
 def check_drops(tuning: Tuning) -> None:
     """Raise ValueError, which names other schedules, when the default drops none of the held-out candidates."""
     if tuning.default.dev_cost < 1:
@@ -128,6 +155,6 @@ def check_drops(tuning: Tuning) -> None:
     )
     raise ValueError(
         f"nothing would be dropped. The cheapest of {len(tuning.tried)} schedules, {cheapest}; "
-        f"the one that loses least, {closest}. Raise --max-loss or give a --max-cost below 1, "
-        "or train the exits on more questions"
+        f"the one that loses least, {closest}. Raise --max-loss, give a --max-cost below 1, or lower "
+        "--min-agreement, or train the exits on more questions"
     )

@@ -33,10 +33,12 @@ from cerberank_training.acceleration.schedule import (
     check_drops,
     held_out_scores,
     measure_form,
+    within_gate,
 )
 from cerberank_training.acceleration.vectors import FrozenBody, compute_vectors
 from cerberank_training.commands.tune import SECTION
 from cerberank_training.commands.unlabelled import unlabelled, unlabelled_content
+from cerberank_training.evaluation.gate import GateError
 from cerberank_training.evaluation.tune import DevSets, Tuning, TuningBounds, schedule_table, tune
 from cerberank_training.runs.card import FILE as SUMMARY
 from cerberank_training.students.calibration import calibration_texts
@@ -135,9 +137,11 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
         ranker.config.stage_layers, {"held out": held_out}, minimum=options.minimum, measure=AgainstOwnRanking()
     )
     max_loss = 3.0 if options.max_loss is None and options.max_cost is None else options.max_loss
-    bounds = TuningBounds(max_loss=max_loss, max_cost=options.max_cost)
+    bounds = TuningBounds(max_loss=max_loss, max_cost=options.max_cost, least={"top1_agreement": options.min_agreement})
     tuning = tune(dev, bounds, ratios=GRID, trials=options.trials, seed=options.seed)
     check_drops(tuning)
+    checked = random.Random(0).sample(held_out, min(options.gate_questions, len(held_out)))
+    tuning = within_gate(tuning, bounds, checked, minimum=options.minimum, least=options.min_agreement)
     ranker.config = ranker.config.model_copy(
         update={
             "drop_schedule": tuning.default.schedule,
@@ -147,13 +151,16 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
     )
     text = _report(tuning, dev, options, start)
     say(text)
-    checked = random.Random(0).sample(held_out, min(options.gate_questions, len(held_out)))
 
     def accept(precision: str, form: Backend[Any]) -> None:
         policy = RatioSchedule(tuning.default.schedule, options.minimum)
         figures = measure_form(form, checkpoint.encoder(), checked, policy)
         say(f"{precision}: {figures}")
-        figures.check(precision, options.min_agreement)
+        try:
+            figures.check(precision, options.min_agreement)
+        except GateError as error:
+            again = "a smaller --max-loss or a larger --max-cost"
+            raise GateError(f"{error}; repeat with {again}, which takes little time while {work} is kept") from error
 
     accept("weights", TorchBackend(ranker))
     export_checkpoint(

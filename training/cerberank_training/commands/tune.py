@@ -30,6 +30,7 @@ from cerberank_training.evaluation.metrics import TITLES
 from cerberank_training.evaluation.plots import FIGURE_2, tuning_plot
 from cerberank_training.evaluation.report import table
 from cerberank_training.evaluation.tune import (
+    FEWEST,
     GRID,
     DevSets,
     Measured,
@@ -197,16 +198,25 @@ def _score(checkpoint: Checkpoint, form: Backend, options: TuneOptions) -> DevSe
 
 def _nothing_dropped(tuning: Tuning, max_loss: float, confidence: float) -> str:
     """The reason that the default drops nothing, in words."""
-    nearest = min((point for point in tuning.tried if any(point.schedule)), key=lambda point: point.bound, default=None)
+    drops = [point for point in tuning.tried if any(point.schedule)]
     text = (
         f"Nothing is dropped by default: no schedule that was tried is known with {100 * confidence:g} % confidence to "
         f"lose at most {max_loss:g} points"
     )
-    if nearest is None:
+    if not drops:
         return f"{text}."
-    name, worst = max(nearest.sets.items(), key=lambda item: item[1].bound)
+    bounded = [(point.bound, point) for point in drops if point.bound is not None]
+    if not bounded:
+        name, smallest = min(drops[0].sets.items(), key=lambda item: item[1].questions)
+        most = max(point.dropping for point in drops)
+        return (
+            f"{text}. A bound needs at least {FEWEST} questions in every set ({name} has {smallest.questions}), and "
+            f"{FEWEST} in all of which a candidate is dropped (no schedule drops one of more than {most})."
+        )
+    bound, nearest = min(bounded, key=lambda item: item[0])
+    name, worst = max(nearest.sets.items(), key=lambda item: item[1].bound or 0.0)
     return (
-        f"{text}. The nearest, {ratios_text(nearest.schedule)}, may lose {nearest.bound:.2f}; its worst set is {name} "
+        f"{text}. The nearest, {ratios_text(nearest.schedule)}, may lose {bound:.2f}; its worst set is {name} "
         f"({worst.questions} questions, {worst.loss:.2f} points lost). More questions make the bounds lower."
     )
 
@@ -231,7 +241,7 @@ def set_table(point: Measured, confidence: float) -> str:
             f"{row.cost:.2f}",
             f"{row.value:.1f}",
             f"{row.loss:.2f} ± {row.loss_error or 0.0:.2f}",
-            f"{row.bound:.2f}",
+            "unknown" if row.bound is None else f"{row.bound:.2f}",
         ]
         for name, row in point.sets.items()
     ]

@@ -12,7 +12,7 @@ level is that of the bound on a single set, for any number of sets.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 from statistics import fmean
 from typing import Protocol
@@ -34,6 +34,8 @@ GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 """The paper's ratios, and 0."""
 STEP, MOST = 0.05, 0.95
 """The step and the largest value of Optuna's ratios."""
+LARGEST_LOSS = 100.0
+"""The largest loss that is possible, in points."""
 BUDGETS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1)
 """The costs for which a checkpoint gets a schedule, among which a service can choose."""
 
@@ -67,8 +69,9 @@ class SetResult:
     """The loss against no drops."""
     loss_error: float | None
     """The standard error of `loss` over the questions; None for a single question."""
-    bound: float
-    """The upper bound of the loss with the given confidence; `loss` itself if no confidence was given."""
+    bound: float | None
+    """The upper bound of the loss with the given confidence; `loss` itself if no confidence was given. None for a set
+    of fewer than FEWEST questions."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,8 +92,10 @@ class Measured:
     loss_error: float | None
     """The mean of the sets' standard errors. For one set it is the standard error of `loss`, and for several an upper
     bound. None if a set has a single question."""
-    bound: float
-    """The largest bound of a set; 100 points if there are too few questions for a bound."""
+    bound: float | None
+    """The largest bound of a set. None if a set has none, or fewer than FEWEST questions have a candidate dropped."""
+    dropping: int
+    """The number of questions of all sets in which the schedule drops a candidate."""
     sets: Mapping[str, SetResult]
 
     def tuned(self) -> TunedSchedule:
@@ -111,14 +116,18 @@ class TuningBounds:
     """
 
     max_loss: float | None = None
-    """The largest value of `Measured.bound`."""
+    """The largest value of `Measured.bound`; a schedule without a bound exceeds it."""
     max_cost: float | None = None
+    least: Mapping[str, float] = field(default_factory=dict)
+    """The least values of metrics, in percent."""
 
     def excess(self, point: Measured) -> float:
         """The amount by which a schedule exceeds the bounds; 0 within the bounds."""
-        loss = 0.0 if self.max_loss is None else point.bound - self.max_loss
+        bound = LARGEST_LOSS if point.bound is None else point.bound
+        loss = 0.0 if self.max_loss is None else bound - self.max_loss
         cost = 0.0 if self.max_cost is None else point.cost - self.max_cost
-        return max(0.0, loss) + max(0.0, cost)
+        short = sum(max(0.0, least - point.metrics[name]) for name, least in self.least.items())
+        return max(0.0, loss) + max(0.0, cost) + short
 
     def order(self, point: Measured) -> tuple[float, float, float]:
         """A sort key: better points have larger keys, and points within the bounds are better than all others."""
@@ -229,6 +238,7 @@ class DevSets:
         values = {name: self._values(name, policy) for name in self._sets}
         sets = {name: self._result(name, values[name][:, 0], policy) for name in self._sets}
         errors = [each.loss_error for each in sets.values() if each.loss_error is not None]
+        dropping = sum(policy.expected_alive(size)[-1] < size for size in self.sizes)
         means = np.mean([rows.mean(axis=0) for rows in values.values()], axis=0)
         return Measured(
             schedule=schedule,
@@ -238,7 +248,8 @@ class DevSets:
             metric=names[0],
             loss=fmean(each.loss for each in sets.values()),
             loss_error=fmean(errors) if errors else None,
-            bound=100.0 if self._unseen(policy) else max(each.bound for each in sets.values()),
+            bound=self._bound(sets.values(), policy, dropping),
+            dropping=dropping,
             sets=sets,
         )
 
@@ -258,10 +269,12 @@ class DevSets:
             bound=mean if self.confidence is None or cost == 1.0 else upper_bound(lost, self.confidence),
         )
 
-    def _unseen(self, policy: RatioSchedule) -> bool:
-        """True if there is a confidence, and too few questions have enough candidates for the policy to drop one."""
-        dropping = sum(policy.expected_alive(size)[-1] < size for size in self.sizes)
-        return self.confidence is not None and any(policy.ratios) and dropping < FEWEST
+    def _bound(self, sets: Iterable[SetResult], policy: RatioSchedule, dropping: int) -> float | None:
+        """The largest bound of the sets; None if a set has none, or the policy drops in too few questions."""
+        bounds = [each.bound for each in sets]
+        if self.confidence is not None and any(policy.ratios) and dropping < FEWEST:
+            return None
+        return None if None in bounds else max(bound for bound in bounds if bound is not None)
 
     def _values(self, name: str, policy: DropPolicy) -> NDArray[np.float64]:
         """The metrics [questions of the set, names], from 0 to 1."""
@@ -272,17 +285,17 @@ class DevSets:
         return np.asarray(rows)
 
 
-def upper_bound(lost: NDArray[np.float64], confidence: float) -> float:
+def upper_bound(lost: NDArray[np.float64], confidence: float) -> float | None:
     """The one-sided upper bound of the mean of `lost` [questions], in points, by Student's t.
 
-    With fewer than FEWEST questions it is 100 points.
+    With fewer than FEWEST questions there is none.
 
     >>> lost = np.tile([10.0, -10.0], 50)
     >>> upper_bound(lost, 0.5), round(upper_bound(lost, 0.95), 2), upper_bound(lost[:50], 0.95)
-    (0.0, 1.67, 100.0)
+    (0.0, 1.67, None)
     """
     if len(lost) < FEWEST:
-        return 100.0
+        return None
     error = lost.std(ddof=1) / np.sqrt(len(lost))
     return float(lost.mean() + stats.t.ppf(confidence, len(lost) - 1) * error)
 
@@ -315,9 +328,11 @@ def choose(measured: Sequence[Measured], bounds: TuningBounds) -> Measured:
     best = max(measured, key=bounds.order)
     if bounds.excess(best) > 0:
         nearest = policy_name(RatioSchedule(best.schedule))
+        least = "".join(f", with {name} {best.metrics[name]:.1f} %" for name in bounds.least)
+        metric = TITLES.get(best.metric, best.metric)
         raise ValueError(
             f"none of {len(measured)} schedules holds the bounds; the nearest, {nearest}, "
-            f"loses {best.loss:.2f} points of {TITLES.get(best.metric, best.metric)} at a cost of {best.cost:.2f}"
+            f"loses {best.loss:.2f} points of {metric} at a cost of {best.cost:.2f}{least}"
         )
     return best
 
