@@ -24,7 +24,7 @@ RUN python -m venv /opt/cerberank && \
 COPY --from=wheel /wheel /wheel
 RUN /opt/cerberank/bin/pip install --no-cache-dir --no-deps --no-index --find-links /wheel cerberank && \
     if [ -n "$EXTRAS" ]; then \
-    /opt/cerberank/bin/pip install --no-cache-dir --constraint /requirements/extras.txt "cerberank[$EXTRAS]"; fi
+    /opt/cerberank/bin/pip install --no-cache-dir --constraint /requirements/extras.txt "$(echo /wheel/*.whl)[$EXTRAS]"; fi
 
 # Without hashes: torch's wheel is another one for each index.
 FROM python AS gpu-environment
@@ -35,7 +35,7 @@ RUN python -m venv /opt/cerberank && \
 COPY --from=wheel /wheel /wheel
 RUN /opt/cerberank/bin/pip install --no-cache-dir --no-deps --no-index --find-links /wheel cerberank && \
     if [ -n "$EXTRAS" ]; then \
-    /opt/cerberank/bin/pip install --no-cache-dir --constraint /requirements/extras.txt "cerberank[$EXTRAS]"; fi
+    /opt/cerberank/bin/pip install --no-cache-dir --constraint /requirements/extras.txt "$(echo /wheel/*.whl)[$EXTRAS]"; fi
 
 # The root file system may be read-only: nothing is written but to /tmp, and that only by libraries that cache.
 FROM python AS runtime

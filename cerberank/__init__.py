@@ -105,7 +105,9 @@ def __getattr__(name: str) -> Any:
     try:
         return getattr(import_module(_MODULES[name]), name)
     except ModuleNotFoundError as error:
-        message = f"cerberank.{name} needs {error.name}: pip install 'cerberank[training]'"
+        from cerberank_models.output import installed_by  # noqa: PLC0415 - imports of this module are lazy
+
+        message = f"cerberank.{name} needs {error.name}; {installed_by('training')}"
         raise ModuleNotFoundError(message, name=error.name) from error
 
 

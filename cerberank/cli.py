@@ -14,7 +14,7 @@ from cyclopts import App, CycloptsError
 
 from cerberank_models import __version__
 from cerberank_models.commands.values import DEFAULTS
-from cerberank_models.output import UsageError, say
+from cerberank_models.output import UsageError, installed_by, note, say
 
 MODELS, SERVICE, TRAINING = "cerberank_models", "cerberank_service", "cerberank_training"
 TORCH = MappingProxyType({"torch": "torch"})
@@ -238,7 +238,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if command is None or library is None or library.startswith("cerberank"):
             raise
         extra = command.extra_for(library)
-        return _fail(f"{name}: {library!r} is not installed; run: pip install 'cerberank[{extra}]'", code=1)
+        return _fail(f"{name}: {library!r} is not installed; {installed_by(extra)}", code=1)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
@@ -278,5 +278,5 @@ def _is_expected(error: Exception) -> bool:
 
 
 def _fail(message: str, *, code: int) -> int:
-    sys.stderr.write(message + "\n")
+    note(message)
     return code

@@ -70,6 +70,21 @@ def test_an_installed_wheel_serves_the_bundled_checkpoint_anywhere(wheel: Path, 
     assert not list(folder.iterdir())
 
 
+def test_no_text_installs_a_name_that_anybody_could_register() -> None:
+    """The package is in no index, so that `pip install cerberank` would fetch whatever somebody else puts there."""
+    listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    texts = [ROOT / name for name in listed.splitlines() if not name.startswith("tests/")]
+    names_it = re.compile(r"install .*['\" ]cerberank(\[|['\"` ]|$)")
+    found = [
+        f"{path.relative_to(ROOT)}: {line}"
+        for path in texts
+        if path.suffix in {".py", ".md", ".toml", ".yml", ".yaml", ".sh", ".html", ".js", ""} and path.is_file()
+        for line in path.read_text(encoding="utf-8").splitlines()
+        if names_it.search(line) and "--no-index" not in line
+    ]
+    assert found == []
+
+
 def test_finding_verbs_loads_no_heavy_library() -> None:
     """`cerberank --help` reads four tuples: not even numpy or pydantic."""
     script = (

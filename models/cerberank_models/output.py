@@ -8,13 +8,29 @@ from pathlib import Path
 from typing import Any
 
 
+def installed_by(extra: str) -> str:
+    """The advice for an extra that is missing. The package is in no index, where anybody could register its name."""
+    return f"run in the checkout: pip install '.[{extra}]'"
+
+
+def printable(text: str) -> str:
+    r"""The text with control characters and line breaks replaced by escape sequences.
+
+    >>> printable("a\n\x1b[31mb")
+    'a\\n\\x1b[31mb'
+    """
+    if text.isprintable():
+        return text
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+
+
 class UsageError(ValueError):
     """The options of a command do not go together; the program exits with code 2, as for an unknown option."""
 
 
-def say(line: str) -> None:
-    """Write a line to standard output and flush it."""
-    sys.stdout.write(line + "\n")
+def say(text: str) -> None:
+    """Write lines to standard output and flush it; control characters of names that others chose are escaped."""
+    sys.stdout.write(_lines(text))
     sys.stdout.flush()
 
 
@@ -25,10 +41,14 @@ def say_written(*files: tuple[Path | None, str]) -> None:
             say(f"{path}: {content}")
 
 
-def note(line: str) -> None:
-    """Write a line about the progress of the work to standard error, and flush it."""
-    sys.stderr.write(line + "\n")
+def note(text: str) -> None:
+    """Write lines about the work to standard error and flush it; control characters are escaped as by `say`."""
+    sys.stderr.write(_lines(text))
     sys.stderr.flush()
+
+
+def _lines(text: str) -> str:
+    return "".join(printable(line) + "\n" for line in text.split("\n"))
 
 
 def say_json(value: Any) -> None:

@@ -22,6 +22,7 @@ from cerberank_models.convert.cache import ImportOptions, cached_checkpoint, def
 from cerberank_models.convert.source import find_source
 from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
 from cerberank_models.first_stage.rank import FirstStage, open_offline, rank_texts
+from cerberank_models.output import installed_by
 from cerberank_models.rank import Ranking, pairs_policy, rank_pairs
 from cerberank_models.reading import call_warnings, cut_warnings, unknown_warnings
 from cerberank_models.request import RankRequest, Texts
@@ -90,7 +91,7 @@ class Ranker:
             ranker = cls(checkpoint, open_backend(checkpoint, **opened), first)
         except ModuleNotFoundError as error:
             extra = {"onnx": "serve"}.get(form.backend, form.backend)
-            message = f"the backend {form.backend} needs {error.name}: pip install 'cerberank[{extra}]'"
+            message = f"the backend {form.backend} needs {error.name}; {installed_by(extra)}"
             raise ModuleNotFoundError(message, name=error.name) from error
         ranker._opened = opened
         return ranker

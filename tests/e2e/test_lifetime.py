@@ -121,4 +121,4 @@ def test_a_missing_library_ends_the_program(tiny_checkpoint: Path, tmp_path: Pat
     assert launch(tiny_checkpoint, log, program=("-c", code, "serve")).wait(60) == 1
     assert "Traceback" not in log.read_text()
     last = log.read_text().splitlines()[-1]
-    assert last.startswith("cerberank serve: 'onnxruntime' is not installed; run: pip install 'cerberank[")
+    assert last.startswith("cerberank serve: 'onnxruntime' is not installed; run in the checkout: pip install '.[")

@@ -110,5 +110,5 @@ def test_a_model_that_cannot_be_imported_ends_the_program(tmp_path: Path) -> Non
     assert "running on" not in log
     last = log.splitlines()[-1]
     assert last.startswith(f"cerberank serve: {tmp_path} was not imported: ")
-    assert last.endswith("run: pip install 'cerberank[import]'")
+    assert last.endswith("run in the checkout: pip install '.[import]'")
     assert not [item for item in (tmp_path / "cache" / "cerberank").iterdir() if item.is_dir()]

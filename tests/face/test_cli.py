@@ -144,7 +144,7 @@ def test_a_missing_library_names_the_extra_that_brings_it(call: str, missing: st
     done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
-    assert f"{missing!r} is not installed; run: pip install 'cerberank[{extra}]'" in done.stderr
+    assert f"{missing!r} is not installed; run in the checkout: pip install '.[{extra}]'" in done.stderr
 
 
 def test_an_error_that_nobody_expects_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -58,4 +58,4 @@ def test_a_missing_library_names_its_extra(library: str, code: str, extra: str) 
     """The last line of the traceback says what to install."""
     script = f"import sys\nsys.modules[{library!r}] = None\n{code}"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1].endswith(f"needs {library}: pip install 'cerberank[{extra}]'")
+    assert done.stderr.splitlines()[-1].endswith(f"needs {library}; run in the checkout: pip install '.[{extra}]'")

@@ -14,6 +14,7 @@ import onnxruntime
 from cerberank_models.backends.contract import DeviceError
 from cerberank_models.backends.processors import compute_threads
 from cerberank_models.config import RankerConfig
+from cerberank_models.output import installed_by
 
 GRAPH = Path(__file__).with_name("int8_products.onnx")
 """A graph that is one `MatMulInteger` of the input `x`, uint8 [rows, 64], and a weight, int8 [64, 32], of all 127."""
@@ -102,7 +103,7 @@ def provider_of(device: str) -> str | tuple[str, dict[str, Any]]:
         return "CPUExecutionProvider"
     name = "CUDAExecutionProvider"
     if name not in onnxruntime.get_available_providers():
-        raise DeviceError(f"device {device!r} needs ONNX Runtime's {name}: install cerberank[onnx-gpu]")
+        raise DeviceError(f"device {device!r} needs ONNX Runtime's {name}; {installed_by('onnx-gpu')}")
     return name, {"device_id": number, **CUDA_OPTIONS}
 
 
@@ -131,7 +132,7 @@ def check_provider(running: Sequence[str], device: str) -> None:
     if not running or running[0] != wanted:
         raise DeviceError(
             f"device {device!r} needs ONNX Runtime's {wanted}, which could not start (it runs {', '.join(running)}); "
-            "CUDA's or cuDNN's libraries are missing, or of another version: install cerberank[onnx-gpu] anew"
+            f"CUDA's or cuDNN's libraries are missing, or of another version; {installed_by('onnx-gpu')}"
         )
 
 

@@ -21,6 +21,7 @@ from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.commands.options import OWN, BackendOptions, Ratios, Windows, chosen_device, one_or_all
 from cerberank_models.commands.question_lines import QuestionLine, read_line
 from cerberank_models.commands.values import Count
+from cerberank_models.output import printable
 from cerberank_models.progress import progress
 from cerberank_models.rank import NonFiniteScoreError
 from cerberank_models.ranker import Ranker
@@ -118,7 +119,7 @@ def _rank_lines(ranker: Ranker, file: BinaryIO, options: _Options) -> int:
         try:
             answer = _answer(ranker, read_line(line), options)
         except (ValueError, NonFiniteScoreError) as error:
-            tqdm.write(f"{options.file}:{number}: {error}", file=sys.stderr)
+            tqdm.write(printable(f"{options.file}:{number}: {error}"), file=sys.stderr)
             failed += 1
         else:
             sys.stdout.write(json.dumps(answer.to_json(), ensure_ascii=False) + "\n")
@@ -134,7 +135,7 @@ def _rank_texts(ranker: Ranker, file: BinaryIO, options: _Options) -> int:
         raise ValueError("there is no candidate: give one a line")
     line = read_line(json.dumps({"question": options.question, "candidates": candidates}).encode())
     for result in _answer(ranker, line, options):
-        sys.stdout.write(f"{result.score:.4f}  {candidates[result.index]}\n")
+        sys.stdout.write(f"{result.score:.4f}  {printable(candidates[result.index])}\n")
     sys.stdout.flush()
     return 0
 

@@ -18,6 +18,7 @@ from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
 from starlette.requests import HTTPConnection
 
+from cerberank_models.output import printable
 from cerberank_service.call import RankAnswer
 from cerberank_service.errors import ServiceError
 from cerberank_service.settings import Settings
@@ -54,7 +55,7 @@ class TextFormatter(RFC3339):
         """Format a record with its fields at the end of the first line."""
         fields = getattr(record, FIELDS, {})
         record = logging.makeLogRecord(record.__dict__)
-        record.msg = _printable(record.getMessage())
+        record.msg = printable(record.getMessage())
         record.msg += "".join(f" {name}={_quoted(value)}" for name, value in fields.items())
         record.args, record.exc_text = (), None
         return super().format(record)
@@ -62,18 +63,7 @@ class TextFormatter(RFC3339):
     def formatException(self, ei: Any) -> str:
         """Format a traceback with indented lines; its last lines are the exception's message, which is escaped too."""
         lines = super().formatException(ei).split("\n")
-        return "\n".join(f"  {_printable(line)}" for line in lines)
-
-
-def _printable(text: str) -> str:
-    r"""The text with control characters and line breaks replaced by escape sequences.
-
-    >>> _printable("a\n\x1b[31mb")
-    'a\\n\\x1b[31mb'
-    """
-    if text.isprintable():
-        return text
-    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in text)
+        return "\n".join(f"  {printable(line)}" for line in lines)
 
 
 def _quoted(value: object) -> str:

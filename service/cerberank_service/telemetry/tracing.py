@@ -23,6 +23,7 @@ from opentelemetry.trace import (
 )
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from cerberank_models.output import installed_by
 from cerberank_service.call import RankAnswer
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.settings import SettingsError
@@ -134,7 +135,7 @@ def open_provider() -> TracerProvider:
         from opentelemetry.sdk.resources import Resource  # noqa: PLC0415
         from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415
     except ImportError as error:
-        raise SettingsError("CERBERANK_TRACES='true': needs the extra; pip install 'cerberank[otel]'") from error
+        raise SettingsError(f"CERBERANK_TRACES='true': needs an extra; {installed_by('otel')}") from error
     resource = Resource.create()  # reads OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
     if str(resource.attributes["service.name"]).startswith("unknown_service"):
         resource = Resource.create({"service.name": "cerberank"})

@@ -124,4 +124,4 @@ def test_the_verbs_need_neither_torch_nor_fsspec(made: dict[str, Path], tmp_path
     )
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert result.returncode == 1
-    assert "'fsspec' is not installed; run: pip install 'cerberank[url]'" in result.stderr
+    assert "'fsspec' is not installed; run in the checkout: pip install '.[url]'" in result.stderr

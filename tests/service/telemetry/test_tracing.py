@@ -136,5 +136,5 @@ def test_without_the_extra_the_setting_is_refused() -> None:
         [sys.executable, "-c", script], env=environment, capture_output=True, text=True, check=False
     )
     assert result.returncode == 2
-    assert "cerberank[otel]" in result.stderr
+    assert "pip install '.[otel]'" in result.stderr
     assert issubclass(SettingsError, ValueError)

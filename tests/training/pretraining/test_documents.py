@@ -172,7 +172,7 @@ def test_a_wrong_option_is_refused(options: str, message: str) -> None:
 def test_splitting_without_the_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     """Before a file is read."""
     monkeypatch.setitem(sys.modules, "sentencex", None)
-    with pytest.raises(DataError, match=r"pip install 'cerberank\[sentences\]'"):
+    with pytest.raises(DataError, match=r"pip install '\.\[sentences\]'"):
         read_documents("text:missing.txt?sentences=en")
 
 

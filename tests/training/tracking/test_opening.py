@@ -165,5 +165,7 @@ def leveldb_records(log: bytes) -> Iterator[bytes]:
 def test_a_tracker_without_its_package_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """By its name, with the extra that brings it."""
     monkeypatch.setattr(opening, "find_spec", lambda package: None)
-    with pytest.raises(ValueError, match=r"--track wandb needs the package wandb: pip install 'cerberank\[wandb\]'"):
+    with pytest.raises(
+        ValueError, match=r"--track wandb needs the package wandb; run in the checkout: pip install '\.\[wandb\]'"
+    ):
         opening.check_trackers(["wandb"])

@@ -25,6 +25,7 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import Field, model_validator
 
 from cerberank_models.language import CODE
+from cerberank_models.output import installed_by
 from cerberank_models.tokens import replace_surrogates
 from cerberank_models.transformer import Frozen
 from cerberank_training.data.options import parse_options
@@ -94,7 +95,7 @@ def _splitter(language: str) -> Splitter:
         import sentencex  # noqa: PLC0415 - an extra of its own
     except ImportError as error:
         raise DataError(
-            "splitting text into sentences needs the library sentencex: pip install 'cerberank[sentences]'"
+            f"splitting text into sentences needs the library sentencex; {installed_by('sentences')}"
         ) from error
 
     def split(text: str) -> list[str]:

@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from cerberank_models.output import installed_by
 from cerberank_training.tracking.tracker import Tracker
 
 PACKAGES = {
@@ -22,7 +23,7 @@ def check_trackers(names: Sequence[str]) -> None:
     for name in names:
         package, extra = PACKAGES[name]
         if find_spec(package) is None:
-            raise ValueError(f"--track {name} needs the package {package}: pip install 'cerberank[{extra}]'")
+            raise ValueError(f"--track {name} needs the package {package}; {installed_by(extra)}")
 
 
 def open_trackers(names: Sequence[str], folder: Path, *, name: str, settings: Mapping[str, Any]) -> dict[str, Tracker]:

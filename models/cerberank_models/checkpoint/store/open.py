@@ -7,6 +7,7 @@ from pathlib import Path
 from cerberank_models.checkpoint.store.contract import Store, StoreError
 from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_models.checkpoint.store.url import UrlStore
+from cerberank_models.output import installed_by
 
 
 def open_store(address: str) -> Store:
@@ -23,6 +24,6 @@ def open_store(address: str) -> Store:
     try:
         filesystem, root = fsspec.url_to_fs(address, use_listings_cache=False)
     except (ImportError, ValueError) as error:
-        extra = "; install cerberank[s3]" if address.startswith("s3") and isinstance(error, ImportError) else ""
+        extra = f"; {installed_by('s3')}" if address.startswith("s3") and isinstance(error, ImportError) else ""
         raise StoreError(f"{address}: {error}{extra}") from error
     return UrlStore(filesystem, root)

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cerberank_models.json_lines import load_json
+from cerberank_models.output import installed_by
 from cerberank_training.data.formats.columns import ColumnOptions, Columns
 from cerberank_training.data.formats.rows import Row, Rows
 from cerberank_training.data.notes import Notes, ignored
@@ -191,7 +192,7 @@ def _dataset(place: Path, options: DatasetOptions) -> Any:
     try:
         from datasets import Dataset, load_dataset, load_from_disk  # noqa: PLC0415 - an extra of its own
     except ImportError as error:
-        raise DataError("the format datasets needs the library of that name: pip install datasets") from error
+        raise DataError(f"the format datasets needs the library of that name; {installed_by('datasets')}") from error
     try:
         if place.is_dir():
             found = load_from_disk(str(place))
