@@ -43,6 +43,8 @@ from cerberank_service.versions.single import UnusableError
 
 logger = logging.getLogger(__name__)
 
+ADMIN_HOST = "127.0.0.1"
+"""The address of the admin port, so that only the machine, container or pod reaches it."""
 GRACE_SECONDS = 5
 """Seconds after the drain time for sending the last answers."""
 POLL_SECONDS = 0.01
@@ -114,7 +116,7 @@ class Server:
             self._ending.put(0)
 
 
-UNSET: Mapping[str, str | None] = MappingProxyType({"model": "", "model_revision": "", "checkpoint": None, "store": ""})
+UNSET: Mapping[str, str | None] = MappingProxyType({"model": "", "checkpoint": None, "store": ""})
 """The settings that name what is served, as they are where none of them is set."""
 
 
@@ -146,13 +148,16 @@ def serve(
         if checkpoint is not None:
             raise UsageError(f"{model} is a checkpoint, and --checkpoint names another one")
         model, checkpoint = None, named.parent
+    if revision is not None:
+        if model is None:
+            raise UsageError("--revision needs a MODEL on the hub")
+        model = f"{model}@{revision}"
     options = {
         "model": model,
         "host": host,
         "port": port,
         "checkpoint": checkpoint,
         "store": store,
-        "model_revision": revision,
     }
     given = {name: str(value) for name, value in options.items() if value is not None}
     chosen = given.keys() & {"model", "checkpoint", "store"}
@@ -240,7 +245,7 @@ def _with_model(settings: Settings) -> Settings:
     """
     if not settings.model:
         return settings
-    source = find_source(settings.model, settings.model_revision or None)
+    source = find_source(*settings.source)
     backend, precision = settings.chosen
     options = ImportOptions.of(source, settings.device, backend=backend, precision=precision)
     checkpoint = cached_checkpoint(source, options, default_cache())
@@ -276,7 +281,7 @@ def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> int:
             settings,
             limits,
             certificate=_certificate(settings),
-            host=settings.admin_host,
+            host=ADMIN_HOST,
             port=settings.admin_port,
         )
         servers.append(Server("admin-server", config, ending))

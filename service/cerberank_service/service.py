@@ -76,10 +76,11 @@ class Service:
         self.tracing = Tracing(tracer_provider)
         self.metrics = Metrics(reasons=[reason.value for reason in Reason])
         offered = self.metrics.families.offered_seconds.labels("accepted")
+        threads = settings.encode_workers
         self.workers = Workers(
-            settings.encode_workers,
+            threads,
             queue_seconds=settings.queue_seconds,
-            on_read=lambda seconds: offered.inc(seconds / settings.encode_workers),
+            on_read=lambda seconds: offered.inc(seconds / threads),
         )
         poll = threading.Event()  # set whenever the watcher should poll the store at once
         self.versions = VersionRegistry(settings, on_idle=poll.set)

@@ -15,8 +15,8 @@ from starlette.testclient import TestClient
 
 from cerberank_service.engine.waiting_states import LEAST_STATE_BYTES
 from cerberank_service.http.body import UNCOUNTED_BYTES
-from cerberank_service.serve import GRACE_SECONDS
-from cerberank_service.settings import Settings
+from cerberank_service.serve import ADMIN_HOST, GRACE_SECONDS
+from cerberank_service.settings import Settings, fields
 from cerberank_service.telemetry.series import PREFIX, Families
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
@@ -94,8 +94,8 @@ def test_settings_exist_and_hold_usable_values(
     settings = Settings()
     assert settings.host == "0.0.0.0"
     assert settings.port == container(objects)["ports"][0]["containerPort"]
-    threads = settings.threads if settings.device == "cpu" else settings.encode_workers
-    assert threads == int(container(objects)["resources"]["requests"]["cpu"])
+    if settings.device == "cpu":
+        assert settings.threads == int(container(objects)["resources"]["requests"]["cpu"])
 
 
 def test_probes_ask_paths_that_answer(objects: dict[str, dict[str, Any]], client: TestClient) -> None:
@@ -111,7 +111,7 @@ def test_probes_ask_paths_that_answer(objects: dict[str, dict[str, Any]], client
 
 def test_the_admin_port_does_not_leave_the_pod(objects: dict[str, dict[str, Any]]) -> None:
     """It listens on 127.0.0.1, and no container port, service or network policy names it; its token is a secret."""
-    assert Settings.model_fields["admin_host"].default == "127.0.0.1"
+    assert ADMIN_HOST == "127.0.0.1"
     assert not {name for name in objects["ConfigMap"]["data"] if "ADMIN" in name}
     assert str(Settings.model_fields["admin_port"].default) not in yaml.safe_dump(objects)
     assert {"name": "cerberank", "optional": True} in [
@@ -220,7 +220,7 @@ def test_the_autoscaler_s_metric_is_the_offered_seconds(objects: dict[str, dict[
     assert scaler["behavior"]["scaleUp"]["stabilizationWindowSeconds"] >= 30
 
 
-def test_the_gpu_variant_asks_for_one_and_what_feeds_it() -> None:
+def test_the_gpu_variant_asks_for_one_and_what_feeds_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """One GPU, its own image, processors for as many encoding threads, and otherwise what the overlay with a store has.
 
     The base's number of threads is the model's on processors.
@@ -229,7 +229,9 @@ def test_the_gpu_variant_asks_for_one_and_what_feeds_it() -> None:
     assert container(gpu)["resources"]["limits"]["nvidia.com/gpu"] == 1
     assert container(gpu)["image"] != container(base)["image"]
     data = gpu["ConfigMap"]["data"]
-    assert container(gpu)["resources"]["requests"]["cpu"] == data["CERBERANK_ENCODE_WORKERS"] == "8"
+    monkeypatch.setattr(fields, "usable_processors", lambda: 64)
+    workers = Settings.model_validate({"device": data["CERBERANK_DEVICE"]}).encode_workers
+    assert container(gpu)["resources"]["requests"]["cpu"] == str(workers)
     assert "CERBERANK_THREADS" in base["ConfigMap"]["data"].keys() - data.keys()
     for kind in ("Service", "HorizontalPodAutoscaler", "PodDisruptionBudget", "NetworkPolicy"):
         assert gpu[kind] == base[kind]

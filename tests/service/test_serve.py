@@ -49,7 +49,7 @@ def test_a_removed_setting_ends_the_program_before_it_serves(
         ({"checkpoint": Path("other")}, {"checkpoint": Path("other")}),
         ({"model": "someone/tiny"}, {"model": "someone/tiny"}),
         ({"store": "elsewhere"}, {"store": "elsewhere"}),
-        ({"revision": "main"}, {"model": "set/model", "model_revision": "main"}),
+        ({"model": "someone/tiny", "revision": "v1"}, {"model": "someone/tiny@v1"}),
     ],
 )
 def test_what_the_call_names_is_served_whatever_the_variables_name(
@@ -59,13 +59,12 @@ def test_what_the_call_names_is_served_whatever_the_variables_name(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Not the store or checkpoint of the environment; --revision alone belongs to its model."""
+    """Not the store or checkpoint of the environment."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "checkpoint").mkdir()
     (tmp_path / "checkpoint" / "manifest.json").write_text("{}")
-    others = {} if "revision" in options else {"CERBERANK_STORE": "store", "CERBERANK_CHECKPOINT": "folder"}
-    for name, value in (others or {"CERBERANK_MODEL": "set/model"}).items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("CERBERANK_STORE", "store")
+    monkeypatch.setenv("CERBERANK_CHECKPOINT", "folder")
     seen: list[Settings] = []
 
     def assembled(settings: Settings, *_: object) -> None:
@@ -75,7 +74,7 @@ def test_what_the_call_names_is_served_whatever_the_variables_name(
     monkeypatch.setattr("cerberank_service.serve.assemble", assembled)
     model = options.pop("model", None)
     assert serve(model, **options) == 1
-    unset = {"model": "", "model_revision": "", "checkpoint": None, "store": ""}
+    unset = {"model": "", "checkpoint": None, "store": ""}
     assert {name: getattr(seen[0], name) for name in unset} == unset | served
 
 
@@ -96,7 +95,7 @@ def test_an_imported_model_is_the_checkpoint_that_is_served(
     monkeypatch.setattr("cerberank_service.serve.configure_logs", lambda settings: None)
     monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: None)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    given = {"model": "someone/tiny", "model_revision": "v1", "aliases": "mine"}
+    given = {"model": "someone/tiny@v1", "aliases": "mine"}
     for more, precisions in (({}, ("fp32",)), ({"precision": "int8"}, ("int8",)), ({"backend": "torch"}, ())):
         with caplog.at_level("INFO", "cerberank_service.serve"):
             assemble(read_settings({**given, **more}))

@@ -68,7 +68,8 @@ def _unverified() -> ssl.SSLContext:
 
 
 DEFAULT_PORTS = {"CERBERANK_": 8000, "CERBERANK_ADMIN_": 8001}
-"""The public port and the admin port, by the prefix of their variables `HOST` and `PORT`."""
+"""The public port and the admin port, by the prefix of their variable `PORT`."""
+LOCAL = "127.0.0.1"
 EVERYWHERE = {"", "0.0.0.0", "::"}
 """Addresses that a server can listen on, but that a client cannot connect to."""
 CERTIFICATE_END = "-----END CERTIFICATE-----\n"
@@ -104,7 +105,7 @@ def own_address(prefix: Literal["CERBERANK_", "CERBERANK_ADMIN_"]) -> Address:
         port = 0
     if not 0 < port < 65536:
         raise NoAddressError(f"{name}={given[name]} is not a port that can be asked")
-    host = given.get(prefix + "HOST", "127.0.0.1")
+    host = given.get("CERBERANK_HOST", LOCAL) if prefix == "CERBERANK_" else LOCAL
     certificate = given.get("CERBERANK_TLS_CERTIFICATE")
     return Address(_local(host), port, Path(certificate) if certificate else None)
 
@@ -129,5 +130,5 @@ def pinned(certificate: Path) -> ssl.SSLContext:
 
 def _local(host: str) -> str:
     if host in EVERYWHERE:
-        return "::1" if host == "::" else "127.0.0.1"
+        return "::1" if host == "::" else LOCAL
     return host

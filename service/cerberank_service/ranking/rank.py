@@ -16,6 +16,7 @@ from functools import partial
 from cerberank_models.drop import DropPolicy
 from cerberank_models.first_stage.cache import VectorCache
 from cerberank_models.token_cache import TokenCache
+from cerberank_models.windows import MOST_WINDOWS
 from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.engine.work import Ranked, Work, stage_tokens, too_late
 from cerberank_service.errors import Kind, ServiceError, panics_as_errors
@@ -130,7 +131,7 @@ class Ranking:
         self._workers = workers
         self._latency_target_ms = settings.latency_target_ms
         self._calibrated_everywhere = settings.calibrated_scores
-        self._most_windows, self._most_rows = settings.max_windows, settings.max_candidates
+        self._most_rows = settings.max_candidates
         self.tokens = TokenCache(settings.token_cache_bytes)
         """Tokens of questions, candidates and contexts; versions with the same tokenizer and encoding share them."""
         self.vectors = VectorCache(settings.vector_cache_bytes)
@@ -146,7 +147,7 @@ class Ranking:
         if deadline is not None and time.monotonic() >= deadline and live.engine.queued_tokens:
             raise too_late(wait=1)
         if call.windowing is not None:
-            call = replace(call, windowing=call.windowing.within(most=self._most_windows, most_rows=self._most_rows))
+            call = replace(call, windowing=call.windowing.within(most=MOST_WINDOWS, most_rows=self._most_rows))
         question = Question.read(call, live, self._caches, received=received, deadline=deadline)
         question = self._with_target_schedule(question)
         if question.texts is not None and not len(question.texts.encoded):

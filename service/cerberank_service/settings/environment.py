@@ -114,6 +114,10 @@ IMPORT = "`cerberank import MODEL FOLDER` takes it as an option; then serve the 
 
 REMOVED: Mapping[str, str] = MappingProxyType(
     {
+        "CERBERANK_ADMIN_HOST": "the admin port listens on 127.0.0.1; ask it from the machine, container or pod",
+        "CERBERANK_ENCODE_WORKERS": "the device and the usable processors determine the number of threads",
+        "CERBERANK_MAX_WINDOWS": "a long text is read in at most 64 windows",
+        "CERBERANK_MODEL_REVISION": "name it in CERBERANK_MODEL: OWNER/NAME@REVISION",
         "CERBERANK_COPIES": "set TMPDIR: local copies of versions lie in the system's temporary folder",
         "CERBERANK_PROMOTE_AFTER": CONTROLLER,
         "CERBERANK_PROMOTE_FLIP_PERCENT": CONTROLLER,

@@ -12,6 +12,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field, SecretStr, ValidationInfo, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
+from cerberank_models.backends.processors import usable_processors
 from cerberank_models.backends.registry import (
     BACKENDS,
     Form,
@@ -21,7 +22,6 @@ from cerberank_models.backends.registry import (
     spec_of,
     usual_backend,
 )
-from cerberank_models.windows import MOST_WINDOWS
 
 SHORTEST_TOKEN = 16
 AUTO = "auto"
@@ -100,6 +100,8 @@ class Limits:
 
 PRODUCTION = Limits()
 
+LARGE_MACHINE = 16
+"""Processors above which two threads cannot read for as many questions as the model answers."""
 BODIES = 16
 """Number of bodies of the largest size that may be held at the same time."""
 
@@ -123,11 +125,8 @@ class Settings(BaseSettings):
         str,
         Field(
             description="Hub id or folder of a Hugging Face cross-encoder to import once and serve (extra `import`); "
-            "not together with a checkpoint or a store."
+            "`OWNER/NAME@REVISION` for a branch, tag or commit. Not together with a checkpoint or a store."
         ),
-    ] = ""
-    model_revision: Annotated[
-        str, Field(description="Branch, tag or commit of the model to import, on the hub; empty takes `main`.")
     ] = ""
     store: Annotated[
         str,
@@ -206,7 +205,6 @@ class Settings(BaseSettings):
         AfterValidator(checked_token),
         Field(description="Token of the admin port, 16 characters or more; empty: the admin port is closed."),
     ] = None
-    admin_host: Annotated[str, Field(description="Address that the admin port listens on.")] = "127.0.0.1"
     admin_port: Annotated[int, Field(ge=0, le=65535, description="The admin port; 0 takes a free port.")] = 8001
     cors_origins: Annotated[
         str,
@@ -264,15 +262,6 @@ class Settings(BaseSettings):
             ),
         ),
     ] = 0
-    encode_workers: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=64,
-            description="Threads that parse and tokenise requests and write responses. There is one more thread, which "
-            "reads no body of over 32 KB.",
-        ),
-    ] = 2
     step_tokens: Annotated[
         int,
         AfterValidator(checked_step_tokens),
@@ -285,15 +274,6 @@ class Settings(BaseSettings):
     max_candidates: Annotated[
         int, Field(ge=1, le=100_000, description="Most candidates of one request, over all its questions.")
     ] = 10_000
-    max_windows: Annotated[
-        int,
-        Field(
-            ge=1,
-            le=1024,
-            description="Most windows (overlapping parts) in which a long text is read. All texts of a question "
-            "together have at most as many windows as a request may have candidates.",
-        ),
-    ] = MOST_WINDOWS
     max_body_bytes: Annotated[int, Field(ge=1024, description="Largest request body in bytes.")] = 4 * 1024 * 1024
     max_requests: Annotated[
         int, Field(ge=1, description="Most ranking requests in progress; further ones get 503. Probes are not counted.")
@@ -391,9 +371,24 @@ class Settings(BaseSettings):
             raise ValueError("CERBERANK_TLS_CERTIFICATE and CERBERANK_TLS_KEY need each other")
         if self.model and (self.checkpoint is not None or self.store):
             raise ValueError("CERBERANK_MODEL goes with neither CERBERANK_CHECKPOINT nor CERBERANK_STORE")
-        if self.model_revision and not self.model:
-            raise ValueError("CERBERANK_MODEL_REVISION needs CERBERANK_MODEL (`cerberank serve MODEL`)")
         return self
+
+    @property
+    def encode_workers(self) -> int:
+        """The number of threads that parse, tokenise and write answers; one more reads no body of over 32 KB.
+
+        On a processor they take a small part of the model's own cores; a GPU leaves all cores to them.
+        """
+        processors = usable_processors()
+        if self.device == "cpu":
+            return 2 if processors <= LARGE_MACHINE else 4
+        return max(2, min(8, processors))
+
+    @property
+    def source(self) -> tuple[str, str | None]:
+        """The model to import and its revision; a folder may have any name."""
+        name, _, revision = self.model.rpartition("@")
+        return (name, revision) if name and not Path(self.model).exists() else (self.model, None)
 
     @property
     def chosen(self) -> tuple[str | None, str | None]:

@@ -232,7 +232,7 @@ class Families:
             "offered_seconds",
             "Predicted compute seconds of the questions that reached the engine, accepted or rejected, except those "
             "rejected for their own deadlines, and the seconds of reading bodies, divided by "
-            "`CERBERANK_ENCODE_WORKERS` (accepted); at a rate of 1 the replica is fully used",
+            "the number of threads that read them (accepted); at a rate of 1 the replica is fully used",
             "outcome",
         )
         self.requests_in_flight = gauge("requests_in_flight", "Ranking requests in progress")

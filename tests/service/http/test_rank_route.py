@@ -25,6 +25,7 @@ from cerberank_service.dialects.dialect import FormattedError, errors_in
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.http import batch_route, rank_route
 from cerberank_service.ranking import rank
+from cerberank_service.settings import Settings
 from cerberank_service.versions.registry import MOST_SHORTAGES
 
 QUESTION = {"question": "how?", "candidates": ["b", "a", "b"]}
@@ -125,10 +126,11 @@ def test_what_was_not_run_is_counted(client: TestClient) -> None:
     assert 'cerberank_duplicate_candidates_total{model="fake-ranker",version="7"} 1.0' in text
 
 
-def test_a_question_waits_for_the_engine_off_the_workers(serve: Serve) -> None:
+def test_a_question_waits_for_the_engine_off_the_workers(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one worker and a model that stands still, other requests are still read and refused."""
+    monkeypatch.setattr(Settings, "encode_workers", 1)
     backend = FakeBackend()
-    client = serve(backend, encode_workers=1)
+    client = serve(backend)
     thread = threading.Thread(target=client.post, args=("/v1/rank",), kwargs={"json": QUESTION})
     with held(backend):
         thread.start()

@@ -31,6 +31,7 @@ from cerberank_service.access.keys import add_key
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.ranking import rank
 from cerberank_service.ranking.workers import LONG_BYTES
+from cerberank_service.settings import Settings
 from cerberank_service.versions.state import State
 
 
@@ -62,9 +63,10 @@ def test_stored_vectors_are_not_computed(serve_first: Open, tmp_path: Path) -> N
     assert counts == {"cache": 1.0, "store": 2.0 * len(TEXTS), "computed": 1.0}
 
 
-def test_known_vectors_do_not_hide_a_full_queue(serve_first: Open) -> None:
+def test_known_vectors_do_not_hide_a_full_queue(serve_first: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Most of twelve questions at once whose candidates' vectors are known are refused; nothing stays queued."""
-    served = serve_first(queue_seconds=1e-6, encode_workers=1)
+    monkeypatch.setattr(Settings, "encode_workers", 1)
+    served = serve_first(queue_seconds=1e-6)
     served.rank(drop_ratio=0.0)
     engine = service_of(served.client).versions.snapshot.stable()[0].engine
     assert engine.queued_tokens == 0

@@ -147,10 +147,11 @@ def test_the_vendors_limits_do_what_they_say(serve: Serve, encoder: PairEncoder)
     assert client.post("/score", json=score).raise_for_status().json()["usage"]["total_tokens"] == wanted
 
 
-def test_a_text_and_a_request_have_a_bounded_number_of_windows(serve: Serve) -> None:
-    """The rest beyond the settings is told as truncated, with the limits; no candidate is lost."""
+def test_a_text_and_a_request_have_a_bounded_number_of_windows(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The rest beyond the limits is told as truncated, with the limits; no candidate is lost."""
     backend = FakeBackend()
-    client = serve(backend, max_windows=2, max_candidates=9)
+    monkeypatch.setattr("cerberank_service.ranking.rank.MOST_WINDOWS", 2)
+    client = serve(backend, max_candidates=9)
     backend.runs.clear()
     answer = rank(client)
     assert backend.runs[0] == (0, 9)

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.usefixtures("no_settings")
         ("PORT", "eight"),
         ("PORT", "70000"),
         ("BACKEND", "tensorflow"),
-        ("ENCODE_WORKERS", "0"),
         ("STEP_TOKENS", "1"),
         ("MAX_CANDIDATES", "0"),
         ("MAX_BODY_BYTES", "-1"),

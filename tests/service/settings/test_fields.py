@@ -115,6 +115,29 @@ def test_the_form_is_what_is_set_or_the_checkpoint_s(
     assert read_settings().form(files) == Form(*form)
 
 
+@pytest.mark.parametrize(
+    ("device", "processors", "threads"),
+    [("cpu", 1, 2), ("cpu", 16, 2), ("cpu", 17, 4), ("cuda", 1, 2), ("cuda", 64, 8)],
+)
+def test_the_threads_that_read_follow_from_the_device(
+    monkeypatch: pytest.MonkeyPatch, device: str, processors: int, threads: int
+) -> None:
+    """And from the usable processors, of which a GPU leaves all to them."""
+    monkeypatch.setattr("cerberank_service.settings.fields.usable_processors", lambda: processors)
+    assert Settings(device=device).encode_workers == threads
+
+
+def test_a_model_names_its_revision(tmp_path: Path) -> None:
+    """Behind an @, which may also be in the name of a folder."""
+    (tmp_path / "a@b").mkdir()
+    for model, source in (
+        ("owner/name", ("owner/name", None)),
+        ("owner/name@v1", ("owner/name", "v1")),
+        (str(tmp_path / "a@b"), (str(tmp_path / "a@b"), None)),
+    ):
+        assert Settings(model=model).source == source
+
+
 def test_a_precision_that_the_checkpoint_s_backend_lacks_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     """bf16 belongs to torch, and this checkpoint is for ONNX Runtime."""
     monkeypatch.setenv("CERBERANK_PRECISION", "bf16")
@@ -127,7 +150,6 @@ def test_a_precision_that_the_checkpoint_s_backend_lacks_is_named(monkeypatch: p
     [
         ({"model": "a", "store": "s"}, "goes with neither CERBERANK_CHECKPOINT nor CERBERANK_STORE"),
         ({"model": "a", "checkpoint": "c"}, "goes with neither CERBERANK_CHECKPOINT nor CERBERANK_STORE"),
-        ({"model_revision": "main"}, "CERBERANK_MODEL_REVISION needs CERBERANK_MODEL"),
     ],
 )
 def test_settings_of_a_model_that_contradict_others_are_refused(given: dict[str, str], message: str) -> None:

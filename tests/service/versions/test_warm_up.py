@@ -144,7 +144,7 @@ def test_a_step_on_a_processor_takes_a_tenth_of_a_second(
 
 def test_the_served_engine_takes_the_chosen_size(serve: Serve) -> None:
     """The metrics and `/info` tell it."""
-    client = serve(Gpu(ranker_config()), encode_workers=1)
+    client = serve(Gpu(ranker_config()))
     engine = engine_of(client)
     assert engine.step_tokens in SIZES
     assert engine.speeds.step_tokens == engine.step_tokens

@@ -83,8 +83,6 @@ class Sizes:
     clients: tuple[int, ...] = (1, 16, 64)
     served: tuple[int, ...] = (20, 100, 500, 5000)
     """Candidates of a request."""
-    served_by_default: tuple[tuple[int, int], ...] = ((16, 100), (16, 500))
-    """Clients and candidates that are also measured with the service's default number of encode workers."""
     served_seconds: float = 1.5
     served_networks: int = 2
     """Number of served networks; 1 leaves out the smaller one."""
@@ -120,7 +118,6 @@ TINY = Sizes(
     batches=(2, 4),
     clients=(1, 2),
     served=(3,),
-    served_by_default=((2, 3),),
     served_seconds=0.1,
     served_networks=1,
     fault_step=400,

@@ -17,7 +17,6 @@ from cerberank_benchmarks.clients.server import Server, cerberank_server
 from cerberank_benchmarks.gpu.lab import Findings, Lab, Problem, Row
 from cerberank_benchmarks.gpu.networks import MINI, THREE_HEADS, Shape, random_ranker
 from cerberank_benchmarks.workload import WORDS
-from cerberank_models.backends.processors import usable_processors
 from cerberank_models.convert.checkpoint import export_checkpoint
 
 TEXT = (
@@ -40,7 +39,7 @@ SERVER_LOG = "server.log"
 
 
 def run(lab: Lab) -> Findings:
-    """Rows for each network, number of encode workers, clients and candidates, and kind of texts."""
+    """Rows for each network, clients and candidates, and kind of texts."""
     every = [
         (clients, candidates, repeated)
         for clients in lab.sizes.clients
@@ -48,17 +47,15 @@ def run(lab: Lab) -> Findings:
         if candidates <= LARGE or clients <= MOST_CLIENTS
         for repeated in (False, True)
     ]
-    by_default = [(*load, False) for load in lab.sizes.served_by_default]
     for shape in (THREE_HEADS, MINI)[: lab.sizes.served_networks]:
-        for workers, loads in ((encode_workers(), every), (None, by_default)):
-            yield from _serving(lab, shape, workers, loads)
+        yield from _serving(lab, shape, every)
 
 
-def _serving(lab: Lab, shape: Shape, workers: int | None, loads: Sequence[tuple[int, int, bool]]) -> Findings:
+def _serving(lab: Lab, shape: Shape, loads: Sequence[tuple[int, int, bool]]) -> Findings:
     checkpoint, started = served_checkpoint(lab, shape), lab.clock()
-    with service(lab, checkpoint, encode_workers=workers) as server:
+    with service(lab, checkpoint) as server:
         used: int = server.client.get("/info").raise_for_status().json()["tokenization_workers"]
-        named: Row = {"network": shape.name, "encode workers": f"{used} (default)" if workers is None else used}
+        named: Row = {"network": shape.name, "encode workers": used}
         yield {
             **named,
             "start, s": lab.clock() - started,
@@ -111,7 +108,6 @@ def service(lab: Lab, checkpoint: Path, **settings: str | float | None) -> Itera
         "precision": lab.precision,
         "device": lab.device,
         "threads": torch.get_num_threads(),  # on a processor, as many as this process uses
-        "encode_workers": encode_workers(),
         "token_cache_bytes": TOKEN_CACHE,
         "log_level": "warning",
         **settings,
@@ -128,11 +124,6 @@ def service(lab: Lab, checkpoint: Path, **settings: str | float | None) -> Itera
     finally:
         with (lab.scratch / SERVER_LOG).open("ab") as log:
             log.write((own / "cerberank.log").read_bytes())
-
-
-def encode_workers() -> int:
-    """The number of encode workers. It exceeds the default on large machines, where cold texts would have to wait."""
-    return max(2, min(8, usable_processors() // 2))
 
 
 def counted(server: Server, metric: str) -> int:
