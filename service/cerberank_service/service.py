@@ -47,7 +47,6 @@ from cerberank_service.telemetry.tracing import Tracing
 from cerberank_service.versions.labels import Labels
 from cerberank_service.versions.loading import Loader
 from cerberank_service.versions.registry import VersionRegistry
-from cerberank_service.versions.rejection import Reason
 from cerberank_service.versions.single import SingleCheckpoint
 from cerberank_service.versions.state import Snapshot
 from cerberank_service.versions.watcher import Watcher
@@ -74,7 +73,7 @@ class Service:
         self.leaving = False
         """True when the process will end soon, so that clients should neither open nor keep connections."""
         self.tracing = Tracing(tracer_provider)
-        self.metrics = Metrics(reasons=[reason.value for reason in Reason])
+        self.metrics = Metrics()
         offered = self.metrics.families.offered_seconds.labels("accepted")
         threads = settings.encode_workers
         self.workers = Workers(

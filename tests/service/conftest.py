@@ -148,14 +148,18 @@ class Copied:
 
 @contextmanager
 def copied_here(command: Sequence[str]) -> Iterator[Copied]:
-    *_, address, model, version, target, _ = command
-    error = copied(address, Reference(model, version), Path(target))
-    yield Copied(0, b"") if error is None else Copied(1, json.dumps(error).encode())
+    *_, address, model, version, target, _, trial = command
+    most = json.loads(trial)["most_bytes"]
+    error = copied(address, Reference(model, version), Path(target), most)
+    yield Copied(0, b"{}") if error is None else Copied(1, json.dumps(error).encode())
 
 
 @pytest.fixture
 def copier(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Versions are copied in this process, as starting another takes longer than most tests; `test_copies` has it."""
+    """Versions are copied in this process and not tried, as starting another takes longer than most tests.
+
+    `test_copies` and `test_trial` have it.
+    """
     monkeypatch.setattr("cerberank_service.versions.copies._started", copied_here)
 
 

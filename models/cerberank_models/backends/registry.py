@@ -49,6 +49,8 @@ class BackendSpec:
     """By precision, the bytes that the weights take on a GPU as a share of the bytes of `files`; 1 if not listed."""
     device_memory: MemoryReader = nvml_memory
     """Reads the memory of a device before a ranker is opened on it."""
+    runs_programs: bool = False
+    """True if a checkpoint's files are programs (graphs), which may compute without an end or allocate any memory."""
     low_priority_devices: tuple[str, ...] = ()
     """The kinds of devices on which a low-priority thread may open the backend. On other devices opening starts
     threads, which would inherit the low priority and keep it while they serve requests."""
@@ -101,6 +103,7 @@ BACKENDS: Mapping[str, BackendSpec] = MappingProxyType(
                 usual=MappingProxyType({"cpu": "int8", "cuda": "fp16"}),
                 first_on=("cpu",),
                 files=_graphs,
+                runs_programs=True,
                 low_priority_devices=("cpu",),
             ),
             BackendSpec(

@@ -140,7 +140,11 @@ class Settings(BaseSettings):
     ] = 2.0
     copy_seconds: Annotated[
         float,
-        Field(gt=0, description="Time limit in seconds for copying and verifying a version; it is tried again later."),
+        Field(
+            gt=0,
+            description="Time limit in seconds for copying and verifying a version, and again for trying it; half of "
+            "it limits the processor time of the trial.",
+        ),
     ] = 300.0
     model_memory_bytes: Annotated[
         int,

@@ -31,12 +31,12 @@ EITHER = ((True, "true"), (False, "false"))
 class Metrics:
     """The series of one app; `registry` holds them for Prometheus."""
 
-    def __init__(self, reasons: Sequence[str] = ()) -> None:
-        """Register all series; `reasons` are all possible reasons for rejecting a version."""
+    def __init__(self) -> None:
+        """Register all series."""
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self.families = Families(self.registry)
-        self.lifecycle = LifecycleMetrics(self.families, reasons)
+        self.lifecycle = LifecycleMetrics(self.families)
         self.ignored = IgnoredFields()
         self._refused = {reason: self.families.refused_requests.labels(reason) for reason in REFUSALS}
         self._answers: dict[tuple[str, str], AnswerMetrics] = {}
@@ -243,18 +243,22 @@ class AnswerMetrics:
 class LifecycleMetrics:
     """Counts rejected versions and label moves, and reports whether the store can be read."""
 
-    def __init__(self, families: Families, reasons: Sequence[str]) -> None:
-        """`reasons` are all possible reasons of a rejection."""
-        self._rejected = {reason: families.rejected_versions.labels(reason) for reason in reasons}
+    def __init__(self, families: Families) -> None:
+        """Start with a store that can be read."""
+        self._rejected = families.rejected_versions
         self._copies = {cause: families.copy_failures.labels(cause) for cause in COPY_CAUSES}
         self._flips = {label: families.label_flips.labels(label) for label in LABELS}
         self._reachable = families.store_reachable
         self._was_reached = True
         self._reachable.set(1)
 
-    def rejected(self, reason: str) -> None:
-        """Count a rejected version. Raises KeyError for an unknown reason."""
-        self._rejected[reason].inc()
+    def rejected(self, reason: str, model: str, version: str) -> None:
+        """Count a rejection of a version."""
+        self._rejected.labels(reason, model, version).inc()
+
+    def forget(self, model: str, version: str) -> None:
+        """Remove the rejections of a version that nothing asks for any more, or that fits into memory now."""
+        self._rejected.remove_by_labels({"model": model, "version": version})
 
     def copy_failed(self, cause: str) -> None:
         """Count a copy that failed and will be retried. Raises KeyError for an unknown cause."""

@@ -71,7 +71,10 @@ class Families:
         """Families that most versions never use: a child is created when it is first counted."""
         counter, gauge, histogram, used = self._counter, self._gauge, self._histogram, self._used
         self.rejected_versions = counter(
-            "rejected_versions", "Versions that failed a check and are not served, by reason", "reason"
+            "rejected_versions",
+            "Rejections of a version that failed a check, by reason; kept until nothing asks for the version any more",
+            "reason",
+            *VERSION,
         )
         self.copy_failures = counter(
             "copy_failures", "Failed attempts to copy a version, which are repeated, by cause", "cause"

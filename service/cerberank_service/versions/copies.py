@@ -1,7 +1,9 @@
 """Local copies of versions from the store, in a folder that belongs to this process.
 
-Another process does the copying, because it can be killed when it hangs. A copy is deleted once its version is open,
-because backends keep files neither open nor mapped.
+Another process copies a version and tries it, because that process can be killed when it hangs or takes too much, and
+may die without harm. A copy is deleted once its version is open, because backends keep files neither open nor mapped.
+
+A load is noted in the folder before it begins. If the process dies meanwhile, the next one finds the note.
 """
 
 from __future__ import annotations
@@ -9,8 +11,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import resource
 import shutil
+import signal
 import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,25 +24,22 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from cerberank_models.checkpoint.folder import ChangedFileError, CheckpointError, MissingFileError, SurplusFileError
-from cerberank_models.checkpoint.store.contract import NotInStoreError, Reference, StoreError
+from cerberank_models.checkpoint.atomic import write_json
+from cerberank_models.checkpoint.regular import SMALL, read_regular
+from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_models.python_process import python_command
 from cerberank_service.versions import copy_process
-from cerberank_service.versions.rejection import is_shortage
+from cerberank_service.versions.copy_process import Trial
+from cerberank_service.versions.rejection import Reason, RejectedError, is_shortage
 
-PREFIX, LOCK = "cerberank-", ".lock"
-POLL_SECONDS = 0.1
+PREFIX, LOCK, LOADS = "cerberank-", ".lock", "loads.json"
+POLL_SECONDS = 0.05
+"""Interval at which the process's memory is read. Filling new memory takes about a second for each 2 GB."""
 KILL_SECONDS = 5.0
 """Seconds to wait for a killed process to end; a process that waits for a dead file system may never end."""
+LONGEST_LINE = 500
+"""The most bytes of a process's last words that are told."""
 FULL = {errno.ENOSPC, errno.EDQUOT}
-ERRORS: dict[str, type[Exception]] = {
-    kind.__name__: kind
-    for kind in (
-        *(MissingFileError, ChangedFileError, SurplusFileError, CheckpointError),
-        *(NotInStoreError, StoreError, FileNotFoundError),
-    )
-}
-"""Errors of the copying process that are the fault of the version or the store, by name."""
 
 
 class CopyError(Exception):
@@ -47,6 +49,13 @@ class CopyError(Exception):
         """`cause` is one of `telemetry.series.COPY_CAUSES`."""
         super().__init__(message)
         self.cause = cause
+
+
+class KilledError(CopyError):
+    """A process was killed while it loaded a version: by the system, by somebody, or at its limit of time.
+
+    That may be the version's fault, or that of a busy machine.
+    """
 
 
 class GivenUpError(Exception):
@@ -62,6 +71,7 @@ class Copies:
         self._root: Path | None = None
         self._lock: FileLock | None = None
         self._hanging: subprocess.Popen[bytes] | None = None
+        self._loads: dict[Reference, int] = {}
 
     def open(self) -> None:
         """Create the folder unless it exists, and remove the folders of killed processes. Raises OSError."""
@@ -77,7 +87,42 @@ class Copies:
             with suppress(Timeout, OSError):  # OSError: the folder may belong to another user and be unreadable
                 if folder != visible and (folder / LOCK).is_file():
                     with FileLock(folder / LOCK, timeout=0):
+                        self._take_over(folder)
                         shutil.rmtree(folder, ignore_errors=True)
+
+    def _take_over(self, folder: Path) -> None:
+        """Add the notes of a killed process that followed the same store."""
+        try:
+            found = json.loads(read_regular(folder / LOADS, SMALL))
+            loads = {Reference(*names): int(count) for *names, count in found["loads"]}
+        except (OSError, ValueError, TypeError, KeyError):  # none, or of another release
+            return
+        if found["store"] == self._address:
+            self._loads |= {each: max(count, self._loads.get(each, 0)) for each, count in loads.items()}
+            self._write_loads()
+
+    def deaths(self, reference: Reference) -> int:
+        """How often in a row a process was killed while it loaded this version: a service's, or one that tried it."""
+        return self._loads.get(reference, 0)
+
+    def begin(self, reference: Reference) -> None:
+        """Note on the disk that a load begins. `end` must follow unless a process was killed. Raises CopyError."""
+        self._loads[reference] = self.deaths(reference) + 1
+        try:
+            self._write_loads()
+        except OSError as error:
+            raise CopyError("disk", f"the load cannot be noted in {tempfile.gettempdir()}: {error.strerror}") from error
+
+    def end(self, reference: Reference) -> None:
+        """Remove the note of a load, which ended without killing a process."""
+        if self._loads.pop(reference, None) is not None:
+            with suppress(OSError):  # at worst the version counts as having killed a process
+                self._write_loads()
+
+    def _write_loads(self) -> None:
+        if self._root is not None and self._root.is_dir():
+            loads = [[*reference, count] for reference, count in sorted(self._loads.items())]
+            write_json(self._root / LOADS, {"store": self._address, "loads": loads})
 
     def close(self) -> None:
         """Remove the folder."""
@@ -95,15 +140,27 @@ class Copies:
         """Delete a copy, even if it is incomplete."""
         shutil.rmtree(self.folder(reference).parent, ignore_errors=True)
 
-    def fetch(self, reference: Reference, *, niceness: int, given_up: Callable[[], bool]) -> Path:
-        """Copy and verify a version; returns its folder.
+    def fetch(
+        self,
+        reference: Reference,
+        *,
+        niceness: int,
+        given_up: Callable[[], bool],
+        trial: Trial | None = None,
+        most_memory: int = sys.maxsize,
+    ) -> int:
+        """Copy and verify a version, and try it; returns the bytes of memory that opening it took, or 0 if unknown.
 
-        Raises CopyError when a retry may succeed, GivenUpError as soon as `given_up` returns True, and CheckpointError,
-        NotInStoreError, StoreError, FileNotFoundError or RuntimeError when the version is at fault.
+        Copying may take the seconds that were given, and the trial as many. `most_memory` limits the process's memory;
+        only Linux tells it.
+
+        Raises CopyError when a retry may succeed, GivenUpError as soon as `given_up` returns True, and RejectedError
+        when the version is at fault.
         """
         target = self.folder(reference)
         self.drop(reference)
-        command = python_command(copy_process.__name__, self._address, *reference, str(target))
+        given = "" if trial is None else str(trial)
+        command = python_command(copy_process.__name__, self._address, *reference, str(target), str(niceness), given)
         if self._hanging is not None:
             if self._hanging.poll() is None:
                 raise CopyError(
@@ -112,31 +169,42 @@ class Copies:
             self._hanging.communicate()  # closes its pipes
             self._hanging = None
         try:
-            with _started([*command, str(niceness)]) as process:
-                told, noise = self._told(process, given_up)
+            with _started(command) as process:
+                told, noise = self._told(process, target, given_up, most_memory)
         except OSError as error:  # descriptors, processes or memory are short
             raise CopyError("process", f"no process can copy it: {error}") from error
         if process.returncode != 0:
-            raise self._error(process.returncode, told, noise)
-        return target
+            raise self._error(process.returncode, told, noise, trial if target.exists() else None)
+        return int(json.loads(told).get("memory", 0))
 
-    def _told(self, process: subprocess.Popen[bytes], given_up: Callable[[], bool]) -> tuple[bytes, bytes]:
+    def _told(
+        self, process: subprocess.Popen[bytes], target: Path, given_up: Callable[[], bool], most_memory: int
+    ) -> tuple[bytes, bytes]:
         """Wait for the process to end; returns its standard output and standard error.
 
-        Kills the process and raises CopyError when it takes too long, or GivenUpError when the copy is given up.
+        Kills the process, and raises CopyError when it takes too long, RejectedError when it takes too much memory, or
+        GivenUpError when the copy is given up.
         """
-        end = time.monotonic() + self._seconds
+        end, copied = time.monotonic() + self._seconds, False
         while True:
             try:
                 return process.communicate(timeout=POLL_SECONDS)
             except subprocess.TimeoutExpired:
-                late = time.monotonic() > end
-                if late or given_up():
-                    self._end(process)
-                    if late:
-                        why = f"was not copied and verified within {self._seconds:g} seconds"
-                        raise CopyError("time", why) from None
-                    raise GivenUpError from None
+                late, memory = time.monotonic() > end, _memory_of(process.pid)
+                if not copied and target.exists():  # the trial begins, with the same limit of time
+                    copied, late, end = True, False, time.monotonic() + self._seconds
+                if not late and memory <= most_memory and not given_up():
+                    continue
+            self._end(process)
+            if memory > most_memory:
+                raise RejectedError(
+                    Reason.TOO_BIG, f"the process that tried it took {memory} bytes of memory, more than {most_memory}"
+                )
+            if late:
+                if copied:
+                    raise KilledError("time", f"it was not opened and checked within {self._seconds:g} seconds")
+                raise CopyError("time", f"it was not copied and verified within {self._seconds:g} seconds")
+            raise GivenUpError
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         """Kill a process. One that does not end is remembered, so that no further copy is started meanwhile."""
@@ -152,20 +220,41 @@ class Copies:
             message = message.replace(place.rstrip("/") + "/", "").replace(place, "")
         return message
 
-    def _error(self, code: int, told: bytes, noise: bytes) -> Exception:
+    def _error(self, code: int, told: bytes, noise: bytes, trial: Trial | None) -> Exception:
+        """The error of a process that ended with the status `code`; `trial` is None if it ended while it copied."""
         if not told:
-            last = noise.decode(errors="replace").strip().rpartition("\n")[2]
-            return CopyError("process", f"the process that copies ended with status {code}: {last}")
+            return _death(code, noise, trial)
         found = json.loads(told)
-        message = self.shown(found["message"])
+        message, memory = self.shown(found["message"]), "MemoryError" in found["kinds"]
         if found["errno"] in FULL:
             return CopyError("disk", f"there is no space for the copy in {tempfile.gettempdir()}")
-        if "MemoryError" in found["kinds"] or is_shortage(found["errno"], message):
+        if is_shortage(found["errno"], message) or (memory and trial is None):
             return CopyError("process", message)
-        for name in found["kinds"]:
-            if name in ERRORS:
-                return ERRORS[name](message)
-        return CopyError("store", message) if "OSError" in found["kinds"] else RuntimeError(message)
+        reason = Reason(found["reason"])
+        if trial is None and reason is Reason.UNUSABLE and "OSError" in found["kinds"]:
+            return CopyError("store", message)
+        return RejectedError(reason, message)
+
+
+def _death(code: int, noise: bytes, trial: Trial | None) -> Exception:
+    """The error of a process that ended without a verdict; see `Copies._error`."""
+    if code == -signal.SIGKILL:
+        return KilledError("process", "the process that copied or tried it was killed (SIGKILL)")
+    last = noise[-LONGEST_LINE:].decode(errors="replace").strip().rpartition("\n")[2]
+    if trial is None:
+        return CopyError("process", f"the process that copies ended with status {code}: {last}")
+    if code == -signal.SIGXCPU:
+        most = f"opening and checking it took more than {trial.processor_seconds} seconds of a processor"
+        return RejectedError(Reason.SLOW, most)
+    return RejectedError(Reason.UNUSABLE, f"the process that tried it ended with status {code}: {last}")
+
+
+def _memory_of(process: int) -> int:
+    """The bytes of memory that a process uses; 0 on systems other than Linux, or after its end."""
+    try:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError):
+        return 0
 
 
 @contextmanager

@@ -2,8 +2,9 @@
 
 - A label moves only to a version that is ready, and a serving version stays until its successor is ready.
 - The previous stable version stays loaded for a rollback.
-- If the version that `stable` names cannot serve, and no version serves as stable yet, the version that last served as
-  stable stands in for it.
+- While no version serves as stable, the version that last served as stable stands in for the one that `stable` names.
+  It is loaded first if there is room for both: the other one may be bad, and to find that out may take minutes.
+- A version that is being loaded is given up for a while if a more important one is to be loaded.
 - When memory is short, less important versions are unloaded to make room for more important ones, never the reverse,
   so that decisions cannot alternate. (This follows TF Serving's AvailabilityPreservingPolicy.)
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from cerberank_models.checkpoint.store.contract import LABELS, Label, Reference
 from cerberank_service.versions.state import ModelState, State, VersionState
@@ -48,8 +50,18 @@ class Decision:
     unload: tuple[Reference, ...] = ()
     load: Reference | None = None
     """The version to load. Versions are loaded one at a time, because their real memory is known only afterwards."""
+    overtaken: Reference | None = None
+    """The version that is being loaded while a more important one waits."""
     refused: Mapping[Reference, str] = field(default_factory=dict)
     """Versions that a label or pin names but that do not fit into memory, with the reason."""
+
+
+class Asked(NamedTuple):
+    """A version that is to be loaded, or is already."""
+
+    importance: int
+    reference: Reference
+    size: int
 
 
 def decide(store: Mapping[str, StoredModel] | None, service: Mapping[str, ModelState], *, memory: int) -> Decision:
@@ -64,14 +76,21 @@ def decide(store: Mapping[str, StoredModel] | None, service: Mapping[str, ModelS
     roles = _roles(service, flips)
     ready = [ref for ref, held in _held(service) if held.status is State.READY]
     idle = [ref for ref in ready if ref not in roles]
-    load, makes_room, refused = _next_load(store, service, roles, memory)
+    asked = _asked_for(store, service, memory)
+    load, makes_room, refused = _next_load(asked, service, roles, memory)
     gone = tuple(
         Flip(model=ref.model, label=label, version=None)
         for ref in makes_room
         for label, version in _after(service[ref.model], ref.model, flips).serving.items()
         if version == ref.version
     )
-    return Decision(flips=flips + gone, unload=tuple(idle + makes_room), load=load, refused=refused)
+    return Decision(
+        flips=flips + gone,
+        unload=tuple(idle + makes_room),
+        load=load,
+        overtaken=_overtaken([each for each in asked if each.reference not in refused], service),
+        refused=refused,
+    )
 
 
 def _flips(model: str, stored: StoredModel | None, served: ModelState) -> Iterator[Flip]:
@@ -121,8 +140,18 @@ def _roles(service: Mapping[str, ModelState], flips: tuple[Flip, ...]) -> dict[R
     return roles
 
 
+def _overtaken(asked: list[Asked], service: Mapping[str, ModelState]) -> Reference | None:
+    """The version that is being loaded, if a more important version of `asked` is not loaded yet."""
+    held = dict(_held(service))
+    for each in asked:
+        if each.reference in held and held[each.reference].status is State.LOADING:
+            waiting = [other for other in asked if other.reference not in held and other.importance < each.importance]
+            return each.reference if waiting else None
+    return None
+
+
 def _next_load(
-    store: Mapping[str, StoredModel], service: Mapping[str, ModelState], roles: Mapping[Reference, int], memory: int
+    asked: list[Asked], service: Mapping[str, ModelState], roles: Mapping[Reference, int], memory: int
 ) -> tuple[Reference | None, list[Reference], dict[Reference, str]]:
     """The version to load now, the versions to unload first, and the versions that do not fit."""
     refused: dict[Reference, str] = {}
@@ -135,7 +164,9 @@ def _next_load(
         if item.status is State.UNLOADING or (item.status is State.READY and ref not in roles)
     )
     busy = any(item.status is State.LOADING for item in held.values())
-    for importance, reference, size in _asked_for(store, service, held):
+    for importance, reference, size in asked:
+        if reference in held:
+            continue
         weaker = sorted(
             (ref for ref, role in roles.items() if role > importance and held[ref].status is State.READY),
             key=lambda ref: (-roles[ref], ref),
@@ -157,34 +188,30 @@ def _next_load(
     return None, [], refused
 
 
-def _asked_for(
-    store: Mapping[str, StoredModel], service: Mapping[str, ModelState], held: Mapping[Reference, VersionState]
-) -> list[tuple[int, Reference, int]]:
-    """Importance, version and size of versions that are wanted but not loaded, most important first.
+def _asked_for(store: Mapping[str, StoredModel], service: Mapping[str, ModelState], memory: int) -> list[Asked]:
+    """The versions of the store that labels and pins name, or that can stand in for a stable one.
 
-    Wanted are versions that labels and pins name, and a version that can stand in for the stable one. The latter comes
-    after the stable version, so that it is loaded only if the stable one cannot be.
+    The most important version is first. A stand-in comes before the stable version if both fit into `memory`.
     """
     asked = [
-        (IMPORTANCE[label], False, Reference(model, version))
+        (IMPORTANCE[label], 1, Reference(model, version))
         for model, stored in store.items()
         for label, version in stored.labels.items()
     ]
+    for model, stored in store.items():
+        for version in _last(stored, service.get(model, ModelState()))[:1]:
+            both = stored.sizes[version] + stored.sizes.get(stored.labels["stable"], 0)
+            asked.append((IMPORTANCE["stable"], 0 if both <= memory else 2, Reference(model, version)))
     asked += [
-        (IMPORTANCE["stable"], True, Reference(model, version))
-        for model, stored in store.items()
-        for version in _last(stored, service.get(model, ModelState()))[:1]
-    ]
-    asked += [
-        (IMPORTANCE["pinned"], False, Reference(model, version))
+        (IMPORTANCE["pinned"], 1, Reference(model, version))
         for model, served in service.items()
         for version in served.pinned
     ]
-    found: dict[Reference, tuple[int, Reference, int]] = {}
+    found: dict[Reference, Asked] = {}
     for importance, _, reference in sorted(asked):
         sizes = store[reference.model].sizes if reference.model in store else {}
-        if reference.version in sizes and reference not in held:
-            found.setdefault(reference, (importance, reference, sizes[reference.version]))
+        if reference.version in sizes:
+            found.setdefault(reference, Asked(importance, reference, sizes[reference.version]))
     return list(found.values())
 
 

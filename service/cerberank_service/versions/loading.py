@@ -1,16 +1,21 @@
-"""Brings a version into service: opens it, checks its golden questions, warms it up, and starts its engine."""
+"""Brings a version into service: opens it, checks its golden questions, warms it up, and starts its engine.
+
+A version of a store is tried before, by `try_version` in another process: what kills or blocks that process, or takes
+too much memory, harms nobody.
+"""
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from cerberank_models.backends.contract import Backend
-from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.registry import open_backend, spec_of
 from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.store.contract import Reference
@@ -18,18 +23,28 @@ from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.first_stage.backend import WithFirstStage
 from cerberank_models.first_stage.contract import VectorBackend
-from cerberank_models.first_stage.open import check_first_stage, open_encoder, open_first_stage, open_scorer
+from cerberank_models.first_stage.open import (
+    check_first_stage,
+    open_encoder,
+    open_first_stage,
+    open_scorer,
+    read_golden,
+)
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.first_stage.store import VectorStore, VectorStoreError, read_manifest
 from cerberank_models.rank import check_golden
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
+from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.engine import Engine
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
-from cerberank_service.versions.warm_up import warm_up
+from cerberank_service.versions.memory_budget import on_device
+from cerberank_service.versions.warm_up import run_pair, warm_up
 
 TOKENIZER = "tokenizer.json"
+SHORT_PAIR = 32
+"""Tokens of the pair that graphs for a GPU rank on the processor."""
 
 
 logger = logging.getLogger(__name__)
@@ -119,6 +134,78 @@ class LiveVersion:
         return Reference(self.checkpoint.config.name, self.checkpoint.manifest.version)
 
 
+def try_version(settings: Settings) -> None:
+    """Open and check the version at `settings.checkpoint` as `load` and `bring_up` do, with a pair of full length.
+
+    For a GPU all files are read, but a second copy of the model may not fit on it. Graphs are programs, so they are
+    opened on the processor and rank one pair; whether they are right is decided on the GPU. Weights are only numbers,
+    and are not opened. Raises as `load` and `bring_up` do.
+    """
+    if not on_device(settings):
+        loaded = load(settings)
+        encoder = loaded.checkpoint.encoder()
+        _checked(loaded, settings, encoder, longest=True)
+        return
+    checkpoint = read_checkpoint(settings.checkpoint or BUNDLED, verified=True)
+    checkpoint.encoder()
+    if checkpoint.config.first_stage is not None:
+        open_encoder(checkpoint)
+        open_scorer(checkpoint)
+        read_golden(checkpoint)
+    form = settings.form(checkpoint.manifest.files)
+    if spec_of(form.backend).runs_programs:
+        own = {"backend": form.backend, "precision": form.precision, "device": "cpu"}
+        with suppress(Exception):  # libraries raise any type; the processor may lack what the GPU has
+            loaded = load(settings.model_copy(update=own))
+            backend, first = _stages(loaded)
+            run_pair(backend, loaded.checkpoint.encoder(), first, most_tokens=SHORT_PAIR)
+
+
+def _stages(loaded: Loaded) -> tuple[Backend[Any], TextEncoder | None]:
+    """The backend of all stages, and the encoder of the first stage if there is one."""
+    if loaded.first is None:
+        return loaded.backend, None
+    return WithFirstStage(loaded.first.backend, loaded.backend), loaded.first.encoder
+
+
+def _checked(
+    loaded: Loaded,
+    settings: Settings,
+    encoder: PairEncoder,
+    *,
+    longest: bool,
+    pause: Callable[[], None] = lambda: None,
+) -> tuple[Backend[Any], StageSpeeds]:
+    """Check the golden questions, and a pair of full length if `longest`, and warm up; raises as `bring_up` does.
+
+    Returns the backend of all stages with its measured speeds.
+    """
+    checkpoint, first = loaded.checkpoint, loaded.first
+    check_golden(loaded.backend, checkpoint, loaded.backend.precision, encoder=encoder, pause=pause)
+    if first is not None:
+        check_first_stage(
+            first.backend,
+            checkpoint,
+            first.backend.precision,
+            encoder=first.encoder,
+            scorer=first.scorer,
+            pause=pause,
+        )
+    backend, texts = _stages(loaded)
+    if longest:
+        pause()
+        run_pair(backend, encoder, texts)
+    speeds = warm_up(
+        backend,
+        encoder,
+        texts,
+        step_tokens=settings.step_tokens,
+        slowest_ms=settings.slowest_ms,
+        pause=pause,
+    )
+    return backend, speeds
+
+
 def bring_up(
     loaded: Loaded,
     settings: Settings,
@@ -135,31 +222,15 @@ def bring_up(
     Raises GoldenMismatchError, NonFiniteScoreError, TooSlowError, MemoryError, VectorStoreError, or the model's own
     error.
     """
-    checkpoint, backend, first = loaded.checkpoint, loaded.backend, loaded.first
+    checkpoint, first = loaded.checkpoint, loaded.first
     pause()
     if first is None and settings.vectors is not None:
         _without_first_stage(checkpoint.config, settings)
     live_first = None if first is None else _with_vectors(checkpoint.config, first, settings)
     encoder = checkpoint.encoder(_known_tokenizer(checkpoint, others))
-    check_golden(backend, checkpoint, backend.precision, encoder=encoder, pause=pause)
-    if first is not None:
-        check_first_stage(
-            first.backend,
-            checkpoint,
-            first.backend.precision,
-            encoder=first.encoder,
-            scorer=first.scorer,
-            pause=pause,
-        )
-        backend = WithFirstStage(first.backend, backend)
-    speeds = warm_up(
-        backend,
-        encoder,
-        None if first is None else first.encoder,
-        step_tokens=settings.step_tokens,
-        slowest_ms=settings.slowest_ms,
-        pause=pause,
-    )
+    # A pair of full length may take seconds. `try_version` has run it at low priority, but not on a GPU.
+    longest = not settings.store or on_device(settings)
+    backend, speeds = _checked(loaded, settings, encoder, longest=longest, pause=pause)
     config = checkpoint.config
     engine = Engine(
         backend,

@@ -28,6 +28,18 @@ exist at a time), workspaces of libraries, and captured graphs. Waiting states h
 """
 
 
+FILES_PER_LIMIT, FILES_PER_VERSION, SMALL_FILES = 2, 8, 256 * 1024**2
+"""Bytes of all files of a version for each byte of the limit of memory and, besides SMALL_FILES, of its own estimate. A
+checkpoint that is served in int8 may also hold graphs in fp32 and fp16, and weights: eleven times the files that are
+read, whose estimate is twice their bytes."""
+LIBRARY_BYTES = 1024**3
+"""Memory of a process that tries a version, in addition to the version: libraries, and the activations of a batch.
+PyTorch takes half of it."""
+UNEXPECTED_FACTOR, UNEXPECTED_BYTES = 2, 128 * 1024**2
+"""A version whose trial took more than this multiple of its estimate, and these bytes, counts with what it took. Up to
+there the difference is activations and parts of libraries."""
+
+
 class DeviceFullError(MemoryError):
     """A GPU has too little free memory for a version."""
 
@@ -57,6 +69,33 @@ def budget(settings: Settings, memory: DeviceMemory | None) -> int:
     if not on_device(settings):
         return PROCESSOR_BYTES
     return sys.maxsize if memory is None else int(DEVICE_SHARE * memory.total)
+
+
+def most_file_bytes(size: int, memory: int) -> int:
+    """The most bytes of all files of a version of the estimated `size`, where all versions may take `memory`.
+
+    >>> most_file_bytes(66_000_000, 1024**3), most_file_bytes(512 * 1024**2, 1024**3)
+    (796435456, 2147483648)
+    """
+    return min(FILES_PER_LIMIT * memory, FILES_PER_VERSION * size + SMALL_FILES)
+
+
+def most_trial_bytes(settings: Settings, size: int, room: int) -> int:
+    """The most memory of a process that tries a version of the estimated `size`, of which `room` bytes are free.
+
+    On a GPU `room` is the GPU's, and the process uses main memory: as much as the file and what opening makes of it.
+    """
+    return LIBRARY_BYTES + (MEMORY_PER_BYTE * size if on_device(settings) else room)
+
+
+def counted_bytes(settings: Settings, size: int, taken: int) -> int:
+    """The memory with which a version counts: the estimated `size`, or what its trial has `taken` if that is far more.
+
+    >>> counted_bytes(Settings(), 66_000_000, 90_000_000), counted_bytes(Settings(), 66_000_000, 800_000_000)
+    (66000000, 800000000)
+    """
+    unexpected = taken > UNEXPECTED_FACTOR * size + UNEXPECTED_BYTES
+    return taken if unexpected and not on_device(settings) else size
 
 
 def check_room(needed: int, memory: DeviceMemory | None) -> None:

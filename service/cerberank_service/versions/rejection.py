@@ -39,6 +39,15 @@ class Reason(Enum):
     """The backend cannot open or run it."""
 
 
+class RejectedError(RuntimeError):
+    """A version cannot serve, as another process has found out; the message is for operators."""
+
+    def __init__(self, reason: Reason, message: str) -> None:
+        """`reason` is the reason that `reason_of` gives."""
+        super().__init__(message)
+        self.reason = reason
+
+
 BY_TYPE: tuple[tuple[type[Exception], Reason], ...] = (
     (MissingFileError, Reason.TORN),
     (ChangedFileError, Reason.CHANGED),
@@ -66,6 +75,8 @@ def is_shortage(number: int | None, message: str) -> bool:
 
 def reason_of(error: BaseException) -> Reason:
     """The reason to which `error` belongs."""
+    if isinstance(error, RejectedError):
+        return error.reason
     if fault_of(error) is Fault.MEMORY:
         return Reason.TOO_BIG
     return next((reason for kind, reason in BY_TYPE if isinstance(error, kind)), Reason.UNUSABLE)

@@ -149,6 +149,12 @@ class Snapshot:
         """Every loaded version."""
         return [v.live for model in self.models.values() for v in model.versions.values() if v.live is not None]
 
+    @property
+    def held_bytes(self) -> int:
+        """The estimated memory of all versions that use memory."""
+        versions = [known for model in self.models.values() for known in model.versions.values()]
+        return sum(known.size for known in versions if not known.down)
+
     def model(self, name: str) -> ModelState:
         """The state of a model; an empty state for an unknown model."""
         return self.models.get(name, ModelState())

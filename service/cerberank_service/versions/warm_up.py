@@ -14,6 +14,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,9 @@ import numpy as np
 from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.processors import usable_processors
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
+from cerberank_models.rank import NonFiniteScoreError
 from cerberank_models.text_encoding import TextEncoder
+from cerberank_models.tokens import largest_token_id
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.faults import Fault, fault_of
 from cerberank_service.versions.rejection import TooSlowError
@@ -32,6 +35,9 @@ MOST_CANDIDATES, MOST_WORDS = 8, 400
 """Limits of a warm-up batch, which has at least one candidate for each processor. The batch is large enough to be
 typical, and so small that one stage delays live requests by less than 10 ms on two processors."""
 ROUNDS = 2
+LONGEST_PAIR = 2048
+"""The most tokens of the pair that tests a network's positions. Networks with a table of positions have 512 or 514, and
+others compute them. A pair of 8,192 tokens would take a network of 22 layers more than a minute."""
 QUESTION = "what is a word"
 USUAL_TOKENS = 100 * 48
 """Tokens of the question to which `slowest_ms` refers: 100 candidates of 48 tokens."""
@@ -74,6 +80,25 @@ def warm_up(
             f"100 candidates of 48 tokens take {took:.0f} ms, CERBERANK_SLOWEST_MS allows {slowest_ms:g}"
         )
     return speeds
+
+
+def run_pair(
+    backend: Backend[Any], encoder: PairEncoder, first: TextEncoder | None = None, *, most_tokens: int = LONGEST_PAIR
+) -> None:
+    """Run every stage on one candidate of full length, but at most about `most_tokens`, with the largest token id.
+
+    Raises the backend's own error if the network has fewer positions or token ids than config.json says, and
+    NonFiniteScoreError.
+    """
+    for stages, tokens in _inputs(backend.config.scored_stages, encoder, first, ["word " * most_tokens]):
+        ids = tokens.token_ids.copy()
+        ids[len(ids) // 2] = largest_token_id((first if 0 in stages and first else encoder).tokenizer)
+        state = backend.start(replace(tokens, token_ids=ids))
+        for stage in stages:
+            output = backend.run(state, stage)
+            if not np.isfinite(output.scores).all():
+                raise NonFiniteScoreError(f"stage {stage} gave a pair of {tokens.tokens} tokens no finite score")
+            state = output.state
 
 
 def _inputs(stages: int, encoder: PairEncoder, first: TextEncoder | None, texts: list[str]) -> list[Input]:

@@ -1,4 +1,4 @@
-"""Follows a store: copies, verifies, loads and serves the versions that its labels name, and unloads the others.
+"""Follows a store: copies, tries, loads and serves the versions that its labels name, and unloads the others.
 
 The watcher's thread polls the store and moves labels. Another thread loads versions, so that a rollback never waits for
 a load. A new version does not affect requests before it has passed every check.
@@ -7,6 +7,7 @@ a load. A new version does not affect requests before it has passed every check.
 from __future__ import annotations
 
 import logging
+import math
 import threading
 import time
 from collections.abc import Mapping
@@ -19,12 +20,20 @@ from cerberank_service.engine.faults import Fault, fault_of, text_of
 from cerberank_service.engine.low_priority import NICENESS, LiveTraffic, at_low_priority
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
-from cerberank_service.versions.copies import Copies, CopyError, GivenUpError
+from cerberank_service.versions.copies import Copies, CopyError, GivenUpError, KilledError
+from cerberank_service.versions.copy_process import TRIED_WITH, Trial
 from cerberank_service.versions.lifecycle import Decision, StoredModel, decide
 from cerberank_service.versions.loading import Loaded, Loader, bring_up
-from cerberank_service.versions.memory_budget import budget, check_room, return_freed_memory
+from cerberank_service.versions.memory_budget import (
+    budget,
+    check_room,
+    counted_bytes,
+    most_file_bytes,
+    most_trial_bytes,
+    return_freed_memory,
+)
 from cerberank_service.versions.registry import VersionRegistry
-from cerberank_service.versions.rejection import Reason, is_shortage, reason_of
+from cerberank_service.versions.rejection import Reason, RejectedError, is_shortage, reason_of
 from cerberank_service.versions.state import State
 from cerberank_service.versions.store_view import StoreView
 
@@ -35,6 +44,9 @@ JOIN_SECONDS = 1.0
 LONGEST_BACK_OFF = 60.0
 """Longest wait, in seconds, before a failed copy is retried. The first wait is the poll interval; each failure doubles
 the wait."""
+MOST_DEATHS = 2
+"""A version is rejected when so many processes in a row were killed while they loaded it. One may have been killed for
+another reason."""
 NOTE_SECONDS = 60.0
 """Seconds after which writing a note to the store is retried."""
 
@@ -61,6 +73,7 @@ class Watcher:
         self._tries: dict[Reference, int] = {}
         self._again: dict[Reference, float] = {}
         self._asked: set[Reference] = set()
+        self._overtaken: Reference | None = None
         self._noted: dict[str, str] = {}
         self._note_after = 0.0
         self._retired: dict[Reference, float] = {}
@@ -107,6 +120,7 @@ class Watcher:
         decision = Decision()
         for _ in range(100):  # each round changes something; the bound guards against programming errors
             decision = decide(stored, self._versions.snapshot.models, memory=self._memory)
+            self._overtaken = decision.overtaken
             if not (decision.flips or decision.unload or decision.load):
                 break
             self._carry_out(decision, stored or {})
@@ -132,7 +146,8 @@ class Watcher:
             why = f"the store cannot be read: {self._copies.shown(text_of(error))}"
             self._versions.explain("the store does not exist" if missing else why)
             return None
-        self._metrics.lifecycle.reached(True)
+        if self._metrics.lifecycle.reached(True):
+            logger.info("the store can be read again")
         reason = "" if any("stable" in each.labels for each in stored.values()) else "no stable label in the store"
         if reason:
             reason = "; ".join([reason, *map(self._copies.shown, self._view.problems)])
@@ -148,31 +163,50 @@ class Watcher:
         for flip in decision.flips:
             self._versions.flip(flip)
             self._metrics.lifecycle.flipped(flip.label)
-            logger.info("label moved: %s@%s is now %s", flip.model, flip.label, flip.version or "nothing")
+            wanted = stored[flip.model].labels.get(flip.label) if flip.model in stored else None
+            if flip.version is None or wanted == flip.version or wanted is None:
+                logger.info("label moved: %s@%s is now %s", flip.model, flip.label, flip.version or "nothing")
+            else:
+                why = self._why_not(Reference(flip.model, wanted))
+                logger.warning("%s@%s stands in for %s, which %s", flip.model, flip.version, wanted, why)
         for reference in decision.unload:
             self._versions.retire(reference)
             self._retired[reference] = time.monotonic()
         self._forget_retired()
         if decision.load is not None:
             model, version = decision.load
+            held = self._versions.snapshot.held_bytes
             self._versions.loading(decision.load, stored[model].sizes[version])
+            args = (decision.load, self._memory, self._memory - held)
             try:
-                threading.Thread(target=self._load, args=(decision.load,), name="loader", daemon=True).start()
+                threading.Thread(target=self._load, args=args, name="loader", daemon=True).start()
             except RuntimeError as error:  # the system cannot start another thread now
                 self._try_again(decision.load, CopyError("process", text_of(error)))
 
-    def _load(self, reference: Reference) -> None:
-        started = time.monotonic()
+    def _why_not(self, wanted: Reference) -> str:
+        """Why a version that a label names does not serve, for the log."""
+        known = self._versions.snapshot.version(wanted)
+        if known is None:
+            return "does not fit into memory" if wanted in self._versions.snapshot.refused else "is not loaded yet"
+        return "was rejected" if known.status is State.FAILED else "is not loaded yet"
+
+    def _load(self, reference: Reference, memory: int, room: int) -> None:
+        """Load a version; `memory` is the limit of all versions together, of which `room` is free."""
+        started, died = time.monotonic(), False
         try:
+            self._note_load(reference)
+            logger.info("loading %s@%s: it is copied and tried first", *reference)
             settings = self._settings.model_copy(update={"checkpoint": self._copies.folder(reference)})
-            loaded, others = self._opened(reference, settings), self._versions.snapshot.live()
+            loaded, others = self._opened(reference, settings, memory, room), self._versions.snapshot.live()
             live = bring_up(loaded, settings, self._metrics, others=others, pause=self._live_traffic.wait_until_idle)
             del loaded, others
         except GivenUpError:
             self._copies.drop(reference)
             self._versions.forget(reference)
-            logger.info("%s@%s is not copied any further: nothing names it now", *reference)
+            cause = "a more important version waits" if reference in self._asked else "nothing names it now"
+            logger.info("%s@%s is not loaded any further: %s", *reference, cause)
         except BaseException as error:  # panics of tokenizers are not Exceptions; other versions must still load
+            died = isinstance(error, KilledError)
             self._copies.drop(reference)
             self._metrics.forget(*reference)
             if fault_of(error) is Fault.DEVICE:
@@ -188,16 +222,48 @@ class Watcher:
             seconds, form = time.monotonic() - started, self._settings.form(live.checkpoint.manifest.files)
             why = (form.backend, live.precision, form.reason)
             logger.info("ready: %s@%s after %.1f seconds, %s in %s: %s", *reference, seconds, *why)
+        if not died:
+            self._copies.end(reference)
         self._wake.set()
 
-    def _opened(self, reference: Reference, settings: Settings) -> Loaded:
-        """Copy, verify and open a version; at low priority while other versions serve."""
+    def _note_load(self, reference: Reference) -> None:
+        """Note that a load begins, unless processes have died of it.
+
+        Raises KilledError if the service has died of it, so that it is loaded after the version that can stand in for
+        it, and RejectedError after MOST_DEATHS.
+        """
+        deaths = self._copies.deaths(reference)
+        if deaths >= MOST_DEATHS:
+            raise RejectedError(Reason.UNUSABLE, f"{deaths} processes in a row were killed while they loaded it")
+        if deaths and reference not in self._tries:
+            raise KilledError("process", "the service's process was killed while it was loaded")
+        self._copies.begin(reference)
+
+    def _opened(self, reference: Reference, settings: Settings, memory: int, room: int) -> Loaded:
+        """Copy, verify, try and open a version; at low priority while other versions serve.
+
+        A trial that was killed before, perhaps because the machine was too busy for it, has the usual priority.
+        """
         serving = bool(self._versions.snapshot.live())
-        self._copies.fetch(
-            reference,
-            niceness=NICENESS if serving else 0,
-            given_up=lambda: self._stopped.is_set() or reference not in self._asked,
+        low = serving and self._copies.deaths(reference) < MOST_DEATHS
+        size = self._known_size(reference)
+        given = self._settings.model_dump(include=set(TRIED_WITH))
+        trial = Trial(
+            # One thread beside live traffic: more would take the processor time that a container is allowed.
+            settings={**given, "threads": 1} if serving else given,
+            most_bytes=most_file_bytes(size, memory),
+            processor_seconds=math.ceil(self._settings.copy_seconds / 2),
         )
+        taken = self._copies.fetch(
+            reference,
+            niceness=NICENESS if low else 0,
+            given_up=lambda: self._stopped.is_set() or reference not in self._asked or reference == self._overtaken,
+            trial=trial,
+            most_memory=most_trial_bytes(self._settings, size, room),
+        )
+        if (counted := counted_bytes(self._settings, size, taken)) != size:
+            logger.warning("%s@%s takes %d bytes of memory; by its files %d were expected", *reference, counted, size)
+            self._versions.loading(reference, counted)
         # By its own files: a store may hold versions for several backends.
         files = read_checkpoint(self._copies.folder(reference), verified=True).manifest.files
         if serving and settings.device in spec_of(settings.form(files).backend).low_priority_devices:
@@ -206,9 +272,12 @@ class Watcher:
 
     def _open(self, reference: Reference, settings: Settings) -> Loaded:
         """Open a version. Raises DeviceFullError if the device has too little free memory, and the loader's errors."""
-        known = self._versions.snapshot.version(reference)
-        check_room(0 if known is None else known.size, self._spec.device_memory(settings.device))
+        check_room(self._known_size(reference), self._spec.device_memory(settings.device))
         return self._loader(settings)
+
+    def _known_size(self, reference: Reference) -> int:
+        known = self._versions.snapshot.version(reference)
+        return 0 if known is None else known.size
 
     def _copy_fault(self, reference: Reference, error: BaseException) -> CopyError | None:
         """The error as a CopyError if a retry may succeed: the machine lacks resources, or the version is gone."""
@@ -229,7 +298,9 @@ class Watcher:
         tries = self._tries[reference] = self._tries.get(reference, 0) + 1
         wait = min(LONGEST_BACK_OFF, self._settings.store_poll_seconds * 2.0 ** min(tries - 1, 10))
         self._metrics.lifecycle.copy_failed(error.cause)
-        logger.warning("%s@%s could not be copied (%s), again in %.1f s: %s", *reference, error.cause, wait, error)
+        logger.warning(
+            "%s@%s could not be copied or tried (%s), again in %.1f s: %s", *reference, error.cause, wait, error
+        )
         self._versions.retrying(reference, f"{error.cause}: {error}; it will be copied again in {wait:.0f} s")
         self._again[reference] = time.monotonic() + wait
 
@@ -260,15 +331,17 @@ class Watcher:
                 logger.warning("the store cannot be told that %s@%s serves; %s: %r", name, serving, why, error)
 
     def _reject(self, reference: Reference, reason: Reason, message: str) -> None:
-        self._metrics.lifecycle.rejected(reason.value)
+        self._metrics.lifecycle.rejected(reason.value, *reference)
         logger.error("%s@%s is rejected (%s): %s", *reference, reason.value, message)
         self._versions.failed(reference, f"{reason.value}: {message}")
 
     def _refuse(self, refused: Mapping[Reference, str]) -> None:
         """Record versions that do not fit beside more important ones; they are loaded once memory is free."""
+        for reference in self._versions.snapshot.refused.keys() - refused.keys():
+            self._metrics.lifecycle.forget(*reference)
         for reference, why in refused.items():
             if reference not in self._versions.snapshot.refused:
-                self._metrics.lifecycle.rejected(Reason.TOO_BIG.value)
+                self._metrics.lifecycle.rejected(Reason.TOO_BIG.value, *reference)
                 logger.error("%s@%s is rejected (%s): %s", *reference, Reason.TOO_BIG.value, why)
         reasons = {reference: f"{Reason.TOO_BIG.value}: {why}" for reference, why in refused.items()}
         self._versions.refuse_to_load(reasons)
@@ -305,5 +378,6 @@ class Watcher:
             for version, held in model.versions.items():
                 if held.down and Reference(name, version) not in self._asked:
                     self._versions.forget(Reference(name, version))
+                    self._metrics.lifecycle.forget(name, version)
         if not busy and (snapshot or self._versions.snapshot.refused):
             self._versions.settle()

@@ -219,16 +219,18 @@ def test_the_version_to_go_back_to_can_be_given_up(public: TestClient, admin: Te
     assert admin.post("/v1/models/fake-ranker/rollback").status_code == 409
 
 
-def test_a_failed_version_is_tried_again(follow: Follow, store: FolderStore, made: Callable[..., Checkpoint]) -> None:
+def test_a_failed_version_is_tried_again(
+    follow: Follow, store: FolderStore, made: Callable[..., Checkpoint], caplog: pytest.LogCaptureFixture
+) -> None:
     """`load` says so: the reason may have been the machine's."""
     push(store, made("1"), "stable")
     push(store, made("2", golden_shift=0.5), "shadow")
     public = follow(admin_token=TOKEN)
     wait_until(lambda: entry(public, "2").get("state") == "failed")
-    rejected = "cerberank_rejected_versions_total{reason=golden}"
+    rejected = "cerberank_rejected_versions_total{model=fake-ranker,reason=golden,version=2}"
     assert samples(public)[rejected] == 1
     admin_of(public).post(VERSION.format("2") + "/load").raise_for_status()
-    wait_until(lambda: samples(public)[rejected] == 2)
+    wait_until(lambda: caplog.text.count("fake-ranker@2 is rejected (golden)") == 2)
     wait_until(lambda: entry(public, "2").get("state") == "failed")
 
 

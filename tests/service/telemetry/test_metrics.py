@@ -269,17 +269,15 @@ def test_an_answer_without_a_score_has_no_top_score(serve: Serve) -> None:
     assert found[f"cerberank_requests_total{{complete=false,{LABELS}}}"] == 1
 
 
-def test_only_announced_reasons_are_counted() -> None:
-    """The label stays bounded: what was announced exists at zero from the start, anything else is a fault of ours."""
-    metrics = Metrics(reasons=["torn", "slow"])
-    metrics.lifecycle.rejected("slow")
-    found = [
-        metrics.registry.get_sample_value("cerberank_rejected_versions_total", {"reason": reason})
-        for reason in ("torn", "slow", "other")
-    ]
-    assert found == [0.0, 1.0, None]
-    with pytest.raises(KeyError):
-        metrics.lifecycle.rejected("other")
+def test_a_rejection_names_the_version_until_nothing_asks_for_it() -> None:
+    """The reasons are those of `Reason`; the series of versions must not pile up."""
+    metrics, lifecycle = Metrics(), "cerberank_rejected_versions_total"
+    metrics.lifecycle.rejected("slow", "m", "1")
+    metrics.lifecycle.rejected("torn", "m", "2")
+    labels = [{"reason": "slow", "model": "m", "version": "1"}, {"reason": "torn", "model": "m", "version": "2"}]
+    assert [metrics.registry.get_sample_value(lifecycle, each) for each in labels] == [1.0, 1.0]
+    metrics.lifecycle.forget("m", "1")
+    assert [metrics.registry.get_sample_value(lifecycle, each) for each in labels] == [None, 1.0]
 
 
 def test_a_store_that_comes_and_goes_is_news_once() -> None:

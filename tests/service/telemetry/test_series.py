@@ -23,9 +23,10 @@ def label_sets(registry: CollectorRegistry) -> dict[str, set[frozenset[str]]]:
 
 def test_what_is_registered_is_what_is_declared() -> None:
     """Name, type, meaning and labels of every family are those of the table, and every declared one has children."""
-    metrics = Metrics(reasons=["torn"])
+    metrics = Metrics()
     metrics.for_model("m", "1", 2, tuned=[TUNED])
     metrics.for_key("k")
+    metrics.lifecycle.rejected("torn", "m", "1")
     metrics.families.create_shadow("m", "1")
     for family in (metrics.families.graph_hits, metrics.families.graph_misses):
         family.labels("m", "1")
@@ -41,7 +42,7 @@ def test_what_is_registered_is_what_is_declared() -> None:
 
 def test_a_version_leaves_nothing_behind_and_takes_nothing_of_others() -> None:
     """Removing a version removes each child with its labels, and restores what there was before it came."""
-    metrics = Metrics(reasons=["torn"])
+    metrics = Metrics()
     metrics.for_model("m", "1", 2, tuned=[TUNED])
 
     def samples() -> set[tuple[str, frozenset[tuple[str, str]]]]:

@@ -17,13 +17,14 @@ from tests.service.following import Follow, entry, served_by
 from tests.service.observe import wait_until
 from tests.service.pushes import open_fake, push
 
-from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
-from cerberank_models.checkpoint.store.contract import NotInStoreError, Reference
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_service.settings import Settings
 from cerberank_service.versions import copies as module
 from cerberank_service.versions.copies import Copies, CopyError, GivenUpError
 from cerberank_service.versions.loading import Loaded
+from cerberank_service.versions.rejection import Reason, RejectedError
 
 ONE, TWO = Reference("fake-ranker", "1"), Reference("fake-ranker", "2")
 Make = Callable[..., Checkpoint]
@@ -41,14 +42,10 @@ def copies(store: FolderStore, made: Make, tmp_path: Path, monkeypatch: pytest.M
     return made_here
 
 
-@pytest.fixture
-def copier() -> None:
-    """Versions are copied by processes of their own."""
-
-
 def test_a_copy_is_what_was_pushed(copies: Copies, store: FolderStore, tmp_path: Path) -> None:
     """It is verified, deleted by drop, and the folder goes with close."""
-    folder = copies.fetch(ONE, niceness=0, given_up=NEVER)
+    copies.fetch(ONE, niceness=0, given_up=NEVER)
+    folder = copies.folder(ONE)
     assert read_checkpoint(folder).manifest == store.manifest(ONE)
     copies.drop(ONE)
     assert not folder.exists()
@@ -57,14 +54,16 @@ def test_a_copy_is_what_was_pushed(copies: Copies, store: FolderStore, tmp_path:
 
 
 def test_a_version_is_at_fault_or_it_is_not(copies: Copies, tmp_path: Path) -> None:
-    """The exceptions of the copying process have their types here too, and name no place of this machine."""
-    with pytest.raises(NotInStoreError, match="its versions: 1"):
+    """The errors of the copying process have their reasons here too, and name no place of this machine."""
+    with pytest.raises(RejectedError, match="its versions: 1") as caught:
         copies.fetch(TWO, niceness=0, given_up=NEVER)
+    assert caught.value.reason is Reason.TORN
     (tmp_path / "store" / "fake-ranker" / "1").rename(tmp_path / "store" / "fake-ranker" / "2")
-    with pytest.raises(CheckpointError, match="calls itself fake-ranker@1") as caught:
+    with pytest.raises(RejectedError, match="calls itself fake-ranker@1") as caught:
         copies.fetch(TWO, niceness=0, given_up=NEVER)
+    assert caught.value.reason is Reason.MALFORMED
     assert str(tmp_path) not in str(caught.value)
-    with pytest.raises(ValueError, match="nowhere"):
+    with pytest.raises(RejectedError, match="nowhere"):
         _other(copies, "nowhere://x").fetch(TWO, niceness=0, given_up=NEVER)
 
 
@@ -107,10 +106,10 @@ def _program(folder: Path, script: Path, told: Path) -> Path:
 
 def test_a_full_disk_is_not_the_stores_fault(copies: Copies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The cause is the disk; a process that ends by itself is one too."""
-    told = {"kinds": ["OSError"], "message": "it broke"}
+    told = {"kinds": ["OSError"], "message": "it broke", "reason": "unusable"}
     full, broken = json.dumps(told | {"errno": errno.ENOSPC}), json.dumps(told | {"errno": errno.EIO})
     memory = json.dumps(told | {"kinds": ["MemoryError"], "errno": None})
-    thread = json.dumps({"kinds": ["RuntimeError"], "errno": None, "message": "can't start new thread"})
+    thread = json.dumps(told | {"kinds": ["RuntimeError"], "errno": None, "message": "can't start new thread"})
     for output, cause, why in (
         (full, "disk", "no space"),
         (broken, "store", "it broke"),
@@ -167,13 +166,16 @@ def test_a_process_that_cannot_be_killed_stays_the_only_one(
     finally:
         kill(process)
         wait_until(lambda: process.poll() is not None)
-    assert copies.fetch(ONE, niceness=0, given_up=NEVER).is_dir()
+    copies.fetch(ONE, niceness=0, given_up=NEVER)
+    assert copies.folder(ONE).is_dir()
 
 
 def test_dropping_a_version_keeps_the_others_of_its_model(copies: Copies, store: FolderStore, made: Make) -> None:
     """Only its own copy goes, with what a killed process left beside it."""
     store.push(made("2"))
-    one, two = (copies.fetch(each, niceness=0, given_up=NEVER) for each in (ONE, TWO))
+    for each in (ONE, TWO):
+        copies.fetch(each, niceness=0, given_up=NEVER)
+    one, two = copies.folder(ONE), copies.folder(TWO)
     (two.parent / ".2.abcdefgh").mkdir()
     copies.drop(TWO)
     assert one.is_dir()
@@ -243,7 +245,7 @@ def test_a_copy_lasts_no_longer_than_opening_it(follow: Follow, store: FolderSto
     client = follow(load)
     wait_until(lambda: served_by(client) == "1" and entry(client, "2").get("state") == "failed")
     assert seen == [True, True]
-    assert [path for path in tmp_path.glob("cerberank-*/*") if path.name != module.LOCK] == []
+    assert [path for path in tmp_path.glob("cerberank-*/*") if path.name not in (module.LOCK, module.LOADS)] == []
 
 
 def test_a_fifo_in_a_version_stops_nothing(follow: Follow, store: FolderStore, made: Make, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ sys.exit(copy_process.main(sys.argv[1:]))
 @contextmanager
 def copying(body: str, target: Path) -> Iterator[tuple[subprocess.Popen[bytes], IO[bytes], IO[bytes]]]:
     """The process whose store is opened by `body`, with its standard output and error."""
-    command = [sys.executable, "-c", SCRIPT.format(body=body), "address", "model", "1", str(target), "0"]
+    command = [sys.executable, "-c", SCRIPT.format(body=body), "address", "model", "1", str(target), "0", ""]
     pipe = subprocess.PIPE
     with subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe) as process:
         assert process.stdout is not None

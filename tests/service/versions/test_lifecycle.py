@@ -257,7 +257,7 @@ def test_a_service_that_obeys_stays_available_and_settles(
 
 
 def test_a_version_that_served_before_stands_in_for_a_stable_one_that_cannot() -> None:
-    """The last one that can be loaded, once the stable one has failed and before any canary; then the label's."""
+    """The last one that can be loaded, also before any canary; then the label's."""
     wanted = {"m": replace(stored(stable="b", canary="d")["m"], served=("b", "c", "a"))}
     assert decide(wanted, {}, memory=100) == Decision(load=B)
     down = {"b": VersionState(status=State.FAILED, size=10)}
@@ -270,9 +270,28 @@ def test_a_version_that_served_before_stands_in_for_a_stable_one_that_cannot() -
 
 
 def test_a_version_that_serves_is_not_exchanged_for_one_that_served_before() -> None:
-    """Nor is one loaded while the stable one is loading, or where the label was removed."""
+    """Nor is one loaded where the label was removed."""
     wanted = {"m": replace(stored(stable="b")["m"], served=("c", "a"))}
     assert decide(wanted, served({"a": READY, "c": READY}, stable="a"), memory=100).flips == ()
-    assert decide(wanted, served({"b": VersionState(status=State.LOADING, size=10)}), memory=100) == Decision()
     removed = {"m": replace(stored()["m"], served=("c", "a"))}
     assert decide(removed, {}, memory=100) == Decision()
+
+
+def test_a_version_that_served_before_is_loaded_before_a_new_stable_one_if_both_fit() -> None:
+    """A replica that starts then serves at once, whatever becomes of the new one; else the label's comes first."""
+    wanted = {"m": replace(stored(stable="b")["m"], served=("c", "a"))}
+    assert decide(wanted, {}, memory=20) == Decision(load=C)
+    assert decide(wanted, {}, memory=19) == Decision(load=B)
+    assert decide(wanted, served({"c": READY}), memory=20) == Decision(flips=(flip("stable", "c"),), load=B)
+    assert decide(wanted, served({"b": VersionState(status=State.LOADING, size=10)}), memory=100) == Decision()
+
+
+def test_a_version_that_is_loaded_is_overtaken_by_a_more_important_one() -> None:
+    """By a stable one that waits, but neither by one as important, nor by one that is refused or has failed."""
+    loading = VersionState(status=State.LOADING, size=10)
+    canary = served({"a": READY, "b": loading}, stable="a")
+    assert decide(stored(stable="c", canary="b"), canary, memory=100).overtaken == B
+    assert decide(stored(stable="a", canary="b", shadow="d"), canary, memory=100).overtaken is None
+    assert decide(stored(stable="c", canary="b"), canary, memory=9).overtaken is None
+    failed = served({"a": READY, "b": loading, "c": VersionState(status=State.FAILED, size=10)}, stable="a")
+    assert decide(stored(stable="c", canary="b"), failed, memory=100).overtaken is None

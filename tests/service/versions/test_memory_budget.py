@@ -164,7 +164,7 @@ def test_a_swap_that_does_not_fit_the_gpu_is_refused(
     assert refusal[1] in entry(client, "2")["reason"]
     assert opened == ["1"]
     assert served_by(client) == "1"
-    assert samples(client)["cerberank_rejected_versions_total{reason=too_big}"] == 1
+    assert samples(client)["cerberank_rejected_versions_total{model=fake-ranker,reason=too_big,version=2}"] == 1
     assert client.get("/health/ready").status_code == 200
 
 

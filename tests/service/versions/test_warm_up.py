@@ -18,6 +18,8 @@ from tests.service.observe import engine_of, samples
 from cerberank_models.backends.contract import StageOutput
 from cerberank_models.backends.device_memory import DeviceMemory
 from cerberank_models.encoding import PairEncoder
+from cerberank_models.rank import NonFiniteScoreError
+from cerberank_models.tokens import largest_token_id
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.versions import warm_up as module
 from cerberank_service.versions.warm_up import (
@@ -26,6 +28,7 @@ from cerberank_service.versions.warm_up import (
     PROCESSOR_TOKENS,
     SIZES,
     choose_step_tokens,
+    run_pair,
     warm_up,
 )
 
@@ -56,6 +59,32 @@ class Gpu(FakeBackend):
         output = super().run(few, stage)
         after = None if last else FakeState(state.pairs, stage + 1)
         return StageOutput(state=after, scores=output.scores, head_scores=output.head_scores)
+
+
+class Reads(FakeBackend):
+    """Keeps the token ids of every run, and gives NaN if told so."""
+
+    def __init__(self, *, nan: bool = False) -> None:
+        super().__init__()
+        self.nan, self.seen = nan, list[list[int]]()
+
+    def run(self, state: FakeState, stage: int) -> StageOutput[FakeState]:
+        self.seen.append(state.pairs.token_ids.tolist())
+        output = super().run(state, stage)
+        output.scores[:] = np.nan if self.nan else output.scores
+        return output
+
+
+def test_a_pair_of_full_length_with_the_largest_token_id_runs_through_every_stage(encoder: PairEncoder) -> None:
+    """So a network with fewer positions or embeddings than config.json says is found before a client finds it."""
+    backend = Reads()
+    run_pair(backend, encoder)
+    assert [len(ids) for ids in backend.seen] == [backend.config.encoding.max_length] * 3
+    assert all(largest_token_id(encoder.tokenizer) in ids for ids in backend.seen)
+    run_pair(backend, encoder, most_tokens=8)
+    assert 8 < len(backend.seen[-1]) < len(backend.seen[0])
+    with pytest.raises(NonFiniteScoreError, match="no finite score"):
+        run_pair(Reads(nan=True), encoder)
 
 
 def warmed(gpu: Gpu, encoder: PairEncoder, step_tokens: int = 0) -> StageSpeeds:

@@ -111,9 +111,11 @@ def test_a_store_that_disappears_changes_nothing(
     made: Callable[..., Checkpoint],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
     how: str,
 ) -> None:
-    """Neither one that raises nor a folder that looks empty; back again, it is followed again."""
+    """Neither one that raises nor a folder that looks empty; back again, it is followed again, and the log says so."""
+    caplog.set_level("INFO")
     push(store, made("1"), "stable")
     push(store, made("2"), "canary")
     taken = Gone(store)
@@ -127,6 +129,7 @@ def test_a_store_that_disappears_changes_nothing(
         (tmp_path / "store").rename(tmp_path / "elsewhere")
     wait_until(lambda: samples(client)["cerberank_store_reachable{}"] == 0)
     assert (served_by(client), served_by(client, model="fake-ranker@canary")) == ("1", "2")
+    assert "can be read again" not in caplog.text
     if how == "unreachable":
         taken.gone = False
     else:
@@ -134,6 +137,11 @@ def test_a_store_that_disappears_changes_nothing(
     store.move_label("fake-ranker", "stable", "2")
     wait_until(lambda: served_by(client) == "2")
     assert samples(client)["cerberank_store_reachable{}"] == 1
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines.index("loading fake-ranker@1: it is copied and tried first") < lines.index(
+        next(line for line in lines if line.startswith("ready: fake-ranker@1 after"))
+    )
+    assert lines.count("the store can be read again") == 1
 
 
 def test_a_probe_says_why_there_is_nothing_to_serve(

@@ -49,7 +49,7 @@ def test_a_damaged_push_is_rejected_for_its_own_reason(
     client = follow()
     wait_until(lambda: entry(client, "2").get("state") == "failed")
     assert entry(client, "2")["reason"].startswith(f"{kind}: ")
-    assert samples(client)[f"cerberank_rejected_versions_total{{reason={kind}}}"] == 1
+    assert samples(client)[f"cerberank_rejected_versions_total{{model=fake-ranker,reason={kind},version=2}}"] == 1
     assert client.get("/health/ready").status_code == 503
     store.move_label("fake-ranker", "stable", "1")
     wait_until(lambda: served_by(client) == "1")
@@ -110,7 +110,7 @@ def test_a_version_that_cannot_serve_is_rejected_for_its_own_reason(
     push_two(**options)
     client = follow(load, canary_percent=100, **settings)
     wait_until(lambda: (entry(client, "2").get("reason") or "").startswith(f"{reason}: "))
-    assert samples(client)[f"cerberank_rejected_versions_total{{reason={reason}}}"] == 1
+    assert samples(client)[f"cerberank_rejected_versions_total{{model=fake-ranker,reason={reason},version=2}}"] == 1
     wait_until(lambda: served_by(client) == "1")
     assert client.get("/health/ready").status_code == 200
 
@@ -127,7 +127,7 @@ def test_a_tokenizer_that_panics_is_rejected_and_the_next_version_loads(
     client = follow()
     wait_until(lambda: entry(client, "2").get("state") == "failed")
     assert entry(client, "2")["reason"].startswith("unusable: ")
-    assert samples(client)["cerberank_rejected_versions_total{reason=unusable}"] == 1
+    assert samples(client)["cerberank_rejected_versions_total{model=fake-ranker,reason=unusable,version=2}"] == 1
     assert "fake-ranker@2 is rejected (unusable)" in caplog.text
     push(store, made("3"), "stable")
     wait_until(lambda: served_by(client) == "3")
@@ -151,7 +151,7 @@ def test_one_model_that_cannot_be_read_is_rejected_alone(
         wait_until(lambda client=client: served_by(client) == "2")
         wait_until(lambda client=client: entry(client, "2", "evil").get("state") == "failed")
         assert entry(client, "2", "evil")["reason"].startswith("malformed: ")
-        assert samples(client)["cerberank_rejected_versions_total{reason=malformed}"] == 1
+        assert samples(client)["cerberank_rejected_versions_total{model=evil,reason=malformed,version=2}"] == 1
 
 
 def test_a_version_under_another_name_is_rejected(

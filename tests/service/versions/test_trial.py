@@ -1,0 +1,237 @@
+"""A version is tried in a process of its own: what it does there harms nobody, and rejects it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from tests.service.following import Follow, entry, served_by
+from tests.service.observe import wait_until
+from tests.service.pushes import push
+
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.store.contract import Reference
+from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_service.settings import Settings
+from cerberank_service.versions import loading
+from cerberank_service.versions.copies import LOADS, LOCK, Copies, KilledError
+from cerberank_service.versions.copy_process import TRIED_WITH, Trial
+from cerberank_service.versions.loading import try_version
+from cerberank_service.versions.rejection import Reason, RejectedError
+
+NEVER: Callable[[], bool] = lambda: False  # noqa: E731 - a constant
+GIB = 1 << 30
+Make = Callable[..., Checkpoint]
+
+
+def rewrite(path: Path, name: str, content: bytes) -> None:
+    """Replace a file of a checkpoint together with its hash."""
+    (path / name).write_bytes(content)
+    manifest = json.loads((path / "manifest.json").read_text())
+    manifest["files"][name] = hashlib.sha256(content).hexdigest()
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+def loops_for_ever(graph: Path) -> bytes:
+    """The graph with a loop of 2^63 - 1 trips before its last output."""
+    model = onnx.load(graph)
+    last = model.graph.output[-1].name
+    for node in model.graph.node:
+        node.output[:] = ["looped" if name == last else name for name in node.output]
+    scalar = helper.make_tensor_value_info
+    body = helper.make_graph(
+        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Add", ["value", "value"], ["next"])],
+        "body",
+        [scalar("trip", TensorProto.INT64, []), scalar("go", TensorProto.BOOL, []), scalar("value", 1, [])],
+        [scalar("on", TensorProto.BOOL, []), scalar("next", TensorProto.FLOAT, [])],
+    )
+    model.graph.node.append(helper.make_node("Loop", ["trips", "again", "zero"], ["sum"], body=body))
+    model.graph.node.append(helper.make_node("Add", ["looped", "sum"], [last]))
+    values = {"trips": np.array(2**63 - 1), "again": np.array(True), "zero": np.array(0.0, np.float32)}
+    model.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in values.items())
+    return model.SerializeToString()
+
+
+@pytest.fixture
+def copy(tiny_checkpoint: Path, tmp_path: Path) -> Path:
+    """A checkpoint with real graphs, in a store."""
+    config = read_checkpoint(tiny_checkpoint).config
+    return shutil.copytree(tiny_checkpoint, tmp_path / "store" / config.name / "1")
+
+
+@pytest.fixture
+def try_it(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
+    """Copies and tries the version of `copy` in a process; returns the bytes of memory that it took."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+
+    def run(*, seconds: float = 60.0, processor: int = 60, most_bytes: int = GIB, most_memory: int = 4 * GIB) -> int:
+        store = str(copy.parent.parent)
+        copies = Copies(store, seconds)
+        copies.open()
+        settings = Settings.model_construct(store=store).model_dump(include=set(TRIED_WITH))
+        trial = Trial(settings=settings, most_bytes=most_bytes, processor_seconds=processor)
+        reference = Reference(copy.parent.name, copy.name)
+        return copies.fetch(reference, niceness=0, given_up=NEVER, trial=trial, most_memory=most_memory)
+
+    return run
+
+
+def test_a_good_version_passes(try_it: Callable[..., int]) -> None:
+    """Linux tells how much memory it took."""
+    assert (try_it() > 0) == sys.platform.startswith("linux")
+
+
+def test_a_graph_that_never_ends_is_ended(copy: Path, try_it: Callable[..., int]) -> None:
+    """The system ends the process when it has used a processor for its time."""
+    graph = "onnx/int8/stage-2.onnx"
+    rewrite(copy, graph, loops_for_ever(copy / graph))
+    with pytest.raises(RejectedError, match="took more than 1 seconds of a processor") as caught:
+        try_it(processor=1)
+    assert caught.value.reason is Reason.SLOW
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells the memory of a process")
+def test_a_version_that_takes_too_much_memory_is_ended(try_it: Callable[..., int]) -> None:
+    """As soon as it is seen."""
+    with pytest.raises(RejectedError, match="bytes of memory, more than 1000000") as caught:
+        try_it(most_memory=1_000_000)
+    assert caught.value.reason is Reason.TOO_BIG
+
+
+def test_a_version_with_too_many_bytes_is_not_copied(copy: Path, try_it: Callable[..., int], tmp_path: Path) -> None:
+    """All files count, also those that nobody reads; a file of holes costs nothing until it is copied."""
+    with (copy / "unread").open("wb") as file:
+        file.truncate(4 * GIB)
+    manifest = json.loads((copy / "manifest.json").read_text())
+    manifest["files"]["unread"] = "0" * 64
+    (copy / "manifest.json").write_text(json.dumps(manifest))
+    with pytest.raises(RejectedError, match=r"its files have 4\d* bytes, more than 1073741824") as caught:
+        try_it()
+    assert caught.value.reason is Reason.TOO_BIG
+    assert not list(tmp_path.glob("cerberank-*/*/checkpoint"))
+
+
+@pytest.mark.parametrize(
+    ("ends", "kind", "why"),
+    [
+        ("os.abort()", RejectedError, "ended with status -6"),
+        ("os.kill(os.getpid(), 9)", KilledError, "was killed"),
+        ("time.sleep(600)", KilledError, "not opened and checked within 1 seconds"),
+    ],
+)
+def test_a_process_that_dies_during_a_trial(
+    *,
+    try_it: Callable[..., int],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    ends: str,
+    kind: type[Exception],
+    why: str,
+) -> None:
+    """A crash is the version's fault; a kill, or no time on a busy machine, may not be."""
+    program = tmp_path / "program"
+    # The arguments are: -P -m module address model version target niceness trial.
+    body = f"import os, sys, time; os.makedirs(sys.argv[7]); {ends}"
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{body}" "$@"\n')
+    program.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(program))
+    with pytest.raises(kind, match=why):
+        try_it(seconds=1.0)
+
+
+def test_a_network_with_fewer_positions_than_it_says_is_refused(copy: Path) -> None:
+    """Where golden questions are shorter, the first client with a long text would get an error."""
+    question = {"question": "a", "candidates": [{"text": "b"}], "scores": {"int8": [0.5]}, "tolerance": {"int8": 1.0}}
+    rewrite(copy, "golden.jsonl", json.dumps(question).encode())
+    settings = Settings.model_construct(store="s", checkpoint=copy)
+    try_version(settings)
+    config = json.loads((copy / "config.json").read_text())
+    config["transformer"]["max_positions"] += 200
+    config["encoding"]["max_length"] += 200
+    rewrite(copy, "config.json", json.dumps(config).encode())
+    with pytest.raises(Exception, match="out of data bounds"):
+        try_version(settings)
+
+
+def test_for_a_gpu_a_version_is_read_and_its_graphs_rank_one_pair_on_the_processor(
+    copy: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Malformed files are refused; an error of a graph is not, because the GPU decides; weights are not opened."""
+    opened: list[str] = []
+    load = loading.load
+
+    def noted(settings: Settings) -> loading.Loaded:
+        opened.append(f"{settings.backend} {settings.precision} {settings.device}")
+        return load(settings)
+
+    monkeypatch.setattr(loading, "load", noted)
+    settings = Settings.model_construct(store="s", checkpoint=copy, device="cuda", backend="onnx", precision="int8")
+    try_version(settings)
+    assert opened == ["onnx int8 cpu"]
+    rewrite(copy, "onnx/int8/stage-1.onnx", b"no graph")
+    try_version(settings)
+    try_version(settings.model_copy(update={"backend": "torch", "precision": "fp16"}))
+    assert len(opened) == 2
+    rewrite(copy, "tokenizer.json", b"{}")
+    with pytest.raises(ValueError, match="cannot be used"):
+        try_version(settings)
+
+
+def killed(folder: Path, store: Path, *loads: tuple[str, str, int]) -> None:
+    """The folder of a service that was killed while it loaded versions."""
+    folder.mkdir()
+    (folder / LOCK).touch()
+    (folder / LOADS).write_text(json.dumps({"store": str(store), "loads": loads}))
+
+
+def test_a_load_is_noted_until_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The next process takes the notes of a killed one over if it follows the same store; each death counts."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    one, two = Reference("m", "1"), Reference("m", "2")
+    killed(tmp_path / "cerberank-a", tmp_path / "store", (*one, 1))
+    killed(tmp_path / "cerberank-b", tmp_path / "other", (*one, 7))
+    killed(tmp_path / "cerberank-c", tmp_path / "store", (*two, 2))
+    (tmp_path / "cerberank-c" / LOADS).write_text("{")
+    copies = Copies(str(tmp_path / "store"), 1.0)
+    copies.open()
+    assert (copies.deaths(one), copies.deaths(two)) == (1, 0)
+    copies.begin(one)
+    copies.begin(two)
+    copies.end(two)
+    assert copies.deaths(one) == 2
+    (noted,) = tmp_path.glob(f"cerberank-*/{LOADS}")
+    assert json.loads(noted.read_text())["loads"] == [[*one, 2]]
+
+
+@pytest.mark.parametrize("deaths", [1, 2])
+def test_a_version_that_killed_the_service_does_not_keep_it_from_serving(
+    *,
+    follow: Follow,
+    store: FolderStore,
+    made: Make,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    deaths: int,
+) -> None:
+    """The last version that served stands in. After one death the other is tried again, after two it is rejected."""
+    push(store, made("1"))
+    store.note_served(Reference("fake-ranker", "1"))
+    push(store, made("2"), "stable")
+    killed(tmp_path / "cerberank-killed", tmp_path / "store", ("fake-ranker", "2", deaths))
+    with caplog.at_level("INFO"):
+        client = follow()
+        if deaths == 1:
+            wait_until(lambda: served_by(client) == "2")
+            assert "fake-ranker@1 stands in for 2, which is not loaded yet" in caplog.text
+            return
+        wait_until(lambda: entry(client, "2").get("state") == "failed")
+        wait_until(lambda: served_by(client) == "1")
+    assert "2 processes in a row were killed while they loaded it" in entry(client, "2")["reason"]
