@@ -24,7 +24,8 @@ from cerberank_service.ranking.shadow import Shadow
 from cerberank_service.ranking.workers import Workers
 from cerberank_service.settings import Settings
 from cerberank_service.settings.fields import PRODUCTION, Limits
-from cerberank_service.telemetry.collectors import CacheCollector, DeviceCollector, Sample, ScrapedGauge
+from cerberank_service.telemetry.collectors import CacheCollector, DeviceCollector, Sample, ScrapedSeries
+from cerberank_service.telemetry.logs import dropped_lines
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.series import (
     BUILD_INFO,
@@ -32,6 +33,7 @@ from cerberank_service.telemetry.series import (
     CALIBRATED_TOP_SCORE,
     CERTIFICATE_EXPIRY,
     CERTIFICATE_STALE,
+    DROPPED_LOG_LINES,
     ENGINE_RUNNING,
     LABEL_DIFFERS,
     LABELLED_VERSION,
@@ -106,33 +108,34 @@ class Service:
     def _register_scraped(self) -> None:
         source, device = self.source, self.settings.device
 
-        def gauge(series: Series, samples: Callable[[], Iterable[Sample]]) -> None:
-            self.metrics.registry.register(ScrapedGauge(series, samples))
+        def scraped(series: Series, samples: Callable[[], Iterable[Sample]]) -> None:
+            self.metrics.registry.register(ScrapedSeries(series, samples))
 
         def now() -> Snapshot:
             return self.versions.snapshot
 
-        gauge(LABELLED_VERSION, lambda: [(row, 1.0) for row in now().labels()])
-        gauge(LABEL_DIFFERS, lambda: [((m, label), float(d)) for m, label, d in now().wanted_labels()])
-        gauge(ENGINE_RUNNING, lambda: [(each.reference, float(each.engine.alive)) for each in now().live()])
-        gauge(STALLED_SECONDS, lambda: [(each.reference, each.engine.stalled_seconds) for each in now().live()])
-        gauge(CALIBRATED_TOP_SCORE, lambda: _calibrated(now(), "mean_score"))
-        gauge(CALIBRATED_ANSWERABLE, lambda: _calibrated(now(), "mean_answerable"))
+        scraped(LABELLED_VERSION, lambda: [(row, 1.0) for row in now().labels()])
+        scraped(LABEL_DIFFERS, lambda: [((m, label), float(d)) for m, label, d in now().wanted_labels()])
+        scraped(ENGINE_RUNNING, lambda: [(each.reference, float(each.engine.alive)) for each in now().live()])
+        scraped(STALLED_SECONDS, lambda: [(each.reference, each.engine.stalled_seconds) for each in now().live()])
+        scraped(CALIBRATED_TOP_SCORE, lambda: _calibrated(now(), "mean_score"))
+        scraped(CALIBRATED_ANSWERABLE, lambda: _calibrated(now(), "mean_answerable"))
         if isinstance(source, Watcher):
-            gauge(STORE_POLL_AGE, lambda: [((), source.poll_age)])
+            scraped(STORE_POLL_AGE, lambda: [((), source.poll_age)])
+        scraped(DROPPED_LOG_LINES, lambda: [((), float(dropped_lines()))])
         # Read once, because a scrape must work without descriptors.
         build, limit = _build(self.settings), cgroup_memory()
-        gauge(BUILD_INFO, lambda: [(build, 1.0)])
-        gauge(MEMORY_LIMIT, lambda: [] if limit is None else [((), float(limit))])
-        gauge(VERSION_INFO, lambda: _forms(now(), self.settings))
+        scraped(BUILD_INFO, lambda: [(build, 1.0)])
+        scraped(MEMORY_LIMIT, lambda: [] if limit is None else [((), float(limit))])
+        scraped(VERSION_INFO, lambda: _forms(now(), self.settings))
         # NVML is used instead of CUDA, so that a scrape neither waits for a busy device nor fails with a failed one.
         load = DeviceCollector(partial(nvml_memory, device), partial(nvml_utilisation, device))
         self.metrics.registry.register(load)
 
     def report_certificate(self, certificate: Certificate) -> None:
         """Report the certificate of the public port in the metrics."""
-        self.metrics.registry.register(ScrapedGauge(CERTIFICATE_EXPIRY, lambda: [((), certificate.expires)]))
-        self.metrics.registry.register(ScrapedGauge(CERTIFICATE_STALE, lambda: [((), float(certificate.stale))]))
+        self.metrics.registry.register(ScrapedSeries(CERTIFICATE_EXPIRY, lambda: [((), certificate.expires)]))
+        self.metrics.registry.register(ScrapedSeries(CERTIFICATE_STALE, lambda: [((), float(certificate.stale))]))
 
     def open(self, unusable: Callable[[Exception], None]) -> None:
         """Prepare `start`, so that it cannot fail. Raises OSError when no folder for local copies can be created.

@@ -16,7 +16,7 @@ Sample = tuple[tuple[str, ...], float]
 """A sample: the values of the series' labels, and the number."""
 
 
-class ScrapedGauge(Collector):
+class ScrapedSeries(Collector):
     """One series with any number of samples."""
 
     def __init__(self, series: Series, samples: Callable[[], Iterable[Sample]]) -> None:
@@ -44,7 +44,8 @@ class DeviceCollector(Collector):
 
 
 def _family(series: Series, samples: Iterable[Sample]) -> Metric:
-    family = GaugeMetricFamily(PREFIX + series.name, series.help, labels=series.labels)
+    made = CounterMetricFamily if series.kind == "counter" else GaugeMetricFamily
+    family = made(PREFIX + series.name, series.help, labels=series.labels)
     for labels, value in samples:
         family.add_metric(labels, value)
     return family
@@ -73,5 +74,4 @@ class CacheCollector(Collector):
         counts = self._cache.counts
         shown = not self._on_use or counts.hits + counts.misses > 0
         for series, value in zip(self._series, (counts.hits, counts.misses, counts.size), strict=True):
-            family = CounterMetricFamily if series.kind == "counter" else GaugeMetricFamily
-            yield family(PREFIX + series.name, series.help, value=value if shown else None)
+            yield _family(series, [((), value)] if shown else [])

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+import select
 import sys
 import time
 from collections.abc import Mapping
-from typing import Any
+from contextlib import suppress
+from typing import Any, TextIO
 
 from pythonjsonlogger.core import RESERVED_ATTRS
 from pythonjsonlogger.json import JsonFormatter
@@ -34,6 +37,8 @@ NOT_FIELDS = (*RESERVED_ATTRS, "color_message")
 PLAIN = re.compile(r"[\w.:/@+-]+", re.ASCII)
 """Texts that are written without quotation marks."""
 LONGEST_PATH = 200
+PATIENCE_MS = 100
+"""Milliseconds to wait for room in a pipe, so that a reader that is only slow loses nothing."""
 
 
 class RFC3339(logging.Formatter):
@@ -90,9 +95,54 @@ class FlatJsonFormatter(JsonFormatter, RFC3339):
         return {**log_data, **fields}
 
 
+class DroppingHandler(logging.StreamHandler[TextIO]):
+    """Drops lines while nobody reads the pipe that it writes to.
+
+    A write to a full pipe would block the event loop for as long as the reader hangs. A write of at most `PIPE_BUF`
+    bytes to a pipe that has room never does.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        """Write to `stream`. A stream that is no file of the system, such as a string, is never full."""
+        super().__init__(stream)
+        self.dropped = 0
+        """The number of lines that were dropped or cut."""
+        self._full = self._cut = False
+        self._descriptor: int | None = None
+        self._room = select.poll()
+        with suppress(OSError, ValueError):
+            self._descriptor = stream.fileno()
+            self._room.register(self._descriptor, select.POLLOUT)
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Write a record, or drop it or its rest. The first record that finds no room waits for it for a moment."""
+        if self._descriptor is None:
+            super().emit(record)
+            return
+        try:
+            line = f"{self.format(record)}{self.terminator}".encode(errors="backslashreplace")
+            rest = b"\n" + line if self._cut else line
+            while rest:
+                self._full = not self._room.poll(0 if self._full else PATIENCE_MS)
+                if self._full:
+                    self.dropped += 1
+                    self._cut |= len(rest) < len(line)
+                    return
+                rest = rest[os.write(self._descriptor, rest[: select.PIPE_BUF]) :]
+            self._cut = False
+        except Exception:
+            self.handleError(record)
+
+
+def dropped_lines() -> int:
+    """The number of log lines of this process that were dropped."""
+    handlers = logging.getLogger().handlers
+    return sum(handler.dropped for handler in handlers if isinstance(handler, DroppingHandler))
+
+
 def configure_logs(settings: Settings) -> None:
     """Configure the process to log to standard error."""
-    handler = logging.StreamHandler(sys.stderr)
+    handler = DroppingHandler(sys.stderr)
     handler.setFormatter(
         FlatJsonFormatter(JSON_FIELDS, style="{", rename_fields=NAMES, reserved_attrs=NOT_FIELDS)
         if settings.log_format == "json"

@@ -344,6 +344,9 @@ MEMORY_LIMIT = Series(
     "Limit of the process's memory by its cgroup, to compare with `process_resident_memory_bytes`. No sample without a "
     "limit",
 )
+DROPPED_LOG_LINES = Series(
+    "dropped_log_lines", "counter", "Log lines that were dropped because nobody read the process's standard error"
+)
 BUILD_INFO = Series(
     "build_info",
     "gauge",
@@ -382,6 +385,7 @@ SCRAPED = (
     CERTIFICATE_EXPIRY,
     CERTIFICATE_STALE,
     MEMORY_LIMIT,
+    DROPPED_LOG_LINES,
     BUILD_INFO,
     VERSION_INFO,
     DEVICE_MEMORY,

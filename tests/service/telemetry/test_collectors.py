@@ -15,7 +15,7 @@ from tests.service.observe import samples
 from cerberank_models.backends.device_memory import DeviceMemory
 from cerberank_models.first_stage.cache import VectorCache
 from cerberank_models.token_cache import ENTRY_BYTES, TokenCache
-from cerberank_service.telemetry.collectors import CacheCollector, DeviceCollector, ScrapedGauge
+from cerberank_service.telemetry.collectors import CacheCollector, DeviceCollector, ScrapedSeries
 from cerberank_service.telemetry.series import LABELLED_VERSION, PREFIX, TOKEN_CACHE, VECTOR_CACHE
 
 RUNNING = "cerberank_engine_running{model=fake-ranker,version=7}"
@@ -25,7 +25,7 @@ def test_samples_are_those_of_the_moment() -> None:
     """A label that moved leaves no series of the old version behind."""
     rows = [(("m", "stable", "1"), 1.0)]
     registry = CollectorRegistry()
-    registry.register(ScrapedGauge(LABELLED_VERSION, lambda: rows))
+    registry.register(ScrapedSeries(LABELLED_VERSION, lambda: rows))
     labels = {"model": "m", "label": "stable", "version": "1"}
     assert registry.get_sample_value("cerberank_labelled_version", labels) == 1.0
     rows[:] = [(("m", "stable", "2"), 1.0)]

@@ -3,18 +3,21 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import re
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.service.conftest import Serve
 from tests.service.fakes import RAISES, FakeBackend, Faults
+from tests.service.observe import samples
 
 from cerberank_service.access.keys import add_key
 from cerberank_service.settings import Settings
-from cerberank_service.telemetry.logs import configure_logs
+from cerberank_service.telemetry.logs import DroppingHandler, configure_logs
 
 QUESTION = "is this secret"
 BODY = {"question": QUESTION, "candidates": ["private text", "b"], "drop_ratio": [0.5, 0.0]}
@@ -184,3 +187,66 @@ def test_a_higher_level_keeps_answers_out(serve: Serve, log_as: Log) -> None:
     log = log_as(log_format="json", log_level="warning")
     serve(FakeBackend()).post("/v1/rank", json=BODY)
     assert log.getvalue() == ""
+
+
+@contextmanager
+def piped() -> Iterator[tuple[logging.Logger, DroppingHandler, Callable[[], bytes]]]:
+    """A logger whose lines go to a pipe, its handler, and a function that reads what is in the pipe."""
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)
+    with open(reader, "rb", buffering=0) as read, open(writer, "w") as stream:
+        logger, handler = logging.Logger("piped"), DroppingHandler(stream)
+        logger.addHandler(handler)
+        yield logger, handler, lambda: read.read(1 << 22) or b""
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cerberank_service.telemetry.logs.PATIENCE_MS", 1)
+
+
+def test_a_log_that_nobody_reads_loses_lines_and_blocks_nobody(impatient: None) -> None:
+    """They are counted; those before and after are whole."""
+    wanted = [f"line {number} {'x' * (number % 300)}" for number in range(3000)]
+    with piped() as (logger, handler, content):
+        for line in wanted:
+            logger.warning(line)
+        dropped = handler.dropped
+        seen = content().decode().splitlines()
+        assert dropped == len(wanted) - len(seen) > 1000
+        assert seen == wanted[: len(seen)]
+        logger.warning("long %s", "z" * 10_000)
+        assert (content(), handler.dropped) == (b"long " + b"z" * 10_000 + b"\n", dropped)
+
+
+def test_a_line_without_room_for_its_rest_is_cut_and_the_next_begins_anew(impatient: None) -> None:
+    """So that a part of one record does not look like another field of the next, nor after further lost ones."""
+    with piped() as (logger, handler, content):
+        logger.warning("a" * 10_000_000)
+        logger.warning("lost")
+        assert handler.dropped == 2
+        first = content()
+        logger.warning("next")
+        logger.warning("last")
+        assert first == b"a" * len(first)
+        assert content() == b"\nnext\nlast\n"
+
+
+def test_a_log_in_a_file_is_whole(tmp_path: Path) -> None:
+    """A file always has room."""
+    with (tmp_path / "log").open("w") as stream:
+        logger = logging.Logger("file")
+        logger.addHandler(DroppingHandler(stream))
+        logger.warning("\ud800 %s", "x" * 20_000)
+    assert (tmp_path / "log").read_text() == "\\ud800 " + "x" * 20_000 + "\n"
+
+
+def test_dropped_lines_are_a_metric(serve: Serve, log_as: Log, impatient: None) -> None:
+    """Those of the process's own log; other loggers do not count."""
+    log_as()
+    client = serve(FakeBackend())
+    with piped() as (logger, handler, _):
+        logging.getLogger().addHandler(handler)
+        for _ in range(100):
+            logger.warning("x" * 10_000)
+        assert 90 < samples(client)["cerberank_dropped_log_lines_total{}"] <= handler.dropped
