@@ -136,7 +136,7 @@ def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
 
 
 def _list(value: Any) -> list[dict[str, Any]]:
-    """The objects of a list; none if the value is no list."""
+    """The objects of a list; empty for any other value."""
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
