@@ -236,7 +236,7 @@ def test_a_gpu_trains_with_its_tensor_cores(
     assert seen == [during] * 4
     assert torch.get_float32_matmul_precision() == "highest"
     groups = load(tmp_path / "state.pt", weights_only=True)["optimizer"]["param_groups"]
-    assert [group["fused"] for group in groups] == [fused] * 2
+    assert {group["fused"] for group in groups} == {fused}
 
 
 @pytest.mark.parametrize("family", ["bert", "albert"])
@@ -435,6 +435,51 @@ def test_pairs_that_do_not_fit_are_counted(tmp_path: Path) -> None:
         cut, pairs = Run(tmp_path / str(share), random_ranker(), groups, encoder(), CONFIG).count_cut()
         assert pairs == 1000
         assert cut == pairs / share
+
+
+class Idle(Diverging):
+    """A loss without a gradient, so that only weight decay changes weights."""
+
+    def __call__(self, step: int, forward: torch.nn.Module) -> tuple[torch.Tensor, dict[str, float]]:
+        return sum((0.0 * each.sum() for each in forward.parameters()), torch.zeros(())), {}
+
+
+def idle(folder: Path, network: Ranker, steps: int) -> Loop[Ranker]:
+    return Loop(
+        folder,
+        network,
+        replace(CONFIG, steps=steps, evaluate_every=1, learning_rate=0.5, fresh_learning_rate=0.1, weight_decay=0.5),
+        forward=network,
+        loss=Idle(network, lambda loss: loss),
+        is_fresh=lambda name: name.startswith("exits."),
+        settings={},
+        processes=Processes(),
+        device=torch.device("cpu"),
+    )
+
+
+def test_only_matrices_decay_and_an_older_run_goes_on_as_it_began(tmp_path: Path) -> None:
+    """As in Hugging Face's Trainer; the state of an older run has two groups, whose biases and norms decay too."""
+    network = random_ranker()
+    before = {name: each.detach().clone() for name, each in network.named_parameters()}
+    idle(tmp_path, network, 1).train(lambda ranker: 1.0)
+    for name, each in network.named_parameters():
+        rate = 0.1 if name.startswith("exits.") else 0.5
+        kept = before[name] * (1.0 - (0.5 * rate if each.ndim > 1 else 0.0))
+        torch.testing.assert_close(each.detach(), kept, msg=name)
+
+    state = torch.load(tmp_path / "state.pt", weights_only=True)
+    named = dict(network.named_parameters())
+    parts = [[each for name, each in named.items() if name.startswith("exits.") is fresh] for fresh in (False, True)]
+    groups = [{"params": part, "base_lr": rate} for part, rate in zip(parts, (0.5, 0.1), strict=True)]
+    older = torch.optim.AdamW(groups, lr=0.0, weight_decay=0.5)
+    torch.save(state | {"optimizer": older.state_dict()}, tmp_path / "state.pt")
+    before = {name: each.detach().clone() for name, each in named.items()}
+    idle(tmp_path, network, 2).train(lambda ranker: 1.0)
+    after = torch.load(tmp_path / "state.pt", weights_only=True)["ranker"]
+    vectors = [name for name, each in named.items() if each.ndim == 1 and before[name].any()]
+    assert vectors
+    assert not any(torch.equal(after[name], before[name]) for name in vectors)
 
 
 def test_frozen_token_embeddings_stay(tmp_path: Path) -> None:

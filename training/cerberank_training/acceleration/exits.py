@@ -22,6 +22,7 @@ from cerberank_models.network.ranker import Ranker
 from cerberank_models.progress import progress
 from cerberank_training.acceleration.vectors import PooledVectors
 from cerberank_training.learning.divergence import check_finite
+from cerberank_training.learning.loop import decayed
 from cerberank_training.learning.losses import distillation_loss, listwise_loss
 from cerberank_training.students.shapes import copy_norm
 
@@ -73,7 +74,11 @@ def train_exits(exits: Sequence[Exit], found: PooledVectors, questions: int, tra
     """
     modules = nn.ModuleList(exits)
     weights = [weight for name, weight in modules.named_parameters() if ".norm." not in name]
-    optimiser = torch.optim.AdamW(weights, lr=training.learning_rate, weight_decay=training.weight_decay)
+    groups = [
+        {"params": [weight for weight in weights if decayed(weight)], "weight_decay": training.weight_decay},
+        {"params": [weight for weight in weights if not decayed(weight)], "weight_decay": 0.0},
+    ]
+    optimiser = torch.optim.AdamW(groups, lr=training.learning_rate)
     steps = training.epochs * math.ceil(questions / training.questions_per_step)
     rate = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, total_iters=steps)
     order = np.random.default_rng(training.seed)

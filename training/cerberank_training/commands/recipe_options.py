@@ -131,9 +131,9 @@ class StepOptions:
     patience: Count | None = None
     """Number of evaluations without a gain after which the run stops."""
     learning_rate: Positive | None = None
-    """Highest learning rate of pretrained weights."""
+    """Highest learning rate of the layers and embeddings."""
     fresh_learning_rate: Positive | None = None
-    """Highest learning rate of new weights: classifiers and exits (default: scaled with --learning-rate)."""
+    """Highest learning rate of classifiers and exits, new ones or the base's (default: scaled with --learning-rate)."""
     warmup: NotNegative | None = None
     """Steps during which the learning rate rises; a number below 1 is a share of all steps."""
     weight_decay: NotNegative | None = None

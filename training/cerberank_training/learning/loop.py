@@ -36,7 +36,7 @@ Figures = Mapping[str, Tensor | float]
 FINAL = "final"
 """The figure of an evaluation by which weights are chosen."""
 RATES = ("learning_rate", "fresh_learning_rate")
-"""The log's names for the rates of pretrained weights and of those that start from random values."""
+"""The log's names for the rates of the layers, and of the small parts on top of them, which are often new."""
 SAVE_SECONDS = 600.0
 """The longest time between two saved states, apart from the step that runs at its end."""
 
@@ -83,7 +83,7 @@ class Loop(Generic[NetworkT]):
         """Prepare the run and, when `folder` holds the state of the same `settings`, resume it.
 
         `stream` is the source of the items of `loss`, if they do not follow from the step's number. `forward` is a
-        module that wraps the `network`. `is_fresh` is true for the name of a weight that starts from random values.
+        module that wraps the `network`. `is_fresh` is true for the name of a weight with the second of RATES.
         Raises BoundError when the folder holds a run with other settings.
         """
         self._folder, self._config, self._loss = folder, config, loss
@@ -94,9 +94,8 @@ class Loop(Generic[NetworkT]):
         self._forward = forward
         if processes.count > 1:
             self._forward = DistributedDataParallel(forward, find_unused_parameters=True)
-        groups = _parameter_groups(network, config, is_fresh)
-        fused = True if device.type == "cuda" else None  # one kernel for all weights
-        self._optimizer = torch.optim.AdamW(groups, weight_decay=config.weight_decay, fused=fused)
+        self._is_fresh = is_fresh
+        self._optimizer = self._new_optimizer()
         self._step, self._best, self._without_gain = 0, float("-inf"), 0
         self._saved = time.monotonic()
         self._tracking = Tracking(folder, trackers)
@@ -165,6 +164,12 @@ class Loop(Generic[NetworkT]):
                 if evaluated or late or self._step % config.save_every == 0:  # best.pt is never later than state.pt
                     self._save()
 
+    def _new_optimizer(self, *, decay_all: bool = False) -> torch.optim.AdamW:
+        """AdamW, which decays matrices, or with `decay_all` biases and norms too."""
+        fused = True if self._device.type == "cuda" else None  # one kernel for all weights
+        groups = _parameter_groups(self._network, self._config, self._is_fresh, decay_all=decay_all)
+        return torch.optim.AdamW(groups, weight_decay=self._config.weight_decay, fused=fused)
+
     @property
     def _is_left(self) -> bool:
         """True if there is a step to train."""
@@ -186,7 +191,7 @@ class Loop(Generic[NetworkT]):
         torch.autograd.backward(loss)
         norm = torch.nn.utils.clip_grad_norm_(self._network.parameters(), config.clip or math.inf)
         self._optimizer.step()
-        rates = dict(zip(RATES, (group["lr"] for group in self._optimizer.param_groups), strict=True))
+        rates = dict(zip(RATES, (group["lr"] for group in self._optimizer.param_groups), strict=False))
         numbers = _numbers({"loss": loss, **figures, "gradient_norm": norm})
         # The weights are lost by now, but not those of the saved state. Checking here waits for the device only once.
         checked = {"loss": numbers["loss"], "norm of the gradients": numbers["gradient_norm"]}
@@ -239,6 +244,8 @@ class Loop(Generic[NetworkT]):
         state = torch.load(self._folder / "state.pt", map_location=self._device, weights_only=True)
         self._bound.refuse_other_than(json.loads(state["config"]))
         self._network.load_state_dict(state["ranker"], strict=True)
+        if len(state["optimizer"]["param_groups"]) == len(RATES):  # begun by a version that decayed all weights
+            self._optimizer = self._new_optimizer(decay_all=True)
         self._optimizer.load_state_dict(state["optimizer"])
         self._step, self._best, self._without_gain = state["step"], state["best"], state["without_gain"]
         if self._stream:
@@ -247,6 +254,11 @@ class Loop(Generic[NetworkT]):
     def _track(self, figures: Mapping[str, float]) -> None:
         if self._processes.rank == 0:
             self._tracking.figures(self._step, figures)
+
+
+def decayed(parameter: Tensor) -> bool:
+    """True for matrices. Biases and the weights of norms do not decay, as in Hugging Face's Trainer."""
+    return parameter.ndim > 1
 
 
 @contextmanager
@@ -271,14 +283,19 @@ def training_precision(device: torch.device, precision: str) -> Iterator[None]:
         yield
 
 
-def _parameter_groups(network: nn.Module, config: TrainConfig, is_fresh: Callable[[str], bool]) -> list[dict[str, Any]]:
-    """Trained parameters in two groups: pretrained ones, and those that start from random weights."""
+def _parameter_groups(
+    network: nn.Module, config: TrainConfig, is_fresh: Callable[[str], bool], *, decay_all: bool
+) -> list[dict[str, Any]]:
+    """Trained parameters in groups: those with the first and the second of RATES, and both again without decay."""
     named = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
-    fresh = [parameter for name, parameter in named if is_fresh(name)]
-    pretrained = [parameter for name, parameter in named if not is_fresh(name)]
+    rates = {False: config.learning_rate, True: config.fresh_learning_rate}
     return [
-        {"params": pretrained, "lr": 0.0, "base_lr": config.learning_rate},
-        {"params": fresh, "lr": 0.0, "base_lr": config.fresh_learning_rate},
+        {"params": [each for _, each in taken], "lr": 0.0, "base_lr": rate, **({} if decays else {"weight_decay": 0.0})}
+        for decays in ((True,) if decay_all else (True, False))
+        for fresh, rate in rates.items()
+        for taken in [
+            [(name, each) for name, each in named if is_fresh(name) is fresh and (decay_all or decayed(each) is decays)]
+        ]
     ]
 
 

@@ -290,4 +290,5 @@ class _StageLogits(nn.Module):
 
 
 def _is_fresh(name: str) -> bool:
+    """True for exits and classifiers, also for those that the base has."""
     return name.startswith("exits.") or ".classifier." in name

@@ -35,7 +35,7 @@ class TrainConfig:
     """The number of batches that each process divides its part of a step into; their gradients are added up."""
     learning_rate: float = 6e-5
     fresh_learning_rate: float = 4e-4
-    """The learning rate of classifiers and exits, which start from random weights unless the base has them."""
+    """The learning rate of classifiers and exits. They start from random weights unless the base has them."""
     warmup: float = 0.05
     """The part of the run in which the learning rate rises linearly, before it falls linearly to 0. A value below 1 is
     a share of the steps, and from 1 on a number of steps (CT section 5.2: 4,000).
@@ -43,6 +43,8 @@ class TrainConfig:
     decay: bool = True
     """If False, the learning rate stays constant after the warm-up (TRMD's released code)."""
     weight_decay: float = 0.01
+    """The decay of matrices; biases and the weights of norms do not decay. A run that was begun by a version that
+    decayed them too goes on with that rule."""
     clip: float = 1.0
     """The largest norm of a step's gradients; 0 for none."""
     dropout: float = 0.1
