@@ -125,8 +125,11 @@ OPERATION: dict[str, tuple[Panel, ...]] = {
     "Keys": (
         Panel(
             title="Requests by key",
-            says="Let in. The names stand in `cerberank server keys list`. Empty without keys.",
-            queries={"{{key}}": total("cerberank_key_requests_total", "key")},
+            says="Let in, and rejected for their quota. The names stand in `cerberank server keys list`.",
+            queries={
+                "{{key}}": total("cerberank_key_requests_total", "key"),
+                "rejected (429)": f"{total('cerberank_key_exhausted_total')} or vector(0)",
+            },
             unit="reqps",
         ),
         Panel(

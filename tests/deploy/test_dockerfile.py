@@ -26,7 +26,8 @@ def copies() -> list[tuple[Stage, Instruction]]:
 def test_hadolint_has_nothing_to_say() -> None:
     """The linter hadolint reports no problem, not even at its lowest level."""
     program = Path(sys.executable).parent / "hadolint"
-    result = subprocess.run([program, ROOT / "Dockerfile"], capture_output=True, text=True, check=False)
+    files = [ROOT / "Dockerfile", ROOT / "deploy" / "mtail" / "Dockerfile"]
+    result = subprocess.run([program, *files], capture_output=True, text=True, check=False)
     assert (result.returncode, result.stdout) == (0, "")
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml
 from starlette.testclient import TestClient
@@ -80,7 +81,8 @@ def test_every_variable_is_one_that_somebody_reads() -> None:
 def test_the_example_for_kuberay_is_the_same_service(no_settings: None) -> None:
     """The configuration and the cluster's variables are those of deploy/ray; a worker pod has room for one replica."""
     file = ROOT / "deploy" / "kubernetes" / "ray-service.yaml"
-    service, monitor, _ = yaml.safe_load_all(file.read_text())
+    service, monitor, policy = yaml.safe_load_all(file.read_text())
+    kubernetes_validate.validate(policy, kubernetes_validate.latest_version(), strict=True)
     assert yaml.safe_load(service["spec"]["serveConfigV2"]) == CONFIG
     cluster = service["spec"]["rayClusterConfig"]
     (group,) = cluster["workerGroupSpecs"]

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from cerberank.cli import main
+from tools.mtail import options
 from tools.nginx import command, configure
 
 from cerberank_service.serve import GRACE_SECONDS
@@ -86,6 +87,22 @@ def test_the_proxy_asks_the_ports_of_the_instances(tmp_path: Path) -> None:
     main_file.write_text(re.sub("/run/|/var/log/nginx/|/tmp/", f"{folder}/", edited))
     result = subprocess.run(command(folder, "-t"), capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr
+    counts = re.findall(r"sed -i (.*) /etc/nginx/count.conf$", GUIDE.read_text(), re.MULTILINE)
+    count_file = folder / "count.conf"
+    shutil.copy(ROOT / "deploy" / "nginx" / "count.conf", count_file)
+    subprocess.run(["sed", "-i", *shlex.split(counts[0]), str(count_file)], check=True)
+    assert "listen 127.0.0.1:3904;" in count_file.read_text()
     ports = re.findall(r"server 127\.0\.0\.1:(\d+) max_fails=0;", (FOLDER / "upstream.conf").read_text())
     (pattern,) = re.findall(r"CERBERANK_PORT=(\S+)", UNIT)
     assert ports == [pattern.replace("%i", str(instance)) for instance in range(len(ports))]
+
+
+def test_debian_s_mtail_has_the_image_s_options() -> None:
+    """Its unit sets the folder of programs and the log of its own; the others come from the file for /etc/default."""
+    lines = (ROOT / "deploy" / "mtail" / "default").read_text().splitlines()
+    given = dict(shlex.split(line)[0].split("=", 1) for line in lines if not line.startswith("#"))
+    image = options()
+    assert given["LOGS"] == image[image.index("-logs") + 1]
+    assert given["HOST"] == image[image.index("-address") + 1]
+    extra = given["EXTRA_ARGS"].split()
+    assert extra == [image[image.index(extra[0])], *image[image.index("-poll_interval") :][:2]]
