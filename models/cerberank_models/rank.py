@@ -136,12 +136,16 @@ def recorded_scores(golden: GoldenQuestion, precision: str) -> tuple[float, ...]
     return golden.scores.get("fp32") if own is None and precision in HALF_TOLERANCE else own
 
 
+def golden_tolerance(golden: GoldenQuestion, precision: str) -> float:
+    """The largest allowed difference from `recorded_scores`, which must not be None."""
+    return golden.tolerance[precision] if precision in golden.scores else HALF_TOLERANCE[precision]
+
+
 def compare_golden(golden: GoldenQuestion, precision: str, got: Scores) -> None:
     """Raise GoldenMismatchError unless `got` agrees with `recorded_scores`, which must not be None."""
     expected = np.asarray(recorded_scores(golden, precision))
-    half = precision not in golden.scores
-    mismatch = _difference(expected, got, HALF_TOLERANCE[precision] if half else golden.tolerance[precision])
-    if half:
+    mismatch = _difference(expected, got, golden_tolerance(golden, precision))
+    if precision not in golden.scores:
         mismatch = mismatch or half_mismatch(expected, got)
     if mismatch:
         raise GoldenMismatchError(f"{golden.question!r}: {mismatch} ({precision})")

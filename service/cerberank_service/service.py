@@ -19,6 +19,7 @@ from cerberank_service.admin.operations import Operations
 from cerberank_service.http.body import Bodies
 from cerberank_service.http.certificate import Certificate
 from cerberank_service.http.response_headers import Load
+from cerberank_service.ranking.golden import GoldenChecks
 from cerberank_service.ranking.rank import Ranking
 from cerberank_service.ranking.shadow import Shadow
 from cerberank_service.ranking.workers import Workers
@@ -86,6 +87,7 @@ class Service:
         poll = threading.Event()  # set whenever the watcher should poll the store at once
         self.versions = VersionRegistry(settings, on_idle=poll.set)
         self.shadow = Shadow(settings, self.versions, self.metrics)
+        self.golden = GoldenChecks(self.versions, self.metrics)
         store = open_store(settings.store) if settings.store else None
         self.labels = Labels(store, self.versions, poll.set)
         self.operations = Operations(self.versions, self.labels, poll.set)
@@ -155,6 +157,7 @@ class Service:
         self.workers.start()
         self.source.start()
         self.shadow.start()
+        self.golden.start()
 
     def leave(self) -> None:
         """Become not ready, so that load balancers send requests elsewhere; requests are still accepted."""
@@ -178,6 +181,7 @@ class Service:
         """End the threads, after all requests are answered."""
         self.versions.stop()
         self.shadow.stop()
+        self.golden.stop()
         await self.workers.run(self.source.stop)
         await self.workers.run(partial(self.versions.join, JOIN_SECONDS))
         self.workers.close()

@@ -227,6 +227,12 @@ class Families:
             "Sum of the squared scores of first candidates, to compute their standard deviation",
             *VERSION,
         )
+        self.golden_deviation = gauge(
+            "golden_deviation",
+            "Largest difference of a golden score at the last hourly check, divided by its tolerance: a load would reject "
+            "the version above 1. 0 before the first check and with a first stage",
+            *VERSION,
+        )
         self.errors = counter("errors", "Requests, and questions of a batch, that got an error, by kind", "kind")
         self.refused_requests = counter(
             "refused_requests", "Questions that were rejected with 503, by reason", "reason"
