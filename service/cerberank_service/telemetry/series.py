@@ -229,8 +229,8 @@ class Families:
         )
         self.golden_deviation = gauge(
             "golden_deviation",
-            "Largest difference of a golden score at the last hourly check, divided by its tolerance: a load would reject "
-            "the version above 1. 0 before the first check and with a first stage",
+            "Largest difference of a golden score at the last hourly check, divided by its tolerance; above 1 a load "
+            "would reject the version. 0 before the first check and with a first stage",
             *VERSION,
         )
         self.errors = counter("errors", "Requests, and questions of a batch, that got an error, by kind", "kind")
