@@ -2,6 +2,8 @@
 
 Prints, for each size of question, the answers, the refusals, and the time from the request to the answer. With
 `--queue-seconds 3600` nothing is refused; a question's wait is then its time minus its time alone.
+
+`python -m tools.loops --drawn --busy 0 --seconds 20` draws the size of every question: 4, 4, 50 or 200 candidates.
 """
 
 from __future__ import annotations
@@ -15,27 +17,30 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 
 from cerberank_benchmarks.clients.load import Answer, Load, Request, request_of
 from cerberank_benchmarks.clients.server import cerberank_server
 from cerberank_benchmarks.workload import WORDS
-from tools.overload import LOOPS
+from tools.overload import BOUND, DRAWN, LOOPS
 
 WORDS_A_CANDIDATE = 20
 
 
-def _questions(candidates: int, seed: int) -> Iterator[Request]:
+def _questions(sizes: Sequence[int], seed: int) -> Iterator[Request]:
     rng = random.Random(seed)
     while True:
-        texts = [" ".join(rng.choices(WORDS, k=WORDS_A_CANDIDATE)) for _ in range(candidates)]
+        texts = [" ".join(rng.choices(WORDS, k=WORDS_A_CANDIDATE)) for _ in range(rng.choice(sizes))]
         yield request_of({"question": f"which tower number {rng.random()} was built first", "candidates": texts})
 
 
-def _answers(url: str, sizes: list[int], seconds: float) -> list[Answer]:
-    load = Load(url, seconds=seconds, refused="wait")
-    asyncio.run(load.in_loops([_questions(size, seed) for seed, size in enumerate(sizes)]))
+def _answers(
+    url: str, clients: Sequence[Sequence[int]], seconds: float, refused: Literal["wait", "go on"] = "wait"
+) -> list[Answer]:
+    load = Load(url, seconds=seconds, refused=refused)
+    asyncio.run(load.in_loops([_questions(sizes, seed) for seed, sizes in enumerate(clients)]))
     return load.answers
 
 
@@ -52,9 +57,13 @@ def main() -> None:
     parser.add_argument("--precision", default="int8")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--busy", type=int, default=1, help="processes that keep a core busy beside the service")
-    parser.add_argument("--queue-seconds", type=float, default=5.0)
-    parser.add_argument("--clients", type=int, nargs="+", default=LOOPS, help="candidates of each client's questions")
+    parser.add_argument("--queue-seconds", type=float, default=BOUND)
+    parser.add_argument("--clients", type=int, nargs="+", help="candidates of each client's questions")
+    parser.add_argument(
+        "--drawn", action="store_true", help="draw every question's candidates; clients do not repeat refused questions"
+    )
     options = parser.parse_args()
+    clients = [[size] for size in options.clients] if options.clients else DRAWN if options.drawn else LOOPS
     with ExitStack() as stack:
         scratch = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         settings = {"precision": options.precision, "queue_seconds": options.queue_seconds}
@@ -64,10 +73,10 @@ def main() -> None:
             stack.callback(busy.kill)
         url = str(server.client.base_url)
         lines = ["  size  answers refusals    p50 s    p99 s    max s"]
-        for size in sorted(set(options.clients)):
-            lines.append(_row(f"{size} al.", _answers(url, [size], 5.0)))
-        answers = _answers(url, options.clients, options.seconds)
-        for size in sorted(set(options.clients)):
+        for size in (known := sorted({size for sizes in clients for size in sizes})):
+            lines.append(_row(f"{size} al.", _answers(url, [[size]], 5.0)))
+        answers = _answers(url, clients, options.seconds, "go on" if options.drawn else "wait")
+        for size in known:
             lines.append(_row(str(size), [each for each in answers if each.candidates == size]))
         sys.stdout.write("\n".join(lines) + "\n")
 

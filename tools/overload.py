@@ -4,7 +4,7 @@ Prints the tables of docs/load.md, for three models:
 
 - the share of questions that is refused, and the share that would wait longer than the bound without admission
   control, for several sizes of questions;
-- clients in closed loops;
+- clients in closed loops, also beside a service that answers in the order of arrival;
 - three times the capacity;
 - the load that several replicas can serve.
 """
@@ -15,13 +15,14 @@ import argparse
 import heapq
 import random
 import sys
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import inf
 
 import numpy as np
 
-from cerberank_service.engine.admission import Admission, Offer
+from cerberank_service.engine.admission import Admission, Offer, retry_after
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.scheduler import Scheduler, Step
 from cerberank_service.errors import ServiceError
@@ -52,8 +53,13 @@ SHAPES = {
 eighth of the first model's rate."""
 MIX = {4: 0.3, 20: 0.3, 50: 0.2, 200: 0.2}
 """Sizes of questions, with their shares."""
-LOOPS = [200] * 5 + [50] * 5 + [4] * 6
-"""Sixteen clients in a closed loop, given by the number of candidates in their questions."""
+LOOPS = [[200]] * 5 + [[50]] * 5 + [[4]] * 6
+"""Sixteen clients in a closed loop, given by the numbers of candidates from which each question's is drawn."""
+DRAWN = [[4, 4, 50, 200]] * 16
+"""Sixteen clients in a closed loop whose questions all are of random size."""
+DRAWN_RATES = {"two cores": 400.0, "one of them busy": 200.0}
+"""Candidates of 20 words that cerberank-mini scores per second, as assumed for `DRAWN`."""
+DRAWN_SECONDS, DRAWN_RUNS = 20.0, 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,13 @@ class Answered:
     arrival: float
     queued: float
     """Seconds in the queue: the time until the answer minus the question's compute time alone."""
+    alone: float
+    """Seconds of its compute time alone."""
+
+    @property
+    def latency(self) -> float:
+        """Seconds from arrival to answer."""
+        return self.queued + self.alone
 
 
 @dataclass
@@ -126,19 +139,53 @@ class Replica:
         assert self._step is not None
         step, now, done = self._step, self.ends, []
         for key, rows in step.parts:
-            self.admission.ran(key, step.stage, len(rows) * TOKENS, reserved=key == step.reserved)
+            self.admission.ran(key, step.stage, len(rows) * TOKENS)
             if step.stage + 1 < len(self.shape.work):
                 self.scheduler.queue(key, step.stage + 1, rows, np.full(len(rows), TOKENS))
                 continue
             self._left[key] -= len(rows)
             if not self._left[key]:
                 self.scheduler.remove(key, answered=True)
-                self.admission.leave(key, answered=True)
+                self.admission.leave(key)
                 came, candidates, client = self.open.pop(key)
-                self.answers.append(Answered(candidates, came, now - came - candidates / self.shape.rate))
+                alone = candidates / self.shape.rate
+                self.answers.append(Answered(candidates, came, now - came - alone, alone))
                 done.append((candidates, client))
         self._begin(now)
         return done
+
+
+@dataclass
+class InOrder:
+    """A service that answers one question after the other, in the order of arrival, with the same bound."""
+
+    shape: Shape
+    bound: float = BOUND
+    answers: list[Answered] = field(default_factory=list)
+    refusals: list[tuple[int, float]] = field(default_factory=list)
+    open: deque[tuple[float, float, int, object]] = field(default_factory=deque)
+    """End, arrival, candidates and client of each accepted question."""
+
+    @property
+    def ends(self) -> float:
+        """The time at which the running question ends."""
+        return self.open[0][0] if self.open else inf
+
+    def offer(self, now: float, candidates: int, client: object = None) -> int:
+        """Offer a question; returns `Retry-After`, or 0 if it is accepted."""
+        begins = max(now, self.open[-1][0]) if self.open else now
+        if begins - now > self.bound:
+            self.refusals.append((candidates, retry_after(begins - now - self.bound)))
+            return retry_after(begins - now - self.bound)
+        self.open.append((begins + candidates / self.shape.rate, now, candidates, client))
+        return 0
+
+    def end_step(self) -> list[tuple[int, object]]:
+        """End the running question and begin the next; returns candidates and client of the one that was answered."""
+        end, came, candidates, client = self.open.popleft()
+        alone = candidates / self.shape.rate
+        self.answers.append(Answered(candidates, came, end - came - alone, alone))
+        return [(candidates, client)]
 
 
 def arrivals(rate: float, seconds: float, seed: int, mix: Mapping[int, float] = MIX) -> list[tuple[float, int, int]]:
@@ -178,19 +225,37 @@ def serve(
     return refused
 
 
-def loop(replica: Replica, clients: Sequence[int], seconds: float) -> None:
-    """Simulate clients that send their next question `THINK` seconds after an answer, and retry after `Retry-After`."""
-    coming = [(0.001 * number, number, candidates) for number, candidates in enumerate(clients)]
+def loop(
+    replica: Replica | InOrder, clients: Sequence[Sequence[int]], seconds: float, *, retry: bool = True, seed: int = 0
+) -> None:
+    """Simulate clients that send their next question `THINK` seconds after an answer.
+
+    The candidates of each question are drawn from the client's numbers. A refused question is sent again after
+    `Retry-After`; without `retry` the client goes on with its next one.
+    """
+    rng = random.Random(seed)
+    coming = [(0.001 * number, number, rng.choice(sizes)) for number, sizes in enumerate(clients)]
     while min(replica.ends, coming[0][0] if coming else inf) < seconds:
         if not coming or replica.ends < coming[0][0]:
-            for candidates, client in replica.end_step():
+            now = replica.ends
+            for _, client in replica.end_step():
                 assert isinstance(client, int)
-                now = replica.answers[-1].arrival + replica.answers[-1].queued + candidates / replica.shape.rate
-                heapq.heappush(coming, (now + THINK, client, candidates))
+                heapq.heappush(coming, (now + THINK, client, rng.choice(clients[client])))
             continue
         now, client, candidates = heapq.heappop(coming)
         if wait := replica.offer(now, candidates, client):
-            heapq.heappush(coming, (now + wait, client, candidates))
+            again = (now + wait, client, candidates) if retry else (now + THINK, client, rng.choice(clients[client]))
+            heapq.heappush(coming, again)
+
+
+def drawn(rate: float, *, in_order: bool = False, bound: float = BOUND) -> list[Replica | InOrder]:
+    """Runs of `DRAWN` at `rate` candidates a second, each with other questions."""
+    shape = Shape(SHAPES["cerberank-mini, int8"].work, rate)
+    runs: list[Replica | InOrder] = []
+    for seed in range(DRAWN_RUNS):
+        runs.append(InOrder(shape, bound) if in_order else Replica(shape, bound, slowness=(0.95, 1.05)))
+        loop(runs[-1], DRAWN, DRAWN_SECONDS, retry=False, seed=seed)
+    return runs
 
 
 def share_beyond(replica: Replica, questions: int) -> float:
@@ -239,6 +304,12 @@ def _rows() -> Iterator[str]:
         replica = Replica(shape)
         loop(replica, LOOPS, 120.0)
         yield from _queue_rows(name, replica, (4, 50, 200))
+    yield f"\nSixteen clients in a closed loop, 4, 4, 50 or 200 candidates at random, {DRAWN_RUNS} runs of 20 seconds"
+    yield "| cores | order | candidates | answers | median | p99 | longest, median of the runs | longest | refusals |"
+    yield "|---" * 9 + "|"
+    for cores, rate in DRAWN_RATES.items():
+        for order in ("ours", "of arrival"):
+            yield from _drawn_rows(f"{cores}, {rate:g}/s | {order}", drawn(rate, in_order=order != "ours"))
     yield "\nThree times the capacity for three minutes, clients that obey Retry-After"
     yield QUEUE
     for name, shape in SHAPES.items():
@@ -252,6 +323,17 @@ def _rows() -> Iterator[str]:
         for count in (1, 2, 4, 9):
             shares_ = [replicas_refuse(shape, count, load, MIX) for load in loads]
             yield f"| {name} | {count} | " + " | ".join(f"{100 * share:.2f}" for share in shares_) + " |"
+
+
+def _drawn_rows(name: str, runs: Sequence[Replica | InOrder]) -> Iterator[str]:
+    for size in sorted(set(DRAWN[0])):
+        took = [[each.latency for each in run.answers if each.candidates == size] or [0.0] for run in runs]
+        every, longest = [latency for run in took for latency in run], [max(run) for run in took]
+        refusals = sum(candidates == size for run in runs for candidates, _ in run.refusals)
+        times = (*np.percentile(every, (50, 99)).tolist(), float(np.median(longest)), max(longest))
+        cells = " | ".join(f"{seconds:.2f} s" for seconds in times)
+        yield f"| {name} | {size} | {len(every):,} | {cells} | {refusals:,} |"
+        name = " | "
 
 
 def _queue_rows(model: str, replica: Replica, sizes: Iterable[int]) -> Iterator[str]:

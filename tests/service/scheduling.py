@@ -95,9 +95,14 @@ Traffic = tuple[dict[int, Question], dict[int, int]]
 
 
 @st.composite
-def traffic(draw: st.DrawFn, lengths: st.SearchStrategy[int] = st.integers(1, 2 * BUDGET), rows: int = 12) -> Traffic:  # noqa: B008
-    """Up to six questions, and the steps before which they come."""
-    count = draw(st.integers(1, 6))
+def traffic(
+    draw: st.DrawFn,
+    lengths: st.SearchStrategy[int] = st.integers(1, 2 * BUDGET),  # noqa: B008
+    rows: int = 12,
+    most: int = 6,
+) -> Traffic:
+    """Up to `most` questions, and the steps before which they come."""
+    count = draw(st.integers(1, most))
     questions = {
         key: Question(
             lengths=draw(st.lists(lengths, min_size=1, max_size=rows)),

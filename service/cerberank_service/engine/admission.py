@@ -1,14 +1,9 @@
 """Admission control: a new question is refused when its predicted time in the queue is too long.
 
-A question's time in the queue is its predicted end minus the time that it would take alone. The prediction uses a fair
-clock like the scheduler's (`fairness`): a question waits for all pending questions whose fair ends come before its own.
-A small question therefore waits for little more than one step of the large ones, a large question for nearly the whole
-backlog.
-
-Smaller questions that arrive later may overtake a question. They cannot be predicted one by one. As long as no question
-is refused, they are ignored. Under overload the predicted end is delayed in proportion to the work that recently
-arrived in smaller questions. The predicted end is at most doubled, because the scheduler reserves half of the work for
-the oldest question.
+A question waits for the work that was accepted before it and is not done when it comes, as in the order of arrival. A
+small one beside much larger ones waits for less, because it overtakes them. It is refused when this wait exceeds the
+bound. How much later ones will overtake it is not predicted: the scheduler lets it take at most twice as long. So no
+question is refused because of others that were refused or may come.
 
 This module does no input or output and has no clock; the caller holds a lock.
 """
@@ -16,21 +11,16 @@ This module does no input or output and has no clock; the caller holds a lock.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import ceil, exp, floor, inf, log2
+from math import ceil, inf
 
 from cerberank_service.engine.cost import StageSpeeds
-from cerberank_service.engine.fairness import FairClock
-from cerberank_service.engine.scheduler import OLDEST_AFTER
+from cerberank_service.engine.scheduler import OVERTAKING, SURPLUS
 from cerberank_service.errors import Kind, Refusal, ServiceError
 
 MOST_TOKENS = 4_000_000
 """Limit of the tokens of accepted, unanswered questions, which bounds memory. Beyond it new questions are refused."""
-MEMORY_SECONDS = 20.0
-"""Time constant with which offered work is forgotten: a minute after an overload it no longer matters."""
-OVERTAKING = 0.25
-"""Work that arrives in smaller questions, as a share of the served work, at which a question is predicted to end twice
-as late. Measured at three times the capacity: with 0.5, 1.8 to 3.6 % of the mixed questions waited more than 1.1 times
-the bound; with 0.25, 1.6 to 2.3 % (B11 3H1, four seeds of the arrivals of `python -m tools.overload`)."""
+REFUSED_AT_ONCE = 10.0
+"""Seconds of work that refused questions may count as load at one moment."""
 LAST_PRIORITY = 999
 HALVING = 100
 """Difference of priorities that halves a question's share."""
@@ -69,17 +59,6 @@ class Offer:
     deadline: float = inf
 
 
-SMALLER = 2
-"""A question counts as smaller than another if its `_size` is lower by more than this, which means that it costs at
-most 1/sqrt(2) as much. The gap keeps questions of about equal cost, whose sizes may differ by rounding, from counting
-as smaller than each other."""
-
-
-def _size(seconds: float) -> int:
-    """The logarithm of a question's cost: four sizes more are twice the cost."""
-    return floor(4.0 * log2(max(seconds, 1e-9)))
-
-
 @dataclass(slots=True)
 class Pending:
     """The outstanding work of an accepted question."""
@@ -87,10 +66,7 @@ class Pending:
     tokens: int
     seconds: float
     """Predicted seconds of computation that remain, in steps that the question shares with others."""
-    fair_end: float
-    """The fair end in virtual time, meaningful only in comparisons."""
-    reserved: bool = False
-    """True once the question had reserved work: it then leaves the clock when answered, as in the scheduler."""
+    weight: float
 
 
 class Admission:
@@ -100,10 +76,7 @@ class Admission:
         """`queue_seconds` bounds the time in the queue; above `most_tokens` pending tokens no question is accepted."""
         self._speeds, self._bound, self._most = speeds, queue_seconds, most_tokens
         self._pending: dict[int, Pending] = {}
-        self._clock = FairClock()
-        self._accepted = self._refused = self._faded = 0.0
-        self._offered: dict[int, float] = {}
-        """Seconds of accepted and refused questions together, by `_size`."""
+        self._refused_until = -inf
         self.tokens = 0
 
     @property
@@ -114,14 +87,13 @@ class Admission:
     def wait(self, stage_tokens: tuple[float, ...], weight: float) -> float:
         """Predicted seconds by which pending work delays a question with these tokens by stage; 0 without any work.
 
-        Pending questions with later fair ends delay it too: by the step that is running, and by the share of the work
-        that the scheduler reserves for the oldest question, but never by more than their remaining work.
+        It is at most all pending work, as in the order of arrival. A question that overtakes waits for those that the
+        scheduler prefers to it, for a step, and for the share of the oldest question meanwhile (`OVERTAKING`).
         """
-        own = self._speeds.shared(stage_tokens)
-        end = self._clock.end_of(own, weight)
-        ahead = sum(pending.seconds for pending in self._pending.values() if pending.fair_end <= end)
-        behind = self.seconds - ahead
-        return ahead + min(behind, (ahead + own) / OLDEST_AFTER + self._speeds.longest_step())
+        own, step = self._speeds.shared(stage_tokens), self._speeds.longest_step()
+        ahead = sum(each.seconds for each in self._pending.values() if each.seconds / each.weight <= own / weight)
+        oldest = max(0.0, ahead + own - SURPLUS * step) / OVERTAKING
+        return min(self.seconds, ahead + oldest + step)
 
     def check_room(self) -> None:
         """Raises ServiceError (503) while more tokens are pending than the limit allows."""
@@ -140,30 +112,11 @@ class Admission:
         answered at its deadline with the scores known by then, and is refused only if its first stage cannot end
         before the deadline.
         """
-        self._fade(now)
-        own = self._speeds.shared(offer.stage_tokens)
-        self._offered[_size(own)] = self._offered.get(_size(own), 0.0) + own
-        try:
-            if self._pending:
-                self.check_room()
-                wait = self.wait(offer.stage_tokens, offer.weight)
-                self._check_deadline(offer, wait, now)
-                self._check_bound(offer, wait, now)
-        except ServiceError:
-            self._refused += own
-            raise
-        self._accepted += own
-
-    def _fade(self, now: float) -> None:
-        share = exp(min(0.0, (self._faded - now) / MEMORY_SECONDS))
-        self._accepted, self._refused, self._faded = share * self._accepted, share * self._refused, now
-        self._offered = {size: share * seconds for size, seconds in self._offered.items()}
-
-    def _overtaken(self, own: float, refused: float) -> float:
-        """The share, 0 to 1, by which smaller, later questions delay the end of a question of `own` seconds."""
-        served = max(self._accepted, self._bound)
-        smaller = sum(seconds for size, seconds in self._offered.items() if size < _size(own) - SMALLER)
-        return min(1.0, refused / served) * min(1.0, smaller / (OVERTAKING * served))
+        if self._pending:
+            self.check_room()
+            wait = self.wait(offer.stage_tokens, offer.weight)
+            self._check_deadline(offer, wait, now)
+            self._check_bound(offer, wait, now)
 
     def _check_deadline(self, offer: Offer, wait: float, now: float) -> None:
         begins = next((stage for stage, tokens in enumerate(offer.stage_tokens) if tokens), 0)
@@ -177,43 +130,39 @@ class Admission:
             )
 
     def _check_bound(self, offer: Offer, wait: float, now: float) -> None:
-        own, alone = self._speeds.shared(offer.stage_tokens), self._speeds.alone(offer.stage_tokens)
-        if offer.deadline <= offer.received + self._bound + alone:
+        if offer.deadline <= offer.received + self._bound + self._speeds.alone(offer.stage_tokens):
             return
-        queued = now - offer.received + wait + self._overtaken(own, self._refused) * (wait + own)
+        queued = now - offer.received + wait
         if queued > self._bound:
-            overtaken = self._overtaken(own, self._refused + own)
-            room = max(0.0, (self._bound - overtaken * own) / (1.0 + overtaken))
             raise ServiceError(
                 Kind.UNAVAILABLE,
                 f"the queue is full: this question would wait {queued:.1f} seconds, at most {self._bound:g} are "
                 "allowed; try again later",
-                retry_after=retry_after(wait - room),
+                retry_after=retry_after(wait - self._bound),
                 refusal=Refusal("queue", seconds=queued),
             )
 
+    def refused_load(self, offer: Offer, now: float) -> float:
+        """Seconds of a refused question that count as load: of all together at most one in each second.
+
+        A client that repeats a refused question at once, without `Retry-After`, could otherwise have any number of
+        replicas started. More than twice the capacity is therefore seen only after the next replicas have started.
+        """
+        begin = max(self._refused_until, now - REFUSED_AT_ONCE)
+        self._refused_until = min(now, begin + self._speeds.shared(offer.stage_tokens))
+        return self._refused_until - begin
+
     def enter(self, key: int, offer: Offer) -> None:
         """Add an accepted question."""
-        seconds = self._speeds.shared(offer.stage_tokens)
-        fair_end = self._clock.enter(key, seconds, offer.weight)
-        self._pending[key] = Pending(offer.tokens, seconds, fair_end)
+        self._pending[key] = Pending(offer.tokens, self._speeds.shared(offer.stage_tokens), offer.weight)
         self.tokens += offer.tokens
 
-    def ran(self, key: int, stage: int, tokens: int, *, reserved: bool = False) -> None:
-        """Record that `tokens` of the question `key` ran through `stage`, in turn or as `reserved` work (`Step`)."""
-        seconds = self._speeds.share(stage, tokens)
-        if not reserved:
-            self._clock.serve(seconds)
+    def ran(self, key: int, stage: int, tokens: int) -> None:
+        """Record that `tokens` of the question `key` ran through `stage`."""
         if pending := self._pending.get(key):
-            pending.seconds = max(0.0, pending.seconds - seconds)
-            pending.reserved |= reserved
+            pending.seconds = max(0.0, pending.seconds - self._speeds.share(stage, tokens))
 
-    def leave(self, key: int, *, answered: bool) -> None:
-        """Remove a question that was answered in full or abandoned; without effect if it was removed before."""
-        if (pending := self._pending.pop(key, None)) is None:
-            return
-        self.tokens -= pending.tokens
-        if not answered or pending.reserved:
-            self._clock.leave(key)
-        if not self._pending:
-            self._clock.clear()
+    def leave(self, key: int) -> None:
+        """Remove a question that was answered or abandoned; without effect if it was removed before."""
+        if pending := self._pending.pop(key, None):
+            self.tokens -= pending.tokens

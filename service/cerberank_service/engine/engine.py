@@ -148,7 +148,7 @@ class Engine:
                 deadline=inf if work.deadline is None else work.deadline,
             )
             if work.follows is not None:
-                self._admission.leave(work.follows, answered=False)
+                self._admission.leave(work.follows)
             else:
                 self._check(offer, work, counts=live_traffic is None)
             ticket, self._numbers = Ticket(self._numbers, Future()), self._numbers + 1
@@ -170,14 +170,15 @@ class Engine:
 
         A question whose own deadline cannot be met never counts: more replicas would not serve it in time either.
         """
+        now = self._clock()
         try:
-            self._admission.check(offer, self._clock())
+            self._admission.check(offer, now)
         except ServiceError as error:
             if error.refusal is not None:
                 error.refusal = replace(error.refusal, candidates=work.pairs.candidates)
                 counts = counts and error.refusal.reason != "deadline"
             if counts:
-                self._metrics.offered(self.speeds.shared(offer.stage_tokens), accepted=False)
+                self._metrics.offered(self._admission.refused_load(offer, now), accepted=False)
             raise
         if counts:
             self._metrics.offered(self.speeds.shared(offer.stage_tokens), accepted=True)
@@ -192,7 +193,7 @@ class Engine:
             if (question := self._accepted.get(key)) is not None:
                 question.cancelled = True
             else:
-                self._admission.leave(key, answered=False)
+                self._admission.leave(key)
 
     def stop(self, drain_seconds: float) -> None:
         """Refuse new questions; fail the accepted ones after `drain_seconds`, which a second call may shorten."""
@@ -233,7 +234,7 @@ class Engine:
             left = list(self._accepted.values())
             self._accepted.clear()
             for question in left:
-                self._admission.leave(question.key, answered=False)
+                self._admission.leave(question.key)
         for question in left:
             question.outcome.set_result(error())
 
@@ -326,7 +327,7 @@ class Engine:
             self._resolve(question, output)
             return
         with self._lock:
-            self._admission.ran(question.key, stage, part.tokens, reserved=question.key == step.reserved)
+            self._admission.ran(question.key, stage, part.tokens)
         question.record(stage, part.rows, output, self._backend)
         follow = question.follow(stage, part.rows, self._backend)
         if question.done:
@@ -347,7 +348,7 @@ class Engine:
             if self._accepted.pop(question.key, None) is None:  # answered when the engine was given up
                 return
             if question.cancelled or not (question.done and question.work.later_tokens):
-                self._admission.leave(question.key, answered=question.done)
+                self._admission.leave(question.key)
         wasted = question.tokens_run if isinstance(outcome, ServiceError) else 0
         self._metrics.question_done(question.dropped, wasted=wasted)
         question.outcome.set_result(outcome)

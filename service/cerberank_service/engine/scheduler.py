@@ -3,15 +3,21 @@
 A step has one leading question, chosen by
 
 1. the earliest fair end (weighted processor sharing, `fairness`), where nearly equal ends count as equal. A question
-   with 20 candidates therefore does not wait for one with 5,000, and no question ends later than under equal sharing by
-   more than one step;
+   with 20 candidates therefore does not wait for one with 5,000;
 2. the latest stage, because such questions hold hidden states and are nearly done;
 3. the earliest deadline;
 4. the age of the question.
 
-Under lasting overload equal sharing would starve large questions. Half of the work is therefore reserved for the oldest
-question, among those with the greatest weight. Within a question, too, later stages run first, so that few hidden
-states wait.
+Under lasting overload this order alone would delay large questions for as long as smaller ones keep coming. Three
+quarters of the work therefore go to the oldest question, among those with the greatest weight, as long as others would
+overtake it: it leads a step whenever they have had more than the rest (`OVERTAKING`). So two promises hold together:
+
+- no question ends later than after twice the time that it would take in the order of arrival, one step for each stage
+  (a step holds rows of one stage and is filled up with guests), and one more (the surplus); but those with a smaller
+  weight than one that waits have only the second promise;
+- no question takes longer than four times its time under equal sharing, up to as many steps.
+
+Within a question, too, later stages run first, so that few hidden states wait.
 
 The step runs the leading question's latest waiting stage. Rows of other questions that wait for the same stage fill the
 rest of the token budget. If all waiting rows of another question fit, they are taken. Otherwise some of them are taken,
@@ -40,13 +46,17 @@ Lengths = NDArray[np.int64]
 
 NEAR = 0.125
 """Fair ends count as equal within this share of a step's work. It also bounds the extra delay of small questions."""
-
-
-OLDEST_AFTER = 1
-"""Number of full steps of work after which the oldest question leads a step. Measured with `python -m tools.overload`:
-sixteen clients in a closed loop (five with 200 candidates, five with 50, six with 4), which the model can just serve.
-The longest wait of large questions was 8.7 seconds with a value of 7 and 6.1 with 1; that of small questions 0.65 and
-0.47 seconds."""
+OVERTAKING = 1 / 3
+"""Work of the others for each unit of work of the oldest question, while they would overtake it. With a larger value
+small questions wait less and large ones longer. Measured with `python -m tools.overload` (docs/load.md) and sixteen
+clients whose questions have 4, 4, 50 or 200 candidates at random: the longest answers took 0.9, 4.4 and 8.0 seconds
+with a value of 1/3, and 0.8, 3.1 and 9.2 with 1/2."""
+SURPLUS = 0.5
+"""Full steps by which the others' work may exceed that before the oldest question leads. With 0 a small question would
+wait for a step of the oldest one after each of its stages."""
+MOST_SURPLUS = 2.0
+"""Full steps of work beyond which a surplus is forgotten. Guests of small leaders add to it, and a large question that
+becomes the oldest should not lead many steps for these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +67,6 @@ class Step:
     parts: tuple[tuple[int, Rows], ...]
     """Pairs of a question and its rows; each question occurs at most once."""
     tokens: int
-    reserved: int | None = None
-    """The oldest question, if it leads this step by reserved work; its part does not advance the fair clock."""
 
 
 @dataclass(slots=True)
@@ -84,12 +92,12 @@ class Scheduler:
         self._work = tuple(stage_work)
         self._questions: dict[int, _Question] = {}
         self._clock = FairClock()
-        self._reserved: set[int] = set()
-        """Questions that have had reserved work. Reserved work does not advance the fair clock. Otherwise small
+        self._early: set[int] = set()
+        """Questions that have led a step before their turn. Such work does not advance the fair clock. Otherwise small
         questions that arrive later would wait because large ones ran before their turn. These questions leave the
         clock as soon as they are answered."""
-        self._without_oldest = 0.0
-        """Work done since the oldest question last led a step."""
+        self._surplus = 0.0
+        """Work of others than the oldest question, beyond `OVERTAKING` times its own; never negative."""
 
     def __len__(self) -> int:
         """Number of questions in progress."""
@@ -114,41 +122,44 @@ class Scheduler:
     def remove(self, question: int, *, answered: bool) -> None:
         """Remove a question that was `answered` in full or abandoned."""
         self._questions.pop(question, None)
-        if not answered or question in self._reserved:
+        if not answered or question in self._early:
             self._clock.leave(question)
-        self._reserved.discard(question)
+        self._early.discard(question)
         if not self._questions:
             self._clock.clear()
+            self._surplus = 0.0
 
     def next_step(self) -> Step | None:
         """Remove the next step's rows from the queue; None when no row waits."""
-        near = NEAR * self.step_tokens * max(self._work)
+        full = self.step_tokens * max(self._work)
         # Sorting is stable and dicts keep their order, so that among equal questions the older one comes first.
         ready = [item for item in self._questions.items() if item[1].waiting]
         if not ready:
             return None
         oldest = max(ready, key=lambda item: item[1].weight)
-        ready.sort(key=lambda item: (item[1].fair_end // near, -item[1].deepest, item[1].deadline))
-        reserved = None
-        if ready[0] is not oldest and self._without_oldest >= OLDEST_AFTER * self.step_tokens * max(self._work):
-            reserved = oldest[0]
-            self._reserved.add(reserved)
+        ready.sort(key=lambda item: (item[1].fair_end // (NEAR * full), -item[1].deepest, item[1].deadline))
+        early = ready[0] is not oldest and self._surplus > SURPLUS * full
+        if early:
+            self._early.add(oldest[0])
             ready.remove(oldest)
             ready.insert(0, oldest)
+
+        # The leader comes first; guests in the fair order fill the rest.
         stage = ready[0][1].deepest
         parts: list[tuple[int, Rows]] = []
-        spent = in_turn = 0
+        spent = of_oldest = 0
         for key, question in ready:
             if stage in question.waiting:
                 rows, tokens = self._take(question, stage, spent)
                 if len(rows):
                     parts.append((key, rows))
                     spent += tokens
-                    in_turn += tokens * (key != reserved)
-        self._clock.serve(in_turn * self._work[stage])
-        led_by_oldest = parts[0][0] == oldest[0]
-        self._without_oldest = 0.0 if led_by_oldest else self._without_oldest + spent * self._work[stage]
-        return Step(stage, tuple(parts), spent, reserved)
+                    of_oldest += tokens * (key == oldest[0])
+
+        self._clock.serve((spent - of_oldest * early) * self._work[stage])
+        surplus = self._surplus + (spent - of_oldest - OVERTAKING * of_oldest) * self._work[stage]
+        self._surplus = min(max(0.0, surplus), MOST_SURPLUS * full)
+        return Step(stage, tuple(parts), spent)
 
     def _take(self, question: _Question, stage: int, spent: int) -> tuple[Rows, int]:
         """Take the rows that fit into a step with `spent` tokens so far; the leading question gets at least one row."""

@@ -2,7 +2,8 @@
 
 Neither the number of requests nor the length of the queue measures the load. One request with 10,000 candidates is as
 much work as 500 requests with 20, and a replica that refuses half of its questions may have a short queue. Therefore
-every question that reaches a replica counts with its predicted compute seconds, even if it is refused.
+every question that reaches a replica counts with its predicted compute seconds, even if it is refused. Refused ones
+count for at most one second in each second (`Admission.refused_load`), because clients may repeat them.
 """
 
 from __future__ import annotations

@@ -294,11 +294,12 @@ class Settings(BaseSettings):
         Field(
             gt=0,
             description=(
-                "Longest predicted time of a question in the queue, in seconds. A question that would wait longer is "
-                "rejected at once with 503; an idle service rejects none. A body waits at most as long to be read."
+                "Most work, in seconds, that may be before a question when it comes. With more before it, it is "
+                "rejected at once with 503; an idle service rejects none. An accepted question takes at most about "
+                "twice this time and twice its own. A body waits at most this time to be read."
             ),
         ),
-    ] = 5.0
+    ] = 8.0
     latency_target_ms: Annotated[
         float,
         Field(

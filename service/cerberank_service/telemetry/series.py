@@ -241,7 +241,8 @@ class Families:
             "offered_seconds",
             "Predicted compute seconds of the questions that reached the engine, accepted or rejected, except those "
             "rejected for their own deadlines, and the seconds of reading bodies, divided by "
-            "the number of threads that read them (accepted); at a rate of 1 the replica is fully used",
+            "the number of threads that read them (accepted); at a rate of 1 the replica is fully used. Rejected "
+            "questions, which clients may repeat, count at most one second in each second",
             "outcome",
         )
         self.requests_in_flight = gauge("requests_in_flight", "Ranking requests in progress")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from math import inf
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerberank_service.engine.admission import MEMORY_SECONDS, Admission, Offer, weight_of
+from cerberank_service.engine.admission import REFUSED_AT_ONCE, Admission, Offer, weight_of
 from cerberank_service.engine.cost import StageSpeeds
-from cerberank_service.engine.scheduler import OLDEST_AFTER
+from cerberank_service.engine.scheduler import OVERTAKING, SURPLUS
 from cerberank_service.errors import Kind, ServiceError
 
 STEP = 100
@@ -64,19 +65,20 @@ def test_memory_bounds_the_tokens_that_are_pending() -> None:
     assert caught.value.refusal is not None
     assert (caught.value.refusal.reason, caught.value.retry_after) == ("memory", 5)
     assert refused(full, offer(0.1)).refusal == caught.value.refusal
-    full.leave(0, answered=True)
+    full.leave(0)
     full.check_room()
     assert full.tokens == 500
 
 
-def test_a_question_waits_for_those_whose_fair_ends_come_before_its_own() -> None:
-    """A small one for none of the large ones, but for the step that runs and the oldest one's half; a large one for
-    all that is pending, and for no more than that.
+def test_a_question_waits_for_those_that_the_scheduler_prefers() -> None:
+    """A small one for none of the large ones, but for a step and the oldest one's share meanwhile; a large one for all
+    that is pending, and for no more than that.
     """
     busy = admission()
     for key in range(3):
         busy.enter(key, offer(20.0))
-    assert busy.wait(offer(1.0).stage_tokens, 1.0) == pytest.approx(1.0 / OLDEST_AFTER + 1.0)
+    assert busy.wait(offer(1.0).stage_tokens, 1.0) == pytest.approx((1.0 - SURPLUS) / OVERTAKING + 1.0)
+    assert busy.wait(offer(0.1).stage_tokens, 1.0) == pytest.approx(1.0)
     assert busy.wait(offer(100.0).stage_tokens, 1.0) == pytest.approx(60.0)
     assert busy.seconds == pytest.approx(60.0)
 
@@ -89,20 +91,22 @@ def test_a_tiny_backlog_is_a_short_wait() -> None:
     assert busy.wait(offer(5.0).stage_tokens, 1.0) == pytest.approx(0.02)
 
 
-def test_fair_ends_move_with_what_has_run() -> None:
-    """A question of twelve seconds comes before one of twenty that has just begun, and after one that is far on."""
+def test_a_question_does_not_overtake_one_that_has_less_left() -> None:
+    """A question of half a second comes before one of twenty that has just begun, and after one that is nearly done."""
     busy = admission()
     busy.enter(0, offer(20.0))
-    assert busy.wait(offer(12.0).stage_tokens, 1.0) == pytest.approx(12.0 / OLDEST_AFTER + 1.0)
-    busy.ran(0, 0, 900)
-    assert busy.wait(offer(12.0).stage_tokens, 1.0) == pytest.approx(11.0)
+    assert busy.wait(offer(0.5).stage_tokens, 1.0) == pytest.approx(1.0)
+    busy.ran(0, 0, 1960)
+    busy.enter(1, offer(20.0))
+    assert busy.wait(offer(0.5).stage_tokens, 1.0) == pytest.approx(0.4 + (0.9 - SURPLUS) / OVERTAKING + 1.0)
 
 
 def test_a_light_question_waits_longer() -> None:
     """A tenth of the work goes before the rest at an eighth of the weight, at a sixteenth it does not."""
     busy = admission()
     busy.enter(0, offer(20.0))
-    assert busy.wait(offer(2.0).stage_tokens, weight_of(300)) == pytest.approx(2.0 / OLDEST_AFTER + 1.0)
+    overtaking = (2.0 - SURPLUS) / OVERTAKING + 1.0
+    assert busy.wait(offer(2.0).stage_tokens, weight_of(300)) == pytest.approx(overtaking)
     assert busy.wait(offer(2.0).stage_tokens, weight_of(400)) == pytest.approx(20.0)
 
 
@@ -111,10 +115,10 @@ def test_the_past_does_not_count_once_everything_is_answered() -> None:
     busy = admission()
     busy.enter(0, offer(20.0))
     busy.ran(0, 0, 1000)
-    busy.leave(0, answered=True)
+    busy.leave(0)
     busy.enter(1, offer(20.0))
     busy.enter(2, offer(20.0))
-    busy.leave(2, answered=False)
+    busy.leave(2)
     busy.ran(1, 0, 500)
     assert busy.wait(offer(16.0).stage_tokens, 1.0) == pytest.approx(15.0)
 
@@ -152,50 +156,38 @@ def test_a_deadline_before_the_bound_is_all_that_counts() -> None:
     busy.check(offer(100.0, received=-2.0, deadline=128.0), 0.0)
 
 
-@given(st.lists(st.tuples(st.floats(0.0, 10.0), st.floats(0.01, 60.0)), max_size=20))
-def test_what_waits_shorter_than_the_bound_is_accepted_while_nothing_is_refused(
-    work: list[tuple[float, float]],
+@given(
+    st.lists(st.floats(0.01, 60.0), max_size=10),
+    st.lists(st.tuples(st.floats(0.01, 600.0), st.floats(0.0, 60.0)), max_size=10),
+    st.floats(0.01, 600.0),
+)
+def test_a_question_is_refused_only_where_the_order_of_arrival_would_refuse_it(
+    pending: list[float], others: list[tuple[float, float]], seconds: float
 ) -> None:
-    """The wait that is predicted from what is pending decides alone, until the first refusal."""
-    busy, now = admission(), 0.0
-    for key, (since, seconds) in enumerate(work):
-        now += since
-        question = offer(seconds, received=now)
-        if busy.wait(question.stage_tokens, 1.0) > BOUND:
-            refused(busy, question, now)
-            return
-        busy.check(question, now)
-        busy.enter(key, question)
-
-
-def test_while_much_is_refused_questions_count_the_smaller_ones_that_will_overtake_them() -> None:
-    """Up to twice the time; equally large ones do not overtake; a minute after the last refusal it is over."""
+    """Whatever was refused before, for the bound or for its own deadline: only what is pending counts."""
     busy = admission()
-    busy.check(offer(14.0), 0.0)
-    busy.enter(0, offer(14.0))
-    busy.check(offer(10.0), 0.0)  # 24 seconds were accepted
-    busy.enter(1, offer(20.0))
-    for _ in range(3):
-        error = refused(busy, offer(40.0))
-    assert error.refusal is not None
-    assert error.refusal.seconds == pytest.approx(34.0 + 74.0)
-    busy.leave(1, answered=False)
-    assert refused(busy, offer(20.0)).refusal is not None  # 14 + 14 + 20 seconds
-    busy.check(offer(10.0), 0.0)
-    later = MEMORY_SECONDS * 8
-    busy.check(offer(20.0, received=later), later)
+    for key, work in enumerate(pending):
+        busy.enter(key, offer(work))
+    for work, deadline in others:
+        with suppress(ServiceError):
+            busy.check(offer(work, deadline=deadline), 0.0)
+    try:
+        busy.check(offer(seconds), 0.0)
+    except ServiceError:
+        assert sum(pending) > BOUND
+        assert busy.wait(offer(seconds).stage_tokens, 1.0) > BOUND
+    else:
+        assert busy.wait(offer(seconds).stage_tokens, 1.0) <= BOUND
 
 
-@given(st.floats(1.0, 20.0), st.floats(0.85, 1.0))
-def test_questions_of_about_the_same_cost_do_not_overtake_each_other(seconds: float, smaller: float) -> None:
-    """However much is refused, the wait of one is that of the questions before it, wherever its cost lies."""
+def test_a_small_question_is_accepted_beside_one_that_exceeds_the_bound() -> None:
+    """An idle engine accepts a question of any size, and nobody who can overtake it is refused."""
     busy = admission()
-    for key in range(round(20 * BOUND / seconds)):
-        busy.enter(key, offer(0.1 * seconds))  # these end before both
-    expected = refused(busy, offer(seconds)).refusal
-    for _ in range(200):
-        refused(busy, offer(smaller * seconds))
-    assert refused(busy, offer(seconds)).refusal == expected
+    busy.enter(0, offer(1000.0))
+    for key in range(1, 6):
+        busy.check(offer(1.0), 0.0)
+        busy.enter(key, offer(1.0))
+    refused(busy, offer(1000.0))
 
 
 def test_what_has_run_is_not_waited_for() -> None:
@@ -207,3 +199,15 @@ def test_what_has_run_is_not_waited_for() -> None:
     busy.ran(0, 1, 5000)
     assert busy.seconds == 0.0
     busy.ran(7, 0, 5)  # it was answered meanwhile
+
+
+@given(st.lists(st.tuples(st.floats(0.0, 5.0), st.floats(0.01, 60.0)), min_size=1, max_size=50))
+def test_refused_questions_count_as_load_at_most_one_second_a_second(refusals: list[tuple[float, float]]) -> None:
+    """However often and soon a client repeats them; a single small one counts in full."""
+    busy, now, counted = admission(), 100.0, []
+    for since, seconds in refusals:
+        now += since
+        counted.append(busy.refused_load(offer(seconds), now))
+    assert counted[0] == pytest.approx(min(refusals[0][1], REFUSED_AT_ONCE))
+    assert all(0.0 <= load <= seconds + 1e-9 for load, (_, seconds) in zip(counted, refusals, strict=True))
+    assert sum(counted) <= REFUSED_AT_ONCE + sum(since for since, _ in refusals[1:]) + 1e-6
