@@ -10,7 +10,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import Any
 
-from cyclopts import App, CycloptsError
+from cyclopts import App, CycloptsError, MissingArgumentError
 
 from cerberank_models import __version__
 from cerberank_models.commands.values import DEFAULTS
@@ -230,7 +230,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         code = program(command)(tokens, result_action="return_value", exit_on_error=False, print_error=False)
     except (CycloptsError, UsageError) as error:
-        message = str(error)
+        message = _message(error)
         return _fail(f"{name}: {message}{'' if message.endswith(('.', '?')) else '.'} See {name} --help", code=2)
     except ImportError as error:
         missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__
@@ -244,7 +244,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not _is_expected(error):
             raise
-        return _fail(f"{name}: {error}", code=1)
+        return _fail(f"{name}: {_message(error)}", code=1)
     return code if isinstance(code, int) else 0 if tokens else 2
 
 
@@ -275,6 +275,17 @@ def _is_expected(error: Exception) -> bool:
     """True for errors with a message for the user: wrong values, files, addresses and answers, and our own types."""
     ours = type(error).__module__.startswith(("cerberank", "httpx"))
     return ours or isinstance(error, ValueError | OSError | ArithmeticError)
+
+
+def _message(error: Exception) -> str:
+    """The message of an error, in our own words where a library's would not help."""
+    if isinstance(error, MissingArgumentError) and error.argument is not None and error.keyword is None:
+        return f"{error.argument.name} is missing."
+    if type(error).__name__ == "ValidationError" and isinstance(error, ValueError):
+        from cerberank_models.json_lines import validation_message  # noqa: PLC0415 - imports pydantic
+
+        return validation_message(error)
+    return str(error)
 
 
 def _fail(message: str, *, code: int) -> int:

@@ -60,6 +60,13 @@ def load_json(line: str) -> Any:
         raise ValueError(f"is not JSON: {error.msg} at column {error.colno}; a line holds one whole object") from error
 
 
+def validation_message(error: ValueError) -> str:
+    """The first problem of pydantic's ValidationError, with its place; other errors keep their message."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    return _words(error.errors(include_url=False, include_input=False)[0])
+
+
 def _words(problem: Any) -> str:
     """The place, such as `candidates.3.text: `, without union tags (in angle brackets), and what is wrong there."""
     parts = [str(part) for part in problem["loc"] if not str(part).startswith("<")]

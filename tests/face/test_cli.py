@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from cerberank.cli import COMMANDS, COMPLETION, GROUPS, Command, main
+from pydantic import BaseModel
 from tools.reference import COMMANDS as COMMAND_PAGES
 from tools.reference import command_pages
 
@@ -63,7 +64,7 @@ def test_the_pages_of_commands_are_up_to_date() -> None:
         (["pull", "store"], 'Did you mean "cerberank store pull"?'),
         (["help"], "There are checkpoint, data, eval"),
         (["eval", "--data", "x"], "There are calibrate, compare"),
-        (["store", "push"], "requires an argument"),
+        (["store", "push"], "CHECKPOINT is missing. See cerberank store push --help"),
         (["store", "push", "a", "b", "--label", "newest"], "Choose from"),
         (["server", "load", "m"], "'m' is not MODEL@VERSION"),
     ],
@@ -74,6 +75,22 @@ def test_a_wrong_call_is_one_line(words: list[str], message: str, capsys: pytest
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+
+
+def test_what_a_library_refuses_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The place and the problem of pydantic's error, without its list, its input and its address."""
+
+    class Shape(BaseModel):
+        heads: int
+
+    monkeypatch.setattr("cerberank_models.commands.store.read_checkpoint", lambda path: Shape.model_validate({}))
+    assert main(["store", "push", "a", f"file://{tmp_path}"]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith("cerberank store push: heads: Field required")
+    assert error.count("\n") == 1
+    assert "pydantic" not in error
 
 
 def test_a_wrong_word_needs_no_library() -> None:

@@ -69,11 +69,18 @@ def read_hugging_face(source: Source, *, candidate_length: int) -> BiEncoder:
 
 
 def bi_encoder(ranker: TextRanker, tokenizer: Tokenizer, *, candidate_length: int) -> BiEncoder:
-    """The first stage with the weights of `ranker` that reads at most `candidate_length` tokens of a candidate."""
+    """The first stage with the weights of `ranker` that reads at most `candidate_length` tokens of a candidate.
+
+    Raises UnsupportedModelError for more tokens than the encoder has positions.
+    """
     vectors, scorer = split_weights(ranker)
     lengths = ranker.config.encoding.model_copy(
         update={"document_length": candidate_length, "window": candidate_length}
     )
+    if (most := ranker.config.room - lengths.special) < candidate_length:
+        raise UnsupportedModelError(
+            f"--candidate-length {candidate_length} does not fit: the encoder reads at most {most} tokens of a text"
+        )
     config = TextRankerConfig.model_validate({**dict(ranker.config), "encoding": lengths})
     named = config.model_copy(update={"encoder": encoder_id(config, tokenizer, vectors)})
     network = TextVectors(named)

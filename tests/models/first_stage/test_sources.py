@@ -135,6 +135,18 @@ def test_a_joint_text_ranker_is_refused(tmp_path: Path) -> None:
         read_bi_encoder(str(tmp_path / "ranker"), candidate_length=20)
 
 
+def test_candidates_longer_than_the_encoders_positions_are_refused(tmp_path: Path) -> None:
+    """By the option, with the number of tokens that fit."""
+    write_text_ranker(tmp_path / "ranker", text_ranker(TWIN), bert_tokenizer(), version="1", source="tests")
+    config = text_ranker(TWIN).config
+    most = config.room - config.encoding.special
+    assert read_bi_encoder(str(tmp_path / "ranker"), candidate_length=most)
+    with pytest.raises(
+        UnsupportedModelError, match=rf"^--candidate-length {most + 1} does not fit: .* at most {most} "
+    ):
+        read_bi_encoder(str(tmp_path / "ranker"), candidate_length=most + 1)
+
+
 def test_the_verb_says_how_many_tokens_a_text_ranker_was_trained_on(
     plain: Checkpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

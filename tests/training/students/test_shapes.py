@@ -137,6 +137,15 @@ def test_heads_start_with_the_score_of_a_modular_base(tmp_path: Path) -> None:
     assert_every_head_gives(student.ranker, pairs, logits[:, 1] - logits[:, 0], layers=4)
 
 
+@pytest.mark.parametrize(("body", "exits"), [(3, (1,)), (3, (3,)), (4, (2,)), (4, ())])
+def test_exits_alone_must_read_the_last_layer(body: int, exits: tuple[int, ...], tmp_path: Path) -> None:
+    """Without heads the last exit gives the score; the message names the options, before a base is loaded."""
+    base, last = save_cross_encoder("bert", tmp_path), tuple(ExitConfig(after=after) for after in exits)
+    with pytest.raises(UnsupportedModelError, match=r"^--heads 0: .*--body-layers 4 and --exits that end in 4"):
+        fit(base, shape(heads=0, body_layers=body, exits=last))
+    assert fit(base, shape(heads=0, body_layers=4, exits=(*last, ExitConfig(after=4)))).body_layers == 4
+
+
 def sized(max_length: int) -> StudentShape:
     return replace(shape(heads=1), encoding=EncodingConfig(max_length=max_length, question_length=8))
 

@@ -113,6 +113,11 @@ def fitted(base: Base, shape: StudentShape) -> StudentShape:
         body = have.architecture.body_layers if have and shape.layers is None else layers - bool(shape.heads)
     if body > layers:
         raise UnsupportedModelError(f"--body-layers {body}: of {base.place} {layers} layers are used")
+    if not shape.heads and (body < layers or not shape.exits or shape.exits[-1].after < body):
+        raise UnsupportedModelError(
+            f"--heads 0: the last exit gives the score and reads the last of the {layers} layers of {base.place}: give "
+            f"--body-layers {layers} and --exits that end in {layers}, or fewer --layers"
+        )
     if shape.exits and (last := shape.exits[-1].after) > body:
         raise UnsupportedModelError(f"--exits {last}: the body has {body} layers")
     return replace(shape, body_layers=body)
