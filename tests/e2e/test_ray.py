@@ -124,3 +124,4 @@ def test_a_killed_replica_loses_no_request(service: RayService, load: Load) -> N
     assert len(load.failed) <= CLIENTS * len(RETRY_AFTER), load.failed
     orders = {tuple(result["index"] for result in answer.json()["results"]) for answer in load.answers}
     assert len(orders) == 1
+    assert {len(answer.headers.get_list("X-Request-Id")) for answer in load.answers} == {1}

@@ -1,4 +1,4 @@
-"""ASGI middlewares around an app: answers to clients that are gone, and to HEAD."""
+"""ASGI middlewares around an app: answers to clients that are gone and to HEAD, and headers of the server."""
 
 from __future__ import annotations
 
@@ -63,3 +63,22 @@ class AnswersHead:
             await send({**message, "body": b""} if message["type"] == "http.response.body" else message)
 
         await self._app({**scope, "method": "GET"}, receive, without_body)
+
+
+class WithoutHeader:
+    """Leaves a header out of every answer, for a server that adds it itself."""
+
+    def __init__(self, app: ASGIApp, name: bytes) -> None:
+        """Surround `app`; `name` is in lower case."""
+        self._app, self._name = app, name
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on."""
+
+        async def without_header(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = [header for header in message["headers"] if header[0].lower() != self._name]
+                message = {**message, "headers": headers}
+            await send(message)
+
+        await self._app(scope, receive, without_header)

@@ -10,9 +10,10 @@ import asyncio
 import time
 
 import ray
-from fastapi import FastAPI
 from ray import serve
+from starlette.types import ASGIApp
 
+from cerberank_service.http.connections import IgnoresLostClients, WithoutHeader
 from cerberank_service.ray_serve.autoscaling import OFFERED_UTILISATION, OfferedRate
 from cerberank_service.serve import assemble
 from cerberank_service.service import Service
@@ -33,9 +34,9 @@ class Cerberank:
         self._service: Service = self._app.state.service
         self._rate = OfferedRate(time.monotonic())
 
-    def __serve_build_asgi_app__(self) -> FastAPI:
-        """The app that answers the requests."""
-        return self._app
+    def __serve_build_asgi_app__(self) -> ASGIApp:
+        """The app that answers the requests. Ray puts an id into each request and adds it to the answer."""
+        return IgnoresLostClients(WithoutHeader(self._app, b"x-request-id"))
 
     async def check_health(self) -> None:
         """Wait until the model is loaded; Ray sends no requests before. Raises RuntimeError if loading has failed."""

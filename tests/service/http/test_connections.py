@@ -5,9 +5,10 @@ import asyncio
 import pytest
 from h11 import LocalProtocolError
 from starlette.responses import PlainTextResponse
+from starlette.testclient import TestClient
 from starlette.types import Message, Scope
 
-from cerberank_service.http.connections import IgnoresLostClients
+from cerberank_service.http.connections import IgnoresLostClients, WithoutHeader
 
 SCOPE: Scope = {"type": "http", "method": "GET", "path": "/", "headers": []}
 
@@ -28,3 +29,10 @@ def test_an_answer_that_cannot_be_sent_is_no_error_of_the_app(error: Exception) 
     asyncio.run(IgnoresLostClients(PlainTextResponse("text"))(SCOPE, receive, send))
     assert sent == ["http.response.start"]
     assert list(events) == []
+
+
+def test_a_header_of_the_server_is_left_out() -> None:
+    """In any case of its letters; the other headers and the body stay."""
+    app = WithoutHeader(PlainTextResponse("text", headers={"X-Request-Id": "1", "X-Other": "2"}), b"x-request-id")
+    answer = TestClient(app).get("/")
+    assert (answer.text, answer.headers.get("X-Request-Id"), answer.headers["X-Other"]) == ("text", None, "2")
