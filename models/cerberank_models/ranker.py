@@ -18,7 +18,7 @@ from cerberank_models.backends.registry import form_for, open_backend
 from cerberank_models.calibration import Probabilities, probabilities, threshold_for
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
-from cerberank_models.convert.cache import ImportOptions, cached_checkpoint, default_cache
+from cerberank_models.convert.cache import ImportOptions, cached_checkpoint
 from cerberank_models.convert.source import find_source
 from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
 from cerberank_models.first_stage.rank import FirstStage, open_offline, rank_texts
@@ -54,7 +54,7 @@ class Ranker:
         precision: str | None = None,
         threads: int | None = None,
         revision: str | None = None,
-        cache: Path | None = None,
+        cache: str | Path | None = None,
     ) -> Ranker:
         """Open a checkpoint, after importing it from Hugging Face or pulling it from a store if needed.
 
@@ -76,7 +76,12 @@ class Ranker:
         wrong, and ModuleNotFoundError with the name of the missing extra.
         """
         place = _located(
-            source, revision, cache=cache or default_cache(), device=device, backend=backend, precision=precision
+            source,
+            revision,
+            cache=None if cache is None else Path(cache),
+            device=device,
+            backend=backend,
+            precision=precision,
         )
         checkpoint = read_checkpoint(place)
         form = form_for(checkpoint.manifest.files, device, backend=backend, precision=precision)
@@ -281,7 +286,7 @@ def _located(
     source: str | Path | None,
     revision: str | None,
     *,
-    cache: Path,
+    cache: Path | None,
     device: str,
     backend: str | None,
     precision: str | None,

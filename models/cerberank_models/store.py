@@ -15,6 +15,7 @@ from cerberank_models.checkpoint.errors import CheckpointError
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.contract import LABELS, Reference, check_label, check_model, resolve
 from cerberank_models.checkpoint.store.open import open_store
+from cerberank_models.convert.cache import open_cache
 
 LEFT_OVER_SECONDS = 3600.0
 """The age in seconds at which a hidden folder is taken for the remains of a killed pull; no pull takes as long."""
@@ -95,15 +96,14 @@ class Store:
         """Move a label to a version, or remove the label (None); returns the version that it pointed to."""
         return self._store.move_label(check_model(model), check_label(label), version)
 
-    def cached(self, name: str, cache: Path) -> Path:
-        """A verified copy of `model`, `model@label` or `model@version` below the folder `cache`, pulled if needed.
+    def cached(self, name: str, cache: Path | None = None) -> Path:
+        """A verified copy of `model`, `model@label` or `model@version` below `cache` (`open_cache`), pulled if needed.
 
         If several processes need the same copy, one pulls it and the others wait. A damaged copy is pulled again.
         """
         reference = resolve(self._store, name)
         digest = hashlib.sha256(self._store.manifest(reference).model_dump_json().encode()).hexdigest()[:16]
-        path = cache / f"{reference.model}-{reference.version}-{digest}"
-        cache.mkdir(parents=True, exist_ok=True)
+        path = open_cache(cache) / f"{reference.model}-{reference.version}-{digest}"
         with FileLock(f"{path}.lock"):
             try:
                 read_checkpoint(path)

@@ -119,6 +119,18 @@ def special_tokens(tokenizer: Tokenizer, template: PairTemplate) -> tuple[int, i
     return first, separator
 
 
+def check_embeddings(tokenizer: Tokenizer, rows: int) -> None:
+    """Raise ValueError, which names tokens, if a text can have a token without a row in a table of `rows` embeddings.
+
+    Such a text would make every pair in its batch fail.
+    """
+    if largest_token_id(tokenizer) < rows:
+        return
+    outside = sorted((number, token) for token, number in tokenizer.get_vocab().items() if number >= rows)
+    names = ", ".join(f"{token!r} ({number})" for number, token in outside[:3]) + (", ..." if len(outside) > 3 else "")
+    raise ValueError(f"{len(outside)} tokens of the tokenizer are not among the network's {rows} embeddings: {names}")
+
+
 def largest_token_id(tokenizer: Tokenizer) -> int:
     """The largest token id that a text can have; the network's `vocab_size` must be larger."""
     size = tokenizer.get_vocab_size()

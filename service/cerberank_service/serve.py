@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cerberank_models import __version__
 from cerberank_models.backends.processors import compute_threads
 from cerberank_models.commands.values import Whole
-from cerberank_models.convert.cache import ImportOptions, ModelImportError, cached_checkpoint, default_cache
+from cerberank_models.convert.cache import ImportOptions, ModelImportError, cached_checkpoint
 from cerberank_models.convert.source import find_source
 from cerberank_models.output import UsageError, note
 from cerberank_service.access.keys import KeysError
@@ -248,7 +248,7 @@ def _with_model(settings: Settings) -> Settings:
     source = find_source(*settings.source)
     backend, precision = settings.chosen
     options = ImportOptions.of(source, settings.device, backend=backend, precision=precision)
-    checkpoint = cached_checkpoint(source, options, default_cache())
+    checkpoint = cached_checkpoint(source, options)
     logger.info("%s is served from %s", source.place, checkpoint)
     if options.precisions == ("int8",):
         logger.warning(

@@ -54,7 +54,7 @@ from cerberank_models.checkpoint.regular import (
 )
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import PairEncoder
-from cerberank_models.tokens import largest_token_id
+from cerberank_models.tokens import check_embeddings
 from cerberank_models.transformer import Frozen
 
 __all__ = [
@@ -138,14 +138,9 @@ class Checkpoint:
                 type_vocab_size=transformer.type_vocab_size,
                 tokenizer_digest=self.manifest.files.get("tokenizer.json"),
             )
+            check_embeddings(encoder.tokenizer, transformer.vocab_size)
         except Exception as error:  # tokenizers raises plain `Exception`
             raise CheckpointError(f"{path} cannot be used: {error}") from error
-        # A text with an id that has no embedding would make every pair in its batch fail.
-        if (largest := largest_token_id(encoder.tokenizer)) >= transformer.vocab_size:
-            raise CheckpointError(
-                f"{path} gives token ids up to {largest}, config.json says that "
-                f"transformer.vocab_size is {transformer.vocab_size}"
-            )
         return encoder
 
 

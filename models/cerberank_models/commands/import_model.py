@@ -155,7 +155,7 @@ def import_model(
     check_source(found)
     described = read_config(found)
     if found.decodes:
-        tokenizer = read_tokenizer(found)
+        tokenizer = read_tokenizer(found, getattr(described, "vocab_size", None))
         length = own_length(tokenizer, described.max_position_embeddings)
         if max_length is not None and max_length > length:
             raise UnsupportedModelError(f"max_length {max_length} is more than the {length} tokens that {source} reads")
@@ -186,7 +186,7 @@ def import_model(
     if described.num_labels not in (1, 2):
         raise UnsupportedModelError(f"{source} has {described.num_labels} labels; a cross-encoder has one or two")
     check_prompt(found)
-    tokenizer = read_tokenizer(found)
+    tokenizer = read_tokenizer(found, getattr(described, "vocab_size", None))
     if reason := "as asked for" if opaque or graph else why_opaque(described):
         if calibration:
             raise ValueError("--calibrate has no meaning for an opaque network: its int8 measures no ranges")

@@ -71,21 +71,29 @@ class ImportOptions:
         return [*named, "--", source.place, str(path)]
 
 
-def default_cache() -> Path:
-    """The folder `cerberank` in the user's cache folder, which is `XDG_CACHE_HOME` or `~/.cache`."""
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cerberank"
+def open_cache(folder: Path | None = None) -> Path:
+    """The folder of imported models, made if needed: `folder`, or `cerberank` in `XDG_CACHE_HOME` or `~/.cache`.
+
+    Raises OSError, which names the variable, if there is no such folder and it cannot be made.
+    """
+    try:
+        cache = folder or Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "cerberank"
+        cache.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError) as error:  # RuntimeError: the user has no home
+        raise OSError(f"imported models need a folder: {error}; set XDG_CACHE_HOME to one") from error
+    return cache
 
 
-def cached_checkpoint(source: Source, options: ImportOptions, cache: Path) -> Path:
-    """The checkpoint of `source` in the folder `cache`, which is imported first if it is not there.
+def cached_checkpoint(source: Source, options: ImportOptions, cache: Path | None = None) -> Path:
+    """The checkpoint of `source` in the folder `cache` (`open_cache`), which is imported first if it is not there.
 
     If several processes need the same model, one imports it and the others wait. The checkpoint appears complete or not
     at all. The next import removes the remains of a killed one, and a damaged checkpoint is imported again. Raises
     ModelImportError, OSError.
     """
+    cache = open_cache(cache)
     path = cache / f"{source.name}-{options.key(source)}"
     if not _is_whole(path):
-        cache.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{path}.lock"):  # the kernel releases the lock if the process dies
             if not _is_whole(path):
                 shutil.rmtree(path, ignore_errors=True)

@@ -117,10 +117,20 @@ def read_network(source: Source, head: ModularHead | None = None) -> Any:
     kind = AutoModelForSequenceClassification if head is None else AutoModel
     try:
         network, loading = kind.from_pretrained(
-            source.place, revision=source.commit or "main", output_loading_info=True, trust_remote_code=False
+            source.place,
+            revision=source.commit or "main",
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,  # refused below; transformers' own error names no shape
+            trust_remote_code=False,
         )
     except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise UnsupportedModelError(f"{source.place}: its weights cannot be read: {error}") from error
+    if unequal := sorted(loading["mismatched_keys"]):
+        name, saved, described = unequal[0]
+        raise UnsupportedModelError(
+            f"{source.place}: its weights do not fit its config.json: {name} has the shape {list(saved)}, and the "
+            f"configuration asks for {list(described)}; id2label sets the number of a classifier's logits"
+        )
     missing = sorted(loading["missing_keys"])
     if head is not None:
         missing = [name for name in missing if not name.startswith("pooler.")]

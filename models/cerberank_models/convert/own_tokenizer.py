@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 from tokenizers import Tokenizer
@@ -11,6 +12,7 @@ from transformers import AutoTokenizer
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.source import VOCABULARIES, Source
 from cerberank_models.encoding import Candidate, PairEncoder
+from cerberank_models.tokens import check_embeddings
 
 MOST_TOKENS = 512
 """The default limit on the tokens of a pair for models that could read more. The time of attention grows with the
@@ -19,22 +21,45 @@ UNLIMITED = 1 << 30
 """The number from which a tokenizer's stated length means that it has no limit; tokenizers then state 10 ** 30."""
 
 
-def read_tokenizer(source: Source) -> Any:
-    """The model's fast tokenizer. Raises UnsupportedModelError if it has none; transformers would make an empty one."""
+def read_tokenizer(source: Source, embeddings: int | None = None) -> Any:
+    """The model's fast tokenizer.
+
+    Raises UnsupportedModelError if it has none (transformers would make an empty one), or if it has a token outside of
+    the network's `embeddings`.
+    """
     try:
         tokenizer = AutoTokenizer.from_pretrained(
             source.place, revision=source.commit or "main", trust_remote_code=False
         )
     except (OSError, ValueError) as error:
         if source.has_tokenizer:
-            reason = str(error).partition("\n")[0]
+            reason = _lacking(source) or str(error).partition("\n")[0]
             raise UnsupportedModelError(f"{source.place}: its tokenizer cannot be read: {reason}") from error
         tokenizer = None
     if not source.has_tokenizer:
         raise UnsupportedModelError(f"{source.place} has no tokenizer: none of {', '.join(VOCABULARIES)}")
     if not isinstance(getattr(tokenizer, "backend_tokenizer", None), Tokenizer):
         raise UnsupportedModelError(f"{source.place} has no fast tokenizer (tokenizer.json)")
+    if embeddings is not None:
+        check_vocabulary(source.place, tokenizer.backend_tokenizer, embeddings)
     return tokenizer
+
+
+def _lacking(source: Source) -> str:
+    """The reason if a tokenizer cannot be read for want of a package; transformers would name another one."""
+    models = [name for name in VOCABULARIES if name.endswith(".model") and (source.folder / name).is_file()]
+    if not models or (source.folder / "tokenizer.json").is_file() or find_spec("sentencepiece") is not None:
+        return ""
+    return f"{models[0]} needs the package sentencepiece, which the extra `import` lacks: pip install sentencepiece"
+
+
+def check_vocabulary(place: str, tokenizer: Tokenizer, embeddings: int) -> None:
+    """Raise UnsupportedModelError for a token of the model at `place` outside of the network's `embeddings`."""
+    try:
+        check_embeddings(tokenizer, embeddings)
+    except ValueError as error:
+        advice = "save the model again after resize_token_embeddings(len(tokenizer)), or without these tokens"
+        raise UnsupportedModelError(f"{place}: {error}; {advice}") from error
 
 
 def plain_tokenizer(tokenizer: Any) -> Tokenizer:

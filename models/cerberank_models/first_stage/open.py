@@ -25,7 +25,7 @@ from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.rank import GoldenMismatchError, compare_golden, recorded_scores
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
-from cerberank_models.tokens import largest_token_id
+from cerberank_models.tokens import check_embeddings
 
 
 def score_texts(
@@ -92,13 +92,9 @@ def open_encoder(checkpoint: Checkpoint, tokenizer: Tokenizer | None = None) -> 
         encoder = TextEncoder(
             tokenizer or Tokenizer.from_file(str(path)), config, tokenizer_digest=checkpoint.manifest.files[TOKENIZER]
         )
+        check_embeddings(encoder.tokenizer, config.transformer.vocab_size)
     except Exception as error:  # tokenizers raises plain `Exception`
         raise CheckpointError(f"{path} cannot be used: {error}") from error
-    if (largest := largest_token_id(encoder.tokenizer)) >= config.transformer.vocab_size:
-        raise CheckpointError(
-            f"{path} gives token ids up to {largest}, config.json says that "
-            f"first_stage.transformer.vocab_size is {config.transformer.vocab_size}"
-        )
     return encoder
 
 

@@ -19,6 +19,7 @@ from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import load_weights, transformer_config
 from cerberank_models.convert.limits import check_source
 from cerberank_models.convert.modules import MODULES, SENTENCE_TRANSFORMERS
+from cerberank_models.convert.own_tokenizer import check_vocabulary
 from cerberank_models.convert.source import Source, find_source
 from cerberank_models.first_stage.folder import read_text_ranker, split_weights
 from cerberank_models.first_stage.late_interaction import is_late_interaction, late_interaction_encoder
@@ -65,6 +66,7 @@ def read_hugging_face(source: Source, *, candidate_length: int) -> BiEncoder:
     check_source(source)
     read = late_interaction_encoder if is_late_interaction(source) else _sentence_encoder
     ranker, tokenizer = read(source, candidate_length)
+    check_vocabulary(source.place, tokenizer, ranker.config.transformer.vocab_size)
     return bi_encoder(ranker, tokenizer, candidate_length=candidate_length)
 
 

@@ -142,7 +142,7 @@ def test_an_unusable_file_is_refused_though_its_hash_is_right(
                 "config.json",
                 transformer={**json.loads((path / "config.json").read_text())["transformer"], "vocab_size": 50},
             ),
-            "vocab_size is 50",
+            "not among the network's 50 embeddings",
         ),
     ],
 )

@@ -12,10 +12,12 @@ from sentence_transformers import CrossEncoder
 from tests.contextual import save_contextual, segments_score
 from tests.program import program
 from tests.tiny import cross_encoder, save_cross_encoder
+from tokenizers import Tokenizer
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.import_model import import_model
+from cerberank_models.convert import own_tokenizer
 from cerberank_models.convert.checkpoint import ParityError
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import load_weights
@@ -154,6 +156,38 @@ def test_a_model_without_its_tokenizer_is_refused(tmp_path: Path) -> None:
         (source / name).unlink()
         with pytest.raises(UnsupportedModelError, match=r"has no tokenizer: none of tokenizer\.json"):
             import_model(str(source), tmp_path / "out", precisions=())
+
+
+def test_a_token_without_an_embedding_is_refused_by_name(tmp_path: Path) -> None:
+    """A checkpoint with it could never be opened; libraries fail on the texts that hold it."""
+    source = save_cross_encoder("bert", tmp_path / "source")
+    path = source / "tokenizer.json"
+    tokenizer = Tokenizer.from_file(str(path))
+    embeddings = json.loads((source / "config.json").read_text())["vocab_size"]
+    tokenizer.add_tokens([f"new{number}" for number in range(embeddings - tokenizer.get_vocab_size() + 2)])
+    tokenizer.save(str(path))
+    with pytest.raises(UnsupportedModelError, match=rf"2 tokens .* {embeddings} embeddings: 'new\d+' \({embeddings}"):
+        import_model(str(source), tmp_path / "out")
+
+
+def test_weights_of_another_shape_are_named(tmp_path: Path) -> None:
+    """A head of one logit without labels in the configuration, for which transformers makes two."""
+    source = save_cross_encoder("bert", tmp_path / "source", num_labels=1)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps({name: config[name] for name in config if "label" not in name}))
+    with pytest.raises(UnsupportedModelError, match=r"classifier\.bias has the shape \[1\], .* asks for \[2\]"):
+        import_model(str(source), tmp_path / "out")
+
+
+def test_a_sentencepiece_model_names_the_package_that_reads_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Transformers names tiktoken, because it takes the file for one of tiktoken's."""
+    source = save_cross_encoder("xlm-roberta", tmp_path / "source")
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        (source / name).unlink()
+    (source / "sentencepiece.bpe.model").write_bytes(b"damaged")
+    monkeypatch.setattr(own_tokenizer, "find_spec", lambda name: None)
+    with pytest.raises(UnsupportedModelError, match=r"sentencepiece\.bpe\.model needs the package sentencepiece"):
+        import_model(str(source), tmp_path / "out")
 
 
 def test_a_model_with_another_pair_template_is_refused(tmp_path: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.convert.cache import ImportOptions, ModelImportError, cached_checkpoint, default_cache
+from cerberank_models.convert.cache import ImportOptions, ModelImportError, cached_checkpoint, open_cache
 from cerberank_models.convert.source import Source, find_source
 
 FP32 = ImportOptions(precisions=("fp32",))
@@ -112,9 +111,25 @@ def test_a_failed_import_says_why(
     assert cached_checkpoint(source, FP32, tmp_path / "cache").is_dir()
 
 
-def test_the_usual_place(monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the user's cache folder, which XDG_CACHE_HOME moves."""
-    monkeypatch.setenv("XDG_CACHE_HOME", "/caches")
-    assert default_cache() == Path("/caches/cerberank")
+def test_the_usual_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the user's cache folder, which XDG_CACHE_HOME moves, or where the caller says."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "caches"))
+    assert open_cache() == tmp_path / "caches" / "cerberank"
     monkeypatch.delenv("XDG_CACHE_HOME")
-    assert default_cache() == Path(os.path.expanduser("~/.cache/cerberank"))
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    assert open_cache() == tmp_path / "home" / ".cache" / "cerberank"
+    assert open_cache(tmp_path / "chosen").is_dir()
+
+
+def test_a_user_without_a_home_is_told_the_variable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A user that the system does not know, and a home that nobody can write to."""
+
+    def unknown() -> Path:
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    (tmp_path / "file").touch()
+    for home in (unknown, lambda: tmp_path / "file"):
+        monkeypatch.setattr(Path, "home", home)
+        with pytest.raises(OSError, match=r"set XDG_CACHE_HOME to one$"):
+            open_cache()
