@@ -122,7 +122,7 @@ def text_of(error: BaseException) -> str:
     """The error's text, or the name of its type if it has none; at most LONGEST_TEXT characters and a mark of the cut.
 
     >>> text_of(ValueError("x" * 5000))[-20:], text_of(MemoryError())
-    ('xxxxxxxxxx [...cut]', 'MemoryError')
+    ('xxxxxxxxxxx [...cut]', 'MemoryError')
     """
     text = str(error) or type(error).__name__
     return text if len(text) <= LONGEST_TEXT else f"{text[:LONGEST_TEXT]} [...cut]"

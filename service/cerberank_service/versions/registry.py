@@ -224,7 +224,7 @@ class VersionRegistry:
             self._snapshot = replace(self._snapshot, draining=draining)
 
     def settle(self) -> None:
-        """Record that start-up is over: the requested versions have been loaded or have failed."""
+        """Record that start-up is over: the requested versions have been loaded or have failed, or one takes long."""
         with self._lock:
             self._snapshot = replace(self._snapshot, settled=True)
 

@@ -109,7 +109,7 @@ class Snapshot:
     reason: str = ""
     """The reason that nothing can be served, if it is not a version's failure."""
     settled: bool = False
-    """True once start-up is over: the requested versions have been loaded or have failed."""
+    """True once start-up is over: the requested versions have been loaded or have failed, or one of them takes long."""
     device_failed: bool = False
     """True if the device failed while a version was loading, or in a version that is not loaded any more."""
     starved: bool = False

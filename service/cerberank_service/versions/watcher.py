@@ -47,6 +47,8 @@ the wait."""
 MOST_DEATHS = 2
 """A version is rejected when so many processes in a row were killed while they loaded it. One may have been killed for
 another reason."""
+LONGEST_START = 10.0
+"""Seconds for which a replica whose stable versions serve waits for a further version before it is ready."""
 NOTE_SECONDS = 60.0
 """Seconds after which writing a note to the store is retried."""
 
@@ -71,9 +73,11 @@ class Watcher:
         self._live_traffic = LiveTraffic(versions.answering)
         self._copies = Copies(settings.store, settings.copy_seconds)
         self._tries: dict[Reference, int] = {}
+        self._killed: dict[Reference, str] = {}
         self._again: dict[Reference, float] = {}
         self._asked: set[Reference] = set()
         self._overtaken: Reference | None = None
+        self._load_began = 0.0
         self._noted: dict[str, str] = {}
         self._note_after = 0.0
         self._retired: dict[Reference, float] = {}
@@ -127,6 +131,7 @@ class Watcher:
         self._refuse(decision.refused)
         if stored is not None:
             self._forget_failures()
+            self._settle(stored)
             self._note_served(stored)
 
     @cached_property
@@ -175,7 +180,7 @@ class Watcher:
         self._forget_retired()
         if decision.load is not None:
             model, version = decision.load
-            held = self._versions.snapshot.held_bytes
+            held, self._load_began = self._versions.snapshot.held_bytes, time.monotonic()
             self._versions.loading(decision.load, stored[model].sizes[version])
             args = (decision.load, self._memory, self._memory - held)
             try:
@@ -206,9 +211,10 @@ class Watcher:
             cause = "a more important version waits" if reference in self._asked else "nothing names it now"
             logger.info("%s@%s is not loaded any further: %s", *reference, cause)
         except BaseException as error:  # panics of tokenizers are not Exceptions; other versions must still load
-            died = isinstance(error, KilledError)
             self._copies.drop(reference)
             self._metrics.forget(*reference)
+            if isinstance(error, KilledError):
+                died, self._killed[reference] = True, str(error)
             if fault_of(error) is Fault.DEVICE:
                 self._versions.device_failed()
             if (fault := self._copy_fault(reference, error)) is not None:
@@ -234,7 +240,9 @@ class Watcher:
         """
         deaths = self._copies.deaths(reference)
         if deaths >= MOST_DEATHS:
-            raise RejectedError(Reason.UNUSABLE, f"{deaths} processes in a row were killed while they loaded it")
+            last = self._killed.get(reference, "the service's process was killed")
+            why = f"{deaths} processes in a row were killed while they loaded it; the last time {last}"
+            raise RejectedError(Reason.UNUSABLE, why)
         if deaths and reference not in self._tries:
             raise KilledError("process", "the service's process was killed while it was loaded")
         self._copies.begin(reference)
@@ -369,15 +377,27 @@ class Watcher:
             self._wake.set()
 
     def _forget_failures(self) -> None:
-        """Forget failed versions that no label or pin names any more, and record that start-up is over if it is."""
+        """Forget failed versions that no label or pin names any more."""
         snapshot = self._versions.snapshot.models
-        busy = any(held.status is State.LOADING for model in snapshot.values() for held in model.versions.values())
         for reference in self._tries.keys() - self._asked:
             self._tries.pop(reference, None)
+            self._killed.pop(reference, None)
         for name, model in snapshot.items():
             for version, held in model.versions.items():
                 if held.down and Reference(name, version) not in self._asked:
                     self._versions.forget(Reference(name, version))
                     self._metrics.lifecycle.forget(name, version)
-        if not busy and (snapshot or self._versions.snapshot.refused):
+
+    def _settle(self, stored: Mapping[str, StoredModel]) -> None:
+        """Record that start-up is over: nothing more is being loaded, or it takes long and stable versions serve.
+
+        A version may be tried for minutes. Where another one stands in for it, or where it is a canary, it keeps the
+        replica from being ready for LONGEST_START seconds only.
+        """
+        snapshot = self._versions.snapshot
+        known = [held.status for model in snapshot.models.values() for held in model.versions.values()]
+        named = [name for name, model in stored.items() if "stable" in model.labels]
+        serve = bool(named) and all("stable" in snapshot.model(name).serving for name in named)
+        long = time.monotonic() - self._load_began >= LONGEST_START
+        if (serve and long) or (State.LOADING not in known and (known or snapshot.refused)):
             self._versions.settle()

@@ -6,8 +6,10 @@ import hashlib
 import json
 import shutil
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -21,8 +23,8 @@ from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_service.settings import Settings
-from cerberank_service.versions import loading
-from cerberank_service.versions.copies import LOADS, LOCK, Copies, KilledError
+from cerberank_service.versions import loading, watcher
+from cerberank_service.versions.copies import LOADS, LOCK, Copies, GivenUpError, KilledError
 from cerberank_service.versions.copy_process import TRIED_WITH, Trial
 from cerberank_service.versions.loading import try_version
 from cerberank_service.versions.rejection import Reason, RejectedError
@@ -235,3 +237,34 @@ def test_a_version_that_killed_the_service_does_not_keep_it_from_serving(
         wait_until(lambda: entry(client, "2").get("state") == "failed")
         wait_until(lambda: served_by(client) == "1")
     assert "2 processes in a row were killed while they loaded it" in entry(client, "2")["reason"]
+
+
+def test_a_version_that_is_tried_for_long_keeps_no_replica_from_being_ready(
+    follow: Follow, store: FolderStore, made: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where another version stands in for it, and where it is a canary; two kills in a row reject it."""
+    fetch, ended = Copies.fetch, threading.Event()
+
+    def slow(self: Copies, reference: Reference, **options: Any) -> int:
+        if reference.version == "2":
+            wait_until(lambda: ended.is_set() or options["given_up"]())
+            raise KilledError("time", "it was not opened in time") if ended.is_set() else GivenUpError
+        return fetch(self, reference, **options)
+
+    monkeypatch.setattr(Copies, "fetch", slow)
+    monkeypatch.setattr(watcher, "LONGEST_START", 0.0)
+    push(store, made("1"))
+    store.note_served(Reference("fake-ranker", "1"))
+    push(store, made("2"), "stable")
+    client = follow()
+    wait_until(lambda: client.get("/health/ready").status_code == 200)
+    wait_until(lambda: entry(client, "2").get("state") == "loading")
+    push(store, made("3"), "stable")
+    store.move_label("fake-ranker", "canary", "2")
+    other = follow()
+    wait_until(lambda: served_by(client, model="fake-ranker@stable") == "3")
+    wait_until(lambda: other.get("/health/ready").status_code == 200)
+    ended.set()
+    for replica in (client, other):
+        wait_until(lambda replica=replica: entry(replica, "2").get("state") == "failed")
+        assert "the last time it was not opened in time" in entry(replica, "2")["reason"]
