@@ -260,6 +260,11 @@ class Admin:
             raise AdminError(f"the admin port at {self._url} did not answer: {error}") from error
         finally:
             connection.close()
+        known = content if isinstance(content, dict) else {}
         if response.status >= 300:
-            raise AdminError(content.get("error", {}).get("message", f"status {response.status}"))
-        return dict(content)
+            error = known.get("error")
+            told = error.get("message") if isinstance(error, dict) else None
+            raise AdminError(str(told or f"{self._url} answered with status {response.status}"))
+        if not {"state", "label"} & known.keys():
+            raise AdminError(f"{self._url} is not an admin port, whose address is CERBERANK_ADMIN_HOST and _PORT")
+        return known

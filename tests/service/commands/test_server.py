@@ -100,6 +100,32 @@ def test_an_admin_port_is_asked_instead_of_a_store(
     assert capsys.readouterr().out.splitlines()[0] == f"{MODEL}@stable: 1 -> 2"
 
 
+@pytest.mark.parametrize(
+    ("status", "answer", "message"),
+    [
+        (200, {"models": [{"model": "m", "version": "1"}]}, "is not an admin port"),
+        (200, [{"id": "m"}], "is not an admin port"),
+        (404, {"error": "not found"}, "answered with status 404"),
+        (500, ["x"], "answered with status 500"),
+    ],
+)
+def test_another_service_is_told_in_one_line(
+    status: int,
+    answer: Any,
+    message: str,
+    port: Port,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The public port, whose list of models has no state, and a service of somebody else."""
+    monkeypatch.setenv("CERBERANK_ADMIN_TOKEN", TOKEN)
+    port.status, port.answer = status, answer
+    assert main(["server", "models", "--url", port.url]) == 1
+    error = capsys.readouterr().err
+    assert error.startswith(f"cerberank server models: {port.url} {message}")
+    assert error.count("\n") == 1
+
+
 def test_the_versions_are_listed_without_the_store(
     port: Port, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
