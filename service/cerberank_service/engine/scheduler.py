@@ -50,7 +50,7 @@ OVERTAKING = 1 / 3
 """Work of the others for each unit of work of the oldest question, while they would overtake it. With a larger value
 small questions wait less and large ones longer. Measured with `python -m tools.overload` (docs/load.md) and sixteen
 clients whose questions have 4, 4, 50 or 200 candidates at random: the longest answers took 0.9, 4.4 and 8.0 seconds
-with a value of 1/3, and 0.8, 3.1 and 9.2 with 1/2."""
+with a value of 1/3, and 0.8, 2.8 and 9.4 with 1/2."""
 SURPLUS = 0.5
 """Full steps by which the others' work may exceed that before the oldest question leads. With 0 a small question would
 wait for a step of the oldest one after each of its stages."""
