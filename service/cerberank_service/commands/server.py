@@ -262,8 +262,8 @@ class Admin:
             connection.close()
         known = content if isinstance(content, dict) else {}
         if response.status >= 300:
-            error = known.get("error")
-            told = error.get("message") if isinstance(error, dict) else None
+            failure = known.get("error")
+            told = failure.get("message") if isinstance(failure, dict) else None
             raise AdminError(str(told or f"{self._url} answered with status {response.status}"))
         if not {"state", "label"} & known.keys():
             raise AdminError(f"{self._url} is not an admin port, whose address is CERBERANK_ADMIN_HOST and _PORT")

@@ -17,6 +17,7 @@ from tests.service.pushes import push
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
 
+Capture = pytest.CaptureFixture[str]
 TOKEN = "a-token-of-the-tests"
 MODEL = "fake-ranker"
 
@@ -110,12 +111,7 @@ def test_an_admin_port_is_asked_instead_of_a_store(
     ],
 )
 def test_another_service_is_told_in_one_line(
-    status: int,
-    answer: Any,
-    message: str,
-    port: Port,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    status: int, answer: Any, message: str, *, port: Port, monkeypatch: pytest.MonkeyPatch, capsys: Capture
 ) -> None:
     """The public port, whose list of models has no state, and a service of somebody else."""
     monkeypatch.setenv("CERBERANK_ADMIN_TOKEN", TOKEN)
