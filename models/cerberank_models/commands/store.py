@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from dataclasses import asdict
-from http.client import HTTPException
-from json import load
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.request import urlopen
 
+import httpx
 from cyclopts import Parameter
 
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -23,6 +21,7 @@ from cerberank_models.checkpoint.store.contract import (
     check_version,
 )
 from cerberank_models.checkpoint.store.open import open_store
+from cerberank_models.connection import checked_url, open_client
 from cerberank_models.output import UsageError, say, say_json
 from cerberank_models.store import Store as NamedStore
 from cerberank_models.store import StoredVersion
@@ -65,6 +64,8 @@ def push(
     """
     if (wait is None) != (not url) or (url and not label):
         raise UsageError("--wait SECONDS, --url URL and --label LABEL go together")
+    for address in url:
+        checked_url(address)
     opened = open_store(store)
     model, version = opened.push(read_checkpoint(checkpoint))
     say(f"{model}@{version} is in {store}")
@@ -93,30 +94,30 @@ def wait_for_verdict(url: str, reference: Reference, label: Label, end: float) -
     Asks `/v1/models` until the time `end` of the monotonic clock. Raises RejectedError if the service rejected the
     version, and VerdictError if it has not decided by then.
     """
-    if not url.startswith(("http://", "https://")):
-        raise VerdictError(f"{url} is not an http or https address")
     last = "it has not seen the version"
-    while True:
-        try:
-            entry = _entry(url, reference)
-        except (OSError, HTTPException, ValueError) as error:
-            entry, last = {}, f"it does not answer: {error}"
-        if entry.get("state") in {"failed", "refused"}:
-            raise RejectedError(f"{'@'.join(reference)} is rejected by {url}: {entry.get('reason')}")
-        if entry.get("state") == "ready" and label in entry.get("labels", ()):
-            return
-        if entry:
-            last = f"it is {entry.get('state')}" + (f", {entry['reason']}" if entry.get("reason") else "")
-        if time.monotonic() >= end:
-            raise VerdictError(f"{url} has given no verdict on {'@'.join(reference)} in time: {last}")
-        time.sleep(POLL_SECONDS)
+    with open_client(url, timeout=ANSWER_SECONDS) as client:
+        while True:
+            try:
+                entry = _entry(client, reference)
+            except (httpx.HTTPError, ValueError) as error:
+                entry, last = {}, f"it does not answer: {error}"
+            if entry.get("state") in {"failed", "refused"}:
+                raise RejectedError(f"{'@'.join(reference)} is rejected by {url}: {entry.get('reason')}")
+            if entry.get("state") == "ready" and label in entry.get("labels", ()):
+                return
+            if entry:
+                last = f"it is {entry.get('state')}" + (f", {entry['reason']}" if entry.get("reason") else "")
+            if time.monotonic() >= end:
+                raise VerdictError(f"{url} has given no verdict on {'@'.join(reference)} in time: {last}")
+            time.sleep(POLL_SECONDS)
 
 
-def _entry(url: str, reference: Reference) -> dict[str, Any]:
-    """The service's entry for the version; empty if there is none."""
-    with urlopen(f"{url.rstrip('/')}/v1/models", timeout=ANSWER_SECONDS) as response:  # the operator gave the address
-        models = load(response)["models"]
-    return next((entry for entry in models if (entry.get("model"), entry.get("version")) == reference), {})
+def _entry(client: httpx.Client, reference: Reference) -> dict[str, Any]:
+    """The service's entry for the version; empty if there is none. Raises httpx.HTTPError and ValueError."""
+    answer = client.get("/v1/models").raise_for_status().json()
+    if not isinstance(answer, dict) or not isinstance(answer.get("models"), list):
+        raise ValueError("it is another service")
+    return next((entry for entry in answer["models"] if (entry.get("model"), entry.get("version")) == reference), {})
 
 
 def pull(store: Address, version: str, target: Path, /) -> None:

@@ -50,6 +50,7 @@ class Handler(BaseHTTPRequestHandler):
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
     monkeypatch.setattr(command, "POLL_SECONDS", 0.01)
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # which a service on this machine does not need
     with Told(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
@@ -118,7 +119,8 @@ def test_no_verdict_is_no_success(service: Told, push: list[str], capsys: pytest
     assert "no verdict on random-tiny@1 in time: it is loading" in capsys.readouterr().err
     assert main([*push, "--wait", "0", "--url", "http://127.0.0.1:1"]) == 1
     assert "does not answer" in capsys.readouterr().err
-    assert main([*push, "--wait", "0", "--url", "file:///etc"]) == 1
+    assert main([*push, "--wait", "0", "--url", service.url, "--url", "file:///etc"]) == 1
+    assert "'file:///etc' is not the URL of a service" in capsys.readouterr().err
     assert main(push) == 0
     assert "no service has confirmed yet" in capsys.readouterr().out
     assert main([*push, "--wait", "1"]) == 2
