@@ -10,10 +10,10 @@ import asyncio
 import time
 
 import ray
+from fastapi import FastAPI
 from ray import serve
-from starlette.types import ASGIApp
 
-from cerberank_service.http.connections import IgnoresLostClients, WithoutHeader
+from cerberank_service.http.connections import WithoutHeader
 from cerberank_service.ray_serve.autoscaling import OFFERED_UTILISATION, OfferedRate
 from cerberank_service.serve import assemble
 from cerberank_service.service import Service
@@ -31,12 +31,14 @@ class Cerberank:
     def __init__(self) -> None:
         """Assemble the app. Ray runs its lifespan, which starts loading the model."""
         self._app = assemble(_with_threads(read_settings()))
+        # Ray puts an id into each request, which the service uses, and adds it to the answer itself.
+        self._app.add_middleware(WithoutHeader, name=b"x-request-id")
         self._service: Service = self._app.state.service
         self._rate = OfferedRate(time.monotonic())
 
-    def __serve_build_asgi_app__(self) -> ASGIApp:
-        """The app that answers the requests. Ray puts an id into each request and adds it to the answer."""
-        return IgnoresLostClients(WithoutHeader(self._app, b"x-request-id"))
+    def __serve_build_asgi_app__(self) -> FastAPI:
+        """The app that answers the requests; of another type, Ray would not know its routes."""
+        return self._app
 
     async def check_health(self) -> None:
         """Wait until the model is loaded; Ray sends no requests before. Raises RuntimeError if loading has failed."""
