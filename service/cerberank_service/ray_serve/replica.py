@@ -31,13 +31,15 @@ class Cerberank:
     def __init__(self) -> None:
         """Assemble the app. Ray runs its lifespan, which starts loading the model."""
         self._app = assemble(_with_threads(read_settings()))
-        # Ray puts an id into each request, which the service uses, and adds it to the answer itself.
-        self._app.add_middleware(WithoutHeader, name=b"x-request-id")
         self._service: Service = self._app.state.service
         self._rate = OfferedRate(time.monotonic())
 
     def __serve_build_asgi_app__(self) -> FastAPI:
-        """The app that answers the requests; of another type, Ray would not know its routes."""
+        """The app that answers the requests; of another type, Ray would not know its routes.
+
+        Ray puts an id into each request, which the service uses, and adds it to the answer itself.
+        """
+        self._app.add_middleware(WithoutHeader, name=b"x-request-id")
         return self._app
 
     async def check_health(self) -> None:
