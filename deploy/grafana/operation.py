@@ -50,11 +50,12 @@ OPERATION: dict[str, tuple[Panel, ...]] = {
     ),
     "Pushes": (
         Panel(
-            title="Moves and rejections in an hour",
-            says="Labels that moved, versions that failed a check and do not serve.",
+            title="Moves in an hour, and rejections",
+            says="Labels that moved; versions that failed a check and are still asked for.",
             queries={
                 "{{label}} moved": f"sum by (label) (increase(cerberank_label_flips_total{{{HERE}}}[1h]))",
-                "rejected: {{reason}}": f"sum by (reason) (increase(cerberank_rejected_versions_total{{{HERE}}}[1h]))",
+                "rejected: {{model}}@{{version}} {{reason}}": f"sum by ({VERSIONS}, reason) "
+                f"(cerberank_rejected_versions_total{{{HERE}}})",
             },
         ),
         Panel(
