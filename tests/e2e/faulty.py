@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest.mock import patch
 
+from tests.service.conftest import copied_here
 from tests.service.fakes import SECRET, FakeBackend, FakeState, Faults, loader
 from tests.service.pushes import open_fake
 
@@ -22,6 +23,7 @@ from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_service.app import create_app
 from cerberank_service.serve import run
 from cerberank_service.settings import Settings, read_settings
+from cerberank_service.versions import copies
 from cerberank_service.versions.loading import Loaded
 
 STEP_SECONDS = 0.05
@@ -69,7 +71,8 @@ def main(folder: str, fault: str) -> None:
         return listed(store)
 
     open_faulty = loader(FakeBackend(faults=Faults(error=SystemExit) if fault == "exit" else Faults()), place)
-    with patch.object(FolderStore, "models", models):
+    # Another process would try the fake checkpoint with a real backend.
+    with patch.object(FolderStore, "models", models), patch.object(copies, "_started", copied_here):
         run(create_app(settings, open_slow if fault == "slow" else open_faulty), settings)
 
 

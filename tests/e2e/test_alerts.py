@@ -38,9 +38,9 @@ DEAD = {"CerberankNoReplicaReady", "CerberankReplicaNotReady", "CerberankReplica
 PROXY = {"CerberankProxyDown", "CerberankProxyNotCounted"}
 SCRIPTED = {
     *("CerberankDeviceMemoryNearlyFull", "CerberankMemoryNearlyFull", "CerberankCertificateNotRenewed"),
-    *("CerberankVersionsDiffer", "CerberankReleasesDiffer", "CerberankNoRequests"),
+    *("CerberankVersionsDiffer", "CerberankReleasesDiffer", "CerberankNoRequests", "CerberankScoresWrong"),
 }
-"""A GPU, a limit of memory, time and several releases: only scripted series test them (`deploy/test_prometheus.py`)."""
+"""Faulty hardware, a GPU, time and several releases: only scripted series test them (`deploy/test_prometheus.py`)."""
 TOLD = {
     *("CerberankQuestionsRefused", "CerberankQueueStuck", "CerberankDeadlinesMissed", "CerberankCanaryOrShadowFails"),
     *("CerberankVersionRejected", "CerberankWantedVersionNotServed", "CerberankVersionDead", "CerberankOutOfMemory"),
