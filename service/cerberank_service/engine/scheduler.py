@@ -77,6 +77,10 @@ class _Question:
     weight: float
     deadline: float
     waiting: dict[int, tuple[Rows, Lengths]] = field(default_factory=dict)
+    early: bool = False
+    """True once the question has led a step before its turn. Such work does not advance the fair clock. Otherwise small
+    questions that arrive later would wait because large ones ran before their turn. The question leaves the clock as
+    soon as it is answered."""
 
     @property
     def deepest(self) -> int:
@@ -92,10 +96,6 @@ class Scheduler:
         self._work = tuple(stage_work)
         self._questions: dict[int, _Question] = {}
         self._clock = FairClock()
-        self._early: set[int] = set()
-        """Questions that have led a step before their turn. Such work does not advance the fair clock. Otherwise small
-        questions that arrive later would wait because large ones ran before their turn. These questions leave the
-        clock as soon as they are answered."""
         self._surplus = 0.0
         """Work of others than the oldest question, beyond `OVERTAKING` times its own; never negative."""
 
@@ -121,10 +121,9 @@ class Scheduler:
 
     def remove(self, question: int, *, answered: bool) -> None:
         """Remove a question that was `answered` in full or abandoned."""
-        self._questions.pop(question, None)
-        if not answered or question in self._early:
+        removed = self._questions.pop(question, None)
+        if removed is not None and (removed.early or not answered):
             self._clock.leave(question)
-        self._early.discard(question)
         if not self._questions:
             self._clock.clear()
             self._surplus = 0.0
@@ -140,7 +139,7 @@ class Scheduler:
         ready.sort(key=lambda item: (item[1].fair_end // (NEAR * full), -item[1].deepest, item[1].deadline))
         early = ready[0] is not oldest and self._surplus > SURPLUS * full
         if early:
-            self._early.add(oldest[0])
+            oldest[1].early = True
             ready.remove(oldest)
             ready.insert(0, oldest)
 
