@@ -99,7 +99,7 @@ def test_positives_alone_teach_no_ranking() -> None:
         lambda: Sampler(data, NegativeSampling(), seed=1),
         lambda: PairSampler(data, PairSampling(), seed=1),
         lambda: PairSampler([*data, *labelled([[0]])], PairSampling(), seed=1),
-        lambda: SampledGroups(data),
+        lambda: SampledGroups("jsonl:g.jsonl", data),
     ):
         with pytest.raises(ValueError, match="no question has a negative candidate"):
             refused()
@@ -137,7 +137,7 @@ def test_own_candidates_stand_for_an_article_that_is_not_there() -> None:
 
 def test_sampled_groups_come_in_order_and_again() -> None:
     """Groups have all candidates with labels, come in order, and repeat after the last."""
-    groups = SampledGroups(questions(3))
+    groups = SampledGroups("jsonl:g.jsonl", questions(3))
     assert [group.question for step in range(2) for group in groups.step(step, 2)] == [
         "what is a ?",
         "what is b ?",
@@ -145,8 +145,8 @@ def test_sampled_groups_come_in_order_and_again() -> None:
         "what is a ?",
     ]
     assert groups.step(0, 1)[0].labels == (1.0, 0.0, 0.0, 0.0, 0.0)
-    with pytest.raises(ValueError, match="no question"):
-        SampledGroups([])
+    with pytest.raises(ValueError, match=r"^jsonl:g\.jsonl: no question"):
+        SampledGroups("jsonl:g.jsonl", [])
 
 
 def test_a_step_does_not_depend_on_the_steps_before() -> None:

@@ -69,7 +69,7 @@ def test_all_that_can_be_drawn_is_looked_up(context: bool, tmp_path: Path, monke
         (alone, {"all": 0, "four": 1, "positives": 0}),
         (single, {"all": 0, "four": 5, "positives": 20}),
         (with_all, {"all": 1, "four": 6, "positives": 21}),
-        (SampledGroups(every), {"all": 0, "four": 5, "positives": 20}),
+        (SampledGroups("jsonl:g.jsonl", every), {"all": 0, "four": 5, "positives": 20}),
     ):
         for name, count in lacking.items():
             one = {tmp_path / name: known[tmp_path / name]}

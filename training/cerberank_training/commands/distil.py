@@ -139,7 +139,7 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
     teachers, data = [TeacherScoreCache.open(path) for path in options.teacher], options.data
     questions = open_questions(data, training=True)
     groups = (
-        SampledGroups(questions)
+        SampledGroups(data, questions)
         if options.groups
         else sampler_for(data, questions, recipe.sampling, seed=recipe.train.seed)
     )

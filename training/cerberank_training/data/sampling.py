@@ -208,13 +208,13 @@ class PairSampler:
 class SampledGroups:
     """Groups that were sampled beforehand, in the order of the file. The candidates of each question are a group."""
 
-    def __init__(self, questions: Sequence[Question]) -> None:
-        """Raise ValueError when `questions` is empty, or no question has a negative."""
+    def __init__(self, spec: str, questions: Sequence[Question]) -> None:
+        """Use the questions of `FORMAT:PATH`. Raises DataError when there are none, or none has a negative."""
         if not questions:
-            raise DataError("no question: nothing can be learnt")
+            raise DataError(f"{spec}: no question: nothing can be learnt")
         self._questions = QuestionTable.of(questions)
         if (self._questions.sizes == self._questions.positives).all():
-            raise DataError(NOTHING_TO_RANK)
+            raise DataError(f"{spec}: {NOTHING_TO_RANK}")
 
     def known_pairs(self) -> Iterator[QuestionTexts]:
         """The questions with all candidates of their groups."""
