@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Callable
+from typing import Any
 
 import httpx
 import pytest
@@ -32,17 +33,18 @@ ANSWER = {
     "warnings": [],
 }
 Ask = Callable[..., Answer]
+Handler = Callable[[httpx.Request], httpx.Response]
 
 
-def by_client(handler: Callable[[httpx.Request], httpx.Response], **options: float) -> Answer:
-    with Client("http://service", api_key="k", transport=httpx.MockTransport(handler), **options) as client:  # type: ignore[arg-type]
+def by_client(handler: Handler, url: str = "http://service", **options: Any) -> Answer:
+    with Client(url, api_key="k", transport=httpx.MockTransport(handler), **options) as client:
         return client.rank("q", ["a"])
 
 
-def by_async_client(handler: Callable[[httpx.Request], httpx.Response], **options: float) -> Answer:
+def by_async_client(handler: Handler, url: str = "http://service", **options: Any) -> Answer:
     async def ask() -> Answer:
         transport = httpx.MockTransport(handler)
-        async with AsyncClient("http://service", api_key="k", transport=transport, **options) as client:  # type: ignore[arg-type]
+        async with AsyncClient(url, api_key="k", transport=transport, **options) as client:
             return await client.rank("q", ["a"])
 
     return asyncio.run(ask())
@@ -137,3 +139,23 @@ def test_a_lost_connection_is_tried_again(ask: Ask) -> None:
     failures += [httpx.ConnectTimeout("late")]
     with pytest.raises(ConnectionFailedError, match="http://service gave no answer: late"):
         ask(handler, retries=0)
+
+
+@CLIENTS
+def test_no_time_out_is_no_limit(ask: Ask) -> None:
+    """None waits for ever; a wrong limit is refused when the client is made, before any request."""
+    assert ask(lambda request: httpx.Response(200, json=ANSWER), timeout=None).model == "m"
+    for wrong in ({"timeout": 0.0}, {"timeout": float("nan")}, {"retries": -1}):
+        with pytest.raises(ValueError, match=r"^(timeout|retries) must be"):
+            ask(lambda request: pytest.fail("a request was sent"), **wrong)
+
+
+@CLIENTS
+def test_a_password_of_the_address_is_not_shown(ask: Ask) -> None:
+    """Nor is it in the error of a service that cannot be reached."""
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        raise httpx.ConnectError("refused")
+
+    with pytest.raises(ConnectionFailedError, match=r"^http://service gave no answer: refused$"):
+        ask(handler, url="http://user:password@service", retries=0)

@@ -63,6 +63,7 @@ def test_half_an_emoji_becomes_a_replacement_character() -> None:
         (b"[]", "^is not an object; a line holds one whole object$"),
         (b'{"question": "who ?",', "^is not JSON: .*; a line holds one whole object$"),
         (line(question=" \n"), "^question: must not be blank$"),
+        (line(question="\u200b"), "^question: must not be blank$"),
         (line(candidates=[]), "^candidates: must have at least 1 item$"),
         (line(candidates=["a", 3]), "^candidates.1: "),
         (line(candidates=["a", {"text": "b", "txet": "c"}]), "^candidates.1.txet: Extra inputs"),

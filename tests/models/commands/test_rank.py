@@ -154,6 +154,7 @@ def test_lines_of_text_are_ranked_for_a_question(
         (["--checkpoint", "nowhere"], "not a checkpoint"),
         (["missing.jsonl"], "missing.jsonl"),
         (["--question", " "], "question: must not be blank"),
+        (["--question", "\u200b"], "question: must not be blank"),
     ],
 )
 def test_wrong_options_say_what_to_change(

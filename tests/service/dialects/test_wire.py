@@ -75,6 +75,7 @@ def test_what_is_no_json_is_malformed(body: bytes, said: str) -> None:
     ("fields", "said"),
     [
         ({"question": " \t\n"}, "question: must not be blank"),
+        ({"question": "\u200b\u0301"}, "question: must not be blank"),
         ({"question": 3}, "question: "),
         ({"question": None}, "question: "),
         ({"candidates": []}, "candidates: "),

@@ -147,7 +147,7 @@ def test_generic_lines_may_hold_half_an_emoji_and_nulls(tmp_path: Path) -> None:
 
 def test_generic_lines_may_hold_more_than_is_read(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A whole number as id, a byte-order mark, further keys: read; one line counts what is ignored or odd."""
-    rows = [{"text": "a", "label": 2, "score": 0.5, "docid": 7}, {"text": " ", "label": 0, "docid": 8}]
+    rows = [{"text": "a", "label": 2, "score": 0.5, "docid": 7}, {"text": "\u200b", "label": 0, "docid": 8}]
     lines = [
         {"id": 0, "question": "q", "candidates": rows, "split": "a"},
         {"question": "r", "candidates": [{"text": "b", "label": 0}]},
