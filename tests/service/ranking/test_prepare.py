@@ -116,7 +116,7 @@ def test_texts_of_unknown_tokens_are_told(checkpoint: Checkpoint) -> None:
 
 def test_what_has_no_effect_is_told(checkpoint: Checkpoint, tmp_path: Path) -> None:
     """Empty candidates, context that is not read, another language, drop ratios without exits."""
-    odd = (Candidate(text="\u00ad"), Candidate(text="a", next="b"))
+    odd = (Candidate(text=" "), Candidate(text="a", next="b"))
     assert prepared(checkpoint, candidates=odd).warnings == (
         "1 candidate is empty",
         "this model does not read the previous and next sentence",
