@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Iterable
 from typing import Any
@@ -10,14 +11,20 @@ from tqdm import tqdm
 
 SECONDS = 30.0
 """The seconds between two lines in a log."""
+FULL = re.compile(r"\| *(\S+)/\1 \[")
+"""A bar that has reached its total, which tqdm draws again when it is closed."""
 
 
 class _Log:
-    """A file for tqdm that writes each redrawn bar to standard error as a new line."""
+    """A file for tqdm that writes each redrawn bar to standard error as a new line, and the full bar once."""
+
+    def __init__(self) -> None:
+        self._ended = False
 
     def write(self, text: str) -> None:
-        if line := text.strip("\r\n"):
+        if (line := text.strip("\r\n")) and not self._ended:
             sys.stderr.write(line + "\n")
+            self._ended = FULL.search(line) is not None
 
     def flush(self) -> None:
         sys.stderr.flush()

@@ -28,6 +28,7 @@ def test_a_log_has_a_line_now_and_then() -> None:
     lines = written(0.1)
     assert 2 <= len(lines) <= 4
     assert all(line.startswith("score: ") and "/6 [" in line for line in lines)
+    assert sum("6/6 [" in line for line in lines) == 1
     assert written(30.0) == []
 
 

@@ -22,6 +22,7 @@ from transformers import (
 
 from cerberank_models.backends.contract import Scores, probability
 from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.convert.loading import quiet
 from cerberank_models.convert.modules import ModularHead, ModularNetwork, model_kind, read_modular_head
 from cerberank_models.convert.source import CONFIG, Source
 
@@ -116,13 +117,14 @@ def read_network(source: Source, head: ModularHead | None = None) -> Any:
     """
     kind = AutoModelForSequenceClassification if head is None else AutoModel
     try:
-        network, loading = kind.from_pretrained(
-            source.place,
-            revision=source.commit or "main",
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # refused below; transformers' own error names no shape
-            trust_remote_code=False,
-        )
+        with quiet():
+            network, loading = kind.from_pretrained(
+                source.place,
+                revision=source.commit or "main",
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # refused below; transformers' own error names no shape
+                trust_remote_code=False,
+            )
     except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
         raise UnsupportedModelError(f"{source.place}: its weights cannot be read: {error}") from error
     if unequal := sorted(loading["mismatched_keys"]):

@@ -13,11 +13,12 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
-from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 
 from cerberank_models.checkpoint.manifest import is_path_within
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import load_weights, transformer_config
+from cerberank_models.convert.loading import load_encoder
 from cerberank_models.convert.modules import MODULES, SENTENCE_TRANSFORMERS, TRANSFORMER, model_kind
 from cerberank_models.convert.source import Source
 from cerberank_models.network.text_ranker import TextRanker
@@ -100,7 +101,7 @@ def late_interaction_encoder(found: Source, candidate_length: int) -> tuple[Text
             ),
         )
     )
-    network = AutoModel.from_pretrained(source, revision=revision)
+    network = load_encoder(source, revision=revision)
     load_weights(ranker, network.state_dict(), fresh_classifier=True)
     ranker.get_submodule("token_ranker.project").load_state_dict({"weight": projection})
     return ranker, tokenizer

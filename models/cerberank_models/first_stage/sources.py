@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
-from transformers import AutoConfig, AutoModel, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import load_weights, transformer_config
 from cerberank_models.convert.limits import check_source
+from cerberank_models.convert.loading import load_encoder
 from cerberank_models.convert.modules import MODULES, SENTENCE_TRANSFORMERS
 from cerberank_models.convert.own_tokenizer import check_vocabulary
 from cerberank_models.convert.source import Source, find_source
@@ -130,7 +131,7 @@ def _sentence_encoder(found: Source, candidate_length: int) -> tuple[TextRanker,
     ranker = TextRanker(
         TextRankerConfig(transformer=transformer_config(described), token_ranker="dot", encoding=lengths)
     )
-    network = AutoModel.from_pretrained(source, revision=revision)
+    network = load_encoder(source, revision=revision)
     load_weights(ranker, network.state_dict(), fresh_classifier=True)
     return ranker, tokenizer
 

@@ -15,17 +15,24 @@ from cerberank_training.evaluation.tune import Tuning, frontier
 FIGURE_2 = ("map", "ndcg@10", "p@1", "mrr")
 """The metrics of the Cascade Transformer's figure 2, each in its own panel."""
 
+MARKS = (
+    ("exit ", "exit alone", "s", 6),
+    ("drop ", "drop schedule", "o", 6),
+    ("head ", "one head", "x", 8),
+    ("final", "all layers", "*", 14),
+)
+"""The beginning of the rankings' names, their label, mark and its size, in the order in which they are drawn."""
+NEAR = 0.08
+"""The difference of two costs below which labels of the same height would overlap."""
+
 
 def evaluation_plot(figures: Mapping[str, Figures], costs: Mapping[str, float], *, title: str) -> bytes:
     """MAP, nDCG@10, P@1 and MRR by exit, head and schedule against cost, with the standard errors, as PNG."""
-    figure, panels = _panels(title, FIGURE_2)
+    figure, panels = _panels(f"{title} (bars: one standard error to either side)", FIGURE_2)
     for metric, axes in panels.items():
-        for kind, label, marker in (
-            ("final", "all layers", "*"),
-            ("exit ", "exit alone", "s"),
-            ("head ", "one head", "x"),
-            ("drop ", "drop schedule", "o"),
-        ):
+        axes.margins(x=0.15, y=0.15)  # room for the labels
+        labelled: list[float] = []
+        for order, (kind, label, marker, size) in enumerate(MARKS, start=2):
             names = sorted((name for name in figures if name.startswith(kind)), key=lambda name: costs[name])
             if not names:
                 continue
@@ -34,15 +41,27 @@ def evaluation_plot(figures: Mapping[str, Figures], costs: Mapping[str, float], 
                 [figures[name].mean[metric] for name in names],
                 yerr=[figures[name].error[metric] or 0.0 for name in names],
                 marker=marker,
+                markersize=size,
+                markerfacecolor="none",  # marks at one place stay visible
                 linestyle="" if kind in {"final", "head "} else ":",
                 capsize=2,
                 label=label,
+                zorder=order,
             )
-            if kind != "head ":
-                for name in names:
-                    place = (costs[name], figures[name].mean[metric])
-                    short = name.removeprefix("drop ").partition(" (")[0]
-                    axes.annotate(f" {short}", place, fontsize="x-small", rotation=30)
+            if kind == "head ":
+                continue
+            for name in names:
+                # Labels of nearly equal costs stand above each other.
+                rows = sum(abs(costs[name] - other) < NEAR for other in labelled)
+                labelled.append(costs[name])
+                axes.annotate(
+                    name.removeprefix("drop ").partition(" (")[0],
+                    (costs[name], figures[name].mean[metric]),
+                    xytext=(6, 6 + 9 * rows),
+                    textcoords="offset points",
+                    fontsize="x-small",
+                    horizontalalignment="left",
+                )
     return _png(figure, panels["map"])
 
 
@@ -62,7 +81,7 @@ def tuning_plot(tuning: Tuning, *, title: str) -> bytes:
 
 def depth_plot(figures: Mapping[int, Mapping[str, Figures]], *, title: str) -> bytes:
     """MAP and P@1 of each ranking against the number of candidates, with the standard errors, as PNG."""
-    figure, axes = _axes(title, "candidates", "%")
+    figure, axes = _axes(f"{title} (bars: one standard error to either side)", "candidates", "%")
     axes.set_xscale("log")
     for index, name in enumerate(next(iter(figures.values()))):
         for metric, style in (("map", "o-"), ("p@1", "s:")):

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -132,17 +133,11 @@ class Loop(Generic[NetworkT]):
         config, known = self._config, {"loss": "-"}
         if self._best > float("-inf"):
             known["best"] = f"{self._best:.2f}"
-        with progress(
-            total=config.steps,
-            initial=self._step,
-            unit="step",
-            desc=self._folder.name,
-            shown=not self._processes.rank,
-        ) as bar:
-            if not self._step:  # never the best, because some weights still have their random start values
-                bar.set_description(f"{self._folder.name}, on dev")
+        name, shown = self._folder.name, not self._processes.rank
+        if not self._step:  # never the best, because some weights still have their random start values
+            with progress(total=1, unit="evaluation", desc=f"{name}, on dev", leave=False, shown=shown):
                 known["start"] = f"{self._measure(dev_metric):.2f}"
-                bar.set_description(self._folder.name, refresh=False)
+        with progress(total=config.steps, initial=self._step, unit="step", desc=name, shown=shown) as bar:
             self._saved = time.monotonic()
             while self._is_left:
                 started = time.perf_counter()
@@ -154,10 +149,10 @@ class Loop(Generic[NetworkT]):
                 self._track(figures)
                 evaluated = self._step % config.evaluate_every == 0 or self._step == config.steps
                 if evaluated:
-                    bar.set_description(f"{self._folder.name}, on dev")
+                    bar.set_description(f"{name}, on dev", refresh=sys.stderr.isatty())
                     known["dev"] = f"{self._evaluate(dev_metric):.2f}"
                     known["best"] = f"{self._best:.2f}"
-                    bar.set_description(self._folder.name, refresh=False)
+                    bar.set_description(name, refresh=False)
                 bar.set_postfix(known | {"loss": f"{figures['loss']:.4f}"}, refresh=False)
                 bar.update()
                 late = time.monotonic() - self._saved >= SAVE_SECONDS

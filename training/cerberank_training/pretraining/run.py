@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from transformers import Trainer
 
+from cerberank_models.convert.loading import quiet
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.losses import logit_difference
 from cerberank_training.learning.trainer import (
@@ -90,11 +91,11 @@ def pretrain(
         compute_metrics=dev_metrics(dev),
     )
     show_progress(trainer, out.name, figure="eval_ssp_accuracy")
-    with running(out):
+    with running(out), quiet():
         trainer.train(resume_from_checkpoint=last_checkpoint(out / "run"))
-    metrics = trainer.evaluate()
-    if trainer.is_world_process_zero():
-        save_encoder(start, out)
+        metrics = trainer.evaluate()
+        if trainer.is_world_process_zero():
+            save_encoder(start, out)
     return {name.removeprefix("eval_"): value for name, value in metrics.items()}
 
 

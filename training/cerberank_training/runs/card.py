@@ -23,7 +23,7 @@ FILE = "run.json"
 METRIC = "dev_map"
 CARD = """# {name}
 
-A CERBERUS ranker `{architecture}` for answer sentence selection, written by `cerberank {verb}` on {date}.
+A CERBERUS ranker `{architecture}` for answer sentence selection, written by `cerberank train {verb}` on {date}.
 
 | | |
 |---|---|

@@ -10,13 +10,13 @@ from typing import Any, Literal
 import torch
 from tokenizers import Tokenizer
 from torch import nn
-from transformers import AutoModel
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import initialise, load_weights, ranker_config
+from cerberank_models.convert.loading import load_encoder
 from cerberank_models.convert.modules import ModularHead
 from cerberank_models.convert.own_network import read_network
 from cerberank_models.convert.token_types import NewTypes, grow_token_types
@@ -153,7 +153,7 @@ def pretrained_encoder(base: Base, *, layers: int | None) -> Any:
     depth = base.described.num_hidden_layers
     if layers is not None and not 0 < layers <= depth:
         raise UnsupportedModelError(f"{base.place} has {depth} layers, not {layers}")
-    return AutoModel.from_pretrained(str(base.folder), num_hidden_layers=layers or depth)
+    return load_encoder(str(base.folder), num_hidden_layers=layers or depth)
 
 
 def _hugging_face(shape: StudentShape, base: Base, head: ModularHead | None) -> tuple[Any, str]:

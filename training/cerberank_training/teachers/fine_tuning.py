@@ -29,6 +29,7 @@ from transformers import (
 from transformers.trainer_callback import TrainerState
 
 from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.convert.loading import quiet
 from cerberank_models.convert.teacher_input import FILE, TeacherInput
 from cerberank_models.convert.token_types import NewTypes, grow_token_types
 from cerberank_training.data import Question
@@ -136,9 +137,9 @@ def fine_tune(
     trainer.loss = config.loss
     if config.gradient_checkpointing:
         trainer.recomputed = _layers(model)
-    with running(out), tensor_cores(arguments.device):
+    with running(out), tensor_cores(arguments.device), quiet():
         trainer.train(resume_from_checkpoint=newest)
-    trainer.save_model(str(out))
+        trainer.save_model(str(out))
     if trainer.is_world_process_zero():
         tokenizer.save_pretrained(out)
         config.input.write(out)
@@ -164,9 +165,10 @@ def classifier(base: Base, config: TeacherConfig) -> Any:
             setattr(described, name, config.dropout)
     set_seed(config.seed)
     # If the base classifies into more labels, its last layer has another shape; all other layers are loaded.
-    model, loading = AutoModelForSequenceClassification.from_pretrained(
-        folder, config=described, ignore_mismatched_sizes=not base.is_cross_encoder, output_loading_info=True
-    )
+    with quiet():
+        model, loading = AutoModelForSequenceClassification.from_pretrained(
+            folder, config=described, ignore_mismatched_sizes=not base.is_cross_encoder, output_loading_info=True
+        )
     if base.is_cross_encoder and (missing := sorted(loading["missing_keys"])):
         raise UnsupportedModelError(f"{base.place} is said to be a sequence classifier, but lacks {', '.join(missing)}")
     # `_TeacherTrainer` computes the loss and does not scale it, so the Trainer must divide it by `accumulate`.
