@@ -21,7 +21,7 @@ from cerberank_models.backends.contract import Scores, probability
 from cerberank_models.config import ArchitectureConfig, DenseModule, EncodingConfig, RankerConfig
 from cerberank_models.convert.families import ImportMapping, UnsupportedModelError, usual_sizes
 from cerberank_models.convert.hugging_face import places
-from cerberank_models.convert.loading import quiet
+from cerberank_models.convert.loading import quiet_transformers
 from cerberank_models.convert.source import Source
 from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_models.network.ranker import Ranker
@@ -111,7 +111,7 @@ def decoder_config(described: Any, *, name: str, encoding: EncodingConfig) -> Ra
 def read_decoder(source: Source) -> Any:
     """The causal language model in float32. Raises UnsupportedModelError for damaged or missing weights."""
     try:
-        with quiet():
+        with quiet_transformers():
             network, loading = AutoModelForCausalLM.from_pretrained(
                 source.place,
                 revision=source.commit or "main",

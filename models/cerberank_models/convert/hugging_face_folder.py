@@ -27,7 +27,7 @@ from cerberank_models.convert.checkpoint import ParityError
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.convert.hugging_face_model import check_exportable, classifier_of, hugging_face_config, one_head
-from cerberank_models.convert.loading import quiet
+from cerberank_models.convert.loading import quiet_transformers
 from cerberank_models.convert.own_tokenizer import check_pairs
 from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_models.network.ranker import Ranker
@@ -180,7 +180,7 @@ def export_hugging_face(
     described = hugging_face_config(ranker.config, token_ids(tokenizer, names))
     model = classifier_of(ranker, described)
     with appearing_folder(out) as folder:
-        with quiet():
+        with quiet_transformers():
             model.save_pretrained(folder)
         for name, content in tokenizer_files(tokenizer, shape, max_length=length).items():
             write_bytes(folder / name, content)
@@ -207,7 +207,7 @@ def check_written(folder: Path, ranker: Ranker, tokenizer: Tokenizer) -> None:
     )
     own = AutoTokenizer.from_pretrained(folder)
     check_pairs(own, encoder, GOLDEN_TEXTS, max_length=length)
-    with quiet():
+    with quiet_transformers():
         model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
     got, wanted = [], []
     for question, texts in GOLDEN_TEXTS:

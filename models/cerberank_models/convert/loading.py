@@ -20,7 +20,7 @@ UNUSED = "pooler."
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """Show only errors of transformers, and no bars of it, within the block. The process has one switch of each."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
@@ -38,7 +38,7 @@ def load_encoder(place: str, **options: Any) -> Any:
 
     Raises UnsupportedModelError if weights are missing, which transformers would replace by random ones.
     """
-    with quiet():
+    with quiet_transformers():
         network, report = AutoModel.from_pretrained(place, output_loading_info=True, **options)
     if missing := sorted(name for name in report["missing_keys"] if not name.startswith(UNUSED)):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""

@@ -22,7 +22,7 @@ from transformers import (
 
 from cerberank_models.backends.contract import Scores, probability
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.loading import quiet
+from cerberank_models.convert.loading import quiet_transformers
 from cerberank_models.convert.modules import ModularHead, ModularNetwork, model_kind, read_modular_head
 from cerberank_models.convert.source import CONFIG, Source
 
@@ -117,7 +117,7 @@ def read_network(source: Source, head: ModularHead | None = None) -> Any:
     """
     kind = AutoModelForSequenceClassification if head is None else AutoModel
     try:
-        with quiet():
+        with quiet_transformers():
             network, loading = kind.from_pretrained(
                 source.place,
                 revision=source.commit or "main",

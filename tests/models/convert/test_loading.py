@@ -12,12 +12,12 @@ from tests.tiny import hugging_face_config
 from transformers.utils import logging
 
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.loading import load_encoder, quiet
+from cerberank_models.convert.loading import load_encoder, quiet_transformers
 
 
 def saved(folder: Path, *lacks: str) -> str:
     """A tiny BERT without the weights whose names begin with one of `lacks`."""
-    with quiet():
+    with quiet_transformers():
         transformers.BertModel(hugging_face_config("bert")).save_pretrained(folder)
     weights = load_file(folder / "model.safetensors")
     kept = {name: value for name, value in weights.items() if not name.startswith(lacks)}

@@ -16,7 +16,7 @@ from transformers import (
 )
 
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.loading import quiet
+from cerberank_models.convert.loading import quiet_transformers
 from cerberank_models.convert.token_types import NewTypes, grow_token_types
 from cerberank_models.transformer import Family
 from cerberank_training.pretraining.batches import SEGMENTS
@@ -77,7 +77,7 @@ def build_start(
         case "bert" | "roberta" as family:
             language, fresh = _loaded(AutoModelForMaskedLM, folder, "a head for masked language modelling", changes)
             if family == "bert":  # Hugging Face's class leaves out the pooler, which is part of the encoder
-                with quiet():
+                with quiet_transformers():
                     language.base_model.pooler = AutoModel.from_pretrained(folder, **changes).pooler
             grow_token_types(language, SEGMENTS, new=token_types, seed=seed)
             network = MaskedPretraining(language, weights)
@@ -110,7 +110,7 @@ def save_encoder(start: Start, out: Path) -> None:
 
 def _loaded(kind: Any, folder: str, head: str, changes: dict[str, int]) -> tuple[Any, list[str]]:
     """The model, and a list with the name of its head if the folder has no weights for it."""
-    with quiet():
+    with quiet_transformers():
         model, report = kind.from_pretrained(folder, **changes, output_loading_info=True)
     missing = [name for name in report["missing_keys"] if not name.startswith(f"{model.base_model_prefix}.")]
     return model, [head] if missing else []

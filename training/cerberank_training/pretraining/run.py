@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from transformers import Trainer
 
-from cerberank_models.convert.loading import quiet
+from cerberank_models.convert.loading import quiet_transformers
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.losses import logit_difference
 from cerberank_training.learning.trainer import (
@@ -91,7 +91,7 @@ def pretrain(
         compute_metrics=dev_metrics(dev),
     )
     show_progress(trainer, out.name, figure="eval_ssp_accuracy")
-    with running(out), quiet():
+    with running(out), quiet_transformers():
         trainer.train(resume_from_checkpoint=last_checkpoint(out / "run"))
         metrics = trainer.evaluate()
         if trainer.is_world_process_zero():

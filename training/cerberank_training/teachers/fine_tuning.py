@@ -29,7 +29,7 @@ from transformers import (
 from transformers.trainer_callback import TrainerState
 
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.loading import quiet
+from cerberank_models.convert.loading import quiet_transformers
 from cerberank_models.convert.teacher_input import FILE, TeacherInput
 from cerberank_models.convert.token_types import NewTypes, grow_token_types
 from cerberank_training.data import Question
@@ -137,7 +137,7 @@ def fine_tune(
     trainer.loss = config.loss
     if config.gradient_checkpointing:
         trainer.recomputed = _layers(model)
-    with running(out), tensor_cores(arguments.device), quiet():
+    with running(out), tensor_cores(arguments.device), quiet_transformers():
         trainer.train(resume_from_checkpoint=newest)
         trainer.save_model(str(out))
     if trainer.is_world_process_zero():
@@ -165,7 +165,7 @@ def classifier(base: Base, config: TeacherConfig) -> Any:
             setattr(described, name, config.dropout)
     set_seed(config.seed)
     # If the base classifies into more labels, its last layer has another shape; all other layers are loaded.
-    with quiet():
+    with quiet_transformers():
         model, loading = AutoModelForSequenceClassification.from_pretrained(
             folder, config=described, ignore_mismatched_sizes=not base.is_cross_encoder, output_loading_info=True
         )
