@@ -16,25 +16,7 @@ from typing import Any
 
 from cerberank_benchmarks.clients.server import ServerError
 from cerberank_benchmarks.machine import describe_machine
-from cerberank_benchmarks.pieces import (
-    anytime,
-    closed,
-    efficiency,
-    encode,
-    fairness,
-    first_stage,
-    frontier,
-    load,
-    offline,
-    openvino,
-    operators,
-    over_http,
-    overhead,
-    prefixes,
-    profile,
-    shapes,
-)
-from cerberank_benchmarks.pieces.openvino import OpenVinoNeededError
+from cerberank_benchmarks.pieces import closed, first_stage, frontier, load, offline, over_http
 from cerberank_benchmarks.report import Report, markdown, write_report
 from cerberank_benchmarks.settings import BenchmarkSettings, DataNeededError
 from cerberank_models.checkpoint.folder import CheckpointError
@@ -44,27 +26,15 @@ from cerberank_training.data import DataError
 BENCHMARKS: dict[str, Callable[[BenchmarkSettings, Path], Report]] = {
     "offline": offline.run,
     "http": over_http.run,
-    "heads": shapes.heads,
-    "cascade": shapes.cascade,
-    "overhead": overhead.run,
-    "encode": encode.run,
-    "efficiency": efficiency.run,
-    "profile": profile.run,
     "closed": closed.run,
-    "scaling": closed.scaling,
     "load": load.run,
-    "fairness": fairness.run,
-    "anytime": anytime.run,
+    "scaling": closed.scaling,
     "first-stage": first_stage.run,
     "frontier": frontier.run,
-    "openvino": openvino.run,
-    "operators": operators.run,
-    "prefixes": prefixes.run,
 }
-ASKED = ("openvino", "operators", "first-stage", "scaling", "prefixes", "frontier")
-"""Benchmarks that run only when named, because they need a library, data, a checkpoint or many cores, or measure
-decoders."""
-QUICK = ("offline", "heads", "cascade", "overhead")
+DEFAULT = ("offline", "http", "closed", "load")
+"""Benchmarks that run when none is named. The others need data, a checkpoint or many cores."""
+QUICK = ("offline", "closed")
 
 
 def main(argv: list[str]) -> int:
@@ -76,16 +46,14 @@ def main(argv: list[str]) -> int:
         if name in BenchmarkSettings.__slots__ and value is not None
     }
     settings = replace(BenchmarkSettings(), **{name: _frozen(value) for name, value in given.items()})
-    names = arguments.benchmarks or (
-        QUICK if arguments.quick else [n for n in BENCHMARKS if n not in ASKED and (n != "anytime" or settings.data)]
-    )
+    names = arguments.benchmarks or (QUICK if arguments.quick else DEFAULT)
     if arguments.quick and not arguments.candidates:
         settings = replace(settings, candidates=(200,), rounds=arguments.rounds or 3)
     code = 0
     for name in names:
         try:
             problems = _measure(name, settings, arguments.out, again=arguments.again)
-        except (CheckpointError, DataError, DataNeededError, OpenVinoNeededError, ServerError, OSError) as error:
+        except (CheckpointError, DataError, DataNeededError, ServerError, OSError) as error:
             note(f"cerberank_benchmarks: {name}: {error}")
             code = 1
         else:
@@ -158,7 +126,7 @@ def _parser() -> argparse.ArgumentParser:
         help="real candidates, such as squad-as2-article:dev.jsonl.gz; several sets for `frontier`",
     )
     parser.add_argument(
-        "--questions", type=int, help="number of questions of the data, for `anytime`, `first-stage` and `frontier`"
+        "--questions", type=int, help="number of questions of the data, for `first-stage` and `frontier`"
     )
     parser.add_argument("--model", type=Path, help="Hugging Face cross-encoder folder (default: MiniLM-L6's shape)")
     parser.add_argument("--tokenizer", type=Path, help="tokenizer.json for generated networks")
@@ -167,8 +135,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--checkpoint",
         type=Path,
-        help="checkpoint for `overhead`, `encode`, `closed`, `load`, `fairness` and `anytime` (default: bundled); for "
-        "`first-stage` and `frontier` one with a first stage",
+        help="checkpoint for `closed`, `scaling` and `load` (default: bundled); for `first-stage` and `frontier` one "
+        "with a first stage",
     )
     parser.add_argument("--bi-encoder", type=Path, help="sentence-transformers folder, for `frontier`")
     parser.add_argument("--infinity", type=Path, metavar="PYTHON", help="python of an environment with infinity-emb")
@@ -176,7 +144,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds",
         type=float,
-        help=f"duration of each phase of `load`, and of `closed` and `fairness` in all; default {known.seconds:g}",
+        help=f"duration of each phase of `load`, and of `closed` and `scaling` in all; default {known.seconds:g}",
     )
     parser.add_argument(
         "--queue-seconds",

@@ -16,7 +16,6 @@ PACKAGES = (
     "torch",
     "triton",
     "onnxruntime",
-    "openvino",
     "sentence-transformers",
     "transformers",
     "tokenizers",

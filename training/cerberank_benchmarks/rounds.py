@@ -10,17 +10,11 @@ from cerberank_models.progress import progress
 
 
 def median_seconds(runs: Mapping[str, Callable[[], object]], *, rounds: int, label: str) -> dict[str, float]:
-    """Median seconds of each function over `rounds` rounds; see `seconds_by_round`."""
-    found = seconds_by_round(runs, rounds=rounds, label=label)
-    return {name: statistics.median(values) for name, values in found.items()}
-
-
-def seconds_by_round(runs: Mapping[str, Callable[[], object]], *, rounds: int, label: str) -> dict[str, list[float]]:
-    """Seconds of each function in each round; a round runs every function once. The caller warms up before."""
+    """Median seconds of each function. A round runs every function once; the caller warms up before."""
     seconds: dict[str, list[float]] = {name: [] for name in runs}
     for _ in progress(range(rounds), desc=label):
         for name, run in runs.items():
             started = time.perf_counter()
             run()
             seconds[name].append(time.perf_counter() - started)
-    return seconds
+    return {name: statistics.median(values) for name, values in seconds.items()}

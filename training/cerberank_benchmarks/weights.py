@@ -7,13 +7,11 @@ from pathlib import Path
 
 import torch
 import transformers
-from tokenizers import Tokenizer
 
 from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.import_model import import_model
-from cerberank_models.convert.random_weights import EncoderShape, random_config, write_random_checkpoint
 
 MAX_LENGTH = 128
 
@@ -52,26 +50,6 @@ def imported(source: Path, scratch: Path) -> Checkpoint:
     if not folder.exists():
         import_model(str(source), folder, name="bench", max_length=MAX_LENGTH)
     return read_checkpoint(folder)
-
-
-def made(
-    settings: BenchmarkSettings, scratch: Path, name: str, *, layers: int, heads: int, exits: tuple[int, ...] = ()
-) -> Checkpoint:
-    """Generate a checkpoint `B_(n-1) kH_1`, or a plain encoder without heads, with random weights."""
-    shape = EncoderShape(
-        family="bert",
-        width=settings.width,
-        attention_heads=_shape(settings, layers).num_attention_heads,
-        embedding=settings.width,
-    )
-    last = 1 if heads else 0
-    config = random_config(
-        name, shape, body_layers=layers - last, heads=heads, head_layers=last, exits=exits, max_length=MAX_LENGTH
-    )
-    tokenizer = Tokenizer.from_file(str(settings.tokenizer or default_checkpoint() / "tokenizer.json"))
-    return write_random_checkpoint(
-        scratch / name, config, tokenizer, seed=settings.seed, precisions=(settings.precision,)
-    )
 
 
 def head_width(width: int) -> int:

@@ -48,5 +48,5 @@ def test_a_row_for_each_point_and_a_picture_of_panels(
 
 def test_one_set_is_needed_elsewhere(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """With two sets it would be unclear which one was measured."""
-    assert main(["anytime", "--data", "jsonl:a", "jsonl:b", "--out", str(tmp_path)]) == 1
-    assert "anytime needs one set of questions" in capsys.readouterr().err
+    assert main(["first-stage", "--data", "jsonl:a", "jsonl:b", "--out", str(tmp_path)]) == 1
+    assert "first-stage needs one set of questions" in capsys.readouterr().err
