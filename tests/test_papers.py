@@ -10,17 +10,14 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
-import torch
 from cerberank.cli import COMMANDS, main
-from tools.costs import HEADING, LAYER, PAGE, costs, section
 
 from cerberank_benchmarks.__main__ import main as benchmarks
-from cerberank_models.network.bodies.post_norm import PostNormLayer
-from cerberank_models.network.layout import PackedLayout
-from cerberank_models.transformer import TransformerConfig
 from cerberank_training.commands.presets import presets
 
 ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs" / "papers.md"
+HEADING = "## Hours and memory on one H200, counted"
 COLUMNS = ["item", "where", "command", "state", "difference"]
 BENCHMARKS = "cerberank_benchmarks"
 OPTION = re.compile(r"(?<![\w-])--[a-z][a-z-]+")
@@ -69,47 +66,6 @@ def all_options() -> set[str]:
     """The options of all commands, from the pages that are made of their help."""
     pages = (ROOT / "docs" / "commands").glob("*.md")
     return {word for page in pages for word in OPTION.findall(page.read_text())}
-
-
-def test_the_costs_are_those_that_are_counted() -> None:
-    """The page ends in what `python -m tools.costs` writes; of CT by hand: 8 of 12 layers on average."""
-    assert PAGE.read_text().endswith(f"\n\n{section()}")
-    (cascade,) = [row for row in costs() if row.command == "`train distil --recipe ct/asnq`"]
-    layer = 2 * 67.5 * 12 * 768**2 + 4 * 67.5**2 * 768
-    assert cascade.training == pytest.approx(3 * 8 * layer * 100_000 * 16_000 / 67.5, rel=0.01)
-    assert cascade.dev == pytest.approx(12 * layer * 539_210 * 26, rel=0.01)
-
-
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_layer_keeps_the_bytes_that_are_counted(precision: str) -> None:
-    """Autograd saves so much of a layer, without its weights and their copies; dropout's masks have a bit a number."""
-    width, pairs, tokens, masks = 64, 8, 64, 0.5
-    config = TransformerConfig(
-        family="bert",
-        vocab_size=8,
-        hidden_size=width,
-        embedding_size=width,
-        layers=1,
-        attention_heads=1,
-        intermediate_size=4 * width,
-        max_positions=tokens,
-    )
-    layer, kept = PostNormLayer(config, 0.0), dict[int, int]()
-    weights = {tuple(part.shape) for part in layer.parameters()} | {(4 * width, width), (width, 4 * width)}
-
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        if tuple(tensor.shape) not in weights and tuple(tensor.shape)[::-1] not in weights:
-            kept[tensor.untyped_storage().data_ptr()] = tensor.untyped_storage().nbytes()
-        return tensor
-
-    hidden = torch.zeros(pairs * tokens, width, requires_grad=True)
-    layout = PackedLayout.of(torch.arange(0, pairs * tokens + 1, tokens))
-    with (
-        torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor),
-        torch.autocast("cpu", dtype=torch.bfloat16, enabled=precision == "bf16"),
-    ):
-        layer(hidden, layout)
-    assert sum(kept.values()) / (hidden.numel()) + masks == pytest.approx(LAYER[precision], rel=0.02)
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: re.sub(r"\W+", "-", row[0])[:40])

@@ -13,8 +13,8 @@ from typing import Any
 
 import httpx
 import pytest
+from tests.ray_cluster import PATIENTLY, RayService, run_on_ray
 from tools.process import until
-from tools.ray_cluster import PATIENTLY, RayService, run_on_ray
 
 pytest.importorskip("ray.serve", reason="needs the extra ray-serve", exc_type=ImportError)
 

@@ -17,7 +17,6 @@ from typing import Any
 
 import httpx
 import yaml
-
 from tools.process import ROOT, free_port, until
 
 FOLDER = ROOT / "deploy" / "ray"
