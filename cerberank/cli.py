@@ -20,7 +20,7 @@ MODELS, SERVICE, TRAINING = "cerberank_models", "cerberank_service", "cerberank_
 TORCH = MappingProxyType({"torch": "torch"})
 GROUPS = {
     "": "",
-    "store": "Stores that services follow: push, pull, list, label, mlflow.",
+    "store": "Stores that services follow: push, pull, list, label.",
     "checkpoint": "Checkpoint folders: info, card, weights, random, first-stage, average.",
     "train": "Training: teach, pretrain, distil, pairwise, accelerate, tune, sweep, recipes, runs.",
     "data": "Training data, teachers' scores and stored vectors: mine, sample, score, embed.",
@@ -166,11 +166,6 @@ COMMANDS = (
         ("store pull", "commands.store:pull", "Copy a version out of a store."),
         ("store list", "commands.store:list_", "Show the models, versions and labels of a store."),
         ("store label", "commands.store:label", "Move a label in a store to a version, or remove it."),
-    ),
-    *_of(
-        MODELS,
-        "mlflow",
-        ("store mlflow", "commands.mlflow:mlflow", "Copy versions and labels between a store and MLflow's registry."),
     ),
     *_of(
         SERVICE,
