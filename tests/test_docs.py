@@ -97,16 +97,6 @@ def test_files_that_contributors_begin_with_exist() -> None:
         assert "NAME" in name or (ROOT / name).is_file() or (ROOT / "tests" / name).is_file(), name
 
 
-def test_the_table_of_tools_is_what_can_be_run() -> None:
-    """CONTRIBUTING.md has a row for every program in tools/ that stands alone."""
-    table = (ROOT / "CONTRIBUTING.md").read_text().partition("## Tools")[2]
-    named = {
-        word for row in re.findall(r"^\|([^|]+)\|", table, re.MULTILINE) for word in re.findall(r"`(\w+)[` ]", row)
-    }
-    programs = {path.stem for path in (ROOT / "tools").glob("*.py") if '__name__ == "__main__"' in path.read_text()}
-    assert named - {"make", "python"} == programs - {"hanging"}  # which `chaos` starts
-
-
 def test_the_example_data_are_what_trainers_begin_with() -> None:
     """Every question has six candidates and one positive; train and dev have no text in common."""
     page = (ROOT / "docs" / "start-trainer.md").read_text()

@@ -33,15 +33,6 @@ def test_every_page_is_in_the_navigation() -> None:
     assert {name for _, name in pages_of_the_site()} == pages
 
 
-def test_pages_are_short() -> None:
-    """A page has at most 300 lines, README at most 150 of at most 120 characters."""
-    for path in DOCS.rglob("*.md"):
-        assert path.read_text().count("\n") <= 300, path
-    readme = (ROOT / "README.md").read_text().splitlines()
-    assert len(readme) <= 150
-    assert max(map(len, readme)) <= 120
-
-
 def test_links_stay_within_the_site() -> None:
     """The site has only docs/: other files are named as code."""
     for path in DOCS.rglob("*.md"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import itertools
 import weakref
 from collections.abc import Callable, Iterator
 
@@ -19,7 +18,7 @@ from torch import Tensor
 
 from cerberank_models.backends import torch_backend
 from cerberank_models.backends.contract import BackendCounts
-from cerberank_models.backends.cuda_graphs import LEAST_TOKENS, WARM_UP, cuda_graphs, graph_sizes
+from cerberank_models.backends.cuda_graphs import LEAST_TOKENS, graph_sizes
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.encoding import EncodedPairs
 
@@ -209,97 +208,3 @@ def test_selected_and_joined_states_run_in_a_graph() -> None:
         state = output.state
     wanted = np.concatenate([expected[0][[2, 0]], expected[1]])
     assert np.abs(output.head_scores - wanted).max() <= PROBABILITIES
-
-
-class FakeGraph:
-    """In the place of `torch.cuda.CUDAGraph`: records how it is captured and how often it is replayed."""
-
-    log: list[str]
-
-    def capture_begin(self, *, pool: str, capture_error_mode: str) -> None:
-        self.log.append(f"begin {pool} {capture_error_mode}")
-
-    def capture_end(self) -> None:
-        self.log.append("end")
-        if self.log[-2] == "invalidated":
-            raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
-
-    def replay(self) -> None:
-        self.log.append("replay")
-
-
-class FakeStream:
-    """In the place of the current CUDA stream."""
-
-    def __init__(self, log: list[str]) -> None:
-        self.log = log
-
-    def synchronize(self) -> None:
-        self.log.append("synchronize")
-
-
-@pytest.fixture
-def fake_cuda(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A device that records what is asked of it."""
-    log: list[str] = []
-    monkeypatch.setattr(FakeGraph, "log", log, raising=False)
-    monkeypatch.setattr(torch.cuda, "CUDAGraph", FakeGraph)
-    pools = (f"pool {number}" for number in itertools.count(1))
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: next(pools))
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: FakeStream(log))
-    return log
-
-
-def test_a_capture_disturbs_no_other_thread(fake_cuda: list[str]) -> None:
-    """Kernels are warmed up before the capture, which is thread-local: a serving version may allocate meanwhile."""
-    output = (torch.zeros(1), torch.ones(1))
-
-    def compute() -> tuple[Tensor, Tensor]:
-        fake_cuda.append("compute")
-        return output
-
-    replay = cuda_graphs()(compute)
-    assert fake_cuda == [*["compute"] * WARM_UP, "synchronize", "begin pool 1 thread_local", "compute", "end"]
-    assert replay() is output
-    assert fake_cuda[-1] == "replay"
-
-
-@pytest.mark.parametrize(
-    ("messages", "captures"),
-    [
-        (["CUDA error: operation not permitted when stream is capturing"], 2),
-        (["CUDA error: operation not permitted when stream is capturing", "a second error"], 2),
-        ([""], 2),
-        (["CUDA out of memory. Tried to allocate 2.00 GiB"], 1),
-    ],
-    ids=["refused call", "twice", "noticed at the end", "another error"],
-)
-def test_an_invalidated_capture_is_tried_once_more(fake_cuda: list[str], messages: list[str], captures: int) -> None:
-    """In a pool of its own, because the allocator does not forget a capture that could not be ended.
-
-    Every capture is ended, so that the stream can be used again; another error reaches the caller at once, and the
-    second error in any case.
-    """
-    errors = iter(messages)
-
-    def compute() -> tuple[Tensor, Tensor]:
-        fake_cuda.append("compute")
-        if any(line.startswith("begin") for line in fake_cuda) and (message := next(errors, None)) is not None:
-            fake_cuda.append("invalidated")
-            if message:
-                raise RuntimeError(message)
-        return torch.zeros(1), torch.ones(1)
-
-    capture = cuda_graphs()
-    if len(messages) == captures or captures == 1:
-        with pytest.raises(RuntimeError, match=messages[-1]):
-            capture(compute)
-    else:
-        capture(compute)()
-        capture(compute)()
-        assert fake_cuda.count("replay") == 2
-        assert fake_cuda.count("begin pool 2 thread_local") == 2
-    lines = [line for line in fake_cuda if line.startswith(("begin", "end"))]
-    assert lines[: 2 * captures] == [
-        line for number in range(1, captures + 1) for line in (f"begin pool {number} thread_local", "end")
-    ]
