@@ -14,7 +14,6 @@ from starlette.testclient import TestClient
 from tests.ray_cluster import settings_of_the_cluster
 from tests.service.observe import service_of
 from tools.process import installed
-from tests.ray_cluster import settings_of_the_cluster
 
 from cerberank_service.ray_serve.autoscaling import OFFERED_UTILISATION
 from cerberank_service.settings import Settings
