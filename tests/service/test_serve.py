@@ -94,19 +94,18 @@ def test_an_imported_model_is_the_checkpoint_that_is_served(
     monkeypatch.setattr("cerberank_service.serve.create_app", lambda settings, **others: served.append(settings))
     monkeypatch.setattr("cerberank_service.serve.configure_logs", lambda settings: None)
     monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: None)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     given = {"model": "someone/tiny@v1", "aliases": "mine"}
     for more, precisions in (({}, ("fp32",)), ({"precision": "int8"}, ("int8",)), ({"backend": "torch"}, ())):
         with caplog.at_level("INFO", "cerberank_service.serve"):
             assemble(read_settings({**given, **more}))
-        assert asked == [("someone/tiny", "v1"), (source, ImportOptions(precisions=precisions), tmp_path / "cerberank")]
+        assert asked == [("someone/tiny", "v1"), (source, ImportOptions(precisions=precisions))]
         assert (served[-1].checkpoint, served[-1].alias_names) == (tmp_path, {"mine", "someone/tiny"})
         assert ("golden texts alone" in caplog.text) == (precisions == ("int8",))
         asked.clear()
         caplog.clear()
     (tmp_path / "config.json").write_text('{"architectures": ["Qwen3ForCausalLM"]}')
     assemble(read_settings(given))
-    assert asked[-1] == (source, ImportOptions(), tmp_path / "cerberank")
+    assert asked[-1] == (source, ImportOptions())
 
 
 def test_no_place_for_copies_ends_the_program_before_it_serves(
