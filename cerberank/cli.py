@@ -228,18 +228,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         message = _message(error)
         return _fail(f"{name}: {message}{'' if message.endswith(('.', '?')) else '.'} See {name} --help", code=2)
     except ImportError as error:
-        missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__
-        library = missing.name if isinstance(missing, ModuleNotFoundError) else None
-        if command is None or library is None or library.startswith("cerberank"):
-            raise
-        extra = command.extra_for(library)
-        return _fail(f"{name}: {library!r} is not installed; {installed_by(extra)}", code=1)
+        return _fail(f"{name}: {_missing(command, error)}", code=1)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
         if not _is_expected(error):
             raise
-        return _fail(f"{name}: {_message(error)}", code=1)
+        # The commands check their own addresses before; this one is of a proxy.
+        told = _proxy_problem(error) if type(error).__name__ == "InvalidURL" else _message(error)
+        return _fail(f"{name}: {told}", code=1)
     return code if isinstance(code, int) else 0 if tokens else 2
 
 
@@ -281,6 +278,23 @@ def _message(error: Exception) -> str:
 
         return validation_message(error)
     return str(error)
+
+
+def _missing(command: Command | None, error: ImportError) -> str:
+    """The message on a library that is not installed. Raises the error if the fault is not the installation's."""
+    if "socksio" in str(error):  # httpx's error for a proxy of the environment, also in other libraries
+        return _proxy_problem(error)
+    missing = error if isinstance(error, ModuleNotFoundError) else error.__cause__
+    library = missing.name if isinstance(missing, ModuleNotFoundError) else None
+    if command is None or library is None or library.startswith("cerberank"):
+        raise error
+    return f"{library!r} is not installed; {installed_by(command.extra_for(library))}"
+
+
+def _proxy_problem(error: Exception) -> str:
+    from cerberank_models.connection import proxy_problem  # noqa: PLC0415 - importing httpx takes long
+
+    return proxy_problem(error)
 
 
 def _fail(message: str, *, code: int) -> int:

@@ -71,7 +71,8 @@ def is_blank(text: str) -> bool:
     """
     if WORD.search(text):
         return False
-    return all(unicodedata.category(each) in INVISIBLE or each == REPLACEMENT for each in text)
+    # A set, because a body may hold megabytes of one such character.
+    return all(unicodedata.category(each) in INVISIBLE or each == REPLACEMENT for each in set(text))
 
 
 def not_blank(text: str) -> str:

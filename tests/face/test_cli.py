@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from cerberank.cli import COMMANDS, COMPLETION, GROUPS, Command, main
 from pydantic import BaseModel
@@ -162,6 +163,22 @@ def test_a_missing_library_names_the_extra_that_brings_it(call: str, missing: st
     assert done.returncode == 1
     assert done.stderr.count("\n") == 1
     assert f"{missing!r} is not installed; run in the checkout: pip install '.[{extra}]'" in done.stderr
+
+
+@pytest.mark.parametrize(("variable", "value"), [("ALL_PROXY", "socks5://proxy:1"), ("NO_PROXY", "localhost,[::1]")])
+def test_a_proxy_that_a_library_cannot_use_is_one_line(
+    variable: str, value: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Wherever a library makes a client of httpx, as huggingface_hub does."""
+    for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    monkeypatch.setenv(variable, value)
+    monkeypatch.setitem(sys.modules, "socksio", None)
+    monkeypatch.setattr(rank_command, "read_line", lambda line: httpx.Client())
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"{}\n")))
+    assert main(["rank"]) == 1
+    assert capsys.readouterr().err.startswith(f"cerberank rank: the proxy of {variable} cannot be used: ")
 
 
 def test_an_error_that_nobody_expects_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
