@@ -268,6 +268,17 @@ def test_a_log_line_of_an_error_names_the_request(start: Start) -> None:
     assert [entry["status"] for entry in entries] == [503, 413, 503, 503, 429, 431]
 
 
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [("GET\t/v1/models HTTP/1.1", 400), (f"GET /{'a' * 9000} HTTP/1.1", 414), ("TRACE /v1/models HTTP/1.1", 405)],
+)
+def test_a_malformed_request_gets_the_error_format(start: Start, line: str, status: int) -> None:
+    """Also one without a path that nginx could read."""
+    found, fields, body = exchange(start(Replica()), f"{line}\r\nHost: t\r\n\r\n".encode())
+    assert (found, fields["content-type"]) == (status, "application/json")
+    assert set(json.loads(body)["error"]) == {"kind", "message", "request_id"}
+
+
 def test_a_log_line_is_one_object_without_texts(start: Start) -> None:
     """Status, upstream, times and id; no query string, and quotes in a path are escaped."""
     proxy = start(Replica())
