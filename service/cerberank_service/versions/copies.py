@@ -30,7 +30,7 @@ from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_models.python_process import python_command
 from cerberank_service.versions import copy_process
 from cerberank_service.versions.copy_process import Trial
-from cerberank_service.versions.rejection import Reason, RejectedError, is_shortage
+from cerberank_service.versions.rejection import DAMAGED, Reason, RejectedError, is_shortage
 
 PREFIX, LOCK, LOADS = "cerberank-", ".lock", "loads.json"
 POLL_SECONDS = 0.05
@@ -228,9 +228,9 @@ class Copies:
         message, memory = self.shown(found["message"]), "MemoryError" in found["kinds"]
         if found["errno"] in FULL:
             return CopyError("disk", f"there is no space for the copy in {tempfile.gettempdir()}")
-        if is_shortage(found["errno"], message) or (memory and trial is None):
-            return CopyError("process", message)
         reason = Reason(found["reason"])
+        if (reason not in DAMAGED and is_shortage(found["errno"], message)) or (memory and trial is None):
+            return CopyError("process", message)
         if trial is None and reason is Reason.UNUSABLE and "OSError" in found["kinds"]:
             return CopyError("store", message)
         return RejectedError(reason, message)

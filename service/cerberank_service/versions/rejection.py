@@ -62,6 +62,8 @@ BY_TYPE: tuple[tuple[type[Exception], Reason], ...] = (
 """Reasons by error type; the first match decides, so subclasses come before their base classes."""
 
 SHORTAGES = {number: os.strerror(number) for number in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)}
+DAMAGED = {Reason.TORN, Reason.CHANGED, Reason.SURPLUS}
+"""Reasons that the files have by themselves. Their messages have names of files, which may be texts of other errors."""
 NO_THREAD = "can't start new thread"
 
 
@@ -74,9 +76,13 @@ def is_shortage(number: int | None, message: str) -> bool:
 
 
 def reason_of(error: BaseException) -> Reason:
-    """The reason to which `error` belongs."""
+    """The reason to which `error` belongs.
+
+    The type decides before the text, because a version's files and golden questions determine parts of the text.
+    """
     if isinstance(error, RejectedError):
         return error.reason
-    if fault_of(error) is Fault.MEMORY:
-        return Reason.TOO_BIG
-    return next((reason for kind, reason in BY_TYPE if isinstance(error, kind)), Reason.UNUSABLE)
+    for kind, reason in BY_TYPE:
+        if isinstance(error, kind):
+            return reason
+    return Reason.TOO_BIG if fault_of(error) is Fault.MEMORY else Reason.UNUSABLE

@@ -215,7 +215,7 @@ class Watcher:
             self._metrics.forget(*reference)
             if isinstance(error, KilledError):
                 died, self._killed[reference] = True, str(error)
-            if fault_of(error) is Fault.DEVICE:
+            if self._is_of_device(error):
                 self._versions.device_failed()
             if (fault := self._copy_fault(reference, error)) is not None:
                 self._try_again(reference, fault)
@@ -231,6 +231,11 @@ class Watcher:
         if not died:
             self._copies.end(reference)
         self._wake.set()
+
+    def _is_of_device(self, error: BaseException) -> bool:
+        """True if the device has failed. The texts of other errors may quote the version's files."""
+        opened = not isinstance(error, CopyError | RejectedError)
+        return opened and reason_of(error) is Reason.UNUSABLE and fault_of(error) is Fault.DEVICE
 
     def _note_load(self, reference: Reference) -> None:
         """Note that a load begins, unless processes have died of it.
@@ -291,7 +296,8 @@ class Watcher:
         """The error as a CopyError if a retry may succeed: the machine lacks resources, or the version is gone."""
         if isinstance(error, CopyError):
             return error
-        if is_shortage(getattr(error, "errno", None), text_of(error)):
+        # `Copies` has decided this for the errors of its process.
+        if not isinstance(error, RejectedError) and is_shortage(getattr(error, "errno", None), text_of(error)):
             return CopyError("process", self._copies.shown(text_of(error)))
         if reason_of(error) is Reason.MALFORMED:
             # Checked before `versions`, which leaves out a version whose `manifest.json` is not a file.

@@ -58,6 +58,21 @@ def test_a_damaged_push_is_rejected_for_its_own_reason(
     assert served_by(client) == "1"
 
 
+@pytest.mark.parametrize("name", ["CUDA error: an illegal memory access", "out of memory", "Too many open files"])
+def test_a_name_in_a_message_is_no_error_of_the_machine(
+    follow: Follow, store: FolderStore, made: Callable[..., Checkpoint], tmp_path: Path, name: str
+) -> None:
+    """Whoever pushes chooses the names of files: they neither fail the device nor change the reason."""
+    push(store, made("1"), "stable")
+    push(store, made("2"), "canary")
+    (tmp_path / "store" / "fake-ranker" / "2" / name).touch()
+    client = follow()
+    wait_until(lambda: entry(client, "2").get("state") == "failed")
+    assert entry(client, "2")["reason"].startswith("surplus: ")
+    wait_until(lambda: served_by(client) == "1")
+    assert client.get("/health/live").status_code == 200
+
+
 class GivesNan(FakeBackend):
     def run(self, state: FakeState, stage: int) -> StageOutput[FakeState]:
         output = super().run(state, stage)
