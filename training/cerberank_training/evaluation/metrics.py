@@ -28,8 +28,20 @@ TITLES = {
 }
 """The titles of metrics in tables."""
 METRICS = tuple(TITLES)
+USUAL_DEPTH = 10
+"""The depth up to which a metric is shown for any number of candidates."""
 USUAL = {name: parse_measure(title) for name, title in TITLES.items()}
 Labels = NDArray[np.integer]
+
+
+def usual_columns(candidates: int) -> dict[str, str]:
+    """The titles without metrics of more places than the largest question has candidates, and than USUAL_DEPTH.
+
+    >>> "p@20" in usual_columns(5), "ndcg@10" in usual_columns(5), usual_columns(20) == TITLES
+    (False, True, True)
+    """
+    deepest = max(USUAL_DEPTH, candidates)
+    return {name: title for name, title in TITLES.items() if int(name.partition("@")[2] or 0) <= deepest}
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ from cerberank_training.data import DataError, Question
 from cerberank_training.evaluation.agreement import GROUPS, Agreement, Majority, agreement, majority
 from cerberank_training.evaluation.evaluate import Evaluation, Ranks
 from cerberank_training.evaluation.first_results import FirstResult, first_result_figures, sentence
-from cerberank_training.evaluation.metrics import TITLES, QuestionMetrics
+from cerberank_training.evaluation.metrics import QuestionMetrics, usual_columns
 from cerberank_training.evaluation.per_question import (
     QuestionRecord,
     Records,
@@ -88,12 +88,13 @@ def _evaluate(options: EvaluateOptions) -> None:
         raise ValueError("--plot needs costs, which only a checkpoint has")
     trec.check(costs)
     evaluation, agreements, same_top = Evaluation(options.measures), Agreements(), []
-    reading, firsts = Counter[str](), list[FirstResult]()
+    reading, firsts, largest = Counter[str](), list[FirstResult](), 0
     with replacing(options.per_question) if options.per_question else nullcontext() as file, trec.files():
         for ranked in progress(source.rankings, total=source.questions, unit="question"):
             metrics = evaluation.add(ranked.question, ranked.ranks)
             _add_agreements(agreements, ranked, teachers)
             trec.add(ranked)
+            largest = max(largest, len(ranked.question.candidates))
             firsts += [ranked.first] * (ranked.first is not None)
             reading.update(
                 candidates=len(ranked.question.candidates), in_windows=ranked.in_windows, truncated=ranked.truncated
@@ -104,7 +105,7 @@ def _evaluate(options: EvaluateOptions) -> None:
                 write_record(file, _record(ranked, metrics))
         # Within the block, so that an empty subset leaves no file either.
         shown = evaluation.figures(options.subset)
-    columns = {name: name for name in map(str, options.measures)} or TITLES
+    columns = {name: name for name in map(str, options.measures)} or usual_columns(largest)
     say(markdown(shown, costs, columns))
     if evaluation.without_positive and options.subset != "raw":
         say(f"{evaluation.without_positive} questions without a positive are not in the means.")
