@@ -234,9 +234,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except Exception as error:
         if not _is_expected(error):
             raise
-        # The commands check their own addresses before; this one is of a proxy.
-        told = _proxy_problem(error) if type(error).__name__ == "InvalidURL" else _message(error)
-        return _fail(f"{name}: {told}", code=1)
+        return _fail(f"{name}: {_message(error)}", code=1)
     return code if isinstance(code, int) else 0 if tokens else 2
 
 
@@ -277,6 +275,8 @@ def _message(error: Exception) -> str:
         from cerberank_models.json_lines import validation_message  # noqa: PLC0415 - imports pydantic
 
         return validation_message(error)
+    if type(error).__name__ == "InvalidURL":  # of a proxy, because the commands check their own addresses before
+        return _proxy_problem(error)
     return str(error)
 
 

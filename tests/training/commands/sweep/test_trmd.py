@@ -15,6 +15,7 @@ from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_models.first_stage.folder import read_text_ranker
+from cerberank_models.python_process import python_command
 from cerberank_training.commands.sweep import runs, trmd
 from cerberank_training.students.text_rankers import SYSTEMS
 
@@ -29,8 +30,9 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     def run(command: list[str], *, check: bool, **more: Any) -> object:
         if command[0] == "git":  # a run's record tells the commit
             return real(command, check=check, **more)
-        verbs.append(command[3 + (command[3] == "train")])
-        code = cli.main(command[3:])
+        words = command[len(python_command("cerberank")) :]
+        verbs.append(words[words[0] == "train"])
+        code = cli.main(words)
         return runs.subprocess.CompletedProcess(command, code)
 
     monkeypatch.setattr(runs.subprocess, "run", run)
