@@ -190,7 +190,7 @@ class Copies:
             try:
                 return process.communicate(timeout=POLL_SECONDS)
             except subprocess.TimeoutExpired:
-                late, memory = time.monotonic() > end, _memory_of(process.pid)
+                late, memory = time.monotonic() > end, memory_of(process.pid)
                 if not copied and target.exists():  # the trial begins, with the same limit of time
                     copied, late, end = True, False, time.monotonic() + self._seconds
                 if not late and memory <= most_memory and not given_up():
@@ -249,7 +249,7 @@ def _death(code: int, noise: bytes, trial: Trial | None) -> Exception:
     return RejectedError(Reason.UNUSABLE, f"the process that tried it ended with status {code}: {last}")
 
 
-def _memory_of(process: int) -> int:
+def memory_of(process: int) -> int:
     """The bytes of memory that a process uses; 0 on systems other than Linux, or after its end."""
     try:
         return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * resource.getpagesize()

@@ -35,6 +35,9 @@ read, whose estimate is twice their bytes."""
 LIBRARY_BYTES = 1024**3
 """Memory of a process that tries a version, in addition to the version: libraries, and the activations of a batch.
 PyTorch takes half of it."""
+CONTAINER_SHARE = 0.9
+"""Share of what is left of a container's memory that the process may take. The system kills the whole container beyond
+it, and the process's memory is only read from time to time."""
 UNEXPECTED_FACTOR, UNEXPECTED_BYTES = 2, 128 * 1024**2
 """A version whose trial took more than this multiple of its estimate, and these bytes, counts with what it took. Up to
 there the difference is activations and parts of libraries."""
@@ -80,12 +83,14 @@ def most_file_bytes(size: int, memory: int) -> int:
     return min(FILES_PER_LIMIT * memory, FILES_PER_VERSION * size + SMALL_FILES)
 
 
-def most_trial_bytes(settings: Settings, size: int, room: int) -> int:
-    """The most memory of a process that tries a version of the estimated `size`, of which `room` bytes are free.
+def most_trial_bytes(settings: Settings, size: int, room: int, container: int | None = None, own: int = 0) -> int:
+    """The most memory of a process that tries a version of the estimated `size`; `room` is free for versions.
 
-    On a GPU `room` is the GPU's, and the process uses main memory: as much as the file and what opening makes of it.
+    `container` is the limit of memory of a container in which this process has `own` bytes; None without a limit. On a
+    GPU `room` is the GPU's, and the process uses main memory: as much as the file and what opening makes of it.
     """
-    return LIBRARY_BYTES + (MEMORY_PER_BYTE * size if on_device(settings) else room)
+    most = LIBRARY_BYTES + (MEMORY_PER_BYTE * size if on_device(settings) else room)
+    return most if container is None else min(most, int(CONTAINER_SHARE * (container - own)))
 
 
 def counted_bytes(settings: Settings, size: int, taken: int) -> int:

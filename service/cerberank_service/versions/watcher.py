@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import threading
 import time
 from collections.abc import Mapping
 from functools import cached_property, partial
 
+from cerberank_models.backends.processors import cgroup_memory
 from cerberank_models.backends.registry import spec_of
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.contract import Reference, Store
@@ -20,7 +22,7 @@ from cerberank_service.engine.faults import Fault, fault_of, text_of
 from cerberank_service.engine.low_priority import NICENESS, LiveTraffic, at_low_priority
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
-from cerberank_service.versions.copies import Copies, CopyError, GivenUpError, KilledError
+from cerberank_service.versions.copies import Copies, CopyError, GivenUpError, KilledError, memory_of
 from cerberank_service.versions.copy_process import TRIED_WITH, Trial
 from cerberank_service.versions.lifecycle import Decision, StoredModel, decide
 from cerberank_service.versions.loading import Loaded, Loader, bring_up
@@ -272,7 +274,7 @@ class Watcher:
             niceness=NICENESS if low else 0,
             given_up=lambda: self._stopped.is_set() or reference not in self._asked or reference == self._overtaken,
             trial=trial,
-            most_memory=most_trial_bytes(self._settings, size, room),
+            most_memory=most_trial_bytes(self._settings, size, room, cgroup_memory(), memory_of(os.getpid())),
         )
         if (counted := counted_bytes(self._settings, size, taken)) != size:
             logger.warning("%s@%s takes %d bytes of memory; by its files %d were expected", *reference, counted, size)

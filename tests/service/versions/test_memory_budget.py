@@ -22,12 +22,14 @@ from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import Loaded
 from cerberank_service.versions.memory_budget import (
+    LIBRARY_BYTES,
     MEMORY_PER_BYTE,
     PROCESSOR_BYTES,
     WORKSPACE_BYTES,
     DeviceFullError,
     budget,
     check_room,
+    most_trial_bytes,
     version_bytes,
 )
 
@@ -54,6 +56,15 @@ before = resident()
 return_freed_memory()
 print(before - resident())
 """
+
+
+def test_a_trial_may_take_what_the_other_versions_leave_and_the_container_holds() -> None:
+    """Main memory in any case: a GPU's memory has no room for a second copy."""
+    cpu, gpu = Settings(), Settings(device="cuda")
+    assert most_trial_bytes(cpu, GIB // 8, GIB // 2) == LIBRARY_BYTES + GIB // 2
+    assert most_trial_bytes(gpu, 3 * GIB, 70 * GIB) == LIBRARY_BYTES + 6 * GIB
+    assert most_trial_bytes(cpu, GIB // 8, GIB // 2, 2 * GIB, GIB) == int(0.9 * GIB)
+    assert most_trial_bytes(cpu, GIB // 8, GIB // 2, 8 * GIB, GIB) == LIBRARY_BYTES + GIB // 2
 
 
 FILES = {"model.safetensors": 1000, "onnx/fp16/stage-0.onnx": 500, "onnx/int8/stage-0.onnx": 250}
