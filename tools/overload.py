@@ -4,7 +4,7 @@ Prints the tables of docs/load.md, for three models:
 
 - the share of questions that is refused, and the share that would wait longer than the bound without admission
   control, for several sizes of questions;
-- clients in closed loops, also beside a service that answers in the order of arrival;
+- clients in closed loops, also of a service that answers in the order of arrival, and beside very large questions;
 - three times the capacity;
 - the load that several replicas can serve.
 """
@@ -310,6 +310,15 @@ def _rows() -> Iterator[str]:
     for cores, rate in DRAWN_RATES.items():
         for order in ("ours", "of arrival"):
             yield from _drawn_rows(f"{cores}, {rate:g}/s | {order}", drawn(rate, in_order=order != "ours"))
+    yield "\nOne client with 20 candidates beside others with 5,000, in a closed loop for a minute, nothing refused"
+    yield "| model | clients with 5,000 | answers to questions of 20 | median | p99 | longest |\n" + "|---" * 6 + "|"
+    for name, shape in SHAPES.items():
+        for others in (1, 4):
+            replica = Replica(shape, inf)
+            loop(replica, [[20], *[[5000]] * others], 60.0)
+            latencies = [each.latency for each in replica.answers if each.candidates == 20]
+            times = " | ".join(f"{each:.2f} s" for each in np.percentile(latencies, (50, 99, 100)).tolist())
+            yield f"| {name} | {others} | {len(latencies):,} | {times} |"
     yield "\nThree times the capacity for three minutes, clients that obey Retry-After"
     yield QUEUE
     for name, shape in SHAPES.items():

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from math import ceil, inf
 
 from cerberank_service.engine.cost import StageSpeeds
-from cerberank_service.engine.scheduler import OVERTAKING, SURPLUS
+from cerberank_service.engine.scheduler import LEAST_SURPLUS, OVERTAKING
 from cerberank_service.errors import Kind, Refusal, ServiceError
 
 MOST_TOKENS = 4_000_000
@@ -92,7 +92,7 @@ class Admission:
         """
         own, step = self._speeds.shared(stage_tokens), self._speeds.longest_step()
         ahead = sum(each.seconds for each in self._pending.values() if each.seconds / each.weight <= own / weight)
-        oldest = max(0.0, ahead + own - SURPLUS * step) / OVERTAKING
+        oldest = max(0.0, ahead + own - LEAST_SURPLUS * step) / OVERTAKING
         return min(self.seconds, ahead + oldest + step)
 
     def check_room(self) -> None:

@@ -10,10 +10,11 @@ A step has one leading question, chosen by
 
 Under lasting overload this order alone would delay large questions for as long as smaller ones keep coming. Three
 quarters of the work therefore go to the oldest question, among those with the greatest weight, as long as others would
-overtake it: it leads a step whenever they have had more than the rest (`OVERTAKING`). So two promises hold together:
+overtake it: it leads a step whenever they have had more than the rest (`OVERTAKING`) and a quarter of its own work
+(`SURPLUS`). So two promises hold together:
 
 - no question ends later than after twice the time that it would take in the order of arrival, one step for each stage
-  (a step holds rows of one stage and is filled up with guests), and one more (the surplus); but those with a smaller
+  (a step holds rows of one stage and is filled up with guests), and one more; but those with a smaller
   weight than one that waits have only the second promise;
 - no question takes longer than four times its time under equal sharing, up to as many steps.
 
@@ -49,14 +50,14 @@ NEAR = 0.125
 OVERTAKING = 1 / 3
 """Work of the others for each unit of work of the oldest question, while they would overtake it. With a larger value
 small questions wait less and large ones longer. Measured with `python -m tools.overload` (docs/load.md) and sixteen
-clients whose questions have 4, 4, 50 or 200 candidates at random: the longest answers took 0.9, 4.4 and 8.0 seconds
-with a value of 1/3, and 0.8, 2.8 and 9.4 with 1/2."""
-SURPLUS = 0.5
-"""Full steps by which the others' work may exceed that before the oldest question leads. With 0 a small question would
-wait for a step of the oldest one after each of its stages."""
-MOST_SURPLUS = 2.0
-"""Full steps of work beyond which a surplus is forgotten. Guests of small leaders add to it, and a large question that
-becomes the oldest should not lead many steps for these."""
+clients whose questions have 4, 4, 50 or 200 candidates at random: the longest answers took 0.8, 4.3 and 7.9 seconds
+with a value of 1/3, and 0.8, 2.9 and 9.4 with 1/2."""
+SURPLUS = 0.25
+"""The share of the oldest question's own work by which the others' work may exceed that before it leads. A question of
+5,000 candidates is therefore not noticed by small ones that come now and then."""
+LEAST_SURPLUS = 0.5
+"""The same in full steps, for small oldest questions. With 0 a small question would wait for a step of the oldest one
+after each of its stages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ class Step:
 class _Question:
     """A question's waiting rows by stage, longest first."""
 
+    work: float
     fair_end: float
     weight: float
     deadline: float
@@ -108,7 +110,7 @@ class Scheduler:
         if question in self._questions:
             raise ValueError(f"question {question} is already scheduled")
         work = sum(tokens * cost for tokens, cost in zip(stage_tokens, self._work, strict=True))
-        self._questions[question] = _Question(self._clock.enter(question, work, weight), weight, deadline)
+        self._questions[question] = _Question(work, self._clock.enter(question, work, weight), weight, deadline)
 
     def queue(self, question: int, stage: int, rows: Rows, lengths: Lengths) -> None:
         """Queue `rows`, with their lengths in tokens, for `stage`."""
@@ -137,7 +139,8 @@ class Scheduler:
             return None
         oldest = max(ready, key=lambda item: item[1].weight)
         ready.sort(key=lambda item: (item[1].fair_end // (NEAR * full), -item[1].deepest, item[1].deadline))
-        early = ready[0] is not oldest and self._surplus > SURPLUS * full
+        allowed = max(LEAST_SURPLUS * full, SURPLUS * oldest[1].work)
+        early = ready[0] is not oldest and self._surplus > allowed
         if early:
             oldest[1].early = True
             ready.remove(oldest)
@@ -157,7 +160,8 @@ class Scheduler:
 
         self._clock.serve((spent - of_oldest * early) * self._work[stage])
         surplus = self._surplus + (spent - of_oldest - OVERTAKING * of_oldest) * self._work[stage]
-        self._surplus = min(max(0.0, surplus), MOST_SURPLUS * full)
+        # Guests of small leaders add to it. The next oldest question should not lead many steps for them.
+        self._surplus = min(max(0.0, surplus), allowed + full)
         return Step(stage, tuple(parts), spent)
 
     def _take(self, question: _Question, stage: int, spent: int) -> tuple[Rows, int]:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cerberank_service.engine.admission import REFUSED_AT_ONCE, Admission, Offer, weight_of
 from cerberank_service.engine.cost import StageSpeeds
-from cerberank_service.engine.scheduler import OVERTAKING, SURPLUS
+from cerberank_service.engine.scheduler import LEAST_SURPLUS, OVERTAKING
 from cerberank_service.errors import Kind, ServiceError
 
 STEP = 100
@@ -77,7 +77,7 @@ def test_a_question_waits_for_those_that_the_scheduler_prefers() -> None:
     busy = admission()
     for key in range(3):
         busy.enter(key, offer(20.0))
-    assert busy.wait(offer(1.0).stage_tokens, 1.0) == pytest.approx((1.0 - SURPLUS) / OVERTAKING + 1.0)
+    assert busy.wait(offer(1.0).stage_tokens, 1.0) == pytest.approx((1.0 - LEAST_SURPLUS) / OVERTAKING + 1.0)
     assert busy.wait(offer(0.1).stage_tokens, 1.0) == pytest.approx(1.0)
     assert busy.wait(offer(100.0).stage_tokens, 1.0) == pytest.approx(60.0)
     assert busy.seconds == pytest.approx(60.0)
@@ -98,14 +98,14 @@ def test_a_question_does_not_overtake_one_that_has_less_left() -> None:
     assert busy.wait(offer(0.5).stage_tokens, 1.0) == pytest.approx(1.0)
     busy.ran(0, 0, 1960)
     busy.enter(1, offer(20.0))
-    assert busy.wait(offer(0.5).stage_tokens, 1.0) == pytest.approx(0.4 + (0.9 - SURPLUS) / OVERTAKING + 1.0)
+    assert busy.wait(offer(0.5).stage_tokens, 1.0) == pytest.approx(0.4 + (0.9 - LEAST_SURPLUS) / OVERTAKING + 1.0)
 
 
 def test_a_light_question_waits_longer() -> None:
     """A tenth of the work goes before the rest at an eighth of the weight, at a sixteenth it does not."""
     busy = admission()
     busy.enter(0, offer(20.0))
-    overtaking = (2.0 - SURPLUS) / OVERTAKING + 1.0
+    overtaking = (2.0 - LEAST_SURPLUS) / OVERTAKING + 1.0
     assert busy.wait(offer(2.0).stage_tokens, weight_of(300)) == pytest.approx(overtaking)
     assert busy.wait(offer(2.0).stage_tokens, weight_of(400)) == pytest.approx(20.0)
 
