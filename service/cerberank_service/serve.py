@@ -336,7 +336,10 @@ def _certificate(settings: Settings) -> Certificate | None:
     """The certificate for one server; None without TLS. Raises OSError."""
     if settings.tls_certificate is None or settings.tls_key is None:
         return None
-    return Certificate(settings.tls_certificate, settings.tls_key)
+    try:
+        return Certificate(settings.tls_certificate, settings.tls_key)
+    except OSError as error:
+        raise OSError(f"CERBERANK_TLS_CERTIFICATE and CERBERANK_TLS_KEY cannot be used: {error}") from error
 
 
 def _config(

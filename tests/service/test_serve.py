@@ -4,6 +4,7 @@ import json
 import logging
 import sys
 import tempfile
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -123,24 +124,27 @@ def test_no_place_for_copies_ends_the_program_before_it_serves(
     assert err.count("\n") == 1
 
 
+@pytest.mark.usefixtures("no_settings")
+@pytest.mark.parametrize("names", [("KEYS_FILE",), ("TLS_CERTIFICATE", "TLS_KEY")])
 @pytest.mark.parametrize("content", ["{", "", None])
-def test_a_broken_key_file_ends_the_program_so_that_it_is_started_again(
+def test_a_broken_file_ends_the_program_so_that_it_is_started_again(
+    names: Sequence[str],
     content: str | None,
-    no_settings: None,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Exit code 1 and one line: the file may be repaired, and systemd does not restart after exit code 2."""
-    keys = tmp_path / "keys.json"
+    file = tmp_path / "file"
     if content is not None:
-        keys.write_text(content)
-    monkeypatch.setenv("CERBERANK_KEYS_FILE", str(keys))
+        file.write_text(content)
+    for name in names:
+        monkeypatch.setenv(f"CERBERANK_{name}", str(file))
     monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: None)
     monkeypatch.setattr("cerberank_service.serve.configure_logs", lambda settings: None)
     assert serve() == 1
     err = capsys.readouterr().err
-    assert str(keys) in err
+    assert str(file) in err
     assert err.count("\n") == 1
 
 

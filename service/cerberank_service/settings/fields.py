@@ -47,13 +47,6 @@ def checked_networks(value: str) -> str:
     return ",".join(listed(value))
 
 
-def existing_file(value: Path | None) -> Path | None:
-    """The path. Raises ValueError if it is not a file; otherwise the start would end with a traceback."""
-    if value is not None and not value.is_file():
-        raise ValueError("there is no such file")
-    return value
-
-
 def checked_step_tokens(value: int) -> int:
     """The number of tokens. Raises ValueError if it is too small for a step."""
     if 0 < value < 128:
@@ -190,14 +183,11 @@ class Settings(BaseSettings):
     port: Annotated[int, Field(ge=0, le=65535, description="The public port; 0 takes a free port.")] = 8000
     tls_certificate: Annotated[
         Path | None,
-        AfterValidator(existing_file),
         Field(
             description="PEM file with the certificate chain; the public port and the admin port then accept TLS only."
         ),
     ] = None
-    tls_key: Annotated[
-        Path | None, AfterValidator(existing_file), Field(description="PEM file with the certificate's key.")
-    ] = None
+    tls_key: Annotated[Path | None, Field(description="PEM file with the certificate's key.")] = None
     keys_file: Annotated[
         Path | None,
         Field(

@@ -23,8 +23,6 @@ pytestmark = pytest.mark.usefixtures("no_settings")
         ("MAX_BODY_BYTES", "-1"),
         ("DRAIN_SECONDS", "-0.5"),
         ("LOG_LEVEL", "loud"),
-        ("TLS_CERTIFICATE", "/nowhere/tls.crt"),
-        ("TLS_KEY", "/nowhere/tls.key"),
         ("TRUSTED_PROXIES", "10.0.0.1, proxy"),
         ("TRUSTED_PROXIES", "10.0.0.1/8"),
     ],
