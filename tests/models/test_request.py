@@ -11,13 +11,13 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.request import is_blank
 
 SHOWN = ("Lo", "So", "Mc")
-"""Categories of whole scripts and of vowel signs, which are left out to be fast."""
+"""Categories of whole scripts, left out to be fast, and of vowel signs, one of which (U+1734) is dropped but visible."""
 PLANES = (range(0xD800), range(0xE000, 0x10000), range(0x1F000, 0x20000), range(0xE0000, 0xE0200))
 """The code points of today's scripts, symbols, emoji and tags."""
 
 
 def test_a_text_without_a_token_is_blank() -> None:
-    """Whatever character the tokenizer of the bundled model drops, a text of it alone is blank."""
+    """A text of one character that the tokenizer of the bundled model drops, other than those that show something."""
     tokenizer = read_checkpoint(BUNDLED).encoder().tokenizer
     characters = [chr(number) for plane in PLANES for number in plane if category(chr(number)) not in SHOWN]
     encodings = tokenizer.encode_batch_fast(characters, add_special_tokens=False)
