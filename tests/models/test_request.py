@@ -11,7 +11,7 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.request import is_blank
 
 SHOWN = ("Lo", "So", "Mc")
-"""Categories of whole scripts, left out to be fast, and of vowel signs, one of which (U+1734) is dropped but visible."""
+"""Categories of whole scripts, left out to be fast, and of vowel signs: U+1734 is dropped though visible."""
 PLANES = (range(0xD800), range(0xE000, 0x10000), range(0x1F000, 0x20000), range(0xE0000, 0xE0200))
 """The code points of today's scripts, symbols, emoji and tags."""
 
