@@ -82,7 +82,7 @@ def test_a_run_does_not_go_on_with_another_collection(tmp_path: Path, capsys: py
         ["--dev-questions", "0"],
         ["--strategy", "hard", "--teacher", "nowhere"],
         ["--recipe", "tinny"],
-        ["--out", "no name"],
+        ["--name", "no name"],
         ["--recipe", "nowhere.toml"],
     ],
 )

@@ -230,7 +230,10 @@ def read_manifest(folder: Path) -> CacheManifest:
     try:
         return CacheManifest.model_validate_json((folder / MANIFEST).read_bytes())
     except FileNotFoundError:
-        raise ScoreCacheError(f"{folder} is not a score cache of `data score`: it has no {MANIFEST}") from None
+        raise ScoreCacheError(
+            f"{folder} is not a score cache: it has no {MANIFEST}; `cerberank data score CACHE --teacher {folder} "
+            "--data FORMAT:PATH` writes one if this is a model"
+        ) from None
     except ValidationError as error:
         first = error.errors()[0]
         place = ".".join(map(str, first["loc"])) or "content"
