@@ -14,6 +14,7 @@ import httpx
 
 from cerberank_models import __version__
 
+USUAL_PORTS = {"http": 80, "https": 443}
 Transport = TypeVar("Transport")
 
 
@@ -26,11 +27,12 @@ def open_client(
     transport: httpx.BaseTransport | None = None,
 ) -> httpx.Client:
     """A client of the service at `url`. Raises ValueError for an invalid URL, key or proxy."""
+    address = checked_url(url)
     return httpx.Client(
-        base_url=checked_url(url),
+        base_url=address,
         headers=headers_of(api_key),
         timeout=timeout,
-        transport=transport or _transport(httpx.HTTPTransport, url, verify),
+        transport=transport or _transport(httpx.HTTPTransport, address, verify),
     )
 
 
@@ -43,16 +45,21 @@ def open_async_client(
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> httpx.AsyncClient:
     """A client for asyncio. Raises ValueError for an invalid URL, key or proxy."""
+    address = checked_url(url)
     return httpx.AsyncClient(
-        base_url=checked_url(url),
+        base_url=address,
         headers=headers_of(api_key),
         timeout=timeout,
-        transport=transport or _transport(httpx.AsyncHTTPTransport, url, verify),
+        transport=transport or _transport(httpx.AsyncHTTPTransport, address, verify),
     )
 
 
 def checked_url(url: str) -> str:
-    """The address of a service without a slash at its end. Raises ValueError unless it is an http or https URL."""
+    """The address of a service, without blanks around it and a slash at its end.
+
+    Raises ValueError unless it is an http or https URL.
+    """
+    url = url.strip()
     try:
         parts = urlsplit(url)
         valid = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
@@ -83,8 +90,10 @@ def headers_of(api_key: str | None) -> dict[str, str]:
 def proxy_of(url: str) -> str | None:
     """The proxy that the environment names for `url`; None for an exempt address and for this machine itself."""
     parts = urlsplit(url)
-    host = parts.hostname or ""
-    if _is_loopback(host) or proxy_bypass(host) or proxy_bypass(f"[{host}]"):
+    host, port = parts.hostname or "", parts.port or USUAL_PORTS.get(parts.scheme)
+    # NO_PROXY may name a host with its port or its scheme.
+    forms = [form for each in (host, f"[{host}]") for form in (each, f"{each}:{port}", f"{parts.scheme}://{each}")]
+    if _is_loopback(host) or any(map(proxy_bypass, forms)):
         return None
     named = getproxies()
     proxy = named.get(parts.scheme) or named.get("all")

@@ -45,6 +45,12 @@ def test_what_is_not_a_url_is_refused_at_once(url: str) -> None:
         open_client(url)
 
 
+def test_blanks_around_a_url_are_left_out() -> None:
+    """A URL that was read from a file ends with a line break."""
+    with open_client(" http://127.0.0.1:8000/\n") as client:
+        assert client.base_url == "http://127.0.0.1:8000"
+
+
 def test_a_password_in_a_url_is_not_shown() -> None:
     with pytest.raises(ValueError, match=r"^'host:8000' is not") as raised:
         checked_url("user:password@host:8000")
@@ -59,6 +65,11 @@ def test_a_password_in_a_url_is_not_shown() -> None:
         ("http://[::1]:8000", None),
         ("http://exempt.example:8000", None),
         ("http://[fd00::1]:8000", None),
+        ("http://port.example:8000", None),
+        ("http://port.example", "http://plain:3128"),
+        ("https://usual.example", None),
+        ("http://scheme.example:8000", None),
+        ("https://scheme.example", "http://secure:3128"),
         ("http://other.example", "http://plain:3128"),
         ("https://other.example", "http://secure:3128"),
     ],
@@ -67,7 +78,7 @@ def test_an_exempt_address_needs_no_proxy(url: str, proxy: str | None, monkeypat
     """Nor does this machine; a proxy may be named without a scheme."""
     monkeypatch.setenv("http_proxy", "http://plain:3128")
     monkeypatch.setenv("HTTPS_PROXY", "secure:3128")
-    monkeypatch.setenv("NO_PROXY", "exempt.example,[fd00::1]")
+    monkeypatch.setenv("NO_PROXY", "exempt.example,[fd00::1],port.example:8000,usual.example:443,http://scheme.example")
     assert proxy_of(url) == proxy
 
 
