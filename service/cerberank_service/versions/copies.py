@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -217,7 +218,9 @@ class Copies:
     def shown(self, message: str) -> str:
         """The message without the paths of the copies and of the store."""
         for place in (str(self._root), self._address):
-            message = message.replace(place.rstrip("/") + "/", "").replace(place, "")
+            # A name alone, such as `store`, is also a word of messages.
+            before, after = ("", "/?") if "/" in place else (r"(?<![\w./-])", "/")
+            message = re.sub(f"{before}{re.escape(place.rstrip('/'))}{after}", "", message)
         return message
 
     def _error(self, code: int, told: bytes, noise: bytes, trial: Trial | None) -> Exception:

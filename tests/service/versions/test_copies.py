@@ -67,6 +67,12 @@ def test_a_version_is_at_fault_or_it_is_not(copies: Copies, tmp_path: Path) -> N
         _other(copies, "nowhere://x").fetch(TWO, niceness=0, given_up=NEVER)
 
 
+def test_messages_lose_the_places_of_this_machine_but_no_words(copies: Copies, tmp_path: Path) -> None:
+    """A store that is named by one word leaves this word in messages."""
+    assert copies.shown(f"no {tmp_path / 'store'}/m/1 in {tmp_path / 'store'}") == "no m/1 in "
+    assert _other(copies, "store").shown("restore the store, not store/m/1") == "restore the store, not m/1"
+
+
 def _other(copies: Copies, address: str) -> Copies:
     other = Copies(address, 60.0)
     other.open()
