@@ -76,6 +76,7 @@ class Watcher:
         self._copies = Copies(settings.store, settings.copy_seconds)
         self._tries: dict[Reference, int] = {}
         self._killed: dict[Reference, str] = {}
+        self._gave_up: set[Reference] = set()
         self._again: dict[Reference, float] = {}
         self._asked: set[Reference] = set()
         self._overtaken: Reference | None = None
@@ -230,7 +231,7 @@ class Watcher:
             seconds, form = time.monotonic() - started, self._settings.form(live.checkpoint.manifest.files)
             why = (form.backend, live.precision, form.reason)
             logger.info("ready: %s@%s after %.1f seconds, %s in %s: %s", *reference, seconds, *why)
-        if not died:
+        if not died and reference not in self._gave_up:
             self._copies.end(reference)
         self._wake.set()
 
@@ -243,14 +244,18 @@ class Watcher:
         """Note that a load begins, unless processes have died of it.
 
         Raises KilledError if the service has died of it, so that it is loaded after the version that can stand in for
-        it, and RejectedError after MOST_DEATHS.
+        it, and RejectedError after MOST_DEATHS. The notes of a rejected version stay, because the processes that start
+        later would die of it again, but if it is asked for again, it is loaded.
         """
         deaths = self._copies.deaths(reference)
-        if deaths >= MOST_DEATHS:
+        if reference in self._gave_up:
+            self._gave_up.remove(reference)
+        elif deaths >= MOST_DEATHS:
+            self._gave_up.add(reference)
             last = self._killed.get(reference, "the service's process was killed")
             why = f"{deaths} processes in a row were killed while they loaded it; the last time {last}"
             raise RejectedError(Reason.UNUSABLE, why)
-        if deaths and reference not in self._tries:
+        elif deaths and reference not in self._tries:
             raise KilledError("process", "the service's process was killed while it was loaded")
         self._copies.begin(reference)
 

@@ -236,7 +236,26 @@ def test_a_version_that_killed_the_service_does_not_keep_it_from_serving(
             return
         wait_until(lambda: entry(client, "2").get("state") == "failed")
         wait_until(lambda: served_by(client) == "1")
+    (notes,) = tmp_path.glob(f"cerberank-*/{LOADS}")
+    assert json.loads(notes.read_text())["loads"] == [["fake-ranker", "2", 2]], "the next process must not try it"
     assert "2 processes in a row were killed while they loaded it" in entry(client, "2")["reason"]
+
+
+def test_a_version_that_was_rejected_for_kills_is_loaded_if_it_is_asked_for_again(
+    follow: Follow, store: FolderStore, made: Make, tmp_path: Path
+) -> None:
+    """For example by an operator; after that nothing is noted against it."""
+    push(store, made("1"), "stable")
+    push(store, made("2"), "canary")
+    killed(tmp_path / "cerberank-killed", tmp_path / "store", ("fake-ranker", "2", 2))
+    client = follow()
+    wait_until(lambda: entry(client, "2").get("state") == "failed")
+    store.move_label("fake-ranker", "canary", None)
+    wait_until(lambda: not entry(client, "2"))
+    store.move_label("fake-ranker", "canary", "2")
+    wait_until(lambda: entry(client, "2").get("state") == "ready")
+    (notes,) = tmp_path.glob(f"cerberank-*/{LOADS}")
+    wait_until(lambda: json.loads(notes.read_text())["loads"] == [])
 
 
 def test_a_version_that_is_tried_for_long_keeps_no_replica_from_being_ready(
