@@ -51,6 +51,12 @@ def test_systemd_accepts_units_and_drop_ins(tmp_path: Path) -> None:
     assert (checked.returncode, mine) == (0, [])
 
 
+def test_a_kill_for_memory_ends_no_replica_and_leaves_its_notes() -> None:
+    """They are in a folder that systemd keeps over restarts; the kill of a trial ends no more."""
+    assert f"Environment=TMPDIR=%C/{value('CacheDirectory')}\n" in UNIT
+    assert value("OOMPolicy") == "continue"
+
+
 def test_its_commands_exist() -> None:
     """Each call of the program in a unit names a command, which shows its help."""
     units = [file.read_text() for file in FOLDER.glob("*.service")]
