@@ -25,7 +25,7 @@ from cerberank_models.first_stage.rank import FirstStage, open_offline, rank_tex
 from cerberank_models.output import installed_by
 from cerberank_models.rank import Ranking, pairs_policy, rank_pairs
 from cerberank_models.reading import call_warnings, cut_warnings, unknown_warnings
-from cerberank_models.request import RankRequest, Texts
+from cerberank_models.request import RankRequest, Texts, checked_pair
 from cerberank_models.store import Store
 from cerberank_models.windows import NO_SPAN, Reading, windowing_of
 
@@ -224,11 +224,13 @@ class Ranker:
         """P(the text answers the question) for each (question, text), shape [n], independent of the other pairs.
 
         This is `CrossEncoder.predict` of sentence-transformers with a sigmoid, except that long texts are read in
-        windows. Raises NonFiniteScoreError if the network computes NaN or infinity.
+        windows. Raises ValueError for what is not a pair of texts, and NonFiniteScoreError if the network computes NaN
+        or infinity.
         """
         rows: dict[str, list[tuple[int, Candidate]]] = {}
         total = 0
-        for total, (question, text) in enumerate(pairs, start=1):
+        for total, pair in enumerate(pairs, start=1):
+            question, text = checked_pair(pair, total - 1)
             rows.setdefault(question, []).append((total - 1, Candidate(text=text)))
         scores = np.empty(total)
         block: list[tuple[list[int], EncodedPairs]] = []

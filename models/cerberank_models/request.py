@@ -261,6 +261,14 @@ def _plain(value: Any) -> Any:
     return value
 
 
+def checked_pair(pair: Iterable[str], place: int) -> tuple[str, str]:
+    """A question and a text. Raises ValueError, which names the place, for anything else, such as a text alone."""
+    parts = () if isinstance(pair, str | bytes | Mapping) or not isinstance(pair, Iterable) else tuple(pair)
+    if len(parts) != 2 or not all(isinstance(part, str) for part in parts):
+        raise ValueError(f"pairs[{place}]: must be a question and a text")
+    return parts[0], parts[1]
+
+
 def describe_problems(problems: Sequence[Mapping[str, Any]]) -> str:
     """The first three of pydantic's problems as one message."""
     shown = "; ".join(_problem(problem) for problem in problems[:3])

@@ -1,14 +1,16 @@
-"""Texts without a visible character. `tests/e2e/test_python.py` has the other checks, for the ranker and the client."""
+"""Texts without a visible character, and pairs. `tests/e2e/test_python.py` has the other checks of both ways in."""
 
 from __future__ import annotations
 
+from typing import Any
 from unicodedata import category
 
+import numpy as np
 import pytest
 
 from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.request import is_blank
+from cerberank_models.request import checked_pair, is_blank
 
 SHOWN = ("Lo", "So", "Mc")
 """Categories of whole scripts, left out to be fast, and of vowel signs: U+1734 is dropped though visible."""
@@ -42,3 +44,14 @@ def test_half_an_emoji_is_blank() -> None:
 def test_texts_that_show_something_are_not(text: str) -> None:
     """The last is not assigned, like new characters in an old Python."""
     assert not is_blank(text)
+
+
+@pytest.mark.parametrize("pair", ["ab", b"ab", ("a",), ("a", "b", "c"), ("a", None), {"a": 1, "b": 2}, 7])
+def test_what_is_not_a_pair_of_texts_is_named(pair: Any) -> None:
+    """Two letters are not a question and a text."""
+    with pytest.raises(ValueError, match=r"^pairs\[3\]: must be a question and a text$"):
+        checked_pair(pair, 3)
+
+
+def test_a_pair_may_be_a_row_of_numpy() -> None:
+    assert checked_pair(np.array(["a", "b"]), 0) == ("a", "b")
