@@ -123,7 +123,7 @@ def name_of(place: str) -> str:
     """The name of a model in the folder or repository that is called `place`, which may be called anything.
 
     Accents are left out, and other characters become hyphens. Where a letter outside of ASCII is lost, or the end of a
-    long name, a digest takes its place, so that different places keep different names.
+    long name, a digest takes its place, so that places that differ in these keep different names.
 
     >>> name_of("my modèle (1)"), name_of(".hidden"), name_of("модель-v2")
     ('my-modele-1', 'hidden', 'v2-6c7d923e')
