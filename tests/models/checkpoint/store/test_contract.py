@@ -62,7 +62,7 @@ def test_an_address_says_what_kind_of_store_it_is(tmp_path: Path, monkeypatch: p
     with pytest.raises(StoreError, match="nowhere://x"):
         open_store("nowhere://x")
     monkeypatch.setitem(sys.modules, "s3fs", None)
-    with pytest.raises(StoreError, match=r"s3://bucket: .*install cerberank\[s3\]"):
+    with pytest.raises(StoreError, match=r"s3://bucket: .*pip install '\.\[s3\]'"):
         open_store("s3://bucket")
 
 
