@@ -8,6 +8,8 @@ from pathlib import Path
 
 from cerberank_models.language import names_of
 
+RUN = "run.json"
+"""The file in a model's folder with the summary of its training run, to which the card links, or its data alone."""
 TERMS = "Terms"
 UNSTATED = (
     "Licence and terms of the data are not stated. `checkpoint card CHECKPOINT --terms TEXT` states them: do so before "

@@ -145,7 +145,7 @@ def import_model(
 
     A ColBERT becomes a first stage without stages of pairs. A model of an unknown family becomes one opaque stage
     (`import_opaque`), as does any model with `opaque`, or with `graph`, the name of one of its files. A folder of
-    `train teach` states the input of the teacher, and the checkpoint gets the same input.
+    `train teach` states the input of the teacher and its training data, and the checkpoint gets the same.
 
     Raises UnsupportedModelError for models that do not rank in one of these ways, SourceError if there is no model, and
     StoreError for a `name` that no model can have.
@@ -245,6 +245,7 @@ def import_model(
         source=source,
         precisions=precisions,
         calibration=calibration,
+        further=found.run,
     )
 
 

@@ -86,6 +86,7 @@ def import_opaque(
         source=source.place,
         precisions=precisions,
         expected=expected,
+        further=source.run,
     )
 
 

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from cerberank_models.backends.contract import Scores
 from cerberank_models.backends.torch_backend import TorchBackend
+from cerberank_models.checkpoint.card import RUN
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.convert.checkpoint import PARITY, check_parity, export_checkpoint
 from cerberank_models.convert.read_back import PRECISIONS, read_back
@@ -85,6 +86,7 @@ def weights(checkpoint: Path, out: Path, /, *, precision: Literal["fp32", "int8"
             "read_back_order": 100 * agreement.ordered / max(1, agreement.pairs),
         },
         precisions=(),
+        further={RUN: source.path / RUN} if RUN in source.manifest.files else {},
     )
     say(f"{out}: {agreement}")
 

@@ -20,7 +20,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.calibration import SECTION as CALIBRATED
 from cerberank_models.checkpoint.atomic import appearing_folder, write_bytes
-from cerberank_models.checkpoint.card import without_section
+from cerberank_models.checkpoint.card import RUN, without_section
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.config import EncodingConfig
 from cerberank_models.convert.checkpoint import ParityError
@@ -155,8 +155,6 @@ def place_of(out: Path, repository: str | None) -> str:
     return repository or out.name
 
 
-RUN = "run.json"
-"""The record of the training run, to which the checkpoint's card links."""
 SAME = 1e-5
 """The largest allowed difference of scores (probabilities) between the written model and the checkpoint."""
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import logging
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -117,11 +118,13 @@ def export_opaque(
     source: str,
     precisions: Sequence[str] = PRECISIONS,
     expected: Sequence[Scores] | None = None,
+    further: Mapping[str, Path] = MappingProxyType({}),
 ) -> None:
     """Write the checkpoint folder `path` atomically. `graph` writes the fp32 graph to the path that it is called with.
 
     The graph must reproduce `expected`, the model's own scores of the golden texts and of `long_texts`, in padded
-    batches. Without `expected`, it must reproduce its own scores of each pair alone.
+    batches. Without `expected`, it must reproduce its own scores of each pair alone. `further` holds other files to
+    include, by their names in the folder.
 
     Raises ParityError if fp32 differs, or if int8 differs and fp32 was not requested; UnsupportedModelError for a model
     that gives all pairs the same score; ValueError for a precision that opaque networks do not support.
@@ -157,7 +160,8 @@ def export_opaque(
             card=card + _forms(tuple(kept)),
             version=version,
             source=source,
-            files={f"onnx/{name}/{each.name}": each for name, file in kept.items() for each in file.parent.iterdir()},
+            files={f"onnx/{name}/{each.name}": each for name, file in kept.items() for each in file.parent.iterdir()}
+            | dict(further),
             golden=golden_questions({name: recorded[name][: len(GOLDEN_TEXTS)] for name in kept}),
         )
 

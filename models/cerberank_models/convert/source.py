@@ -16,6 +16,7 @@ from typing import Any
 
 from httpx import InvalidURL
 
+from cerberank_models.checkpoint.card import RUN
 from cerberank_models.checkpoint.regular import SMALL, NotRegularError, file_digest, read_regular
 from cerberank_models.checkpoint.store.contract import name_of
 from cerberank_models.connection import proxy_problem
@@ -95,6 +96,12 @@ class Source:
             except EntryNotFoundError:
                 return None
         return file if file.is_file() else None
+
+    @property
+    def run(self) -> dict[str, Path]:
+        """The summary of the model's training run, which names its data, by its name; empty without one."""
+        file = self.file(RUN)
+        return {} if file is None else {RUN: file}
 
     def content(self) -> str:
         """The identity of the content: the commit, or the SHA-256 of a folder's files and their names."""

@@ -199,10 +199,12 @@ def test_a_model_with_another_pair_template_is_refused(tmp_path: Path) -> None:
 
 
 def test_albert_keeps_its_size(tmp_path: Path) -> None:
-    """The weights file holds each of the source's weights once."""
+    """The weights file holds each of the source's weights once. The summary of the source's training is kept."""
     source = save_cross_encoder("albert", tmp_path / "source", num_labels=2, **FEW_LAYERS)
+    (source / "run.json").write_text('{"earlier_data": []}')
     assert main([str(source), str(tmp_path / "out"), "--precisions", ""]) == 0
     checkpoint = read_checkpoint(tmp_path / "out")
+    assert (checkpoint.path / "run.json").read_text() == '{"earlier_data": []}'
     assert str(checkpoint.config.architecture) == "B2 1H0"
     assert checkpoint.weights is not None
     model = transformers.AutoModelForSequenceClassification.from_pretrained(source)

@@ -95,7 +95,9 @@ def test_an_opaque_deberta_gives_its_own_scores(deberta: Path) -> None:
 def test_an_opaque_mpnet_gives_its_own_scores(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Two labels, no token types, positions that count from the padding token; a line says why it is opaque."""
     source = save_mpnet(tmp_path / "source")
+    (source / "run.json").write_text('{"earlier_data": []}')
     assert main([str(source), str(tmp_path / "out"), "--precisions", "fp32"]) == 0
+    assert (tmp_path / "out" / "run.json").read_text() == '{"earlier_data": []}'  # the data of a teacher
     assert "becomes one opaque stage without exits and heads: model type 'mpnet'" in caplog.text
     checkpoint = read_checkpoint(tmp_path / "out")
     expected, got = own_scores(source, TEXTS), scores_of(checkpoint, TEXTS)

@@ -10,6 +10,7 @@ from tests.program import program
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands import weights
 from cerberank_models.convert.checkpoint import ParityError
 
@@ -19,7 +20,8 @@ def test_a_checkpoint_of_graphs_gets_weights(
 ) -> None:
     """The error is printed and stands in card and manifest; scores further away than a form may be are refused."""
     monkeypatch.setitem(weights.PARITY, "int8", 1.0)  # random weights are quantised badly
-    graphs = without(read_checkpoint(other_checkpoint), tmp_path / "graphs", "model.safetensors")
+    revise_checkpoint(read_checkpoint(other_checkpoint), tmp_path / "whole", version="2", files={"run.json": b"{}"})
+    graphs = without(read_checkpoint(tmp_path / "whole"), tmp_path / "graphs", "model.safetensors")
     assert program("checkpoint weights")([str(graphs), str(tmp_path / "out")]) == 0
     made = read_checkpoint(tmp_path / "out")
     agreement = weights.measure_agreement(read_checkpoint(graphs), "int8", load_ranker(made))
@@ -30,6 +32,7 @@ def test_a_checkpoint_of_graphs_gets_weights(
     assert card.startswith("# random")
     assert "dequantised: fp32 numbers of int8's resolution. Against the scores that\nrandom-tiny 2 records" in card
     assert str(agreement) in card
+    assert (made.path / "run.json").read_bytes() == b"{}"
     assert (made.manifest.version, made.precisions) == ("2-from-int8", ())
     monkeypatch.setitem(weights.PARITY, "int8", agreement.difference / 2)
     with pytest.raises(ParityError):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,12 @@ from tests.tiny import ENCODING, ONE_STAGE, random_checkpoint
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.config import ExitConfig, TunedSchedule
 from cerberank_models.network.ranker import Ranker
 from cerberank_training.commands.average import average_rankers
 from cerberank_training.runs.base import open_base
+from cerberank_training.runs.trained_on import training_data
 from cerberank_training.students.shapes import StudentShape, build_student
 
 main = program("checkpoint average")
@@ -78,11 +81,18 @@ def test_strangers_are_refused(tiny_checkpoint: Path) -> None:
 
 
 def test_the_verb_writes_a_checkpoint_to_learn_on_from(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The checkpoint has weights, ONNX and a card that names the parts; an existing folder is kept."""
+    """The checkpoint has weights, ONNX, the data of all parts and a card that names them. No folder is overwritten."""
     parts = [
         random_checkpoint(tmp_path / version, version=version, seed=seed, precisions=(), **ONE_STAGE)
         for seed, version in enumerate(("1", "2"))
     ]
+    data = [{"name": f"jsonl:{name}", "sha256": {name: name}} for name in "abc"]
+    for number, path in enumerate(parts):
+        revised = path.with_name(f"trained-{number}")
+        summary = {"data": data[number], "earlier_data": data[2:]}
+        files = {"run.json": json.dumps(summary).encode()}
+        revise_checkpoint(read_checkpoint(path), revised, version=str(number + 1), files=files)
+        parts[number] = revised
     out = ["--out", str(tmp_path / "mean")]
     assert main([*map(str, parts), "--version", "3", *out]) == 0
     mean = read_checkpoint(tmp_path / "mean")
@@ -92,4 +102,5 @@ def test_the_verb_writes_a_checkpoint_to_learn_on_from(tmp_path: Path, capsys: p
     assert mean.manifest.version == "3"
     assert "random-tiny 1, random-tiny 2" in (mean.path / "README.md").read_text(encoding="utf-8")
     assert mean.precisions == ("fp32",)
+    assert training_data(mean.path) == [data[0], data[2], data[1]]
     assert main([str(parts[0]), *out]) == 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,6 +17,7 @@ from transformers import AutoConfig, AutoModel
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_training.learning.trainer import last_checkpoint
 from cerberank_training.runs.record import read_record
+from cerberank_training.runs.trained_on import training_data
 
 main = program("train teach")
 
@@ -187,6 +189,21 @@ def test_single_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "--unanswered is for --sampling pairs" in capsys.readouterr().err
     assert call(tmp_path, *pairs, "--loss", "both") == 2
     assert "--loss both compares" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("begun")
+def test_a_teacher_knows_the_data_of_its_base(tmp_path: Path) -> None:
+    """The model of a second call (TANDA) was trained on the data of both."""
+    first, second = tmp_path / "first", tmp_path / "out"
+    base = save_cross_encoder("bert", tmp_path / "base")
+    assert call(tmp_path, "--steps", 1, "--out", first) == 130
+    (one,) = training_data(first)
+    assert one["name"] == "jsonl:data.jsonl"
+    (base / "run.json").write_bytes((first / "run.json").read_bytes())
+    other = shutil.copyfile(tmp_path / "dev.jsonl", tmp_path / "target.jsonl")
+    assert call(tmp_path, "--steps", 1, "--train", f"jsonl:{other}", "--dev", jsonl(tmp_path)) == 130
+    assert [each["name"] for each in training_data(second)] == ["jsonl:target.jsonl", "jsonl:data.jsonl"]
+    assert training_data(second)[1] == one
 
 
 @pytest.mark.usefixtures("begun")

@@ -59,7 +59,8 @@ def test_a_folder_that_knows_nothing_is_trusted(tmp_path: Path) -> None:
     """An imported model, and files of other forms, which anyone may have written."""
     (tmp_path / "model").mkdir()
     assert training_data(tmp_path / "model") == []
-    for content in ("{", "[]", '{"data": 1, "earlier_data": [{"sha256": 2}]}'):
+    foreign = '{"data": {"sha256": {"a": "b"}}, "earlier_data": 3}', '{"data": {"name": "a", "sha256": {"b": 1}}}'
+    for content in ("{", "[]", '{"data": 1, "earlier_data": [{"sha256": 2}]}', *foreign):
         (tmp_path / "model" / "run.json").write_text(content)
         (tmp_path / "model" / "record.json").write_text(content)
         assert training_data(tmp_path / "model") == []

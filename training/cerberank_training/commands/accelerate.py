@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.checkpoint.bound import Bound
-from cerberank_models.checkpoint.card import with_section
+from cerberank_models.checkpoint.card import RUN, with_section
 from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, read_checkpoint
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Count, Integers, Names, Percent, Share, Whole
@@ -40,7 +40,6 @@ from cerberank_training.commands.tune import SECTION
 from cerberank_training.commands.unlabelled import unlabelled, unlabelled_content
 from cerberank_training.evaluation.gate import GateError
 from cerberank_training.evaluation.tune import DevSets, Tuning, TuningBounds, schedule_table, tune
-from cerberank_training.runs.card import FILE as SUMMARY
 from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.teachers.scoring.teacher import files_revision
 
@@ -174,7 +173,7 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
         precisions=options.precisions,
         calibration=calibration_texts(questions[:start], seed=options.seed),
         accept=accept,
-        further={SUMMARY: checkpoint.path / SUMMARY} if SUMMARY in checkpoint.manifest.files else {},
+        further={RUN: checkpoint.path / RUN} if RUN in checkpoint.manifest.files else {},
     )
     say(f"{options.out} is written; {work} may be removed")
 

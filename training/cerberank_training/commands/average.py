@@ -7,6 +7,7 @@ soups", Wortsman et al., 2022, arXiv:2203.05482). The mean of unrelated networks
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -15,10 +16,12 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from cerberank_models.backends.torch_backend import load_ranker
+from cerberank_models.checkpoint.card import RUN
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.convert.checkpoint import export_checkpoint
 from cerberank_models.network.ranker import Ranker
 from cerberank_models.output import note
+from cerberank_training.runs.trained_on import training_data
 
 
 def average(first_folder: Path, /, *more: Path, out: Path, version: str = "average") -> None:
@@ -41,6 +44,8 @@ def average(first_folder: Path, /, *more: Path, out: Path, version: str = "avera
     first = checkpoints[0]
     mean = average_rankers([load_ranker(checkpoint) for checkpoint in checkpoints])
     again = "\n`cerberank train tune` measures schedules for it." if mean.config.exits else ""
+    data = {json.dumps(each, sort_keys=True): each for path in folders for each in training_data(path)}
+    known = json.dumps({"earlier_data": list(data.values())}, indent=2).encode() + b"\n"
     card = (first.path / "README.md").read_text(encoding="utf-8")
     export_checkpoint(
         mean,
@@ -51,6 +56,7 @@ def average(first_folder: Path, /, *more: Path, out: Path, version: str = "avera
         version=version,
         source=f"average of {names}",
         precisions=("fp32",),
+        further={RUN: known} if data else {},
     )
     note(
         f"cerberank checkpoint average: {out} is {first.config.name}@{version}, the mean of "

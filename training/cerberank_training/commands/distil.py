@@ -12,7 +12,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from cerberank_models.backends.torch_backend import TorchBackend
-from cerberank_models.checkpoint.card import read_terms, terms_of
+from cerberank_models.checkpoint.card import RUN, read_terms, terms_of
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.contract import is_name, name_of
 from cerberank_models.commands.options import check_device, chosen_device
@@ -32,7 +32,6 @@ from cerberank_training.learning.strategies import check_strategy
 from cerberank_training.learning.threads import step_work, training_threads
 from cerberank_training.learning.train import Run
 from cerberank_training.runs.base import open_base
-from cerberank_training.runs.card import FILE as SUMMARY
 from cerberank_training.runs.card import dev_metric, read_summary, run_card, summary_of
 from cerberank_training.runs.content import data_content
 from cerberank_training.runs.dev_set import Size, check_held_out, chosen_size, dev_set, in_common, measured
@@ -223,7 +222,7 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
         metrics={dev_metric(summary): best},
         precisions=precisions,
         calibration=calibration_texts(questions),
-        further={SUMMARY: json.dumps(summary, indent=2).encode() + b"\n"},
+        further={RUN: json.dumps(summary, indent=2).encode() + b"\n"},
     )
     figures = f"dev MAP {best:.2f} on {measured(dev)} questions of {options.dev}{said_of_results(record.results)}"
     figures += f"; {shared}" if shared else ""

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.calibration import FILE as CALIBRATION
+from cerberank_models.checkpoint.card import RUN
 from cerberank_models.checkpoint.first_stage_files import kept_files
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.options import Ratios
@@ -27,7 +28,6 @@ from cerberank_models.output import UsageError, note, say
 from cerberank_training.commands.unlabelled import unlabelled
 from cerberank_training.data import read_questions, sampled
 from cerberank_training.evaluation.gate import GateBounds, measure_parity
-from cerberank_training.runs.card import FILE as SUMMARY
 from cerberank_training.runs.dev_set import check_choice
 from cerberank_training.runs.trained_on import trained_on
 from cerberank_training.students.calibration import calibration_texts
@@ -134,7 +134,7 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: HuggingF
         calibration=calibration_texts(unlabelled(form.calibrate)) if form.calibrate else (),
         accept=_gate(form, ranker, source),
         first_stage=kept_files(source.path, source.manifest.files, precisions=precisions, weights=weights),
-        further={name: source.path / name for name in (SUMMARY, CALIBRATION) if name in source.manifest.files},
+        further={name: source.path / name for name in (RUN, CALIBRATION) if name in source.manifest.files},
     )
     forms = ", ".join([*(["weights"] if weights else []), *(f"ONNX {each}" for each in precisions)])
     note(

@@ -35,6 +35,7 @@ from cerberank_training.runs.launched import note_of
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
 from cerberank_training.runs.record import open_run, said_of_results
+from cerberank_training.runs.trained_on import write_training_data
 from cerberank_training.students.text_rankers import (
     RELEASED_LEARNING_RATE,
     SYSTEMS,
@@ -251,6 +252,7 @@ def _train(options: PairwiseOptions) -> Mapping[str, Any]:
     )
     cuts = said_of_cuts(*training.count_cut(), what="texts", option="--question-length or --document-length")
     run.begin(in_common(dev, (question.text for question in questions)), cuts)
+    write_training_data(options.out, record, base=base.folder)
     best = training.train(dev_metric(TextEncoder(tokenizer, ranker.config), dev, options.select, training.processes))
     leave_group()
     log = options.out / LOG

@@ -29,6 +29,7 @@ from cerberank_training.runs.launched import launched_processes, note_of
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
 from cerberank_training.runs.record import open_run
+from cerberank_training.runs.trained_on import write_training_data
 
 USUAL = PretrainingConfig()
 REASON = "pre-training starts from a Hugging Face encoder"
@@ -175,6 +176,7 @@ def _pretrain(options: PretrainOptions) -> tuple[dict[str, float], int]:
         token_types=options.token_types,
     )
     run.begin(f"{len(documents):,} documents" + "".join(f", {part} made anew" for part in start.fresh))
+    write_training_data(out, record, base=base.folder)
     examples = [each for index in range(options.dev_groups) for each in dev.group(index)]
     metrics = train_encoder(start, out, train, examples, config)
     leave_group()

@@ -36,6 +36,7 @@ from cerberank_training.runs.launched import is_first_process, note_of
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.place import check_writable, writing
 from cerberank_training.runs.record import open_run, read_record, said_of_results
+from cerberank_training.runs.trained_on import write_training_data
 from cerberank_training.teachers.fine_tuning import TeacherConfig, fine_tune
 from cerberank_training.teachers.teacher_reader import TeacherReader
 
@@ -225,6 +226,7 @@ def _teach(options: TeachOptions) -> Mapping[str, Any]:
         in_common(dev, questions.question_texts()),
         "; ".join(filter(None, (start, first_sizes(groups[: config.questions_per_step]), cuts))),
     )
+    write_training_data(out, record, base=base.folder)
     config = replace(config, planned=record.planned["steps"])
     best = fine_tune(base, out, sampler, dev, config, further=bool(record.results))
     leave_group()

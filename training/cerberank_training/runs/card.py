@@ -12,14 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from cerberank_models.checkpoint.bound import SHA256
-from cerberank_models.checkpoint.card import with_terms
+from cerberank_models.checkpoint.card import RUN, with_terms
 from cerberank_models.checkpoint.regular import read_regular
 from cerberank_models.json_lines import load_json
 from cerberank_training.runs.content import short_digest
 from cerberank_training.runs.record import LARGEST, Call, RunRecord
 
-FILE = "run.json"
-"""The summary's name within a checkpoint."""
 METRIC = "dev_map"
 CARD = """# {name}
 
@@ -86,14 +84,13 @@ def summary_of(
     `earlier` are the data that the base was trained on, by name and SHA-256.
     """
     bound, names = record.bound, record.free["names"]
-    data = "groups" if names.get("groups") else "train"
     return {
         "format": 1,
         "verb": record.verb,
         "digest": record.digest,
         "recipe": record.free["recipe"],
         "base": {"name": names["base"], "commit": names.get("commit")} | bound["base"],
-        "data": {"name": spec_name(names[data]), SHA256: bound["data"][SHA256]},
+        "data": data_of(record),
         "earlier_data": [dict(data) for data in earlier],
         "dev": {
             "name": spec_name(names["dev"]),
@@ -111,10 +108,16 @@ def summary_of(
     }
 
 
+def data_of(record: RunRecord) -> dict[str, Any]:
+    """The data of a run, by name and SHA-256. Raises KeyError for a run on documents."""
+    names = record.free["names"]
+    return {"name": spec_name(names.get("groups") or names["train"]), SHA256: record.bound["data"][SHA256]}
+
+
 def read_summary(checkpoint: Path) -> dict[str, Any] | None:
     """`run.json` of a checkpoint's folder; None where there is none, or another file of this name."""
     try:
-        summary = load_json(read_regular(checkpoint / FILE, LARGEST).decode("utf-8"))
+        summary = load_json(read_regular(checkpoint / RUN, LARGEST).decode("utf-8"))
     except (OSError, ValueError):
         return None
     return summary if isinstance(summary, dict) else None

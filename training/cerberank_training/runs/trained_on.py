@@ -9,30 +9,42 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from cerberank_models.checkpoint.atomic import write_json
 from cerberank_models.checkpoint.bound import SHA256
+from cerberank_models.checkpoint.card import RUN
 from cerberank_training.data import DataError, Question
-from cerberank_training.runs.card import read_summary, spec_name
+from cerberank_training.runs.card import data_of, read_summary, spec_name
 from cerberank_training.runs.content import data_content
-from cerberank_training.runs.record import RunError, read_record
+from cerberank_training.runs.launched import is_first_process
+from cerberank_training.runs.record import RunError, RunRecord, read_record
 
 
 def training_data(folder: Path) -> list[dict[str, Any]]:
     """The data, by name and SHA-256, that the model in `folder` was trained on; those of its base come last.
 
-    They are known for checkpoints of `distil`, also after `export`, `tune`, `accelerate` and `calibrate`, and for the
-    folders that `teach` and `pairwise` write. The list is empty for other models.
+    They are known for checkpoints of `distil` and for the folders that `teach` and `pairwise` write, and stay known
+    through `import`, `pretrain` and every command that writes a changed checkpoint. The list is empty for other models.
     """
-    if summary := read_summary(folder):
-        return [part for part in (summary.get("data"), *(summary.get("earlier_data") or ())) if _has_digests(part)]
     resolved = folder.resolve()
+    run = resolved.parent if resolved.name == "ranker" else resolved
+    if summary := read_summary(folder) or read_summary(run):
+        own, earlier = summary.get("data"), summary.get("earlier_data")
+        return [part for part in (own, *(earlier if isinstance(earlier, list) else ())) if _is_data(part)]
     try:
-        record = read_record(resolved.parent if resolved.name == "ranker" else resolved)
+        record = read_record(run)  # of earlier versions, whose `teach` and `pairwise` wrote no summary
     except RunError:
         return []
-    data: Any = None if record is None else record.bound.get("data")
-    if record is None or not _has_digests(data):
-        return []
-    return [{"name": spec_name(str(record.free["names"]["train"])), SHA256: data[SHA256]}]
+    return [] if record is None or "data" not in record.bound else [data_of(record)]
+
+
+def write_training_data(out: Path, record: RunRecord, *, base: Path) -> None:
+    """Write a summary with the data of a run and of its base into `out`, from the first process.
+
+    It is for runs that write no checkpoint, and written when they begin, so that a killed run cannot lack it.
+    """
+    if is_first_process():
+        own = {"data": data_of(record)} if "data" in record.bound else {}
+        write_json(out / RUN, own | {"earlier_data": training_data(base)})
 
 
 def trained_on(folder: Path, spec: str, questions: Iterable[Question]) -> str:
@@ -57,5 +69,7 @@ def check_not_trained_on(folder: Path, spec: str, questions: Iterable[Question],
         raise DataError(f"{option}: {said}; give questions that it was not trained on")
 
 
-def _has_digests(part: Any) -> bool:
-    return isinstance(part, Mapping) and isinstance(part.get(SHA256), Mapping)
+def _is_data(part: Any) -> bool:
+    """True for a name with digests; the `run.json` of an imported model may be of any other form."""
+    digests = part.get(SHA256) if isinstance(part, Mapping) else None
+    return isinstance(digests, Mapping) and all(isinstance(each, str) for each in (part.get("name"), *digests.values()))
