@@ -59,6 +59,8 @@ def checked_url(url: str) -> str:
 
     Raises ValueError unless it is an http or https URL.
     """
+    if not isinstance(url, str):
+        raise ValueError(f"the URL of a service must be a text, not {type(url).__name__}")
     url = url.strip()
     try:
         parts = urlsplit(url)
@@ -74,8 +76,11 @@ def checked_url(url: str) -> str:
 def bearer_of(key: str | None) -> dict[str, str]:
     """The header that holds a key, without blanks around the key; none for an empty key.
 
-    Raises ValueError, which does not show the key, for a character that a header cannot hold.
+    Raises ValueError, which does not show the key, for what is not a text, and for a character that a header cannot
+    hold.
     """
+    if not isinstance(key, str | None):
+        raise ValueError(f"the key must be a text, not {type(key).__name__}")
     secret = (key or "").strip()
     if not (secret.isascii() and secret.isprintable()):
         raise ValueError("the key holds a character outside of printable ASCII: is it the whole key, and nothing else?")

@@ -37,6 +37,16 @@ def test_a_key_that_no_header_holds_is_not_shown(key: str) -> None:
     assert "schl" not in str(raised.value)
 
 
+def test_what_is_not_a_text_is_refused_by_its_type() -> None:
+    """Of a key only the type is shown."""
+    for key in (b"secret", 7, ["secret"]):
+        with pytest.raises(ValueError, match=f"^the key must be a text, not {type(key).__name__}$"):
+            open_client("http://127.0.0.1", api_key=key)
+    for url in (None, b"http://127.0.0.1"):
+        with pytest.raises(ValueError, match=f"^the URL of a service must be a text, not {type(url).__name__}$"):
+            open_client(url)
+
+
 @pytest.mark.parametrize(
     "url", ["localhost:8000", "", "http://", "ftp://host", "http://host:x", "http://[::1", "//host"]
 )

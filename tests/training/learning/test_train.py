@@ -347,7 +347,7 @@ def test_scores_on_dev_that_are_not_finite_end_a_run_too(tmp_path: Path) -> None
         diverging(tmp_path).train(dev)
     assert torch.load(tmp_path / "state.pt", weights_only=True)["step"] == 1
     (tmp_path / "base").mkdir()
-    with pytest.raises(NonFiniteScoreError):
+    with pytest.raises(NonFiniteScoreError, match=r"^before the first step, on dev question 'a': .*: the base has"):
         diverging(tmp_path / "base").train(dev)
 
 

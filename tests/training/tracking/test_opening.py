@@ -109,6 +109,8 @@ def test_mlflow_has_every_point_once(
     """In a database file: one run, finished, with the settings as parameters, wherever the kill comes."""
     from mlflow.tracking import MlflowClient
 
+    from cerberank_training.tracking.ml_flow import MlFlow
+
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{shutil.copy(mlflow_tables, tmp_path / 'mlflow.db')}")
     points = killed_and_resumed(tmp_path / "run", "mlflow", logs=logs)
     client = MlflowClient()
@@ -119,6 +121,9 @@ def test_mlflow_has_every_point_once(
     assert run.data.params == {"train.steps": "6"}
     history = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
     check({name: [(each.step, each.value) for each in found] for name, found in history.items()}, points, repeated=True)
+    resumed = MlFlow(tmp_path / "run", name="a run", settings={})
+    resumed.begin(6, {})
+    resumed.figures(7, {})  # a step without figures is none of MLflow's
 
 
 def test_wandb_has_every_point_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,8 +12,8 @@ class DivergenceError(ValueError):
     def __init__(self, what: str, *, step: int, rate: float) -> None:
         """`what` is a clause such as `the loss is nan`; `rate` is the learning rate of the step."""
         super().__init__(
-            f"{what} in step {step}, with learning rate {rate:g}: training has diverged. States that were saved before "
-            "are kept, but the same settings lead here again: choose a lower --learning-rate and another folder"
+            f"{what} in step {step}, with learning rate {rate:g}: training has diverged, and nothing of this step is "
+            "saved. The same settings lead here again: begin in another folder with a lower --learning-rate"
         )
 
 

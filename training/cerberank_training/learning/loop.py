@@ -199,7 +199,8 @@ class Loop(Generic[NetworkT]):
             measured = dev_metric(self._network)
         except NonFiniteScoreError as error:
             if not self._step:
-                raise
+                reason = "the base has weights that are not finite, or so large that scores overflow"
+                raise NonFiniteScoreError(f"before the first step, on dev {error}: {reason}") from error
             rate = self._config.learning_rate * self._config.rate(self._step - 1)
             raise DivergenceError(f"on dev {error}", step=self._step, rate=rate) from error
         by_name = {FINAL: measured} if isinstance(measured, int | float) else measured

@@ -51,7 +51,7 @@ class MlFlow:
 
     def figures(self, step: int, values: Mapping[str, float]) -> None:
         """Log the figures of a step that MLflow does not have, because it cannot remove points."""
-        if self._last is not None and step <= self._last_step(next(iter(values))):
+        if not values or (self._last is not None and step <= self._last_step(next(iter(values)))):
             return
         now = int(1000 * time.time())
         self._client.log_batch(self._id, metrics=[Metric(name, value, now, step) for name, value in values.items()])
