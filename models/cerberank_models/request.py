@@ -1,7 +1,7 @@
 """The request of a question: its fields, their limits, and the errors that name what is wrong.
 
 `POST /v1/rank`, `cerberank.Ranker`, `cerberank.Client` and `cerberank rank` check texts and options by this module, so
-that they accept the same and say the same.
+that they accept the same and say the same. In Python an option that is None counts as left out.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ class CandidateObject(Wire):
 
     id: IdIn | None = None
     text: str
-    previous: str = ""
-    next: str = ""
+    previous: str | None = None
+    next: str | None = None
 
 
 def candidate_kind(value: Any) -> str | None:
@@ -229,7 +229,7 @@ class RankRequest(Wire):
         return tuple(
             Candidate(text=item)
             if isinstance(item, str)
-            else Candidate(text=item.text, previous=item.previous, next=item.next)
+            else Candidate(text=item.text, previous=item.previous or "", next=item.next or "")
             for item in self.candidates
         )
 

@@ -27,9 +27,11 @@ def with_fields(**fields: object) -> bytes:
 
 
 def test_texts_and_objects_become_candidates() -> None:
-    """Both forms may be mixed; a missing neighbour is empty."""
+    """Both forms may be mixed; a neighbour that is missing or null is empty."""
     call, wanted = parse(read_json(json.dumps(GOOD).encode()))
     assert call.candidates == (Candidate(text="a"), Candidate(text="b", previous="p", next="n"))
+    beside_nothing = [{"text": "b", "previous": None, "next": None}]
+    assert parse(read_json(with_fields(candidates=beside_nothing)))[0].candidates == (Candidate(text="b"),)
     assert (call.question, call.model, call.top_k, call.drop_ratio, call.deadline_ms) == ("q", None, None, None, None)
     assert wanted == ResponseOptions(ids=(None, "7"), texts=None, heads=False, min_score=None)
 
