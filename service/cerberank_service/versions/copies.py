@@ -149,11 +149,13 @@ class Copies:
         given_up: Callable[[], bool],
         trial: Trial | None = None,
         most_memory: int = sys.maxsize,
+        spare_memory: int = sys.maxsize,
     ) -> int:
         """Copy and verify a version, and try it; returns the bytes of memory that opening it took, or 0 if unknown.
 
-        Copying may take the seconds that were given, and the trial as many. `most_memory` limits the process's memory;
-        only Linux tells it.
+        Copying may take the seconds that were given, and the trial as many. The process's memory, which only Linux
+        tells, is limited by `most_memory`, which no good version takes, and by `spare_memory`, which the container has
+        left at this moment.
 
         Raises CopyError when a retry may succeed, GivenUpError as soon as `given_up` returns True, and RejectedError
         when the version is at fault.
@@ -171,7 +173,7 @@ class Copies:
             self._hanging = None
         try:
             with _started(command) as process:
-                told, noise = self._told(process, target, given_up, most_memory)
+                told, noise = self._told(process, target, given_up, most_memory, spare_memory)
         except OSError as error:  # descriptors, processes or memory are short
             raise CopyError("process", f"no process can copy it: {error}") from error
         if process.returncode != 0:
@@ -179,12 +181,17 @@ class Copies:
         return int(json.loads(told).get("memory", 0))
 
     def _told(
-        self, process: subprocess.Popen[bytes], target: Path, given_up: Callable[[], bool], most_memory: int
+        self,
+        process: subprocess.Popen[bytes],
+        target: Path,
+        given_up: Callable[[], bool],
+        most_memory: int,
+        spare_memory: int,
     ) -> tuple[bytes, bytes]:
         """Wait for the process to end; returns its standard output and standard error.
 
-        Kills the process, and raises CopyError when it takes too long, RejectedError when it takes too much memory, or
-        GivenUpError when the copy is given up.
+        Kills the process, and raises CopyError when it takes too long or more memory than the container has left,
+        RejectedError when it takes more than `most_memory`, or GivenUpError when the copy is given up.
         """
         end, copied = time.monotonic() + self._seconds, False
         while True:
@@ -194,12 +201,18 @@ class Copies:
                 late, memory = time.monotonic() > end, memory_of(process.pid)
                 if not copied and target.exists():  # the trial begins, with the same limit of time
                     copied, late, end = True, False, time.monotonic() + self._seconds
-                if not late and memory <= most_memory and not given_up():
+                if not late and memory <= min(most_memory, spare_memory) and not given_up():
                     continue
             self._end(process)
             if memory > most_memory:
                 raise RejectedError(
                     Reason.TOO_BIG, f"the process that tried it took {memory} bytes of memory, more than {most_memory}"
+                )
+            if memory > spare_memory:
+                raise CopyError(
+                    "process",
+                    f"the process that tries it took {memory} bytes of memory, and the container has {spare_memory} "
+                    "left for it beside the service; give the container more memory",
                 )
             if late:
                 if copied:

@@ -83,14 +83,21 @@ def most_file_bytes(size: int, memory: int) -> int:
     return min(FILES_PER_LIMIT * memory, FILES_PER_VERSION * size + SMALL_FILES)
 
 
-def most_trial_bytes(settings: Settings, size: int, room: int, container: int | None = None, own: int = 0) -> int:
+def most_trial_bytes(settings: Settings, size: int, room: int) -> int:
     """The most memory of a process that tries a version of the estimated `size`; `room` is free for versions.
 
-    `container` is the limit of memory of a container in which this process has `own` bytes; None without a limit. On a
-    GPU `room` is the GPU's, and the process uses main memory: as much as the file and what opening makes of it.
+    On a GPU `room` is the GPU's, and the process uses main memory: as much as the file and what opening makes of it.
     """
-    most = LIBRARY_BYTES + (MEMORY_PER_BYTE * size if on_device(settings) else room)
-    return most if container is None else min(most, int(CONTAINER_SHARE * (container - own)))
+    return LIBRARY_BYTES + (MEMORY_PER_BYTE * size if on_device(settings) else room)
+
+
+def spare_bytes(container: int | None, own: int) -> int:
+    """What a container with this limit of memory has left for a trial beside the `own` bytes of this process.
+
+    >>> spare_bytes(2_000_000, 1_000_000), spare_bytes(None, 1_000_000) == sys.maxsize
+    (900000, True)
+    """
+    return sys.maxsize if container is None else int(CONTAINER_SHARE * max(0, container - own))
 
 
 def counted_bytes(settings: Settings, size: int, taken: int) -> int:

@@ -33,6 +33,7 @@ from cerberank_service.versions.memory_budget import (
     most_file_bytes,
     most_trial_bytes,
     return_freed_memory,
+    spare_bytes,
 )
 from cerberank_service.versions.registry import VersionRegistry
 from cerberank_service.versions.rejection import Reason, RejectedError, is_shortage, reason_of
@@ -279,7 +280,8 @@ class Watcher:
             niceness=NICENESS if low else 0,
             given_up=lambda: self._stopped.is_set() or reference not in self._asked or reference == self._overtaken,
             trial=trial,
-            most_memory=most_trial_bytes(self._settings, size, room, cgroup_memory(), memory_of(os.getpid())),
+            most_memory=most_trial_bytes(self._settings, size, room),
+            spare_memory=spare_bytes(cgroup_memory(), memory_of(os.getpid())),
         )
         if (counted := counted_bytes(self._settings, size, taken)) != size:
             logger.warning("%s@%s takes %d bytes of memory; by its files %d were expected", *reference, counted, size)

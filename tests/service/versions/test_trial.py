@@ -24,7 +24,7 @@ from cerberank_models.checkpoint.store.contract import Reference
 from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_service.settings import Settings
 from cerberank_service.versions import loading, watcher
-from cerberank_service.versions.copies import LOADS, LOCK, Copies, GivenUpError, KilledError
+from cerberank_service.versions.copies import LOADS, LOCK, Copies, CopyError, GivenUpError, KilledError
 from cerberank_service.versions.copy_process import TRIED_WITH, Trial
 from cerberank_service.versions.loading import try_version
 from cerberank_service.versions.rejection import Reason, RejectedError
@@ -74,14 +74,22 @@ def try_it(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
     """Copies and tries the version of `copy` in a process; returns the bytes of memory that it took."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
-    def run(*, seconds: float = 60.0, processor: int = 60, most_bytes: int = GIB, most_memory: int = 4 * GIB) -> int:
+    def run(
+        *,
+        seconds: float = 60.0,
+        processor: int = 60,
+        most_bytes: int = GIB,
+        most_memory: int = 4 * GIB,
+        spare_memory: int = 4 * GIB,
+    ) -> int:
         store = str(copy.parent.parent)
         copies = Copies(store, seconds)
         copies.open()
         settings = Settings.model_construct(store=store).model_dump(include=set(TRIED_WITH))
         trial = Trial(settings=settings, most_bytes=most_bytes, processor_seconds=processor)
         reference = Reference(copy.parent.name, copy.name)
-        return copies.fetch(reference, niceness=0, given_up=NEVER, trial=trial, most_memory=most_memory)
+        limits = {"most_memory": most_memory, "spare_memory": spare_memory}
+        return copies.fetch(reference, niceness=0, given_up=NEVER, trial=trial, **limits)
 
     return run
 
@@ -106,6 +114,14 @@ def test_a_version_that_takes_too_much_memory_is_ended(try_it: Callable[..., int
     with pytest.raises(RejectedError, match="bytes of memory, more than 1000000") as caught:
         try_it(most_memory=1_000_000)
     assert caught.value.reason is Reason.TOO_BIG
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells the memory of a process")
+def test_a_container_that_is_too_small_is_not_the_version_s_fault(try_it: Callable[..., int]) -> None:
+    """The version is tried again, and the operator is told what to raise."""
+    with pytest.raises(CopyError, match="the container has 1000000 left for it") as caught:
+        try_it(spare_memory=1_000_000)
+    assert caught.value.cause == "process"
 
 
 def test_a_version_with_too_many_bytes_is_not_copied(copy: Path, try_it: Callable[..., int], tmp_path: Path) -> None:
