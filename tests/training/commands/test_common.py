@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections import Counter
 from pathlib import Path
@@ -19,6 +20,7 @@ from cerberank_models import progress
 from cerberank_models.convert.source import Source
 from cerberank_training.runs import base
 from cerberank_training.runs.record import read_record
+from cerberank_training.runs.trained_on import training_data
 
 
 def options(verb: str, folder: Path) -> list[str]:
@@ -42,17 +44,22 @@ def options(verb: str, folder: Path) -> list[str]:
 def test_a_base_on_the_hub_is_looked_up_and_hashed_once(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The network is loaded from the snapshot: nobody else asks the hub, which does not have the model."""
+    """The network is loaded from the snapshot: nobody else asks the hub, which does not have the model. The result
+    knows the data that the base was trained on.
+    """
     snapshot, calls = save_base("bert", tmp_path / "snapshot"), Counter[str]()
+    earlier = {"name": "jsonl:b", "sha256": {"b": "c"}}
     digest = base.file_digest
 
     def find(place: str) -> Source:
         calls["look-ups"] += 1
         return Source(place=place, folder=snapshot, commit=COMMIT)
 
-    def download(place: str, *, revision: str, **_: Any) -> None:
+    def download(place: str, *, revision: str, allow_patterns: list[str], **_: Any) -> None:
         calls["downloads"] += 1
         assert (place, revision) == ("someone/tiny", COMMIT)
+        assert "run.json" in allow_patterns
+        (snapshot / "run.json").write_text(json.dumps({"data": earlier}))
 
     def hashed(path: Path) -> str:
         calls[path.name] += 1
@@ -69,6 +76,8 @@ def test_a_base_on_the_hub_is_looked_up_and_hashed_once(
     record = read_record(tmp_path / "out")
     assert record is not None
     assert record.bound["base"] == {"sha256": {name: digest(snapshot / name) for name in calls if "." in name}}
+    result = tmp_path / "out" / {"distil": "checkpoint", "pairwise": "ranker"}.get(verb, "")
+    assert training_data(result)[-1] == earlier
 
 
 @pytest.mark.parametrize("verb", ["pretrain", "teach"])

@@ -13,6 +13,7 @@ from typing import Any
 from huggingface_hub import snapshot_download, try_to_load_from_cache
 
 from cerberank_models.checkpoint.bound import SHA256
+from cerberank_models.checkpoint.card import RUN
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.manifest import MANIFEST
 from cerberank_models.checkpoint.regular import file_digest
@@ -122,7 +123,8 @@ class Base:
         return files if _files(self.folder, WEIGHTS) else files | _files(self.folder, PICKLED)
 
     def _download(self, patterns: list[str]) -> None:
-        snapshot_download(self.place, revision=self.commit, allow_patterns=patterns, ignore_patterns="*/*")
+        wanted = [*patterns, RUN]  # `training_data` reads it from the folder; it is none of the model's content
+        snapshot_download(self.place, revision=self.commit, allow_patterns=wanted, ignore_patterns="*/*")
 
     def content(self) -> Content:
         """The SHA-256 of each of the model's files. A Hugging Face model's files are read for it, and downloaded."""
