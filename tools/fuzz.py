@@ -31,7 +31,7 @@ from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
 from tools import process
-from tools.oversized import OVERSIZED_BYTES, violations
+from tools.oversized import BATCH, OVERSIZED_BYTES, violations
 
 CHECKS = [
     schemathesis.checks.not_a_server_error,
@@ -42,7 +42,6 @@ CHECKS = [
     checks.negative_data_rejection,
 ]
 TOKEN = "a-token-for-the-cases"
-BATCH = "/v1/rank/batch"
 
 
 def fuzz(url: str, *, cases: int, names: Mapping[str, str], token: str | None = None, seed: int = 0) -> Counter[int]:
