@@ -209,6 +209,15 @@ def _parts(reference: str) -> tuple[str, str]:
     return model, version
 
 
+def _object(content: bytes) -> dict[str, Any]:
+    """The JSON object that an answer contains; {} for the answers of other services, such as a page of HTML."""
+    try:
+        value = json.loads(content)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
 def _trusting(certificate: Path) -> ssl.SSLContext:
     context = ssl.create_default_context()
     try:
@@ -255,12 +264,12 @@ class Admin:
             headers = self._headers | {"Content-Type": "application/json"}
             connection.request(method, place, None if body is None else json.dumps(body), headers)
             response = connection.getresponse()
-            content = json.loads(response.read())
+            content = response.read()
         except (OSError, HTTPException, ValueError) as error:
             raise AdminError(f"the admin port at {self._url} did not answer: {error}") from error
         finally:
             connection.close()
-        known = content if isinstance(content, dict) else {}
+        known = _object(content)
         if response.status >= 300:
             failure = known.get("error")
             told = failure.get("message") if isinstance(failure, dict) else None

@@ -28,7 +28,8 @@ class Port:
 
     url: str
     status: int = 200
-    answer: dict[str, Any] = field(default_factory=dict)
+    answer: Any = field(default_factory=dict)
+    """Sent as JSON; bytes as they are."""
     asked: list[tuple[str, str, str | None, Any]] = field(default_factory=list)
 
 
@@ -43,7 +44,7 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[Port]:
             known.asked.append((self.command, self.path, given, json.loads(body) if body else None))
             self.send_response(known.status)
             self.end_headers()
-            self.wfile.write(json.dumps(known.answer).encode())
+            self.wfile.write(known.answer if isinstance(known.answer, bytes) else json.dumps(known.answer).encode())
 
         do_GET = do_PUT = do_DELETE = answer
 
@@ -106,6 +107,10 @@ def test_an_admin_port_is_asked_instead_of_a_store(
     [
         (200, {"models": [{"model": "m", "version": "1"}]}, "is not an admin port"),
         (200, [{"id": "m"}], "is not an admin port"),
+        (200, b"<html>", "is not an admin port"),
+        (200, b"\xff\xfe", "is not an admin port"),
+        (200, b"[" * 100_000, "is not an admin port"),
+        (404, b"<html>", "answered with status 404"),
         (404, {"error": "not found"}, "answered with status 404"),
         (500, ["x"], "answered with status 500"),
     ],
