@@ -3,7 +3,8 @@
 Serving questions one after another in the order of these fair ends finishes none of them later than processor sharing
 would (the fair sojourn protocol, Friedman and Henderson 2003), and most of them much earlier. A small question
 overtakes large ones. A stream of small questions cannot starve a large one, because the large one's fair end is fixed
-while the fair ends of later arrivals move on.
+while the fair ends of later arrivals move on. Bodies that wait to be read (`ranking/workers`) are ordered in the same
+way.
 """
 
 from __future__ import annotations

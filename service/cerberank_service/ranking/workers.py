@@ -1,11 +1,10 @@
 """The worker threads, which parse, tokenise and render outside of the event loop.
 
-Bodies wait for a thread in one queue with fair shares, by self-clocked fair queueing (Golestani 1994). A body's end in
-virtual time is the time of its arrival plus its size times the number of its caller's bodies that wait. The body with
-the earliest end is read next, and the clock is then set to this end. So a short body overtakes long ones, shorter ones
-that arrive later do not keep a long one waiting for ever, and a caller with many connections has one share. After a
-long body that overtook others, the one that has waited longest follows. Work of questions that are already accepted,
-such as rendering an answer, goes first.
+Bodies wait for a thread in one queue with fair shares, in the order of the ends that the engine's `FairClock` gives
+them: a body's weight is one, divided by the number of its caller's bodies that wait. So a short body overtakes longer
+ones, however many callers sent them, shorter ones that arrive later do not keep a long one waiting for ever, and a
+caller with many connections has one share. After a long body that overtook others, the one that has waited longest
+follows. Work of questions that are already accepted, such as rendering an answer, goes first.
 
 Long bodies leave threads free for shorter ones, because a body that is being read cannot be interrupted.
 
@@ -26,6 +25,7 @@ from itertools import count
 from math import inf
 from typing import Any, Generic, TypeVar
 
+from cerberank_service.engine.fairness import FairClock
 from cerberank_service.engine.work import stopped
 from cerberank_service.errors import Kind, Refusal, ServiceError, panics_as_errors
 
@@ -47,7 +47,7 @@ class _Job(Generic[ResultT]):
     caller: str | None = None
     """None for work of accepted questions, which has no share."""
     end: float = -inf
-    """The end in virtual time."""
+    """The fair end."""
     outcome: Future[ResultT] = field(default_factory=Future)
 
 
@@ -67,7 +67,7 @@ class Workers:
         """The number of running jobs of each size."""
         self._bodies = Counter[str]()
         """The number of waiting bodies of each caller."""
-        self._numbers, self._now = count(), 0.0
+        self._numbers, self._clock = count(), FairClock()
         self._closed = False
         self._passed = False
         """True if the last long body was read before one that has waited longer."""
@@ -107,7 +107,7 @@ class Workers:
             if late is not None:
                 late.cancel()
             with self._changed:
-                self._leave(number)
+                self._give_up(number)
 
     def _enter(self, job: _Job[Any]) -> tuple[int, bool]:
         """Queue a job; returns its number, and True if a free thread begins it at once."""
@@ -117,7 +117,7 @@ class Workers:
             number, begins = next(self._numbers), not self._waiting and job.size <= self._room()
             if job.caller is not None:
                 self._bodies[job.caller] += 1
-                job.end = self._now + job.size * self._bodies[job.caller]
+                job.end = self._clock.enter(number, job.size, 1 / self._bodies[job.caller])
             self._waiting[number] = job
             self._changed.notify()
         return number, begins
@@ -129,11 +129,20 @@ class Workers:
             self._bodies[job.caller] -= 1
             if not self._bodies[job.caller]:
                 del self._bodies[job.caller]
+            if not self._bodies:
+                self._clock.clear()
+        return job
+
+    def _give_up(self, number: int) -> _Job[Any] | None:
+        """Remove a job that is not to run, like `_leave`; a job that has begun keeps its share."""
+        job = self._leave(number)
+        if job is not None:
+            self._clock.leave(number)
         return job
 
     def _refuse(self, number: int) -> None:
         with self._changed:
-            job = self._leave(number)
+            job = self._give_up(number)
         if job is not None:
             text = "too many bodies are waiting to be read; try again later"
             job.outcome.set_exception(ServiceError(Kind.UNAVAILABLE, text, retry_after=2, refusal=Refusal("queue")))
@@ -184,9 +193,11 @@ class Workers:
             oldest = next(number for number in allowed if self._waiting[number].size > LONG_BYTES)
             if self._passed:  # the oldest one leaves the clock as it is
                 self._passed = False
+                self._clock.leave(oldest)
                 return oldest
             self._passed = number != oldest
-        self._now = max(self._now, job.end)
+        if job.caller is not None:
+            self._clock.serve(job.size)
         return number
 
     def close(self) -> None:

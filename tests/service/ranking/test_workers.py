@@ -136,6 +136,63 @@ def test_shorter_bodies_overtake_longer_ones_but_not_for_ever() -> None:
         assert asyncio.run(order(workers, *bodies, held=(LONG,))) == ["1 MB", "4 MB", "2 MB"]
 
 
+@pytest.mark.parametrize("before", [1, 16, 31])
+def test_a_short_body_is_next_however_many_callers_have_longer_ones(before: int) -> None:
+    """A body of 300 bytes that arrives after some of 32 callers' bodies of 31 KB, which leave no thread free."""
+
+    async def ask(workers: Workers) -> list[str]:
+        ended: list[str] = []
+        gate, begun = threading.Event(), threading.Event()
+
+        def read(name: str) -> None:
+            ended.append(name)
+            if len(ended) == before:
+                begun.set()
+                gate.wait(30)
+
+        async with Held(workers, SHORT):  # the other thread reads all bodies
+            async with Held(workers, SHORT):
+                names = [f"{number}" for number in range(32)]
+                bodies = [workers.read(partial(read, name), size=31 * 1024, caller=name) for name in names]
+                reading = [asyncio.create_task(body) for body in bodies]
+                await asyncio.sleep(0)
+            assert await asyncio.to_thread(begun.wait, 30)
+            reading.append(asyncio.create_task(workers.read(partial(read, "short"), size=300, caller="short")))
+            await asyncio.sleep(0)
+            gate.set()
+            await asyncio.gather(*reading)
+        return ended
+
+    with working() as workers:
+        ended = asyncio.run(ask(workers))
+    assert len(ended) == 33
+    assert ended.index("short") == before
+
+
+@pytest.mark.parametrize("fresh", [False, True])
+def test_bodies_of_many_callers_do_not_keep_a_longer_one_waiting_for_ever(fresh: bool) -> None:
+    """Eight at a time send bodies of 30 KB, always the same callers or always new ones; 120 KB need four turns each."""
+
+    async def ask(workers: Workers) -> int:
+        ended: list[str] = []
+
+        async def client(number: int) -> None:
+            for turn in range(12):
+                caller = f"{number}/{turn}" if fresh else f"{number}"
+                await workers.read(lambda: ended.append("short"), size=30_000, caller=caller)
+
+        async with Held(workers, SHORT):
+            async with Held(workers, SHORT):
+                looping = [asyncio.create_task(client(number)) for number in range(8)]
+                longer = asyncio.create_task(workers.read(lambda: ended.append("long"), size=120_000, caller="long"))
+                await asyncio.sleep(0)
+            await asyncio.gather(longer, *looping)
+        return ended.index("long")
+
+    with working() as workers:
+        assert 8 <= asyncio.run(ask(workers)) <= 48
+
+
 @pytest.mark.parametrize(("threads", "largest"), [(1, 1), (2, 1), (3, 2)])
 def test_long_bodies_leave_threads_to_shorter_ones(threads: int, largest: int) -> None:
     """Those of over 256 KB leave two, and those of over 32 KB one, if that is not all."""
