@@ -29,7 +29,7 @@ class Counting:
 
     @property
     def changes(self) -> Mapping[str, str]:
-        """What `tools.nginx.configure` replaces in nginx' configuration."""
+        """The values that `tools.nginx.configure` replaces in nginx' configuration."""
         return {"127.0.0.1:5140": self.log, "127.0.0.1:3903": self.page}
 
     def value(self, name: str) -> int:

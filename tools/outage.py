@@ -34,7 +34,7 @@ BURNING = "CerberankErrorBudgetBurnsFast availability"
 
 @dataclass(frozen=True)
 class Pace:
-    """How long the check takes; a test makes seconds of minutes."""
+    """The durations of the check; a test makes seconds of minutes."""
 
     rate: float = 50.0
     """Requests a second."""
@@ -57,7 +57,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Report:
-    """What the check has found."""
+    """The findings of the check."""
 
     counts: dict[str, tuple[Counts, Counts]]
     """By phase: what the clients saw, and what the proxy counted."""
@@ -174,7 +174,7 @@ def _replica(stack: ExitStack, log: Path, checkpoint: Path, port: int) -> Proces
 
 
 def _compared(load: Load, mtail: Counting, before: Counts) -> tuple[Counts, Counts]:
-    """What the clients saw, and what the proxy has counted since `before`, once mtail has read all lines or stopped."""
+    """The clients' counts, and those of the proxy since `before`, once mtail has read all lines or stopped."""
 
     def counted() -> Counts:
         return Counts(mtail.value("answered") - before.answered, mtail.value("failed") - before.failed)

@@ -102,7 +102,7 @@ def test_the_example_for_kuberay_is_the_same_service(no_settings: None) -> None:
 
 
 def test_prometheus_finds_the_replicas_of_a_machine() -> None:
-    """What listens on a port of Ray's replicas is a target, once, and nothing else is."""
+    """Each listener on a port of Ray's replicas is a target, once, and nothing else is."""
     installed("ss", "iproute2")
     with socket.socket() as replica, socket.socket() as other:
         replica.bind(("127.0.0.1", free_port_of_a_replica()))

@@ -38,7 +38,7 @@ def test_a_key_that_no_header_holds_is_not_shown(key: str) -> None:
 
 
 def test_what_is_not_a_text_is_refused_by_its_type() -> None:
-    """Of a key only the type is shown."""
+    """Only the type of a key is shown."""
     for key in (b"secret", 7, ["secret"]):
         with pytest.raises(ValueError, match=f"^the key must be a text, not {type(key).__name__}$"):
             open_client("http://127.0.0.1", api_key=key)

@@ -103,7 +103,7 @@ class DroppingHandler(logging.StreamHandler[TextIO]):
     """
 
     def __init__(self, stream: TextIO) -> None:
-        """Write to `stream`. A stream that is no file of the system, such as a string, is never full."""
+        """Write to `stream`. A stream that is not a file of the system, such as a string, is never full."""
         super().__init__(stream)
         self.dropped = 0
         """The number of lines that were dropped or cut."""

@@ -103,7 +103,7 @@ class Copies:
             self._write_loads()
 
     def deaths(self, reference: Reference) -> int:
-        """How often in a row a process was killed while it loaded this version: a service's, or one that tried it."""
+        """The number of times in a row that a process was killed while it loaded this version, or while it tried it."""
         return self._loads.get(reference, 0)
 
     def begin(self, reference: Reference) -> None:

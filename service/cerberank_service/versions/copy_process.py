@@ -31,7 +31,7 @@ TRIED_WITH = frozenset({"store", "device", "backend", "precision", "threads", "s
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trial:
-    """How a copied version is tried, as text on the process's command line."""
+    """The limits and settings of a trial, as text on the process's command line."""
 
     settings: dict[str, Any]
     """The values of TRIED_WITH."""

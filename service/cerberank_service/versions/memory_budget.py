@@ -92,7 +92,7 @@ def most_trial_bytes(settings: Settings, size: int, room: int) -> int:
 
 
 def spare_bytes(container: int | None, own: int) -> int:
-    """What a container with this limit of memory has left for a trial beside the `own` bytes of this process.
+    """The memory that a container with this limit has left for a trial beside the `own` bytes of this process.
 
     >>> spare_bytes(2_000_000, 1_000_000), spare_bytes(None, 1_000_000) == sys.maxsize
     (900000, True)

@@ -200,7 +200,7 @@ class Watcher:
         return "was rejected" if known.status is State.FAILED else "is not loaded yet"
 
     def _load(self, reference: Reference, memory: int, room: int) -> None:
-        """Load a version; `memory` is the limit of all versions together, of which `room` is free."""
+        """Load a version; `memory` is the limit of all versions together, and `room` the free part."""
         started, died = time.monotonic(), False
         try:
             self._note_load(reference)

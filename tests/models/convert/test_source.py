@@ -44,7 +44,7 @@ def test_a_folder_is_known_by_its_content(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("place", ["my model", "modèle", "модель", ".hidden", "x(1)", "a" * 120, "-x", "模型 2"])
 def test_any_folder_gives_a_name(place: str, tmp_path: Path) -> None:
-    """Of letters, digits, '.', '_' and '-'; a folder that lost a letter of its own keeps another name than others."""
+    """The name has letters, digits, '.', '_' and '-'; folders that lost different letters keep different names."""
     names = []
     for each in (place, f"{place}é", f"{place}模"):
         (tmp_path / each).mkdir()

@@ -48,7 +48,7 @@ def test_the_documented_example_is_valid() -> None:
 
 
 def test_a_byte_order_mark_is_left_out() -> None:
-    """PowerShell writes it before a file's JSON. A second one is no JSON."""
+    """PowerShell writes it before a file's JSON. A second one is not JSON."""
     call, _ = parse(read_json(b"\xef\xbb\xbf" + with_fields()))
     assert call.question == "q"
     assert refused(b"\xef\xbb\xbf" * 2 + with_fields()).kind is Kind.MALFORMED

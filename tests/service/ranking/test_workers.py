@@ -210,7 +210,7 @@ def test_long_bodies_leave_threads_to_shorter_ones(threads: int, largest: int) -
 
 
 def test_a_caller_with_many_connections_has_one_share() -> None:
-    """Of bodies of equal size, those of a caller with ten of them do not all go before another caller's only one."""
+    """A caller's only body does not wait for all ten of another caller, if all have the same size."""
     many = [(f"{number}", 10**6, "many") for number in range(10)]
     with working() as workers:
         ended = asyncio.run(order(workers, *many, ("one", 10**6, "one"), held=(LONG,)))
@@ -290,7 +290,7 @@ def test_the_seconds_of_bodies_are_counted_whatever_becomes_of_them() -> None:
 
 
 def test_closed_workers_take_no_work() -> None:
-    """What waits is cancelled, what runs ends; later work is refused as in a shutdown."""
+    """Waiting work is cancelled, running work ends, and later work is refused as in a shutdown."""
 
     async def ask(workers: Workers) -> None:
         held = Held(workers, LONG)

@@ -44,7 +44,7 @@ def test_every_bad_variable_is_named_at_once(monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("value", ['"rerank-v3.5"', "'a-secret-of-the-tests'", "rerank-v3.5\n", "\x1b[31m"])
 def test_a_value_that_a_file_of_variables_has_spoilt_is_refused(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
-    """Of every variable, by its name alone, as the value may be a secret."""
+    """Every variable is named without its value, which may be a secret."""
     for name in ("CERBERANK_ALIASES", "CERBERANK_HOST", "CERBERANK_ADMIN_TOKEN"):
         with monkeypatch.context() as environment:
             environment.setenv(name, value)

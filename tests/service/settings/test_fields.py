@@ -122,7 +122,7 @@ def test_the_form_is_what_is_set_or_the_checkpoint_s(
 def test_the_threads_that_read_follow_from_the_device(
     monkeypatch: pytest.MonkeyPatch, device: str, processors: int, threads: int
 ) -> None:
-    """And from the usable processors, of which a GPU leaves all to them."""
+    """They follow from the usable processors too; a GPU leaves all of these to them."""
     monkeypatch.setattr("cerberank_service.settings.fields.usable_processors", lambda: processors)
     assert Settings(device=device).encode_workers == threads
 

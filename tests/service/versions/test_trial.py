@@ -166,7 +166,7 @@ def test_a_process_that_dies_during_a_trial(
 
 
 def test_a_network_with_fewer_positions_than_it_says_is_refused(copy: Path) -> None:
-    """Where golden questions are shorter, the first client with a long text would get an error."""
+    """The first client with a long text would get an error if only short golden questions were run."""
     question = {"question": "a", "candidates": [{"text": "b"}], "scores": {"int8": [0.5]}, "tolerance": {"int8": 1.0}}
     rewrite(copy, "golden.jsonl", json.dumps(question).encode())
     settings = Settings.model_construct(store="s", checkpoint=copy)
@@ -277,7 +277,7 @@ def test_a_version_that_was_rejected_for_kills_is_loaded_if_it_is_asked_for_agai
 def test_a_version_that_is_tried_for_long_keeps_no_replica_from_being_ready(
     follow: Follow, store: FolderStore, made: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where another version stands in for it, and where it is a canary; two kills in a row reject it."""
+    """Two kills in a row reject it, also if another version stands in for it or if it is a canary."""
     fetch, ended = Copies.fetch, threading.Event()
 
     def slow(self: Copies, reference: Reference, **options: Any) -> int:

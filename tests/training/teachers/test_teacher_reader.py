@@ -72,7 +72,7 @@ def test_an_enlarged_roberta_has_types_without_context_too(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("context", [True, False])
 def test_pairs_that_do_not_fit_are_counted(context: bool, tmp_path: Path) -> None:
-    """Of four pairs two are longer than 24 tokens, in the candidate or in the question."""
+    """Two of four pairs are longer than 24 tokens, in the candidate or in the question."""
     tokenizer, model = opened("bert", tmp_path, 2)
     groups = [
         Group(question=question, candidates=(Candidate(text=candidate.text),), labels=(1.0,))
