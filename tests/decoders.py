@@ -15,7 +15,7 @@ from cerberank_models.config import EncodingConfig, RankerConfig
 from cerberank_models.convert.decoders import decoder_config
 from cerberank_models.convert.hugging_face import initialise
 from cerberank_models.convert.prompts import PROMPTS
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.transformer import PromptTemplate
 
 PROMPT = PromptTemplate(tail=("?",), yes="yes", no="no")
@@ -81,12 +81,12 @@ def decoder_shape(family: str, **changes: object) -> transformers.PretrainedConf
     return kinds[family](**(shape | changes))
 
 
-def decoder_of(*, exits: tuple[int, ...] = ()) -> Ranker:
+def decoder_of(*, exits: tuple[int, ...] = ()) -> RankingNetwork:
     """A network of two layers with random weights, and `exits` after these layers."""
     config = decoder_config(decoder_shape("qwen3"), name="random-decoder", encoding=EncodingConfig(prompt=PROMPT))
     described = {**config.model_dump(), "exits": [{"after": after, "pooling": "last"} for after in exits]}
     torch.manual_seed(0)
-    ranker = Ranker(RankerConfig.model_validate(described))
+    ranker = RankingNetwork(RankerConfig.model_validate(described))
     initialise(ranker, seed=0, deviation=0.3)
     return ranker.eval()
 

@@ -36,7 +36,7 @@ from cerberank_models.convert.decoders import decoder_config
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import ranker_config
 from cerberank_models.encoding import Candidate, EncodedPairs
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.rank import rank_pairs
 
 QUESTION = "how tall is the tower ?"
@@ -98,14 +98,14 @@ class Form:
     twin: Callable[[Path, str], Path]
     positions: int
     """The most tokens of a pair that the models read."""
-    speed: Callable[[Layers], Ranker] | None = None
+    speed: Callable[[Layers], RankingNetwork] | None = None
     """A network of these layers with random weights."""
 
 
-def encoder_of(family: str, pooling: str = "cls") -> Callable[[Layers], Ranker]:
+def encoder_of(family: str, pooling: str = "cls") -> Callable[[Layers], RankingNetwork]:
     changes: dict[str, object] = {"classifier_pooling": pooling} if family == "modernbert" else {}
 
-    def made(layers: Layers) -> Ranker:
+    def made(layers: Layers) -> RankingNetwork:
         number, width, heads, inner = layers
         described = hugging_face_config(
             family,
@@ -117,15 +117,15 @@ def encoder_of(family: str, pooling: str = "cls") -> Callable[[Layers], Ranker]:
             num_labels=1,
             **changes,
         )
-        return Ranker(ranker_config(described, name="shape", encoding=EncodingConfig(), logits=1))
+        return RankingNetwork(ranker_config(described, name="shape", encoding=EncodingConfig(), logits=1))
 
     return made
 
 
-def decoder_layers(family: str, head_size: int, shared: int) -> Callable[[Layers], Ranker]:
+def decoder_layers(family: str, head_size: int, shared: int) -> Callable[[Layers], RankingNetwork]:
     """A decoder with attention heads of this size, and `shared` heads of keys and values."""
 
-    def made(layers: Layers) -> Ranker:
+    def made(layers: Layers) -> RankingNetwork:
         number, width, heads, inner = layers
         described = decoder_shape(
             family,
@@ -136,7 +136,7 @@ def decoder_layers(family: str, head_size: int, shared: int) -> Callable[[Layers
             head_dim=head_size,
             intermediate_size=inner,
         )
-        return Ranker(decoder_config(described, name="shape", encoding=EncodingConfig(prompt=PROMPT)))
+        return RankingNetwork(decoder_config(described, name="shape", encoding=EncodingConfig(prompt=PROMPT)))
 
     return made
 
@@ -275,7 +275,7 @@ def _own(source: Path, checkpoint: Checkpoint, pairs: EncodedPairs) -> Scores:
 PAIRS, TOKENS, ROUNDS = 64, 64, 3
 
 
-def speed(ranker: Ranker) -> float:
+def speed(ranker: RankingNetwork) -> float:
     """Tokens a second on this machine: torch in fp32, pairs of equal length, the median of some rounds after a first.
 
     A decoder's prefix is computed in every pair.

@@ -11,39 +11,39 @@ from tests.tiny import random_pairs, random_ranker
 
 from cerberank_models.network.bodies.post_norm import PostNormLayer
 from cerberank_models.network.layout import PaddedLayout
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 
 FAR = 10
 """Each mistake is at least so many times the bound."""
 PAIRS = random_pairs([5, 30, 3, 12, 9, 31, 30, 48])
 
 
-def logits(ranker: Ranker) -> torch.Tensor:
+def logits(ranker: RankingNetwork) -> torch.Tensor:
     with torch.no_grad():
         return ranker(*(torch.from_numpy(array) for array in (PAIRS.token_ids, PAIRS.type_ids, PAIRS.offsets)))
 
 
-def layer(ranker: Ranker, index: int) -> PostNormLayer:
+def layer(ranker: RankingNetwork, index: int) -> PostNormLayer:
     found = ranker.body[index]
     assert isinstance(found, PostNormLayer)
     return found
 
 
-def scale_the_queries(ranker: Ranker) -> None:
+def scale_the_queries(ranker: RankingNetwork) -> None:
     layer(ranker, 1).query.weight.mul_(1.01)
 
 
-def shift_a_bias(ranker: Ranker) -> None:
+def shift_a_bias(ranker: RankingNetwork) -> None:
     layer(ranker, 2).down.bias[0] += 0.01
 
 
-def swap_two_attention_heads(ranker: Ranker) -> None:
+def swap_two_attention_heads(ranker: RankingNetwork) -> None:
     value = layer(ranker, 0).value.weight
     value.copy_(torch.cat([value[8:16], value[:8], value[16:]]))
 
 
 @pytest.mark.parametrize("mistake", [scale_the_queries, shift_a_bias, swap_two_attention_heads])
-def test_a_mistake_in_a_layer_is_seen(mistake: Callable[[Ranker], None]) -> None:
+def test_a_mistake_in_a_layer_is_seen(mistake: Callable[[RankingNetwork], None]) -> None:
     """An attention scale one percent off, one of 32 biases off by 0.01, two attention heads in each other's place."""
     right, wrong = random_ranker(), random_ranker()
     with torch.no_grad():

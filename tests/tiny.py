@@ -18,7 +18,7 @@ from cerberank_models.convert.checkpoint import export_checkpoint
 from cerberank_models.convert.hugging_face import initialise, ranker_config
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.layout import PaddedLayout
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 
 TEXT = (
     "how tall is the tower a b c d e what do bees make honey from who wrote opera carmen it was built in paris metres "
@@ -177,7 +177,7 @@ def random_ranker(
     seed: int = 0,
     dropout: float = 0.0,
     **changes: object,
-) -> Ranker:
+) -> RankingNetwork:
     """A ranker whose every weight is random; `changes` are of its Hugging Face configuration."""
     config = ranker_config(
         hugging_face_config(family, **changes),
@@ -188,7 +188,7 @@ def random_ranker(
         encoding=ENCODING,
     )
     torch.manual_seed(seed)  # for the embeddings
-    ranker = Ranker(config, dropout=dropout)
+    ranker = RankingNetwork(config, dropout=dropout)
     initialise(ranker, seed=seed, deviation=0.3)
     return ranker.eval()
 
@@ -243,7 +243,9 @@ def random_pairs(lengths: list[int], *, seed: int = 0, types: int = 2) -> Encode
     )
 
 
-def forward_padded(ranker: Ranker, token_ids: Tensor, type_ids: Tensor, mask: Tensor, stage: int = -1) -> Tensor:
+def forward_padded(
+    ranker: RankingNetwork, token_ids: Tensor, type_ids: Tensor, mask: Tensor, stage: int = -1
+) -> Tensor:
     """The logits of one stage on padded ids and mask `[N, S]`, the oracle of the packed forward pass."""
     layout = PaddedLayout(mask)
     stage %= len(ranker.config.stages)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.network.layout import PackedLayout
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.network.text_ranker import TextVectors
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ MARGIN = 4.0
 LARGEST = torch.finfo(torch.float16).max / MARGIN
 
 
-def largest_activation(network: Ranker | TextVectors, batches: Sequence[EncodedPairs]) -> float:
+def largest_activation(network: RankingNetwork | TextVectors, batches: Sequence[EncodedPairs]) -> float:
     """The largest magnitude in the inputs and outputs of any module of `network`, over all stages."""
     largest = 0.0
 
@@ -41,7 +41,7 @@ def largest_activation(network: Ranker | TextVectors, batches: Sequence[EncodedP
         with torch.inference_mode():
             for batch in batches:
                 ids, types, offsets = map(torch.from_numpy, (batch.token_ids, batch.type_ids, batch.offsets))
-                if isinstance(network, Ranker):
+                if isinstance(network, RankingNetwork):
                     network.stage_logits(ids, types, offsets, tuple(range(len(network.config.stages))))
                 else:
                     network.read(ids, types, PackedLayout.of(offsets))
@@ -51,7 +51,7 @@ def largest_activation(network: Ranker | TextVectors, batches: Sequence[EncodedP
     return largest
 
 
-def usable_precision(ranker: Ranker, checkpoint: Checkpoint, precision: str) -> str:
+def usable_precision(ranker: RankingNetwork, checkpoint: Checkpoint, precision: str) -> str:
     """`precision`, or bf16 instead of fp16 if activations on the golden questions are too large for float16.
 
     `ranker` is the checkpoint's network in fp32 on the processor. The change to bf16 is logged as a warning.
@@ -69,7 +69,7 @@ def usable_precision(ranker: Ranker, checkpoint: Checkpoint, precision: str) -> 
     return half_precision(ranker, golden, model)
 
 
-def half_precision(network: Ranker | TextVectors, batches: Sequence[EncodedPairs], model: str) -> str:
+def half_precision(network: RankingNetwork | TextVectors, batches: Sequence[EncodedPairs], model: str) -> str:
     """fp16, or bf16 if the activations of `network` on `batches` are too large for float16.
 
     `network` must be in fp32 on the processor. If bf16 is chosen, a warning with the name `model` is logged.

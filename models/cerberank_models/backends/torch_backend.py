@@ -30,7 +30,7 @@ from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
 from cerberank_models.network.bodies.contract import Fuse
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.network.varlen import VarlenAttention
 from cerberank_models.transformer import OpaqueTransformer
 
@@ -61,7 +61,7 @@ class TorchState:
 
 
 class TorchBackend:
-    """Runs a `Ranker` in evaluation mode.
+    """Runs a `RankingNetwork` in evaluation mode.
 
     The other pairs of a batch change a pair's scores only by rounding, because libraries choose the order of sums by
     the shape of a product (docs/reliability.md has the bounds).
@@ -69,7 +69,7 @@ class TorchBackend:
 
     def __init__(
         self,
-        ranker: Ranker,
+        ranker: RankingNetwork,
         *,
         device: str = "cpu",
         precision: str = "fp32",
@@ -266,7 +266,7 @@ class TorchBackend:
         return self._captured.run(stage, size, inputs)
 
 
-def load_ranker(checkpoint: Checkpoint) -> Ranker:
+def load_ranker(checkpoint: Checkpoint) -> RankingNetwork:
     """The network of a checkpoint with its weights, in fp32 on the CPU. Raises CheckpointError if it has no weights."""
     if isinstance(checkpoint.config.transformer, OpaqueTransformer):
         raise CheckpointError(
@@ -286,7 +286,7 @@ def load_ranker(checkpoint: Checkpoint) -> Ranker:
             "`cerberank checkpoint weights FOLDER OUT` reads it back from graphs"
         )
     with torch.device("meta"):
-        ranker = Ranker(checkpoint.config)
+        ranker = RankingNetwork(checkpoint.config)
     fill(ranker, checkpoint.weights)
     return ranker
 

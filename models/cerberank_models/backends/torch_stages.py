@@ -23,7 +23,7 @@ from cerberank_models.network.heads import Head
 from cerberank_models.network.layout import GroupedLayout, Layout, PackedLayout
 from cerberank_models.network.precision import in_precision
 from cerberank_models.network.prefixes import ContinuedLayout, PrefixLayout
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.network.stacked import StackedHeads, stackable
 from cerberank_models.network.varlen import VarlenAttention, VarlenLayout, kernel_for
 
@@ -60,7 +60,7 @@ class TorchStages:
 
     def __init__(
         self,
-        ranker: Ranker,
+        ranker: RankingNetwork,
         *,
         device: torch.device,
         precision: torch.dtype,

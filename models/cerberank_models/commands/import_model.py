@@ -50,7 +50,7 @@ from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_models.first_stage.attach import write_alone
 from cerberank_models.first_stage.late_interaction import SPECIAL, document_length, is_late_interaction
 from cerberank_models.first_stage.sources import read_hugging_face
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import note
 
 logger = logging.getLogger(__name__)
@@ -215,7 +215,7 @@ def import_model(
     encoding = _encoding(source, own_length(tokenizer, positions), max_length, context=context)
     config = ranker_config(described, name=name, encoding=encoding, logits=described.num_labels, head=head)
     config = config.model_copy(update={"languages": found.languages})
-    ranker = Ranker(config).eval()
+    ranker = RankingNetwork(config).eval()
     network = read_network(found, head)
     load_weights(ranker, network.state_dict())
     pairs_alone = PairEncoder(

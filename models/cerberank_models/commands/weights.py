@@ -17,7 +17,7 @@ from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.convert.checkpoint import PARITY, check_parity, export_checkpoint
 from cerberank_models.convert.read_back import PRECISIONS, read_back
 from cerberank_models.encoding import Candidate
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import say
 from cerberank_models.rank import pairs_policy, rank_pairs
 
@@ -91,7 +91,7 @@ def weights(checkpoint: Path, out: Path, /, *, precision: Literal["fp32", "int8"
     say(f"{out}: {agreement}")
 
 
-def measure_agreement(checkpoint: Checkpoint, precision: str, ranker: Ranker) -> Agreement:
+def measure_agreement(checkpoint: Checkpoint, precision: str, ranker: RankingNetwork) -> Agreement:
     """Score the checkpoint's golden questions with `ranker`, and compare with the scores recorded for `precision`.
 
     Raises ParityError if a score differs by more than is allowed between forms of the same network.

@@ -22,7 +22,7 @@ from cerberank_models.checkpoint.folder import GoldenCandidate, GoldenQuestion, 
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.rank import log_odds, pairs_policy, rank_pairs
 from cerberank_models.windows import Windowing
 
@@ -50,7 +50,7 @@ class ParityError(RuntimeError):
 
 
 def export_checkpoint(
-    ranker: Ranker,
+    ranker: RankingNetwork,
     tokenizer: Tokenizer,
     path: Path,
     *,
@@ -138,7 +138,7 @@ def _calibration(
     return _golden_pairs(encoder), GOLDEN_MARGIN
 
 
-def golden_scores(ranker: Ranker, encoder: PairEncoder) -> list[Scores]:
+def golden_scores(ranker: RankingNetwork, encoder: PairEncoder) -> list[Scores]:
     """The scores that PyTorch gives all golden questions' texts, in the precision of `ranker`, without dropping."""
     return _scores(TorchBackend(ranker), _golden_pairs(encoder))
 

@@ -24,7 +24,7 @@ from cerberank_models.convert.hugging_face import places
 from cerberank_models.convert.loading import quiet_transformers
 from cerberank_models.convert.source import Source
 from cerberank_models.encoding import Candidate, PairEncoder
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.transformer import DecoderConfig, Family, TransformerConfig
 
 OUTPUT = "heads.0.classifier.output.weight"
@@ -126,14 +126,14 @@ def read_decoder(source: Source) -> Any:
     return network.eval()
 
 
-def decoder_ranker(config: RankerConfig, network: Any, answers: Sequence[int]) -> Ranker:
+def decoder_ranker(config: RankerConfig, network: Any, answers: Sequence[int]) -> RankingNetwork:
     """The ranker with the weights of the language model `network`, in the same memory.
 
     `answers` are the ids of the answer's tokens, which select the classifier's rows. Raises UnsupportedModelError with
     the names of all weights of the model that the ranker has no place for, and of the ranker that the model lacks.
     """
     with torch.device("meta"):
-        ranker = Ranker(config)
+        ranker = RankingNetwork(config)
     names, prompt = MAPPINGS[config.body.family], config.encoding.prompt
     if prompt is None:
         raise ValueError(f"{config.name} has no prompt")

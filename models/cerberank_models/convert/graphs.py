@@ -30,7 +30,7 @@ from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.absorbed import AbsorbedHeads, can_absorb
 from cerberank_models.network.layout import PaddedLayout, near
 from cerberank_models.network.precision import in_precision
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 
 NAMES = ("torch.onnx", "torch.export", "torch._export", "onnxscript", "onnx_ir")
 """The loggers of PyTorch's exporter and of the libraries that it uses, to which their child loggers propagate."""
@@ -72,7 +72,7 @@ class _Held(logging.Handler):
 
 
 def export_form(
-    precision: str, ranker: Ranker, folder: Path, *, calibration: Sequence[EncodedPairs], margin: float
+    precision: str, ranker: RankingNetwork, folder: Path, *, calibration: Sequence[EncodedPairs], margin: float
 ) -> tuple[Backend[Any], list[Path]]:
     """Export `ranker` in `precision` (fp32, fp16, int8) to `folder`; returns the backend that runs it and its graphs.
 
@@ -100,7 +100,7 @@ into float16. With infinity, the softmax of a padding token whose window holds o
 
 
 class _FirstStage(nn.Module):
-    def __init__(self, ranker: Ranker) -> None:
+    def __init__(self, ranker: RankingNetwork) -> None:
         super().__init__()
         self.ranker = ranker
 
@@ -110,7 +110,7 @@ class _FirstStage(nn.Module):
 
 
 class _LaterStage(nn.Module):
-    def __init__(self, ranker: Ranker, stage: int) -> None:
+    def __init__(self, ranker: RankingNetwork, stage: int) -> None:
         super().__init__()
         self.ranker = ranker
         self.stage = stage
@@ -171,7 +171,7 @@ class FusedAttentionLayout(PaddedLayout):
         return mixed
 
 
-def _outputs(ranker: Ranker, hidden: Tensor, layout: PaddedLayout, stage: int) -> tuple[Tensor, ...]:
+def _outputs(ranker: RankingNetwork, hidden: Tensor, layout: PaddedLayout, stage: int) -> tuple[Tensor, ...]:
     heads = AbsorbedHeads(ranker.heads) if can_absorb(ranker) else None
     hidden, logits = ranker.run_stage(hidden, layout, stage, heads=heads)
     last = stage == len(ranker.config.stages) - 1
@@ -183,7 +183,7 @@ INLINE_BYTES = 1_900_000_000
 messages of 2 GiB or more."""
 
 
-def export_stages(ranker: Ranker, folder: Path, *, gather: bool = False) -> list[Path]:
+def export_stages(ranker: RankingNetwork, folder: Path, *, gather: bool = False) -> list[Path]:
     """Write `stage-<i>.onnx` for every stage into `folder`; returns the paths in order.
 
     With `gather`, later stages read `hidden[P, S, D]`, and `rows[N]` selects the pairs that they run, so that states
@@ -194,7 +194,7 @@ def export_stages(ranker: Ranker, folder: Path, *, gather: bool = False) -> list
     return [_export_stage(ranker, stage, folder, gather=gather) for stage in range(len(ranker.config.stages))]
 
 
-def _export_stage(ranker: Ranker, stage: int, folder: Path, *, gather: bool) -> Path:
+def _export_stage(ranker: RankingNetwork, stage: int, folder: Path, *, gather: bool) -> Path:
     inputs, shapes = _inputs(ranker, stage, gather=gather)
     module = _FirstStage(ranker) if stage == 0 else _LaterStage(ranker, stage)
     last = stage == len(ranker.config.stages) - 1
@@ -253,7 +253,7 @@ def token_inputs(longest: int) -> tuple[dict[str, Tensor], dict[str, dict[int, D
     return inputs, dict.fromkeys(inputs, dimensions)
 
 
-def _inputs(ranker: Ranker, stage: int, *, gather: bool) -> tuple[dict[str, Tensor], dict[str, dict[int, Dim]]]:
+def _inputs(ranker: RankingNetwork, stage: int, *, gather: bool) -> tuple[dict[str, Tensor], dict[str, dict[int, Dim]]]:
     """Examples of a stage's inputs by name, and their dynamic dimensions."""
     if stage == 0:
         return token_inputs(ranker.config.encoding.max_length)

@@ -16,7 +16,7 @@ from torch import Tensor
 from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.convert.families import FAMILIES, ImportMapping, Names, UnsupportedModelError
 from cerberank_models.convert.modules import CLASSIFIER, ModularHead
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.network.text_ranker import TextRanker, TextVectors
 from cerberank_models.transformer import TransformerConfig
 
@@ -68,7 +68,7 @@ def ranker_config(
 
 
 def load_weights(
-    ranker: Ranker | TextRanker | TextVectors, weights: Mapping[str, Tensor], *, fresh_classifier: bool = False
+    ranker: RankingNetwork | TextRanker | TextVectors, weights: Mapping[str, Tensor], *, fresh_classifier: bool = False
 ) -> None:
     """Load the state dict of a Hugging Face model of the same family into `ranker`.
 
@@ -83,7 +83,7 @@ def load_weights(
     """
     state, family = (
         ranker.state_dict(),
-        (ranker.config.body if isinstance(ranker, Ranker) else ranker.config.transformer).family,
+        (ranker.config.body if isinstance(ranker, RankingNetwork) else ranker.config.transformer).family,
     )
     names = FAMILIES[family]
     filled, surplus = set(), []
@@ -119,9 +119,9 @@ def initialise(module: torch.nn.Module, *, seed: int, deviation: float = 0.02) -
                     part.bias.zero_()
 
 
-def places(key: str, names: ImportMapping, ranker: Ranker | TextRanker | TextVectors) -> list[str]:
+def places(key: str, names: ImportMapping, ranker: RankingNetwork | TextRanker | TextVectors) -> list[str]:
     """The names in the ranker's state dict to which the weight `key` is copied; empty if there is none."""
-    heads = range(len(ranker.heads) if isinstance(ranker, Ranker) else 0)
+    heads = range(len(ranker.heads) if isinstance(ranker, RankingNetwork) else 0)
     if matched := names.layer.match(key):
         name = _renamed(matched[2], names.layer_names)
         return [] if name is None else [f"{place}.{name}" for place in _layer_places(int(matched[1]), ranker)]
@@ -129,23 +129,23 @@ def places(key: str, names: ImportMapping, ranker: Ranker | TextRanker | TextVec
         return [f"embeddings.{name}"]
     if names.output_norm is not None and key.startswith(names.output_norm):
         part = key.removeprefix(names.output_norm)
-        if not isinstance(ranker, Ranker):
+        if not isinstance(ranker, RankingNetwork):
             return [f"norm.{part}"]
         return [
             f"{place}.norm.{part}"
             for place in (*(f"exits.{i}" for i in range(len(ranker.exits))), *(f"heads.{k}" for k in heads))
         ]
-    modular = isinstance(ranker, Ranker) and ranker.config.architecture.classifier_modules
+    modular = isinstance(ranker, RankingNetwork) and ranker.config.architecture.classifier_modules
     if name := _renamed(key, {CLASSIFIER: CLASSIFIER} if modular else names.classifier):
         return [f"heads.{k}.{name}" for k in heads]
     return []
 
 
-def _layer_places(index: int, ranker: Ranker | TextRanker | TextVectors) -> list[str]:
+def _layer_places(index: int, ranker: RankingNetwork | TextRanker | TextVectors) -> list[str]:
     """The prefixes in the ranker's state dict to which a Hugging Face model's layer `index` is copied."""
-    body, heads = len(ranker.body), range(len(ranker.heads) if isinstance(ranker, Ranker) else 0)
+    body, heads = len(ranker.body), range(len(ranker.heads) if isinstance(ranker, RankingNetwork) else 0)
     if ranker.encoder.shared_layers:
-        own = isinstance(ranker, Ranker) and ranker.config.architecture.head_layers > 0
+        own = isinstance(ranker, RankingNetwork) and ranker.config.architecture.head_layers > 0
         return ["body.0"] * (body > 0) + [f"heads.{k}.layers.0" for k in heads if own]
     return [f"body.{index}"] if index < body else [f"heads.{k}.layers.{index - body}" for k in heads]
 

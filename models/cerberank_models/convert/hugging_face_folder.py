@@ -30,7 +30,7 @@ from cerberank_models.convert.hugging_face_model import check_exportable, classi
 from cerberank_models.convert.loading import quiet_transformers
 from cerberank_models.convert.own_tokenizer import check_pairs
 from cerberank_models.encoding import Candidate, PairEncoder
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.tokens import special_tokens
 from cerberank_models.transformer import PAIR_TEMPLATES, TransformerConfig
 
@@ -191,7 +191,7 @@ def export_hugging_face(
         check_written(folder, ranker, tokenizer)
 
 
-def check_written(folder: Path, ranker: Ranker, tokenizer: Tokenizer) -> None:
+def check_written(folder: Path, ranker: RankingNetwork, tokenizer: Tokenizer) -> None:
     """Raise an error unless the model in `folder` gives the golden texts the same tokens and scores as `ranker`.
 
     Pairs that are too long are cut as transformers cuts them.

@@ -16,7 +16,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 from cerberank_models.config import RankerConfig
 from cerberank_models.convert.families import FAMILIES, UnsupportedModelError
 from cerberank_models.convert.hugging_face import places
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.transformer import OpaqueTransformer, PreNormConfig, TransformerConfig
 
 SIGMOID = "torch.nn.modules.activation.Sigmoid"
@@ -88,7 +88,7 @@ def _pre_norm(options: PreNormConfig, layers: int, config: RankerConfig) -> dict
 OUTPUT = "heads.0.classifier.output."
 
 
-def classifier_of(ranker: Ranker, described: Any) -> Any:
+def classifier_of(ranker: RankingNetwork, described: Any) -> Any:
     """The transformers model of the configuration `described`, with the weights of `ranker`, in evaluation mode.
 
     `ranker` must have one head. A classifier with two logits is converted to one with their difference. Raises
@@ -169,10 +169,10 @@ def check_exportable(config: RankerConfig, head: int | None) -> None:
         )
 
 
-def one_head(ranker: Ranker, head: int) -> Ranker:
+def one_head(ranker: RankingNetwork, head: int) -> RankingNetwork:
     """The ranker `B_b 1H_h` with the body and the `head` (counted from 1), without exits, first stage and schedules."""
     config = ranker.config
-    single = Ranker(
+    single = RankingNetwork(
         RankerConfig(
             name=config.name,
             transformer=config.transformer,

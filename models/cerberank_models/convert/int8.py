@@ -27,10 +27,10 @@ from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.absorbed import can_absorb
 from cerberank_models.network.bodies.contract import Layer
 from cerberank_models.network.layout import PackedLayout
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.network.text_ranker import TextVectors
 
-NetworkT = TypeVar("NetworkT", Ranker, TextVectors)
+NetworkT = TypeVar("NetworkT", RankingNetwork, TextVectors)
 SMOOTHING = 0.8
 """SmoothQuant's alpha. 1 moves all of an input channel's spread into the weights, 0 nothing."""
 KEPT_CHANNELS = 16
@@ -61,7 +61,7 @@ class InputRange:
 
 
 @torch.no_grad()
-def measure_ranges(ranker: Ranker | TextVectors, batches: Sequence[EncodedPairs]) -> list[InputRange]:
+def measure_ranges(ranker: RankingNetwork | TextVectors, batches: Sequence[EncodedPairs]) -> list[InputRange]:
     """Run the fp32 `ranker` on `batches`, and record the range of the input of every linear layer to be quantised.
 
     Raises ValueError if `batches` has no pair, because all scores would be the same with empty ranges.
@@ -131,7 +131,7 @@ def dequantise(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return weights
 
 
-def _measure(ranker: Ranker | TextVectors, batch: EncodedPairs) -> list[InputRange]:
+def _measure(ranker: RankingNetwork | TextVectors, batch: EncodedPairs) -> list[InputRange]:
     inputs: dict[int, Tensor] = {}
     readers: dict[int, list[str]] = {}
     handles = []
@@ -149,7 +149,7 @@ def _measure(ranker: Ranker | TextVectors, batch: EncodedPairs) -> list[InputRan
         torch.from_numpy(array) for array in (batch.token_ids, batch.type_ids, batch.offsets)
     )
     try:
-        if isinstance(ranker, Ranker):
+        if isinstance(ranker, RankingNetwork):
             ranker(token_ids, type_ids, offsets)
         else:
             ranker.read(token_ids, type_ids, PackedLayout.of(offsets))
@@ -160,9 +160,9 @@ def _measure(ranker: Ranker | TextVectors, batch: EncodedPairs) -> list[InputRan
     return [InputRange(tuple(readers[key]), value.amin(0), value.amax(0)) for key, value in rows.items()]
 
 
-def _absorbed(ranker: Ranker | TextVectors) -> set[str]:
+def _absorbed(ranker: RankingNetwork | TextVectors) -> set[str]:
     """The names of projections that are plain matrix products in an exported graph (`absorbed.py`)."""
-    if not isinstance(ranker, Ranker) or not can_absorb(ranker):
+    if not isinstance(ranker, RankingNetwork) or not can_absorb(ranker):
         return set()
     last = ranker.config.architecture.head_layers - 1
     return {f"heads.{head}.layers.{last}.{part}" for head in range(len(ranker.heads)) for part in ("key", "value")}
@@ -172,7 +172,7 @@ def _stays_fp32(name: str) -> bool:
     return "classifier" in name or name.startswith(("exits.", "token_ranker."))
 
 
-def _inner_products(ranker: Ranker | TextVectors) -> dict[str, tuple[str, ...]]:
+def _inner_products(ranker: RankingNetwork | TextVectors) -> dict[str, tuple[str, ...]]:
     """For each linear layer that reads a feed-forward's inner channels: the layers that compute them, by full names."""
     layers = [(name, module) for name, module in ranker.named_modules() if isinstance(module, Layer)]
     return {
@@ -182,7 +182,7 @@ def _inner_products(ranker: Ranker | TextVectors) -> dict[str, tuple[str, ...]]:
     }
 
 
-def _outliers_first(ranker: Ranker | TextVectors, seen: InputRange, makers: Sequence[str]) -> InputRange:
+def _outliers_first(ranker: RankingNetwork | TextVectors, seen: InputRange, makers: Sequence[str]) -> InputRange:
     """Reorder a feed-forward's inner channels, so that those kept in fp32 are a slice. Results do not change."""
     if not makers:
         return seen

@@ -18,7 +18,7 @@ from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConf
 from cerberank_models.convert.checkpoint import PARITY, export_checkpoint
 from cerberank_models.convert.families import FAMILIES
 from cerberank_models.convert.hugging_face import initialise
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.transformer import Family, PreNormConfig, TransformerConfig
 
 MARK = "random-"
@@ -128,7 +128,7 @@ def random_config(
     )
 
 
-def random_ranker(config: RankerConfig, *, seed: int = 0) -> Ranker:
+def random_ranker(config: RankerConfig, *, seed: int = 0) -> RankingNetwork:
     """A network of this shape with random weights by `seed`, which gives candidates different scores.
 
     Weights have the deviation 1 / sqrt(D), which keeps the magnitude of a layer's input. With BERT's 0.02 the first
@@ -136,7 +136,7 @@ def random_ranker(config: RankerConfig, *, seed: int = 0) -> Ranker:
     """
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # for the initial embeddings
-        ranker = Ranker(config)
+        ranker = RankingNetwork(config)
     initialise(ranker, seed=seed, deviation=config.body.hidden_size**-0.5)
     return ranker
 

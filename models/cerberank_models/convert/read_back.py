@@ -28,14 +28,14 @@ from cerberank_models.convert.int8 import dequantise, measure_ranges, quantise
 from cerberank_models.encoding import Candidate
 from cerberank_models.network.absorbed import can_absorb
 from cerberank_models.network.precision import in_precision
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 
 PRECISIONS = ("fp32", "fp16", "int8")
 """The precisions in which weights can be read back, the most exact first."""
 Array: TypeAlias = NDArray[np.generic]
 
 
-def read_back(checkpoint: Checkpoint, precision: str) -> Ranker:
+def read_back(checkpoint: Checkpoint, precision: str) -> RankingNetwork:
     """The network in fp32 that computes the graphs of `precision`. Weights are exact only from fp32 graphs.
 
     int8 weights are converted to fp32, and activations are not quantised, so that scores are close to those of the
@@ -63,9 +63,9 @@ def read_back(checkpoint: Checkpoint, precision: str) -> Ranker:
     return template
 
 
-def _random_network(checkpoint: Checkpoint) -> Ranker:
+def _random_network(checkpoint: Checkpoint) -> RankingNetwork:
     """A network in which every parameter is random, including biases, so that no two parameters are equal."""
-    ranker = Ranker(checkpoint.config).eval()
+    ranker = RankingNetwork(checkpoint.config).eval()
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for parameter in ranker.parameters():
@@ -73,7 +73,7 @@ def _random_network(checkpoint: Checkpoint) -> Ranker:
     return ranker
 
 
-def _form(template: Ranker, precision: str, checkpoint: Checkpoint) -> Ranker:
+def _form(template: RankingNetwork, precision: str, checkpoint: Checkpoint) -> RankingNetwork:
     if precision == "fp16":
         return in_precision(copy.deepcopy(template), torch.float16)
     if precision == "int8":

@@ -22,10 +22,10 @@ from torch import Tensor, nn
 from cerberank_models.network.bodies.contract import LinearKeysLayer
 from cerberank_models.network.heads import Head
 from cerberank_models.network.layout import Layout, PackedLayout, PaddedLayout
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 
 
-def can_absorb(ranker: Ranker) -> bool:
+def can_absorb(ranker: RankingNetwork) -> bool:
     """True if the heads have a layer whose key and value projections can be absorbed.
 
     This is not possible if the layer runs at several depths of a head, because all but the last depth compute every

@@ -170,7 +170,7 @@ class TextVectors(nn.Module):
         transformer = config.transformer
         self.config = config
         self.encoder = body = BODIES[transformer.family](transformer, transformer.layers, dropout)
-        # The same names as in `Ranker`, so that weights are imported in the same way.
+        # The same names as in `RankingNetwork`, so that weights are imported in the same way.
         self.embeddings, self.body, self.norm = body.embeddings, body.layers, body.output_norm()
         colbert = config.token_ranker == "colbert"
         self.token_ranker = ColbertRanker(transformer.hidden_size, config.projection) if colbert else None

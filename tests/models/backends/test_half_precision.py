@@ -13,10 +13,10 @@ from cerberank_models.backends.half_precision import LARGEST, MARGIN, largest_ac
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.convert.checkpoint import export_checkpoint
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 
 
-def swollen(factor: float) -> Ranker:
+def swollen(factor: float) -> RankingNetwork:
     """A ranker in whose first layer one channel between the two products of the feed-forward is so large."""
     ranker = random_ranker()
     with torch.no_grad():
@@ -25,7 +25,7 @@ def swollen(factor: float) -> Ranker:
     return ranker
 
 
-def checkpoint_of(ranker: Ranker, path: Path) -> Checkpoint:
+def checkpoint_of(ranker: RankingNetwork, path: Path) -> Checkpoint:
     export_checkpoint(
         ranker, bert_tokenizer(), path, card="# random\n", version="1", source="tests", precisions=(), weights=True
     )

@@ -15,7 +15,7 @@ from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.convert.checkpoint import export_checkpoint
 from cerberank_models.drop import RatioSchedule
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.rank import rank_pairs
 
 LENGTHS = [5, 30, 3, 12, 9, 31, 30, 48]
@@ -23,7 +23,7 @@ NEAR = 0.01
 """Half precision on probabilities of random weights."""
 
 
-def ranker() -> Ranker:
+def ranker() -> RankingNetwork:
     """Three stages of one layer each."""
     return random_ranker(body_layers=2, heads=1, num_hidden_layers=3)
 

@@ -24,7 +24,7 @@ from cerberank_models.convert.hugging_face import load_weights
 from cerberank_models.convert.own_tokenizer import MOST_TOKENS
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.rank import rank_pairs
 
 main = program("import")
@@ -270,7 +270,7 @@ def test_scores_that_are_not_the_original_network_s_are_refused(
     """A family's rule that is wrong for a model: every weight finds a place, and the scores are others."""
     source = save_cross_encoder("bert", tmp_path / "source", num_labels=1)
 
-    def swapped(ranker: Ranker, weights: dict[str, torch.Tensor]) -> None:
+    def swapped(ranker: RankingNetwork, weights: dict[str, torch.Tensor]) -> None:
         first, second = (f"bert.encoder.layer.{layer}." for layer in (0, 1))
         layers = {
             key.replace(first, "*").replace(second, first).replace("*", second): value for key, value in weights.items()

@@ -13,14 +13,14 @@ from cerberank_models.convert.hugging_face import (
     ranker_config,
     transformer_config,
 )
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 
 ENCODING = EncodingConfig(max_length=48, question_length=16)
 
 
-def fresh(family: str = "bert") -> tuple[Ranker, dict[str, torch.Tensor]]:
+def fresh(family: str = "bert") -> tuple[RankingNetwork, dict[str, torch.Tensor]]:
     model = cross_encoder(family)
-    return Ranker(ranker_config(model.config, name="copy", encoding=ENCODING)), dict(model.state_dict())
+    return RankingNetwork(ranker_config(model.config, name="copy", encoding=ENCODING)), dict(model.state_dict())
 
 
 def test_a_missing_weight_is_named() -> None:
@@ -50,7 +50,7 @@ def test_a_wrong_shape_is_named() -> None:
 def test_an_encoder_without_classifier_fills_body_and_heads() -> None:
     """Layers b..n-1 go to every head; classifiers keep their own initialisation."""
     encoder = transformers.AutoModel.from_config(hugging_face_config("bert"))
-    ranker = Ranker(ranker_config(encoder.config, name="student", body_layers=3, heads=3, encoding=ENCODING))
+    ranker = RankingNetwork(ranker_config(encoder.config, name="student", body_layers=3, heads=3, encoding=ENCODING))
     load_weights(ranker, encoder.state_dict(), fresh_classifier=True)
     last = encoder.state_dict()["encoder.layer.3.output.dense.weight"]
     for head in ranker.heads:

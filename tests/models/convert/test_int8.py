@@ -18,12 +18,12 @@ from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.convert.graphs import export_stages
 from cerberank_models.convert.int8 import measure_ranges, quantise
 from cerberank_models.encoding import EncodedPairs
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 
 LENGTHS = [5, 30, 3, 12, 9, 31, 30, 48]
 
 
-def standing_out() -> Ranker:
+def standing_out() -> RankingNetwork:
     """A ranker with one inner channel 200 times as large as the others, but unchanged fp32 results."""
     ranker = random_ranker(body_layers=1, heads=1, exits=(), num_hidden_layers=1)
     with torch.no_grad():
@@ -34,7 +34,7 @@ def standing_out() -> Ranker:
     return ranker
 
 
-def int8_graphs(ranker: Ranker, folder: Path, *, margin: float = 1.1) -> list[Path]:
+def int8_graphs(ranker: RankingNetwork, folder: Path, *, margin: float = 1.1) -> list[Path]:
     ranges = measure_ranges(ranker, [random_pairs(LENGTHS, seed=seed) for seed in range(4)])
     return export_stages(quantise(ranker, ranges, margin=margin), folder)
 
@@ -49,7 +49,7 @@ def distance(one: np.ndarray, other: np.ndarray) -> float:
     return float(np.sqrt(np.mean((one - other) ** 2)))
 
 
-def error(ranker: Ranker, graphs: list[Path]) -> float:
+def error(ranker: RankingNetwork, graphs: list[Path]) -> float:
     """The distance of the int8 form's logits from the network's own, in units of their spread."""
     pairs = random_pairs(LENGTHS * 4, seed=9)
     exact = logits(TorchBackend(ranker), pairs)
@@ -58,14 +58,14 @@ def error(ranker: Ranker, graphs: list[Path]) -> float:
 
 
 @pytest.fixture(scope="module")
-def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[Ranker, list[Path]]:
+def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[RankingNetwork, list[Path]]:
     """A ranker without a channel that stands out, and its int8 form."""
     ranker = random_ranker(body_layers=1, heads=1, exits=(), num_hidden_layers=1)
     return ranker, int8_graphs(ranker, tmp_path_factory.mktemp("plain"))
 
 
 def test_a_channel_that_stands_out_costs_the_others_nothing(
-    plain: tuple[Ranker, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    plain: tuple[RankingNetwork, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error is that of a network without such a channel, and a third of plain int8's."""
     usual, ranker = error(*plain), standing_out()
@@ -75,7 +75,7 @@ def test_a_channel_that_stands_out_costs_the_others_nothing(
     assert error(ranker, int8_graphs(ranker, tmp_path / "naive")) >= 4 * usual
 
 
-def test_a_score_does_not_depend_on_the_batch(plain: tuple[Ranker, list[Path]], tmp_path: Path) -> None:
+def test_a_score_does_not_depend_on_the_batch(plain: tuple[RankingNetwork, list[Path]], tmp_path: Path) -> None:
     """Pairs score alike alone and in one padded batch: the logits differ far less than with other int8 scales.
 
     In another batch sums have another order, so a few numbers round to another int8 value, which is as good. Other

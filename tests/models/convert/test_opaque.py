@@ -18,7 +18,7 @@ from cerberank_models.convert.opaque_graph import adopt_graph
 from cerberank_models.convert.read_back import read_back
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.rank import rank_pairs
 from cerberank_models.transformer import PAIR_TEMPLATES, OpaqueTransformer, PairTemplate
 
@@ -96,7 +96,7 @@ def test_what_needs_layers_says_what_to_do(checkpoint: Checkpoint) -> None:
     """Torch, reading weights back, a network of its shape."""
     with pytest.raises(CheckpointError, match="serve it with the onnx backend"):
         open_backend(checkpoint, kind="torch", precision="fp32")
-    for needs_layers in (lambda: Ranker(checkpoint.config), lambda: read_back(checkpoint, "fp32")):
+    for needs_layers in (lambda: RankingNetwork(checkpoint.config), lambda: read_back(checkpoint, "fp32")):
         with pytest.raises(OpaqueRankerError, match=r"opaque is an opaque graph \(sum\), whose layers are not known"):
             needs_layers()
 

@@ -17,10 +17,10 @@ from cerberank_models.convert.checkpoint import export_checkpoint
 from cerberank_models.convert.int8 import dequantise, measure_ranges, quantise
 from cerberank_models.convert.read_back import read_back
 from cerberank_models.encoding import Candidate
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 
 
-def exported(ranker: Ranker, path: Path, *precisions: str) -> Checkpoint:
+def exported(ranker: RankingNetwork, path: Path, *precisions: str) -> Checkpoint:
     tokenizer = roberta_tokenizer() if ranker.config.transformer.family == "roberta" else bert_tokenizer()
     parity = dict.fromkeys(precisions, 1.0)
     export_checkpoint(
@@ -29,7 +29,7 @@ def exported(ranker: Ranker, path: Path, *precisions: str) -> Checkpoint:
     return read_checkpoint(path)
 
 
-def assert_same_network(found: Ranker, wanted: Ranker) -> None:
+def assert_same_network(found: RankingNetwork, wanted: RankingNetwork) -> None:
     """Equal weights but for the biases that cancel in a softmax, and equal scores."""
     state, expected = found.state_dict(), wanted.state_dict()
     differing = {name for name in expected if not torch.equal(state[name], expected[name])}

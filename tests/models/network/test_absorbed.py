@@ -8,7 +8,7 @@ from tests.tiny import padded, random_pairs, random_ranker
 
 from cerberank_models.network.absorbed import AbsorbedHeads
 from cerberank_models.network.layout import Layout, PackedLayout, PaddedLayout
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.network.varlen import VarlenLayout
 
 LENGTHS = [5, 30, 3, 12, 1, 31, 30, 48]
@@ -19,7 +19,7 @@ def layouts() -> list[Layout]:
     return [PackedLayout.of(torch.from_numpy(pairs.offsets)), PaddedLayout(padded(pairs)[2])]
 
 
-def hidden_for(layout: Layout, ranker: Ranker) -> torch.Tensor:
+def hidden_for(layout: Layout, ranker: RankingNetwork) -> torch.Tensor:
     generator = torch.Generator().manual_seed(1)
     packed = torch.randn(sum(LENGTHS), ranker.config.transformer.hidden_size, generator=generator)
     if isinstance(layout, PackedLayout):

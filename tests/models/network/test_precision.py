@@ -12,7 +12,7 @@ from cerberank_models.network.absorbed import AbsorbedHeads
 from cerberank_models.network.heads import Head
 from cerberank_models.network.layout import Layout, PackedLayout
 from cerberank_models.network.precision import LastLinear, in_precision
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.network.stacked import StackedHeads
 from cerberank_models.network.varlen import VarlenLayout
 
@@ -21,7 +21,7 @@ PAIRS, TOKENS = 150, 8
 OFFSETS = torch.arange(0, (PAIRS + 1) * TOKENS, TOKENS, dtype=torch.int32)
 
 
-def confident(ranker: Ranker) -> Ranker:
+def confident(ranker: RankingNetwork) -> RankingNetwork:
     """The same ranker, with logits around -8."""
     for part in ranker.modules():
         if isinstance(part, LastLinear):
@@ -29,7 +29,7 @@ def confident(ranker: Ranker) -> Ranker:
     return ranker
 
 
-def form(name: str, ranker: Ranker) -> tuple[nn.Module, Layout]:
+def form(name: str, ranker: RankingNetwork) -> tuple[nn.Module, Layout]:
     if name == "stacked":
         heads = StackedHeads([head for head in ranker.heads if isinstance(head, Head)])
         return heads, VarlenLayout(OFFSETS, TOKENS, varlen_oracle, PAIRS * TOKENS)

@@ -8,14 +8,14 @@ from tests.tiny import LAYERS, cross_encoder, random_ranker
 from cerberank_models.convert.hugging_face import ranker_config
 from cerberank_models.network.heads import Head
 from cerberank_models.network.layout import Layout, PackedLayout
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.network.stacked import StackedHeads, stackable
 from cerberank_models.network.varlen import VarlenLayout
 
 OFFSETS = torch.tensor([0, 5, 14, 17, 29], dtype=torch.int32)
 
 
-def heads_of(ranker: Ranker) -> list[Head]:
+def heads_of(ranker: RankingNetwork) -> list[Head]:
     return [head for head in ranker.heads if isinstance(head, Head)]
 
 
@@ -35,7 +35,7 @@ def test_stacked_heads_equal_heads_one_by_one(layout: Layout, head_layers: int, 
         encoding=random_ranker().config.encoding,
     )
     torch.manual_seed(3)
-    ranker = Ranker(config).eval()
+    ranker = RankingNetwork(config).eval()
     for parameter in ranker.heads.parameters():
         torch.nn.init.normal_(parameter, std=0.3)
     hidden = torch.randn(29, config.transformer.hidden_size)

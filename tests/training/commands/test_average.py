@@ -14,7 +14,7 @@ from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.config import ExitConfig, TunedSchedule
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.commands.average import average_rankers
 from cerberank_training.runs.base import open_base
 from cerberank_training.runs.trained_on import training_data
@@ -23,7 +23,7 @@ from cerberank_training.students.shapes import StudentShape, build_student
 main = program("checkpoint average")
 
 
-def one_headed(base: Path, exits: tuple[ExitConfig, ...]) -> Ranker:
+def one_headed(base: Path, exits: tuple[ExitConfig, ...]) -> RankingNetwork:
     """The body of `base` with its first head alone and every weight increased by one."""
     shape = StudentShape(name="one", body_layers=3, heads=1, exits=exits, encoding=ENCODING)
     ranker = build_student(shape, open_base(str(base)), seed=3, dropout=0.0).ranker

@@ -16,7 +16,7 @@ from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.convert.checkpoint import export_checkpoint
 from cerberank_models.convert.graphs import export_stages
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.evaluation.gate import GateBounds, GateError, Parity, measure_parity
 
 main = program("export")
@@ -70,7 +70,7 @@ def graphs(plain_checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> 
 def exported(graphs: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     """The fp32 graphs of the plain checkpoint are those that were made before."""
 
-    def copied(ranker: Ranker, folder: Path, **_: object) -> list[Path]:
+    def copied(ranker: RankingNetwork, folder: Path, **_: object) -> list[Path]:
         folder.mkdir(parents=True)
         return [Path(shutil.copy(graph, folder)) for graph in graphs]
 

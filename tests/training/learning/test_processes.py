@@ -13,7 +13,7 @@ from tests.tiny import random_ranker
 from tests.training.letters import encoder, sampler
 from tests.training.letters import questions as letters
 
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.commands.distil import dev_map
 from cerberank_training.learning.processes import TIMEOUT, Processes, check_trainer_device, leave_group
 from cerberank_training.learning.student_objective import StudentObjective
@@ -37,7 +37,7 @@ def train(folder: Path, *, accumulate: int = 1) -> None:
     processes = Processes.join(torch.device("cpu"))
     questions, calls = letters(), list[int]()
 
-    def measure(ranker: Ranker) -> dict[str, float]:
+    def measure(ranker: RankingNetwork) -> dict[str, float]:
         part = processes.part(questions)
         calls.append(len(part))
         with torch.random.fork_rng():  # of the weights of one process, so that both runs have the same figures

@@ -20,7 +20,7 @@ from tests.tiny import ENCODING, random_ranker
 from tests.training.letters import encoder, sampler
 
 from cerberank_models.encoding import Candidate
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.rank import NonFiniteScoreError
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.data.sampling import Group, NegativeSampling, Sampler
@@ -55,12 +55,12 @@ def spawned() -> Iterator[None]:
     multiprocessing.set_start_method(before, force=True)
 
 
-def dropping(seed: int = 0) -> Ranker:
+def dropping(seed: int = 0) -> RankingNetwork:
     """A ranker with the dropout of CONFIG, which a `Run` takes from its ranker."""
     return random_ranker(seed=seed, dropout=CONFIG.dropout)
 
 
-def run(folder: Path, config: TrainConfig = CONFIG, ranker: Ranker | None = None) -> Run:
+def run(folder: Path, config: TrainConfig = CONFIG, ranker: RankingNetwork | None = None) -> Run:
     return Run(folder, ranker or random_ranker(dropout=config.dropout), sampler(), encoder(), config)
 
 
@@ -95,7 +95,7 @@ def test_a_killed_run_goes_on_where_it_stopped(tokens: int | None, tmp_path: Pat
 
     values = iter([1.0, 1.0])
 
-    def fail_in_step_6(ranker: Ranker) -> float:
+    def fail_in_step_6(ranker: RankingNetwork) -> float:
         value = next(values, None)
         if value is None:
             raise Killed
@@ -137,7 +137,7 @@ def test_the_next_batch_is_prepared_while_a_step_computes(tmp_path: Path) -> Non
     """The fourth is prepared before the third step's evaluation ends; each once, in order, none after the last."""
     groups = Noted()
 
-    def dev(ranker: Ranker) -> float:
+    def dev(ranker: RankingNetwork) -> float:
         assert not groups.steps or groups.fourth.wait(timeout=60)
         return 1.0
 
@@ -218,7 +218,7 @@ def test_a_gpu_trains_with_its_tensor_cores(
         seen.append(torch.get_float32_matmul_precision())
         return network.get_parameter("embeddings.tokens.weight").square().sum(), {}
 
-    def dev(ranker: Ranker) -> float:
+    def dev(ranker: RankingNetwork) -> float:
         seen.append(torch.get_float32_matmul_precision())
         return 1.0
 
@@ -245,7 +245,7 @@ def test_gradient_checkpointing_gives_the_same_gradients(family: str, tmp_path: 
     gradients, calls = [], []
     for checkpointing in (False, True):
         start, ran = random_ranker(family=family), []
-        ranker = Ranker(start.config, dropout=0.1)
+        ranker = RankingNetwork(start.config, dropout=0.1)
         ranker.load_state_dict(start.state_dict())
         first = ranker.body[0]
         first.up.register_forward_hook(lambda *_, ran=ran: ran.append(1))
@@ -289,7 +289,7 @@ def test_the_best_weights_are_kept(tmp_path: Path) -> None:
 class Diverging:
     """The loss of a network's embeddings, or another one in step 4, of which each step is counted from 1."""
 
-    def __init__(self, network: Ranker, fourth: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def __init__(self, network: RankingNetwork, fourth: Callable[[torch.Tensor], torch.Tensor]) -> None:
         self._weight, self._fourth = network.get_parameter("embeddings.tokens.weight"), fourth
 
     def __call__(self, step: int, forward: torch.nn.Module) -> tuple[torch.Tensor, dict[str, float]]:
@@ -297,7 +297,7 @@ class Diverging:
         return (self._fourth(loss) if step == 3 else loss), {}
 
 
-def diverging(folder: Path, fourth: Callable[[torch.Tensor], torch.Tensor] = lambda loss: loss) -> Loop[Ranker]:
+def diverging(folder: Path, fourth: Callable[[torch.Tensor], torch.Tensor] = lambda loss: loss) -> Loop[RankingNetwork]:
     network = random_ranker()
     config = replace(CONFIG, evaluate_every=2, save_every=1, learning_rate=0.5, warmup=1)
     return Loop(
@@ -338,7 +338,7 @@ def test_a_diverged_run_ends_with_its_last_good_state(
 def test_scores_on_dev_that_are_not_finite_end_a_run_too(tmp_path: Path) -> None:
     """Weights may give such scores before a loss does; before the first step the base is at fault, not the rate."""
 
-    def dev(ranker: Ranker) -> float:
+    def dev(ranker: RankingNetwork) -> float:
         if (tmp_path / "state.pt").exists():
             raise NonFiniteScoreError("question 'a': stage 0 gave a score that is not a number")
         return 1.0
@@ -444,7 +444,7 @@ class Idle(Diverging):
         return sum((0.0 * each.sum() for each in forward.parameters()), torch.zeros(())), {}
 
 
-def idle(folder: Path, network: Ranker, steps: int) -> Loop[Ranker]:
+def idle(folder: Path, network: RankingNetwork, steps: int) -> Loop[RankingNetwork]:
     return Loop(
         folder,
         network,

@@ -28,7 +28,7 @@ from cerberank_models.convert.own_network import read_network
 from cerberank_models.convert.source import find_source
 from cerberank_models.convert.token_types import NewTypes
 from cerberank_models.encoding import Candidate, EncodedPairs
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.runs.base import open_base
 from cerberank_training.students.recipes import RECIPES
@@ -60,7 +60,7 @@ def classified(family: str, **changes: object) -> tuple[Tensor, EncodedPairs]:
     return logits[:, -1] - (logits[:, 0] if logits.shape[1] > 1 else 0.0), pairs
 
 
-def assert_every_head_gives(ranker: Ranker, pairs: EncodedPairs, expected: Tensor, *, layers: int) -> None:
+def assert_every_head_gives(ranker: RankingNetwork, pairs: EncodedPairs, expected: Tensor, *, layers: int) -> None:
     """Within the rounding of so many layers in another order of additions."""
     arrays = (torch.from_numpy(array) for array in (pairs.token_ids, pairs.type_ids, pairs.offsets))
     with torch.no_grad():
@@ -85,7 +85,7 @@ def test_the_papers_shapes_have_about_the_papers_sizes(recipe: str, millions: fl
         embedding_size=768, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072
     )
     with torch.device("meta"):
-        ranker = Ranker(ranker_config(base, name=shape.name, body_layers=shape.body_layers, heads=shape.heads))
+        ranker = RankingNetwork(ranker_config(base, name=shape.name, body_layers=shape.body_layers, heads=shape.heads))
     assert sum(parameter.numel() for parameter in ranker.parameters()) / 1e6 == pytest.approx(millions, abs=0.06)
 
 
@@ -98,7 +98,7 @@ def test_albert_base_has_its_own_size(heads: int, body_layers: int, millions: fl
     """CERBERUS table 2 prints 11 M: the shared layer is counted once; heads with a layer have a copy of it each."""
     base = transformers.AlbertConfig(hidden_size=768, num_attention_heads=12, intermediate_size=3072)
     with torch.device("meta"):
-        ranker = Ranker(ranker_config(base, name="albert-base", body_layers=body_layers, heads=heads))
+        ranker = RankingNetwork(ranker_config(base, name="albert-base", body_layers=body_layers, heads=heads))
     assert sum(parameter.numel() for parameter in ranker.parameters()) / 1e6 == pytest.approx(millions, abs=0.06)
 
 

@@ -23,7 +23,7 @@ from cerberank_models.backends.cuda_graphs import Capture
 from cerberank_models.backends.torch_backend import GRAPH_TOKENS, TorchBackend
 from cerberank_models.backends.torch_stages import PRECISIONS
 from cerberank_models.network.bodies.contract import Fuse
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.network.varlen import VarlenAttention, kernel_for
 
 Value = float | int | str
@@ -177,7 +177,7 @@ class Lab:
         return kernel
 
     def backend(
-        self, ranker: Ranker, *, precision: str | None = None, graph_tokens: int = 0, fuse: bool = False
+        self, ranker: RankingNetwork, *, precision: str | None = None, graph_tokens: int = 0, fuse: bool = False
     ) -> TorchBackend:
         """A backend that owns `ranker`. In fp32 without graphs it is a reference, which does not use the kernel.
 

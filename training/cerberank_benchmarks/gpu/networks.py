@@ -18,7 +18,7 @@ from cerberank_benchmarks.weights import MAX_LENGTH, head_width
 from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.drop import DropPolicy
 from cerberank_models.encoding import EncodedPairs
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.transformer import TransformerConfig
 
 VOCABULARY = 30_522
@@ -72,10 +72,10 @@ def config_of(lab: Lab, shape: Shape) -> RankerConfig:
     )
 
 
-def random_ranker(lab: Lab, shape: Shape, *, seed: int = 0) -> Ranker:
+def random_ranker(lab: Lab, shape: Shape, *, seed: int = 0) -> RankingNetwork:
     """The network on the lab's device in fp32; the same seed gives the same weights."""
     with torch.device(lab.device):
-        ranker = Ranker(config_of(lab, shape))
+        ranker = RankingNetwork(config_of(lab, shape))
     generator = torch.Generator(lab.device).manual_seed(lab.seed + seed)
     with torch.no_grad():
         for part in ranker.modules():

@@ -21,7 +21,7 @@ from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.config import EncodingConfig
 from cerberank_models.convert.hugging_face import load_weights, ranker_config
 from cerberank_models.encoding import PairEncoder
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.rank import rank_pairs
 
 TEXT = (
@@ -98,7 +98,7 @@ def _same_weights(lab: Lab, shape: Shape, settings: BenchmarkSettings) -> tuple[
     config = ranker_config(
         model.config, name="peer", encoding=EncodingConfig(max_length=MAX_LENGTH, question_length=64), logits=1
     )
-    ranker = Ranker(config)
+    ranker = RankingNetwork(config)
     load_weights(ranker, model.state_dict())
     dtype = torch.bfloat16 if lab.on_gpu else torch.float32
     peer = CrossEncoder(str(folder), max_length=MAX_LENGTH, device=lab.device, model_kwargs={"dtype": dtype})

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from cerberank_models.config import ExitConfig, RankerConfig
 from cerberank_models.convert.hugging_face import initialise
 from cerberank_models.network.exits import Exit
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.progress import progress
 from cerberank_training.acceleration.vectors import PooledVectors
 from cerberank_training.learning.divergence import check_finite
@@ -46,7 +46,7 @@ class ExitTraining:
                 raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
 
 
-def with_exits(source: Ranker, exits: Sequence[ExitConfig], *, seed: int) -> Ranker:
+def with_exits(source: RankingNetwork, exits: Sequence[ExitConfig], *, seed: int) -> RankingNetwork:
     """The network of `source` with new, untrained exits in place of its own; its final scores stay what they are.
 
     If the family has a norm before the final scores, the new exits get a copy of it. A ranker without heads keeps its
@@ -57,7 +57,7 @@ def with_exits(source: Ranker, exits: Sequence[ExitConfig], *, seed: int) -> Ran
     last = have.exits[-1:] if have.architecture.heads == 0 else ()
     dump = have.model_dump(exclude={"exits", "drop_schedule", "drop_minimum", "tuned_schedules"})
     config = RankerConfig.model_validate({**dump, "exits": (*exits, *last)})
-    ranker = Ranker(config)
+    ranker = RankingNetwork(config)
     initialise(ranker.exits, seed=seed)
     copy_norm(source, ranker)  # before the heads' own norms are loaded, which may differ
     state = {name: value for name, value in source.state_dict().items() if not name.startswith("exits.")}

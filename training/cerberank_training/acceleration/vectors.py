@@ -20,7 +20,7 @@ from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.encoding import EncodedPairs, PairEncoder
 from cerberank_models.network.exits import Exit
 from cerberank_models.network.layout import PackedLayout
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.progress import progress
 from cerberank_training.data import Question
 from cerberank_training.teachers.scoring.checkpoint import logit
@@ -48,11 +48,11 @@ class PooledVectors:
 class FrozenBody:
     """A copy of a ranker, and the backend that runs it."""
 
-    ranker: Ranker
+    ranker: RankingNetwork
     backend: TorchBackend
 
     @classmethod
-    def of(cls, ranker: Ranker, *, device: str = "cpu", precision: str = "fp32") -> FrozenBody:
+    def of(cls, ranker: RankingNetwork, *, device: str = "cpu", precision: str = "fp32") -> FrozenBody:
         """Copy `ranker`, because the backend casts and moves it. Raises the errors of `TorchBackend`."""
         own = copy.deepcopy(ranker)
         return cls(ranker=own, backend=TorchBackend(own, device=device, precision=precision))
@@ -80,7 +80,7 @@ def compute_vectors(
     return found
 
 
-def _open(folder: Path, ranker: Ranker, questions: Sequence[Question]) -> PooledVectors:
+def _open(folder: Path, ranker: RankingNetwork, questions: Sequence[Question]) -> PooledVectors:
     offsets = np.cumsum([0, *(len(question.candidates) for question in questions)])
     exits, width = len(ranker.config.stages) - 1, cast(Exit, ranker.exits[0]).output.in_features
     folder.mkdir(parents=True, exist_ok=True)
@@ -95,7 +95,9 @@ def _open(folder: Path, ranker: Ranker, questions: Sequence[Question]) -> Pooled
     return PooledVectors(offsets=offsets, vectors=vectors, logits=logits)
 
 
-def _run(backend: TorchBackend, ranker: Ranker, pairs: EncodedPairs) -> tuple[NDArray[np.float16], NDArray[np.float32]]:
+def _run(
+    backend: TorchBackend, ranker: RankingNetwork, pairs: EncodedPairs
+) -> tuple[NDArray[np.float16], NDArray[np.float32]]:
     state, pooled = backend.start(pairs), []
     last = len(ranker.config.stages) - 1
     for stage in range(last):

@@ -23,7 +23,7 @@ from cerberank_models.config import ExitConfig, Pooling, RankerConfig
 from cerberank_models.convert.checkpoint import PARITY, export_checkpoint
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.network.exits import Exit
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, say
 from cerberank_training.acceleration.exits import ExitTraining, train_exits, with_exits
 from cerberank_training.acceleration.schedule import (
@@ -188,7 +188,7 @@ def default_places(body_layers: int, layers: int) -> tuple[int, ...]:
     return tuple(sorted(place for place in places if 1 <= place <= body_layers))
 
 
-def _with_untrained_exits(checkpoint: Checkpoint, options: AccelerateOptions) -> Ranker:
+def _with_untrained_exits(checkpoint: Checkpoint, options: AccelerateOptions) -> RankingNetwork:
     if checkpoint.config.first_stage is not None:
         raise ValueError(
             f"{checkpoint.path} has a first stage: accelerate the checkpoint without it, then add it again"

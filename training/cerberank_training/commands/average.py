@@ -19,7 +19,7 @@ from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.card import RUN
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.convert.checkpoint import export_checkpoint
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import note
 from cerberank_training.runs.trained_on import training_data
 
@@ -65,7 +65,7 @@ def average(first_folder: Path, /, *more: Path, out: Path, version: str = "avera
     )
 
 
-def average_rankers(rankers: Sequence[Ranker]) -> Ranker:
+def average_rankers(rankers: Sequence[RankingNetwork]) -> RankingNetwork:
     """A network with the shape of the first one; each weight is the mean over the networks that have it.
 
     The head of a network with one head is averaged into every head. An exit is averaged over the networks that have the
@@ -92,7 +92,7 @@ def average_rankers(rankers: Sequence[Ranker]) -> Ranker:
     return result
 
 
-def _check_fit(first: Ranker, other: Ranker, position: int) -> None:
+def _check_fit(first: RankingNetwork, other: RankingNetwork, position: int) -> None:
     ours, theirs = first.config, other.config
     if theirs.transformer != ours.transformer:
         raise ValueError(f"checkpoint {position} has another encoder than the first")

@@ -19,7 +19,7 @@ from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Names, Whole
 from cerberank_models.convert.checkpoint import PARITY, export_checkpoint
 from cerberank_models.encoding import PairEncoder
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, say
 from cerberank_training.commands.presets import read_recipe, recipe_help
 from cerberank_training.commands.recipe_options import UNCHANGED, RecipeOptions, changed_recipe
@@ -362,13 +362,13 @@ def dev_map(
     questions: Sequence[Question],
     device: str,
     processes: Processes = Processes(),  # noqa: B008 - frozen
-) -> Callable[[Ranker], dict[str, float]]:
+) -> Callable[[RankingNetwork], dict[str, float]]:
     """A function that measures MAP on `questions`, in percent: `final`, and that of every exit and head.
 
     Each process ranks a part of the questions, and all get the figures of the whole.
     """
 
-    def measure(ranker: Ranker) -> dict[str, float]:
+    def measure(ranker: RankingNetwork) -> dict[str, float]:
         evaluation = Evaluation()
         for question, ranks in rank_questions(TorchBackend(ranker, device=device), encoder, processes.part(questions)):
             evaluation.add(question, ranks)

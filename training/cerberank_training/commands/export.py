@@ -23,7 +23,7 @@ from cerberank_models.commands.options import Ratios
 from cerberank_models.commands.values import Count, Names
 from cerberank_models.convert.checkpoint import export_checkpoint
 from cerberank_models.convert.hugging_face_folder import export_hugging_face
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, note, say
 from cerberank_training.commands.unlabelled import unlabelled
 from cerberank_training.data import read_questions, sampled
@@ -189,7 +189,7 @@ def push_folder(folder: Path, repository: str, *, private: bool, endpoint: str |
     return str(commit.commit_url)
 
 
-def _gate(form: Form, ranker: Ranker, checkpoint: Checkpoint) -> Callable[[str, Backend[Any]], None]:
+def _gate(form: Form, ranker: RankingNetwork, checkpoint: Checkpoint) -> Callable[[str, Backend[Any]], None]:
     """A check that compares each form with PyTorch on a dev sample and tells the changes; without data it accepts."""
     if not form.gate:
         return lambda precision, backend: None

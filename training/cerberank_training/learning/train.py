@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
 from cerberank_models.encoding import PairEncoder
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.data.sampling import LOOKED_AT, Group
 from cerberank_training.learning.batch import Batch, TeacherScores, count_cut, make_batch
 from cerberank_training.learning.loop import Figures, Loop, training_precision
@@ -153,7 +153,7 @@ class Run:
     def __init__(
         self,
         folder: Path,
-        ranker: Ranker,
+        ranker: RankingNetwork,
         groups: Groups,
         encoder: PairEncoder,
         config: TrainConfig,
@@ -195,7 +195,7 @@ class Run:
             trackers=trackers,
         )
 
-    def train(self, dev_map: Callable[[Ranker], float | Mapping[str, float]]) -> float:
+    def train(self, dev_map: Callable[[RankingNetwork], float | Mapping[str, float]]) -> float:
         """Train to the last step, load the best weights into the ranker, and return their dev MAP.
 
         `dev_map` returns the MAP, or several by name: `final`, and those of exits and heads. Every process calls it.
@@ -276,7 +276,7 @@ class Run:
 class _StageLogits(nn.Module):
     """The ranker with a `forward` that returns the logits of stages, as DistributedDataParallel needs it."""
 
-    def __init__(self, ranker: Ranker, recomputing: torch.device | None) -> None:
+    def __init__(self, ranker: RankingNetwork, recomputing: torch.device | None) -> None:
         """`recomputing` is the device of gradient checkpointing; None switches it off."""
         super().__init__()
         self.ranker, self._recomputing = ranker, recomputing

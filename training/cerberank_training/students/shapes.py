@@ -21,7 +21,7 @@ from cerberank_models.convert.modules import ModularHead
 from cerberank_models.convert.own_network import read_network
 from cerberank_models.convert.token_types import NewTypes, grow_token_types
 from cerberank_models.encoding import PairEncoder
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.runs.base import Base
 
@@ -49,7 +49,7 @@ class StudentShape:
 class Student:
     """A network with the tokenizer that belongs to it."""
 
-    ranker: Ranker
+    ranker: RankingNetwork
     tokenizer: Tokenizer
     start: str
     """A line that names the weights which the network and its classifiers start from."""
@@ -92,7 +92,7 @@ def build_student(shape: StudentShape, base: Base, *, seed: int, dropout: float)
         logits=2 if fresh else encoder.config.num_labels,
         head=None if fresh else head,
     )
-    ranker = Ranker(config, dropout=dropout)
+    ranker = RankingNetwork(config, dropout=dropout)
     load_weights(ranker, encoder.state_dict(), fresh_classifier=bool(fresh))
     initialise(ranker.exits, seed=seed)
     if fresh:
@@ -123,7 +123,9 @@ def fitted(base: Base, shape: StudentShape) -> StudentShape:
     return replace(shape, body_layers=body)
 
 
-def copied_heads(ranker: Ranker, objective: StudentObjective, teachers: Sequence[object], *, dropout: float) -> str:
+def copied_heads(
+    ranker: RankingNetwork, objective: StudentObjective, teachers: Sequence[object], *, dropout: float
+) -> str:
     """A line on heads that stay copies, because they have equal weights and learn the same; empty without such heads.
 
     Dropout makes heads differ. Teachers are compared with each other, because one may be given several times.
@@ -194,7 +196,7 @@ def _from_checkpoint(shape: StudentShape, checkpoint: Checkpoint, *, seed: int, 
         encoding=shape.encoding,
         languages=have.languages,
     )
-    ranker = Ranker(config, dropout=dropout)
+    ranker = RankingNetwork(config, dropout=dropout)
     initialise(ranker.exits, seed=seed)
     ranker.embeddings.load_state_dict(source.embeddings.state_dict())
     _copy(_stack(source, 0)[: len(ranker.body)], ranker.body)
@@ -216,7 +218,7 @@ def _from_checkpoint(shape: StudentShape, checkpoint: Checkpoint, *, seed: int, 
     return Student(ranker, Tokenizer.from_file(str(path / "tokenizer.json")), start)
 
 
-def _stack(ranker: Ranker, head: int) -> list[nn.Module]:
+def _stack(ranker: RankingNetwork, head: int) -> list[nn.Module]:
     """The layers that compute a head's score: the body's, then the head's. A body may use one module at all depths."""
     body = [ranker.body[min(depth, len(ranker.body) - 1)] for depth in range(ranker.config.architecture.body_layers)]
     own = ranker.heads[head].get_submodule("layers").children() if len(ranker.heads) else ()
@@ -229,19 +231,19 @@ def _copy(layers: list[nn.Module], into: nn.Module) -> None:
         target.load_state_dict(layer.state_dict())
 
 
-def copy_norm(source: Ranker, ranker: Ranker) -> None:
+def copy_norm(source: RankingNetwork, ranker: RankingNetwork) -> None:
     """Copy the final norm of `source` into all exits and heads of `ranker`, in place."""
     norm = (source.heads[0] if len(source.heads) else source.exits[-1]).get_submodule("norm").state_dict()
     for part in (*ranker.exits, *ranker.heads):
         part.get_submodule("norm").load_state_dict(norm)
 
 
-def _initialise_classifiers(ranker: Ranker, *, seed: int) -> None:
+def _initialise_classifiers(ranker: RankingNetwork, *, seed: int) -> None:
     for index, head in enumerate(ranker.heads):
         initialise(head.get_submodule("classifier"), seed=seed + 1 + index)
 
 
-def _start(ranker: Ranker, base: str, fresh: str, *, carried: int) -> str:
+def _start(ranker: RankingNetwork, base: str, fresh: str, *, carried: int) -> str:
     """The line `Student.start`; `carried` is the number of exits that are copied from the base."""
     exits = "; the exits are the base's" if ranker.exits else ""
     if carried < len(ranker.exits):

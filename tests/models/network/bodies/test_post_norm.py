@@ -10,7 +10,7 @@ from torch import Tensor
 
 from cerberank_models.network.bodies.contract import FunctionT
 from cerberank_models.network.layout import PackedLayout
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 
 BODY = rounding(3 * PRODUCTS)
 """Hidden states behind three layers."""
@@ -45,7 +45,7 @@ def test_layers_that_all_depths_share_are_named_once() -> None:
     assert layers == names("body.0", LINEAR) + names("heads.0.layers.0", LINEAR) + names("heads.1.layers.0", LINEAR)
 
 
-def hidden_after_body(ranker: Ranker) -> Tensor:
+def hidden_after_body(ranker: RankingNetwork) -> Tensor:
     pairs = random_pairs([5, 30, 3, 12])
     arrays = (pairs.token_ids, pairs.type_ids, pairs.offsets)
     token_ids, type_ids, offsets = map(torch.from_numpy, arrays)

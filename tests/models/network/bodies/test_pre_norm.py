@@ -22,7 +22,7 @@ from cerberank_models.convert.int8 import measure_ranges, quantise
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.bodies.pre_norm import PreNormLayer
 from cerberank_models.network.layout import PackedLayout
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.network.stacked import stackable
 
 LENGTHS = [5, 30, 3, 12, 1, 31, 30, 48]
@@ -35,7 +35,7 @@ BIASED: dict[str, object] = {
 """Everything that ModernBERT leaves out, and its other pooling."""
 
 
-def modern(changes: dict[str, object] = PLAIN, *, exits: tuple[int, ...] = (1, 2), heads: int = 3) -> Ranker:
+def modern(changes: dict[str, object] = PLAIN, *, exits: tuple[int, ...] = (1, 2), heads: int = 3) -> RankingNetwork:
     """Two exits, heads with a local layer; norms and biases are random, so that none passes for another."""
     ranker = random_ranker(family="modernbert", body_layers=2, num_hidden_layers=3, exits=exits, heads=heads, **changes)
     generator = torch.Generator().manual_seed(1)
@@ -46,7 +46,7 @@ def modern(changes: dict[str, object] = PLAIN, *, exits: tuple[int, ...] = (1, 2
     return ranker
 
 
-def expected(pairs: EncodedPairs, ranker: Ranker) -> list[np.ndarray]:
+def expected(pairs: EncodedPairs, ranker: RankingNetwork) -> list[np.ndarray]:
     """The probabilities of every stage, packed, computed by the network directly."""
     arrays = (pairs.token_ids, pairs.type_ids, pairs.offsets)
     with torch.no_grad():
@@ -65,7 +65,7 @@ def scores(backend: Backend[Any], pairs: EncodedPairs) -> list[np.ndarray]:
     return found
 
 
-def check(backend: Backend[Any], ranker: Ranker, bound: float) -> None:
+def check(backend: Backend[Any], ranker: RankingNetwork, bound: float) -> None:
     pairs = random_pairs(LENGTHS)
     for got, wanted in zip(scores(backend, pairs), expected(pairs, ranker), strict=True):
         assert wanted.std() > 0.05

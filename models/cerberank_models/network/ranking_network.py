@@ -16,7 +16,7 @@ from cerberank_models.network.heads import Head, Heads
 from cerberank_models.network.layout import GroupedLayout, Layout, PackedLayout, by_length
 
 
-class Ranker(nn.Module):
+class RankingNetwork(nn.Module):
     """Scores pairs stage by stage. Every stage computes logits `[N, c]`; c is k for the heads and 1 for an exit."""
 
     def __init__(self, config: RankerConfig, *, dropout: float = 0.0) -> None:

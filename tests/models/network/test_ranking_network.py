@@ -14,7 +14,7 @@ from cerberank_models.config import EncodingConfig
 from cerberank_models.convert.hugging_face import load_weights, ranker_config
 from cerberank_models.network.bodies.post_norm import PostNormLayer
 from cerberank_models.network.layout import GROUP, PackedLayout, PaddedLayout
-from cerberank_models.network.ranker import Ranker
+from cerberank_models.network.ranking_network import RankingNetwork
 
 LENGTHS = [5, 9, 3, 12, 9]
 BIASES = ("attention_bias", "classifier_bias", "mlp_bias", "norm_bias")
@@ -57,7 +57,7 @@ def test_logits_equal_hugging_face(family: str, changes: dict[str, object], head
         logits=labels,
         encoding=EncodingConfig(max_length=48, question_length=16),
     )
-    ranker = Ranker(config).eval()
+    ranker = RankingNetwork(config).eval()
     load_weights(ranker, model.state_dict())
     types = config.transformer.type_vocab_size
     pairs = random_pairs(LENGTHS, types=types)
@@ -89,7 +89,7 @@ def test_dropout_of_a_classifier_is_hugging_faces(family: str, changes: dict[str
             module.train()
     encoding = EncodingConfig(max_length=48, question_length=16)
     config = ranker_config(model.config, name="copy", body_layers=LAYERS - 1, heads=1, encoding=encoding)
-    ranker = Ranker(config, dropout=0.5).eval()
+    ranker = RankingNetwork(config, dropout=0.5).eval()
     load_weights(ranker, model.state_dict())
     for head in ranker.heads:
         head.get_submodule("classifier").train()
