@@ -19,9 +19,9 @@ from cerberank_training.acceleration.schedule import (
     within_gate,
 )
 from cerberank_training.data import LabelledCandidate, Question
-from cerberank_training.evaluation.evaluate import AllScores, apply_policy
 from cerberank_training.evaluation.gate import GateError
-from cerberank_training.evaluation.tune import DevSets, TuningBounds, tune
+from cerberank_training.evaluation.schedule_search import DevSets, TuningBounds, tune
+from cerberank_training.evaluation.variants import AllScores, apply_policy
 
 distinct = st.integers(1, 12).flatmap(
     lambda n: arrays(np.float64, n, elements=st.integers(0, 99).map(float), unique=True)
@@ -57,21 +57,23 @@ def test_labels_change_nothing_and_single_candidates_do_not_count() -> None:
     blind[own.argmax()] = -9.0
     for labels in ([0] * 20, [1] * 20):
         rows = [(question(labels), AllScores((blind, own), None)), (question([1]), AllScores((own[:1], own[:1]), None))]
-        dev = DevSets((2.0, 2.0), {"dev": rows}, measure=AgainstOwnRanking())
+        dev = DevSets((2.0, 2.0), {"dev": rows}, reference=AgainstOwnRanking())
         point = dev.measure((0.5,))
         assert dev.sizes == [20]
         assert point.metrics == pytest.approx({"agreement": 40.0, "top1_agreement": 0.0, "overlap@5": 80.0})
         assert (point.metric, point.loss) == ("agreement", pytest.approx(60.0))
         assert "map_loss" not in point.tuned().metrics
     with pytest.raises(ValueError, match="two candidates"):
-        DevSets((2.0, 2.0), {"dev": rows[1:]}, measure=AgainstOwnRanking())
+        DevSets((2.0, 2.0), {"dev": rows[1:]}, reference=AgainstOwnRanking())
 
 
 def test_a_default_that_drops_nothing_is_refused_with_what_else_there_is() -> None:
     """Keeping all holds each --max-loss; with few candidates a small ratio costs less in theory and drops none."""
     rng = np.random.default_rng(0)
     own = rng.normal(0, 1, 4)
-    dev = DevSets((2.0, 2.0), {"dev": [(question([0] * 4), AllScores((-own, own), None))]}, measure=AgainstOwnRanking())
+    dev = DevSets(
+        (2.0, 2.0), {"dev": [(question([0] * 4), AllScores((-own, own), None))]}, reference=AgainstOwnRanking()
+    )
     for ratios in ((0.0, 0.5, 0.75), (0.0, 0.1, 0.5, 0.75)):
         with pytest.raises(ValueError, match="nothing would be dropped") as error:
             check_drops(tune(dev, TuningBounds(max_loss=3.0), ratios=ratios, trials=1, seed=0))
@@ -79,7 +81,10 @@ def test_a_default_that_drops_nothing_is_refused_with_what_else_there_is() -> No
         assert all(option in str(error.value) for option in ("--max-loss", "--max-cost", "more questions"))
     check_drops(tune(dev, TuningBounds(max_cost=0.8), ratios=(0.0, 0.5), trials=1, seed=0))
     small = DevSets(
-        (2.0, 2.0), {"dev": [(question([0] * 4), AllScores((own, own), None))]}, minimum=4, measure=AgainstOwnRanking()
+        (2.0, 2.0),
+        {"dev": [(question([0] * 4), AllScores((own, own), None))]},
+        minimum=4,
+        reference=AgainstOwnRanking(),
     )
     with pytest.raises(ValueError, match="lower --minimum"):
         check_drops(tune(small, TuningBounds(max_loss=3.0), ratios=(0.0, 0.5), trials=1, seed=0))
@@ -101,7 +106,7 @@ def test_the_gate_takes_part_in_the_choice() -> None:
     own = np.arange(10.0, 0.0, -1.0)
     late = np.array([4.5, 9.0, 8.0, 7.0, 6.0, 5.0, 3.0, 2.0, 1.0, 0.0])
     rows = [(question([0] * 10), AllScores((late if number < 3 else own, own), None)) for number in range(10)]
-    dev = DevSets((2.0, 2.0), {"dev": rows}, measure=AgainstOwnRanking())
+    dev = DevSets((2.0, 2.0), {"dev": rows}, reference=AgainstOwnRanking())
     loose, strict = (
         TuningBounds(max_loss=50.0, least={"top1_agreement": least} if least else {}) for least in (0.0, 90.0)
     )

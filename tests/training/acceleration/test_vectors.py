@@ -16,7 +16,7 @@ from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.network.exits import Exit
 from cerberank_training.acceleration.exits import exit_logits
 from cerberank_training.acceleration.vectors import FrozenBody, compute_vectors
-from cerberank_training.evaluation.evaluate import score_questions
+from cerberank_training.evaluation.variants import score_questions
 
 
 def test_exits_give_the_served_scores_from_the_vectors(tmp_path: Path) -> None:

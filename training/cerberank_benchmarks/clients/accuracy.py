@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cerberank_training.evaluation.metrics import question_metrics, ranks_of
+from cerberank_training.evaluation.question_metrics import question_metrics, ranks_of
 
 
 def metrics_of(answer: dict[str, Any], labels: Sequence[int]) -> dict[str, float]:

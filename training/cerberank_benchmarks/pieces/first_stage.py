@@ -26,7 +26,7 @@ from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
 from cerberank_models.progress import progress
 from cerberank_training.data import Question, read_questions, sampled
-from cerberank_training.data.depths import Documents
+from cerberank_training.data.deep_questions import Documents
 
 EVERY, DEFAULT = "bundled, drop_ratio 0", "bundled, its schedule"
 STORED, CACHED, COMPUTED = "stored vectors", "cached vectors", "computed vectors"

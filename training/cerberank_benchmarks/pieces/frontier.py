@@ -36,7 +36,7 @@ from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
 from cerberank_models.progress import progress
 from cerberank_training.data import Question, read_questions, sampled
 from cerberank_training.data.bm25 import Bm25Index
-from cerberank_training.evaluation.metrics import question_metrics, ranks_of
+from cerberank_training.evaluation.question_metrics import question_metrics, ranks_of
 
 OURS, WITH_FIRST = "Cerberank", "Cerberank, first stage"
 SCHEDULES: Mapping[str, dict[str, object]] = {

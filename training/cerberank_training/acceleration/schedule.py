@@ -22,9 +22,9 @@ from cerberank_models.network.exits import Exit
 from cerberank_training.acceleration.exits import exit_logits
 from cerberank_training.acceleration.vectors import PooledVectors
 from cerberank_training.data import Question
-from cerberank_training.evaluation.evaluate import AllScores, Ranks, apply_policy, score_questions
 from cerberank_training.evaluation.gate import GateError
-from cerberank_training.evaluation.tune import Tuning, TuningBounds, ratios_text
+from cerberank_training.evaluation.schedule_search import Tuning, TuningBounds, ratios_text
+from cerberank_training.evaluation.variants import AllScores, Ranks, apply_policy, score_questions
 
 DEPTH = 5
 """The number of first candidates in `overlap@5`."""

@@ -39,7 +39,7 @@ from cerberank_training.acceleration.vectors import FrozenBody, compute_vectors
 from cerberank_training.commands.tune import SECTION
 from cerberank_training.commands.unlabelled import unlabelled, unlabelled_content
 from cerberank_training.evaluation.gate import GateError
-from cerberank_training.evaluation.tune import DevSets, Tuning, TuningBounds, schedule_table, tune
+from cerberank_training.evaluation.schedule_search import DevSets, Tuning, TuningBounds, schedule_table, tune
 from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.teachers.scoring.teacher import files_revision
 
@@ -133,7 +133,7 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
     train_exits(exits, found, start, training)
     held_out = list(held_out_scores(exits, found, questions, start=start))
     dev = DevSets(
-        ranker.config.stage_layers, {"held out": held_out}, minimum=options.minimum, measure=AgainstOwnRanking()
+        ranker.config.stage_layers, {"held out": held_out}, minimum=options.minimum, reference=AgainstOwnRanking()
     )
     max_loss = 3.0 if options.max_loss is None and options.max_cost is None else options.max_loss
     bounds = TuningBounds(max_loss=max_loss, max_cost=options.max_cost, least={"top1_agreement": options.min_agreement})

@@ -26,7 +26,7 @@ from cerberank_training.commands.recipe_options import UNCHANGED, RecipeOptions,
 from cerberank_training.commands.run_options import DevQuestions, Track, data_help
 from cerberank_training.data import Question, open_questions
 from cerberank_training.data.sampling import SampledGroups, first_sizes, said_of_cuts, sampler_for
-from cerberank_training.evaluation.evaluate import Evaluation, rank_questions
+from cerberank_training.evaluation.variants import Evaluation, rank_questions
 from cerberank_training.learning.processes import Processes, batch_of_step, leave_group
 from cerberank_training.learning.strategies import check_strategy
 from cerberank_training.learning.threads import step_work, training_threads

@@ -21,7 +21,7 @@ from cerberank_training.commands.run_options import DevQuestions, Track
 from cerberank_training.data import read_questions
 from cerberank_training.data.sampling import said_of_cuts
 from cerberank_training.data.triple_sampling import TripleSampling, triple_sampler_for
-from cerberank_training.evaluation.metrics import METRICS
+from cerberank_training.evaluation.question_metrics import METRICS
 from cerberank_training.evaluation.sources.text_ranker import dev_metric
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
 from cerberank_training.learning.pairwise.run import PairwiseRun

@@ -7,7 +7,7 @@ from json import dumps
 from pathlib import Path
 
 from cerberank_models.output import say
-from cerberank_training.tracking.rows import RunRow, run_rows
+from cerberank_training.tracking.run_list import RunRow, run_rows
 
 HEADER = ("folder", "name", "recipe", "base", "data", "steps", "best MAP", "dev set", "seed", "state", "age")
 UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))

@@ -23,13 +23,11 @@ from cerberank_models.progress import progress
 from cerberank_models.windows import AS_SERVED, windowing_of
 from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import Question, read_questions, sampled, set_names
-from cerberank_training.data.depths import DEPTH_PAIRS, deep_questions
-from cerberank_training.evaluation.depths import score_depths
-from cerberank_training.evaluation.evaluate import AllScores, score_questions
-from cerberank_training.evaluation.metrics import TITLES
+from cerberank_training.data.deep_questions import DEPTH_PAIRS, deep_questions
 from cerberank_training.evaluation.plots import FIGURE_2, tuning_plot
+from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.evaluation.report import table
-from cerberank_training.evaluation.tune import (
+from cerberank_training.evaluation.schedule_search import (
     FEWEST,
     GRID,
     DevSets,
@@ -40,7 +38,8 @@ from cerberank_training.evaluation.tune import (
     ratios_text,
     schedule_table,
 )
-from cerberank_training.evaluation.tune import tune as search
+from cerberank_training.evaluation.schedule_search import tune as search
+from cerberank_training.evaluation.variants import AllScores, score_depths, score_questions
 from cerberank_training.runs.dev_set import check_choice
 from cerberank_training.runs.trained_on import check_not_trained_on
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from cerberank_training.data import Question, read_questions
 from cerberank_training.data.formats.beir import beir_documents
 from cerberank_training.data.trec.collection import Collection
-from cerberank_training.data.trec.documents import Document, read_documents
+from cerberank_training.data.trec.document_files import Document, read_documents
 
 
 def corpus_texts(spec: str, questions: Iterable[Question] | None = None) -> list[str]:

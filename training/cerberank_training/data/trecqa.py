@@ -10,7 +10,8 @@ The ending of PATH tells the form. A file may be compressed, with `.gz` after it
     .jsonl   an object with these names for each pair; or a question with a list of candidates with answer and label, as
              in the files `*-filtered.jsonl` that TANDA names (69 questions in dev, 68 in test)
 
-In the `.xml` files positives come first, so that a stable sort of ties would rank perfectly (see `metrics.py`).
+In the `.xml` files positives come first, so that a stable sort of ties would rank perfectly (see
+`evaluation/question_metrics.py`).
 """
 
 from __future__ import annotations

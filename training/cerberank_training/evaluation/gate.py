@@ -14,8 +14,8 @@ import numpy as np
 from cerberank_models.backends.contract import Backend
 from cerberank_models.encoding import PairEncoder
 from cerberank_training.data import Question
-from cerberank_training.evaluation.evaluate import score_questions
-from cerberank_training.evaluation.metrics import question_metrics, ranks_of
+from cerberank_training.evaluation.question_metrics import question_metrics, ranks_of
+from cerberank_training.evaluation.variants import score_questions
 
 
 class GateError(RuntimeError):

@@ -19,7 +19,7 @@ from cerberank_models.backends.contract import Scores
 from cerberank_models.transformer import Frozen
 from cerberank_training.data import DataError, Question
 from cerberank_training.data.question import parse_line, read_lines
-from cerberank_training.evaluation.metrics import QuestionMetrics
+from cerberank_training.evaluation.question_metrics import QuestionMetrics
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 Label = Annotated[int, Field(ge=0)]

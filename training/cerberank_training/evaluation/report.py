@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cerberank_training.evaluation.agreement import GROUPS, Agreement, Majority
-from cerberank_training.evaluation.evaluate import Figures
-from cerberank_training.evaluation.metrics import TITLES
+from cerberank_training.evaluation.question_metrics import TITLES
+from cerberank_training.evaluation.variants import Figures
 
 
 def markdown(
@@ -57,6 +57,23 @@ def majority_markdown(majorities: Mapping[str, Majority]) -> str:
     for head, value in majorities.items():
         cells = [(right, questions) for questions, right in map(value.where, GROUPS)]
         rows.append([head, *(f"{right:.1f} / {questions:.1f}" for right, questions in cells)])
+    return table(header, rows)
+
+
+def depth_markdown(figures: Mapping[int, Mapping[str, Figures]], costs: Mapping[int, Mapping[str, float]]) -> str:
+    """A table with a row for each depth and ranking: the means of MAP and P@1 with standard errors."""
+    header = ["candidates", "ranking", "MAP ± error", "P@1 ± error", "cost", "questions"]
+    rows = [
+        [
+            f"{depth:,}",
+            name,
+            *(f"{row.mean[metric]:.1f} ± {row.error[metric] or 0.0:.1f}" for metric in ("map", "p@1")),
+            f"{costs[depth][name]:.2f}",
+            str(row.questions),
+        ]
+        for depth, variants in figures.items()
+        for name, row in variants.items()
+    ]
     return table(header, rows)
 
 

@@ -33,7 +33,7 @@ from cerberank_models.convert.loading import quiet_transformers
 from cerberank_models.convert.teacher_input import FILE, TeacherInput
 from cerberank_models.convert.token_types import NewTypes, grow_token_types
 from cerberank_training.data import Question
-from cerberank_training.evaluation.metrics import question_metrics, ranks_of
+from cerberank_training.evaluation.question_metrics import question_metrics, ranks_of
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.loop import tensor_cores
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss

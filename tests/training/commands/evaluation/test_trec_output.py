@@ -12,7 +12,7 @@ import pytest
 from tests.program import program
 from tests.training.data.trec.collections import RUN, write_collection
 
-from cerberank_training.evaluation.metrics import TITLES
+from cerberank_training.evaluation.question_metrics import TITLES
 
 compare = program("eval compare")
 main = program("evaluate")

@@ -12,7 +12,7 @@ from ir_measures import AP, P, Qrel, ScoredDoc, calc_aggregate, nDCG
 from tests.training.data.trec.collections import LINES, QRELS, TOPICS, write_collection
 
 from cerberank_training.data import DataError, read_questions
-from cerberank_training.evaluation.metrics import question_metrics
+from cerberank_training.evaluation.question_metrics import question_metrics
 
 
 def labels(spec: str) -> dict[str, tuple[int, ...]]:

@@ -14,8 +14,8 @@ import cerberank_training.evaluation.sources.sequence
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.drop import RatioSchedule
-from cerberank_training.evaluation.evaluate import rank_questions
 from cerberank_training.evaluation.sources.sequence import sequence_rankings
+from cerberank_training.evaluation.variants import rank_questions
 
 main = program("evaluate")
 

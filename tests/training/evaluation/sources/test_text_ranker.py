@@ -21,7 +21,7 @@ from cerberank_models.network.texts import Texts
 from cerberank_models.rank import NonFiniteScoreError
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data import LabelledCandidate, Question
-from cerberank_training.evaluation.metrics import question_metrics
+from cerberank_training.evaluation.question_metrics import question_metrics
 from cerberank_training.evaluation.sources import text_ranker as source
 
 main = program("evaluate")

@@ -9,8 +9,8 @@ import numpy as np
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import LabelledCandidate, Question
-from cerberank_training.evaluation.metrics import question_metrics, ranks_of
 from cerberank_training.evaluation.per_question import record, write_record
+from cerberank_training.evaluation.question_metrics import question_metrics, ranks_of
 
 
 def write_system(folder: Path, noise: float, sets: dict[str, int], *, seed: int = 1) -> Path:

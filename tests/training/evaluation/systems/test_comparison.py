@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.training.evaluation.systems.systems import write_system
 
-from cerberank_training.evaluation.compare import compare, compare_metric
 from cerberank_training.evaluation.measures import parse_measure
+from cerberank_training.evaluation.paired_tests import compare, compare_metric
 from cerberank_training.evaluation.per_question import QuestionRecord, RankingRecord, write_record
 from cerberank_training.evaluation.systems.comparison import Family, compare_systems, holm
 from cerberank_training.evaluation.systems.folders import Systems, read_systems

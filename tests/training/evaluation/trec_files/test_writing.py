@@ -10,7 +10,7 @@ from ir_measures import AP, calc_aggregate, nDCG, read_trec_qrels, read_trec_run
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import DataError, LabelledCandidate, Question
-from cerberank_training.evaluation.metrics import expected_metrics, ranks_of
+from cerberank_training.evaluation.question_metrics import expected_metrics, ranks_of
 from cerberank_training.evaluation.trec_files.writing import (
     WrittenRun,
     check_ids,

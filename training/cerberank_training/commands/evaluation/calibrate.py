@@ -23,10 +23,10 @@ from cerberank_models.ranker import Ranker
 from cerberank_models.windows import AS_SERVED, windowing_of
 from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import Question, read_questions, sampled, set_names
-from cerberank_training.evaluation.calibrate import Scored, check_number, cross_validated, first_result, fit
-from cerberank_training.evaluation.evaluate import score_questions
+from cerberank_training.evaluation.calibration_fit import Scored, check_number, cross_validated, first_result, fit
 from cerberank_training.evaluation.first_results import first_result_figures, sentence
 from cerberank_training.evaluation.report import table
+from cerberank_training.evaluation.variants import score_questions
 from cerberank_training.runs.trained_on import check_not_trained_on
 
 NO_FIGURES = (

@@ -8,10 +8,10 @@ from pathlib import Path
 from cerberank_models.checkpoint.atomic import write_json
 from cerberank_models.commands.values import Share
 from cerberank_models.output import say, say_written
-from cerberank_training.commands.evaluation.options import Measures
+from cerberank_training.commands.evaluation.evaluate_options import Measures
 from cerberank_training.data import Subset
-from cerberank_training.evaluation.compare import SIGNIFICANCE, RankingComparison
-from cerberank_training.evaluation.compare import compare as compare_rankings
+from cerberank_training.evaluation.paired_tests import SIGNIFICANCE, RankingComparison
+from cerberank_training.evaluation.paired_tests import compare as compare_rankings
 from cerberank_training.evaluation.per_question import check_comparable, read_records
 from cerberank_training.evaluation.report import table
 

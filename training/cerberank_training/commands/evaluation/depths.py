@@ -15,15 +15,16 @@ from cerberank_models.first_stage.rank import open_offline
 from cerberank_models.output import UsageError, say, say_written
 from cerberank_models.progress import progress
 from cerberank_models.windows import AS_SERVED, windowing_of
-from cerberank_training.commands.evaluation.options import EvaluateOptions
+from cerberank_training.commands.evaluation.evaluate_options import EvaluateOptions
 from cerberank_training.data import read_questions
-from cerberank_training.data.depths import deep_questions
-from cerberank_training.evaluation.depths import depth_markdown, score_depths
-from cerberank_training.evaluation.evaluate import (
+from cerberank_training.data.deep_questions import deep_questions
+from cerberank_training.evaluation.report import depth_markdown
+from cerberank_training.evaluation.variants import (
     Evaluation,
     dropping_ranks,
     flat_ranks,
     policy_name,
+    score_depths,
     variant_costs,
 )
 from cerberank_training.runs.trained_on import trained_on

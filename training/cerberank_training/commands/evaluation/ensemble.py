@@ -11,7 +11,7 @@ from cerberank_models.checkpoint.atomic import replacing, write_json
 from cerberank_models.commands.values import Whole
 from cerberank_models.output import say, say_written
 from cerberank_training.data import DataError
-from cerberank_training.evaluation.ensemble import (
+from cerberank_training.evaluation.linear_ensemble import (
     EnsembleQuestion,
     ensemble_record,
     gather,
@@ -19,8 +19,8 @@ from cerberank_training.evaluation.ensemble import (
     single,
     tune_weights,
 )
-from cerberank_training.evaluation.metrics import METRICS, TITLES
 from cerberank_training.evaluation.per_question import check_same_candidates, read_records, write_record
+from cerberank_training.evaluation.question_metrics import METRICS, TITLES
 from cerberank_training.evaluation.report import table
 
 

@@ -17,14 +17,12 @@ from cerberank_models.output import say, say_written
 from cerberank_models.progress import progress
 from cerberank_models.windows import AS_SERVED
 from cerberank_training.commands.evaluation.depths import evaluate_depths
-from cerberank_training.commands.evaluation.options import EvaluateOptions
+from cerberank_training.commands.evaluation.evaluate_options import EvaluateOptions
 from cerberank_training.commands.evaluation.sources import open_source
 from cerberank_training.commands.evaluation.trec_output import TrecOutput
 from cerberank_training.data import DataError, Question
 from cerberank_training.evaluation.agreement import GROUPS, Agreement, Majority, agreement, majority
-from cerberank_training.evaluation.evaluate import Evaluation, Ranks
 from cerberank_training.evaluation.first_results import FirstResult, first_result_figures, sentence
-from cerberank_training.evaluation.metrics import QuestionMetrics, usual_columns
 from cerberank_training.evaluation.per_question import (
     QuestionRecord,
     Records,
@@ -33,8 +31,10 @@ from cerberank_training.evaluation.per_question import (
     record,
     write_record,
 )
+from cerberank_training.evaluation.question_metrics import QuestionMetrics, usual_columns
 from cerberank_training.evaluation.report import agreement_markdown, majority_markdown, markdown
 from cerberank_training.evaluation.sources.rankings import RankedQuestion, teacher_rankings
+from cerberank_training.evaluation.variants import Evaluation, Ranks
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 
 

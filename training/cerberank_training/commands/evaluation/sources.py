@@ -14,9 +14,8 @@ from cerberank_models.commands.options import chosen_device
 from cerberank_models.drop import DropPolicy, RatioSchedule
 from cerberank_models.ranker import Ranker
 from cerberank_models.windows import windowing_of
-from cerberank_training.commands.evaluation.options import EvaluateOptions
+from cerberank_training.commands.evaluation.evaluate_options import EvaluateOptions
 from cerberank_training.data import Question, read_questions, sampled, subset
-from cerberank_training.evaluation.evaluate import policy_name, variant_costs
 from cerberank_training.evaluation.sources.rankings import (
     RankedQuestion,
     file_rankings,
@@ -28,6 +27,7 @@ from cerberank_training.evaluation.sources.rankings import (
 from cerberank_training.evaluation.sources.sequence import sequence_costs, sequence_rankings
 from cerberank_training.evaluation.trec_files.reading import judged_run, run_rankings
 from cerberank_training.evaluation.trec_files.writing import check_ids
+from cerberank_training.evaluation.variants import policy_name, variant_costs
 from cerberank_training.runs.trained_on import trained_on
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cerberank_models.checkpoint.atomic import write_bytes, write_json
 from cerberank_models.output import UsageError, say, say_written
-from cerberank_training.commands.evaluation.options import Measures
+from cerberank_training.commands.evaluation.evaluate_options import Measures
 from cerberank_training.data import Subset
 from cerberank_training.evaluation.measures import parse_measures
 from cerberank_training.evaluation.systems.comparison import Family, compare_systems

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from cerberank_models.checkpoint.atomic import replacing
-from cerberank_training.commands.evaluation.options import EvaluateOptions
+from cerberank_training.commands.evaluation.evaluate_options import EvaluateOptions
 from cerberank_training.commands.evaluation.sources import source_name
 from cerberank_training.data import DataError, Subset
 from cerberank_training.data.question import within

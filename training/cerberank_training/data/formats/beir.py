@@ -20,7 +20,7 @@ from cerberank_training.data.options import parse_options
 from cerberank_training.data.question import DataError, Question, parse_line, read_lines
 from cerberank_training.data.source_files import named_files
 from cerberank_training.data.trec.collection import BM25, LACKING, bm25_run, judged_question, with_text
-from cerberank_training.data.trec.documents import Document
+from cerberank_training.data.trec.document_files import Document
 from cerberank_training.data.trec.judgements import Run, read_qrels, read_run
 
 Id = Annotated[str, BeforeValidator(lambda value: str(value) if isinstance(value, int) else value)]

@@ -22,7 +22,7 @@ from cerberank_training.data.notes import Notes
 from cerberank_training.data.options import parse_options
 from cerberank_training.data.question import DataError, LabelledCandidate, Question
 from cerberank_training.data.source_files import files_of, named_files
-from cerberank_training.data.trec.documents import Document, read_documents
+from cerberank_training.data.trec.document_files import Document, read_documents
 from cerberank_training.data.trec.folds import read_folds, splits
 from cerberank_training.data.trec.judgements import Qrels, Run, read_qrels, read_run
 from cerberank_training.data.trec.queries import read_queries

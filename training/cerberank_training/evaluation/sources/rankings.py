@@ -22,16 +22,16 @@ from cerberank_models.transformer import Frozen
 from cerberank_models.windows import AS_SERVED, Windowing
 from cerberank_training.data import DataError, Question
 from cerberank_training.data.question import parse_line, read_lines
-from cerberank_training.evaluation.calibrate import Scored, first_result
-from cerberank_training.evaluation.evaluate import (
+from cerberank_training.evaluation.calibration_fit import Scored, first_result
+from cerberank_training.evaluation.first_results import FirstResult
+from cerberank_training.evaluation.question_metrics import ranks_of
+from cerberank_training.evaluation.variants import (
     Ranks,
     dropping_ranks,
     flat_ranks,
     flat_scores,
     score_questions,
 )
-from cerberank_training.evaluation.first_results import FirstResult
-from cerberank_training.evaluation.metrics import ranks_of
 
 if TYPE_CHECKING:  # imports torch, which an evaluation with ONNX does not need
     from cerberank_training.learning.batch import TeacherScores

@@ -13,8 +13,8 @@ from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy, cost_of
 from cerberank_models.windows import AS_SERVED, Windowing
 from cerberank_training.data import Question
-from cerberank_training.evaluation.evaluate import AllScores, dropping_ranks, flat_ranks, policy_name, score_questions
 from cerberank_training.evaluation.sources.rankings import RankedQuestion
+from cerberank_training.evaluation.variants import AllScores, dropping_ranks, flat_ranks, policy_name, score_questions
 
 
 def sequence_cost(sizes: Sequence[int], layers: Sequence[float], policy: DropPolicy) -> float:

@@ -16,8 +16,8 @@ from cerberank_models.network.texts import Texts
 from cerberank_models.rank import NonFiniteScoreError
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data import Question
-from cerberank_training.evaluation.evaluate import Evaluation, flat_ranks
 from cerberank_training.evaluation.sources.rankings import RankedQuestion
+from cerberank_training.evaluation.variants import Evaluation, flat_ranks
 from cerberank_training.learning.processes import Processes
 
 BATCH = 128

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 
 from cerberank_training.data import Subset
 from cerberank_training.data.question import within
-from cerberank_training.evaluation.compare import MetricComparison, compare_metric, measured
 from cerberank_training.evaluation.measures import Measure
+from cerberank_training.evaluation.paired_tests import MetricComparison, compare_metric, measured
 from cerberank_training.evaluation.per_question import Records
 from cerberank_training.evaluation.systems.folders import Systems
 

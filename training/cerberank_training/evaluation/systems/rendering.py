@@ -6,7 +6,7 @@ import csv
 import io
 from collections.abc import Mapping, Sequence
 
-from cerberank_training.evaluation.compare import SIGNIFICANCE
+from cerberank_training.evaluation.paired_tests import SIGNIFICANCE
 from cerberank_training.evaluation.report import table
 from cerberank_training.evaluation.systems.comparison import Cell, Family, SystemTable
 

@@ -15,9 +15,9 @@ import numpy as np
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import DataError, LabelledCandidate, Question
 from cerberank_training.data.trec.judgements import read_qrels, read_scored_run
-from cerberank_training.evaluation.evaluate import flat_ranks
 from cerberank_training.evaluation.sources.rankings import RankedQuestion
 from cerberank_training.evaluation.trec_files.writing import document_ids
+from cerberank_training.evaluation.variants import flat_ranks
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

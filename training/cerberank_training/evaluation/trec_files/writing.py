@@ -14,8 +14,8 @@ import numpy as np
 
 from cerberank_models.backends.contract import Scores
 from cerberank_training.data import DataError, Question
-from cerberank_training.evaluation.evaluate import Ranks
-from cerberank_training.evaluation.metrics import ranks_of
+from cerberank_training.evaluation.question_metrics import ranks_of
+from cerberank_training.evaluation.variants import Ranks
 
 MISSED = "missed"
 """The prefix of ids for relevant documents that are not candidates: qrels name them `missed-1`, `missed-2`, ..."""

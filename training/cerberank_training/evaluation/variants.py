@@ -21,8 +21,9 @@ from cerberank_models.first_stage.rank import FirstStage
 from cerberank_models.rank import NonFiniteScoreError
 from cerberank_models.windows import AS_SERVED, Windowing
 from cerberank_training.data import Question, Subset, subset
+from cerberank_training.data.deep_questions import DeepQuestion
 from cerberank_training.evaluation.measures import Measure
-from cerberank_training.evaluation.metrics import (
+from cerberank_training.evaluation.question_metrics import (
     QuestionMetrics,
     question_metrics,
     ranks_of,
@@ -172,6 +173,21 @@ def score_questions(
         except NonFiniteScoreError as error:
             raise NonFiniteScoreError(f"question {question.id!r}: {error}") from error
         yield question, scores
+
+
+def score_depths(
+    backend: Backend[Any],
+    encoder: PairEncoder,
+    questions: Sequence[DeepQuestion],
+    first: FirstStage | None = None,
+    *,
+    windowing: Windowing | None,
+) -> Iterator[list[tuple[int, Question, AllScores]]]:
+    """Yield a list for each question, with (depth, question, scores) for each of its depths."""
+    deepest = (deep.question for deep in questions)
+    scored = score_questions(backend, encoder, deepest, first, windowing=windowing)
+    for deep, (_, scores) in zip(questions, scored, strict=True):
+        yield [(depth, deep.at(depth), scores.of(deep.rows(depth))) for depth in deep.depths]
 
 
 def rank_questions(

@@ -15,8 +15,8 @@ from scipy import stats
 
 from cerberank_training.data.question import Subset, within
 from cerberank_training.evaluation.measures import Measure, expected_measure
-from cerberank_training.evaluation.metrics import METRICS
 from cerberank_training.evaluation.per_question import QuestionRecord, Records
+from cerberank_training.evaluation.question_metrics import METRICS
 
 SIGNIFICANCE = 0.05
 """The level of significance of differences and of questions' correlations."""

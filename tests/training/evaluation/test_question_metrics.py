@@ -9,7 +9,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from ir_measures import AP, RR, P, Qrel, ScoredDoc, calc_aggregate, nDCG
 
-from cerberank_training.evaluation.metrics import METRICS, expected_metrics, question_metrics, ranks_of
+from cerberank_training.evaluation.question_metrics import METRICS, expected_metrics, question_metrics, ranks_of
 
 MEASURES = dict(zip(METRICS, (AP, RR, P @ 1, nDCG @ 5, nDCG @ 10, P @ 20, nDCG @ 20), strict=True))
 """The same metrics as ir-measures names them."""

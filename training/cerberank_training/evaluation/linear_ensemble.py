@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from cerberank_models.backends.contract import Scores
 from cerberank_training.data import DataError
-from cerberank_training.evaluation.metrics import expected_metrics, ranks_of
 from cerberank_training.evaluation.per_question import QuestionRecord, RankingRecord
+from cerberank_training.evaluation.question_metrics import expected_metrics, ranks_of
 
 Records = Mapping[str, QuestionRecord]
 """One model's records by question id."""

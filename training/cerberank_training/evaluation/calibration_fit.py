@@ -29,12 +29,12 @@ from cerberank_models.calibration import (
     sigmoid,
 )
 from cerberank_training.data import DataError, Question
-from cerberank_training.evaluation.evaluate import AllScores
 from cerberank_training.evaluation.first_results import (
     FirstResult,
     FirstResultFigures,
     first_result_figures,
 )
+from cerberank_training.evaluation.variants import AllScores
 
 Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]

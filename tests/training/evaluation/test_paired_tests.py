@@ -9,9 +9,9 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 
-from cerberank_training.evaluation.compare import compare, compare_metric, spearman
-from cerberank_training.evaluation.metrics import METRICS
+from cerberank_training.evaluation.paired_tests import compare, compare_metric, spearman
 from cerberank_training.evaluation.per_question import QuestionRecord, RankingRecord
+from cerberank_training.evaluation.question_metrics import METRICS
 
 values = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=20)
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from cerberank_training.data import DataError
-from cerberank_training.evaluation.ensemble import (
+from cerberank_training.evaluation.linear_ensemble import (
     EnsembleQuestion,
     ensemble_record,
     gather,

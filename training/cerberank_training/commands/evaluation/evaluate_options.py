@@ -15,7 +15,7 @@ from cerberank_models.drop import RatioSchedule
 from cerberank_models.output import UsageError
 from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import Subset
-from cerberank_training.data.depths import DEPTH_PAIRS
+from cerberank_training.data.deep_questions import DEPTH_PAIRS
 from cerberank_training.evaluation.measures import Measure, parse_measures
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import DataError, LabelledCandidate, Question
-from cerberank_training.data.depths import Documents, deep_questions
+from cerberank_training.data.deep_questions import Documents, deep_questions
 
 
 def question(number: int, document: str, texts: Sequence[str], *, text: str = "", answer: str = "") -> Question:

@@ -6,7 +6,7 @@ from numpy.typing import NDArray
 
 from cerberank_models.calibration import Calibration
 from cerberank_training.data import DataError
-from cerberank_training.evaluation.calibrate import (
+from cerberank_training.evaluation.calibration_fit import (
     FLATTEST,
     Scored,
     check_number,

@@ -26,9 +26,9 @@ from cerberank_models.config import TunedSchedule
 from cerberank_models.drop import DropPolicy, RatioSchedule, cost_of, relative_cost
 from cerberank_models.progress import progress
 from cerberank_training.data import Question
-from cerberank_training.evaluation.evaluate import AllScores, Ranks, apply_policy, policy_name
-from cerberank_training.evaluation.metrics import METRICS, TITLES, expected_metrics
+from cerberank_training.evaluation.question_metrics import METRICS, TITLES, expected_metrics
 from cerberank_training.evaluation.report import table
+from cerberank_training.evaluation.variants import AllScores, Ranks, apply_policy, policy_name
 
 GRID = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6)
 """The paper's ratios, and 0."""
@@ -142,7 +142,7 @@ class TuningBounds:
         return point.metrics[point.metric] / 100.0 if self.max_loss is None else 1.0 - point.cost
 
 
-class Measure(Protocol):
+class Reference(Protocol):
     """The reference that the ranking under a schedule is compared with."""
 
     @property
@@ -186,7 +186,7 @@ class DevSets:
         scored: Mapping[str, Iterable[tuple[Question, AllScores]]],
         *,
         minimum: int = 1,
-        measure: Measure = AgainstLabels(),
+        reference: Reference = AgainstLabels(),
         confidence: float | None = None,
     ) -> None:
         """Keep the questions and scores of each set. Every schedule leaves at least `minimum` candidates alive.
@@ -196,14 +196,16 @@ class DevSets:
         """
         if len(stage_layers) < 2:
             raise ValueError("the ranker has one stage: there is no exit to drop at, and nothing to tune")
-        self._layers, self.minimum, self._against = np.asarray(stage_layers), minimum, measure
+        self._layers = np.asarray(stage_layers)
+        self.minimum = minimum
+        self._reference = reference
         self.confidence = confidence
         self._sets = {
-            name: [(question, scores) for question, scores in rows if measure.usable(question)]
+            name: [(question, scores) for question, scores in rows if reference.usable(question)]
             for name, rows in scored.items()
         }
         if not self._sets or not all(self._sets.values()):
-            raise ValueError(f"no dev question has {measure.needs}")
+            raise ValueError(f"no dev question has {reference.needs}")
         self._whole = {name: self._values(name, RatioSchedule(self.keep_all)) for name in self._sets}
         self._measured: dict[Schedule, Measured] = {}
 
@@ -234,7 +236,7 @@ class DevSets:
         return self._measured[schedule]
 
     def _measure(self, schedule: Schedule) -> Measured:
-        policy, names = RatioSchedule(schedule, self.minimum), self._against.names
+        policy, names = RatioSchedule(schedule, self.minimum), self._reference.names
         values = {name: self._values(name, policy) for name in self._sets}
         sets = {name: self._result(name, values[name][:, 0], policy) for name in self._sets}
         errors = [each.loss_error for each in sets.values() if each.loss_error is not None]
@@ -279,7 +281,7 @@ class DevSets:
     def _values(self, name: str, policy: DropPolicy) -> NDArray[np.float64]:
         """The metrics [questions of the set, names], from 0 to 1."""
         rows = [
-            self._against.values(question, scores, apply_policy(scores, policy))
+            self._reference.values(question, scores, apply_policy(scores, policy))
             for question, scores in self._sets[name]
         ]
         return np.asarray(rows)

@@ -16,7 +16,9 @@ from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.rank import NonFiniteScoreError, rank_pairs
 from cerberank_models.windows import Windowing
 from cerberank_training.data import LabelledCandidate, Question, read_questions
-from cerberank_training.evaluation.evaluate import (
+from cerberank_training.evaluation.question_metrics import ranks_of
+from cerberank_training.evaluation.report import markdown
+from cerberank_training.evaluation.variants import (
     AllScores,
     Evaluation,
     apply_policy,
@@ -25,8 +27,6 @@ from cerberank_training.evaluation.evaluate import (
     score_questions,
     variant_costs,
 )
-from cerberank_training.evaluation.metrics import ranks_of
-from cerberank_training.evaluation.report import markdown
 
 
 def question(labels: tuple[int, ...], identifier: str = "q") -> Question:

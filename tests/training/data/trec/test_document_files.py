@@ -12,7 +12,7 @@ from tests.training.data.trec.collections import NEWS, TOPICS, write_collection
 
 import cerberank_training.data.trec.markup
 from cerberank_training.data import DataError
-from cerberank_training.data.trec.documents import read_documents
+from cerberank_training.data.trec.document_files import read_documents
 from cerberank_training.data.trec.judgements import read_qrels, read_run
 from cerberank_training.data.trec.markup import plain
 from cerberank_training.data.trec.queries import read_queries
