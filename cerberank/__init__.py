@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from cerberank_models.calibration import CalibrationError
     from cerberank_models.checkpoint.errors import CheckpointError
     from cerberank_models.checkpoint.store.contract import StoreError
-    from cerberank_models.convert.cache import ModelImportError
+    from cerberank_models.convert.checkpoint_cache import ModelImportError
     from cerberank_models.convert.source import SourceError
     from cerberank_models.encoding import Candidate
     from cerberank_models.rank import NonFiniteScoreError
@@ -78,7 +78,7 @@ _MODULES = {
     "ConnectionFailedError": _CLIENT,
     "DataError": "cerberank_training.data.question",
     "InvalidRequestError": _CLIENT,
-    "ModelImportError": "cerberank_models.convert.cache",
+    "ModelImportError": "cerberank_models.convert.checkpoint_cache",
     "NonFiniteScoreError": "cerberank_models.rank",
     "NotFoundError": _CLIENT,
     "Ranker": "cerberank_models.ranker",

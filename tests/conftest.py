@@ -11,7 +11,7 @@ import os
 import shutil
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import hypothesis
@@ -21,7 +21,7 @@ from tools.process import MissingProgramError
 
 from cerberank_models.backends.processors import usable_processors
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
-from cerberank_models.convert.cache import ImportOptions
+from cerberank_models.convert.checkpoint_cache import import_arguments
 from cerberank_models.convert.source import Source
 
 # A busy machine is not a failure: nothing here is timed.
@@ -188,10 +188,10 @@ def imports_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models are imported in this process; another would load the libraries for five seconds (test_serve_model)."""
     from tests.program import program
 
-    def run(source: Source, options: ImportOptions, path: Path) -> None:
-        assert program("import")(options.arguments(source, path)) == 0
+    def run(source: Source, precisions: Sequence[str], path: Path) -> None:
+        assert program("import")(import_arguments(source, precisions, path)) == 0
 
-    monkeypatch.setattr("cerberank_models.convert.cache._import", run)
+    monkeypatch.setattr("cerberank_models.convert.checkpoint_cache.import_elsewhere", run)
 
 
 @pytest.fixture(scope="session")

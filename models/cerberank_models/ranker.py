@@ -18,7 +18,7 @@ from cerberank_models.backends.registry import form_for, open_backend
 from cerberank_models.calibration import Probabilities, probabilities, threshold_for
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
-from cerberank_models.convert.cache import ImportOptions, cached_checkpoint
+from cerberank_models.convert.checkpoint_cache import imported_checkpoint, needed_precisions
 from cerberank_models.convert.source import find_source
 from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
 from cerberank_models.first_stage.rank import FirstStage, open_offline, rank_texts
@@ -296,8 +296,8 @@ def _located(
     """The folder of the checkpoint that `source` names (`Ranker.load`), after importing or pulling it if needed."""
     if not _is_native(source):
         found = find_source(str(source), revision)
-        options = ImportOptions.of(found, device, backend=backend, precision=precision)
-        return cached_checkpoint(found, options, cache)
+        precisions = needed_precisions(found, device, backend=backend, precision=precision)
+        return imported_checkpoint(found, precisions, cache)
     if revision is not None:
         raise ValueError("revision belongs to a model on the Hugging Face hub")
     if source is None:

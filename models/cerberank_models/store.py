@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import hashlib
-import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from filelock import FileLock
-
 from cerberank_models.checkpoint.atomic import remove_remains
-from cerberank_models.checkpoint.errors import CheckpointError
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.contract import LABELS, Reference, check_label, check_model, resolve
 from cerberank_models.checkpoint.store.open import open_store
-from cerberank_models.convert.cache import open_cache
+from cerberank_models.convert.checkpoint_cache import made_checkpoint, open_cache
 
 LEFT_OVER_SECONDS = 3600.0
 """The age in seconds at which a hidden folder is taken for the remains of a killed pull; no pull takes as long."""
@@ -104,10 +101,4 @@ class Store:
         reference = resolve(self._store, name)
         digest = hashlib.sha256(self._store.manifest(reference).model_dump_json().encode()).hexdigest()[:16]
         path = open_cache(cache) / f"{reference.model}-{reference.version}-{digest}"
-        with FileLock(f"{path}.lock"):
-            try:
-                read_checkpoint(path)
-            except CheckpointError:
-                shutil.rmtree(path, ignore_errors=True)
-                self._store.pull(reference, path)
-        return path
+        return made_checkpoint(path, partial(self._store.pull, reference))

@@ -25,7 +25,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from cerberank_models import __version__
 from cerberank_models.backends.processors import compute_threads
 from cerberank_models.commands.values import Whole
-from cerberank_models.convert.cache import ImportOptions, ModelImportError, cached_checkpoint
+from cerberank_models.convert.checkpoint_cache import ModelImportError, imported_checkpoint, needed_precisions
 from cerberank_models.convert.source import find_source
 from cerberank_models.output import UsageError, note
 from cerberank_service.access.keys import KeysError
@@ -247,14 +247,14 @@ def _with_model(settings: Settings) -> Settings:
         return settings
     source = find_source(*settings.source)
     backend, precision = settings.chosen
-    options = ImportOptions.of(source, settings.device, backend=backend, precision=precision)
-    checkpoint = cached_checkpoint(source, options)
+    precisions = needed_precisions(source, settings.device, backend=backend, precision=precision)
+    checkpoint = imported_checkpoint(source, precisions)
     logger.info("%s is served from %s", source.place, checkpoint)
-    if options.precisions == ("int8",):
+    if precisions == ("int8",):
         logger.warning(
             "int8 ranges were measured on the golden texts alone; %s gives scores nearer to fp32", CALIBRATED
         )
-    elif options.precisions == ("fp32",) and settings.device == "cpu":
+    elif precisions == ("fp32",) and settings.device == "cpu":
         logger.info("scores are the model's own; int8 takes half of the time or less: %s", CALIBRATED)
     names = [settings.aliases, source.place] if source.commit else [settings.aliases]
     return settings.model_copy(update={"checkpoint": checkpoint, "aliases": ",".join(filter(None, names))})

@@ -15,7 +15,6 @@ from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
 from tests.service.observe import service_of, wait_until
 
-from cerberank_models.convert.cache import ImportOptions
 from cerberank_models.convert.source import Source
 from cerberank_service.serve import SWITCH_SECONDS, assemble, serve
 from cerberank_service.settings import Settings, read_settings
@@ -91,7 +90,7 @@ def test_an_imported_model_is_the_checkpoint_that_is_served(
     asked: list[tuple[object, ...]] = []
     served: list[Settings] = []
     monkeypatch.setattr("cerberank_service.serve.find_source", lambda *named: asked.append(named) or source)
-    monkeypatch.setattr("cerberank_service.serve.cached_checkpoint", lambda *given: asked.append(given) or tmp_path)
+    monkeypatch.setattr("cerberank_service.serve.imported_checkpoint", lambda *given: asked.append(given) or tmp_path)
     monkeypatch.setattr("cerberank_service.serve.create_app", lambda settings, **others: served.append(settings))
     monkeypatch.setattr("cerberank_service.serve.configure_logs", lambda settings: None)
     monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: None)
@@ -99,14 +98,14 @@ def test_an_imported_model_is_the_checkpoint_that_is_served(
     for more, precisions in (({}, ("fp32",)), ({"precision": "int8"}, ("int8",)), ({"backend": "torch"}, ())):
         with caplog.at_level("INFO", "cerberank_service.serve"):
             assemble(read_settings({**given, **more}))
-        assert asked == [("someone/tiny", "v1"), (source, ImportOptions(precisions=precisions))]
+        assert asked == [("someone/tiny", "v1"), (source, precisions)]
         assert (served[-1].checkpoint, served[-1].alias_names) == (tmp_path, {"mine", "someone/tiny"})
         assert ("golden texts alone" in caplog.text) == (precisions == ("int8",))
         asked.clear()
         caplog.clear()
     (tmp_path / "config.json").write_text('{"architectures": ["Qwen3ForCausalLM"]}')
     assemble(read_settings(given))
-    assert asked[-1] == (source, ImportOptions())
+    assert asked[-1] == (source, ())
 
 
 def test_no_place_for_copies_ends_the_program_before_it_serves(

@@ -12,7 +12,7 @@ from typing import Literal
 
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.regular import open_regular
-from cerberank_models.commands.options import OWN, Backend, BackendOptions, check_device
+from cerberank_models.commands.options import OWN, BackendChoice, BackendOptions, check_device
 from cerberank_models.commands.question_lines import read_line
 from cerberank_models.commands.values import Count
 from cerberank_models.first_stage.embed import Vectors, encoder_of, open_shard_encoder
@@ -74,7 +74,7 @@ def embed(
 
 
 def _shard_map(
-    checkpoint: Checkpoint, backend: Backend, engine: str, *, threads: int | None, workers: int
+    checkpoint: Checkpoint, backend: BackendChoice, engine: str, *, threads: int | None, workers: int
 ) -> tuple[ShardMap[list[str], Vectors], str]:
     """The map that encodes shards, and the precision in which it computes: fp16 may become bf16 in this process."""
     if engine == "local":

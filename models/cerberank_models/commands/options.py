@@ -33,8 +33,8 @@ def one_or_all(ratios: tuple[float, ...] | None) -> float | tuple[float, ...] | 
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Backend:
-    """The values of the options, as arguments of `registry.open_backend`."""
+class BackendChoice:
+    """The backend, precision and device of a call, as arguments of `registry.open_backend`."""
 
     kind: str
     precision: str
@@ -55,7 +55,7 @@ class BackendOptions:
         Parameter(help=f"{precisions_help()} (default: onnx int8 on a processor, fp16 on a GPU; torch fp32 on cpu)."),
     ] = None
 
-    def chosen(self, checkpoint: Checkpoint | None = None) -> Backend:
+    def chosen(self, checkpoint: Checkpoint | None = None) -> BackendChoice:
         """The options, with the defaults of `form_for` for device and `checkpoint` where no value was given.
 
         Raises ValueError for an unknown backend, or a precision that the backend lacks.
@@ -63,7 +63,7 @@ class BackendOptions:
         device = chosen_device(self.device)
         files = () if checkpoint is None else checkpoint.manifest.files
         form = form_for(files, device, backend=self.backend, precision=self.precision)
-        return Backend(kind=form.backend, precision=form.precision, device=device)
+        return BackendChoice(kind=form.backend, precision=form.precision, device=device)
 
 
 OWN = BackendOptions()

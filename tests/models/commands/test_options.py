@@ -7,7 +7,15 @@ from typing import Any
 import pytest
 from cyclopts import CycloptsError
 
-from cerberank_models.commands.options import OWN, Backend, BackendOptions, Ratios, Windows, check_device, one_or_all
+from cerberank_models.commands.options import (
+    OWN,
+    BackendChoice,
+    BackendOptions,
+    Ratios,
+    Windows,
+    check_device,
+    one_or_all,
+)
 from cerberank_models.commands.values import Count, Integers, arguments_of
 
 
@@ -30,15 +38,17 @@ def parsed(*words: str) -> dict[str, Any]:
 def test_the_device_decides_what_is_not_named() -> None:
     """A GPU alone is enough for half precision in torch; what is named is taken."""
 
-    def chosen(*words: str) -> Backend:
+    def chosen(*words: str) -> BackendChoice:
         backend: BackendOptions = parsed(*words)["backend"]
         return backend.chosen()
 
-    assert chosen("--device", "cpu") == Backend(kind="onnx", precision="int8", device="cpu")
-    assert chosen("--device", "cuda:1") == Backend(kind="torch", precision="fp16", device="cuda:1")
-    assert chosen("--device", "cpu", "--backend", "torch") == Backend(kind="torch", precision="fp32", device="cpu")
+    assert chosen("--device", "cpu") == BackendChoice(kind="onnx", precision="int8", device="cpu")
+    assert chosen("--device", "cuda:1") == BackendChoice(kind="torch", precision="fp16", device="cuda:1")
+    assert chosen("--device", "cpu", "--backend", "torch") == BackendChoice(
+        kind="torch", precision="fp32", device="cpu"
+    )
     named = chosen("--backend", "torch", "--precision", "bf16", "--device", "cuda")
-    assert named == Backend(kind="torch", precision="bf16", device="cuda")
+    assert named == BackendChoice(kind="torch", precision="bf16", device="cuda")
     with pytest.raises(ValueError, match="torch has no precision 'int8', only fp32, bf16, fp16"):
         chosen("--backend", "torch", "--precision", "int8")
 

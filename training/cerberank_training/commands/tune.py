@@ -15,7 +15,7 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.card import with_section
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
-from cerberank_models.commands.options import OWN, Backend, BackendOptions, Ratios, Windows, check_device
+from cerberank_models.commands.options import OWN, BackendChoice, BackendOptions, Ratios, Windows, check_device
 from cerberank_models.commands.values import Count, Integers, Share, Whole
 from cerberank_models.first_stage.rank import open_offline
 from cerberank_models.output import UsageError, say
@@ -166,7 +166,7 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> None:
     say(f"{options.out}: {source.config.name} drops {ratios_text(tuning.default.schedule)} by default")
 
 
-def _score(checkpoint: Checkpoint, form: Backend, options: TuneOptions) -> DevSets:
+def _score(checkpoint: Checkpoint, form: BackendChoice, options: TuneOptions) -> DevSets:
     backend, encoder = open_backend(checkpoint, **asdict(form)), checkpoint.encoder()
     first = None if checkpoint.config.first_stage is None else open_offline(checkpoint, **asdict(form))
     windowing = windowing_of(options.windows)

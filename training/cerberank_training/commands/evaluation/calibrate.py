@@ -15,7 +15,7 @@ from cerberank_models.calibration import FILE, SECTION, Calibration, Threshold, 
 from cerberank_models.checkpoint.card import with_section
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
-from cerberank_models.commands.options import OWN, Backend, BackendOptions, Windows, check_device
+from cerberank_models.commands.options import OWN, BackendChoice, BackendOptions, Windows, check_device
 from cerberank_models.commands.values import Count, Whole
 from cerberank_models.output import say
 from cerberank_models.progress import progress
@@ -146,7 +146,9 @@ def _chosen(checkpoint: Path, options: CalibrateOptions) -> list[Question]:
     return questions
 
 
-def _scored(checkpoint: Path, form: Backend, options: CalibrateOptions, questions: Sequence[Question]) -> list[Scored]:
+def _scored(
+    checkpoint: Path, form: BackendChoice, options: CalibrateOptions, questions: Sequence[Question]
+) -> list[Scored]:
     ranker = Ranker.load(checkpoint, device=form.device, backend=form.kind, precision=form.precision)
     scored = score_questions(
         ranker.backend,

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.convert.cache import ImportOptions, ModelImportError, cached_checkpoint, open_cache
+from cerberank_models.convert.checkpoint_cache import ModelImportError, imported_checkpoint, open_cache
 from cerberank_models.convert.source import Source, find_source
 
-FP32 = ImportOptions(precisions=("fp32",))
+FP32 = ("fp32",)
 
 
 @pytest.fixture
@@ -35,33 +35,34 @@ def fake(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, script: str) -> Path:
 def test_the_second_start_imports_nothing(
     source: Source, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One call of `cerberank import`, with the options; what a killed one left is gone."""
+    """One call of `cerberank import`, with the options."""
     calls = fake(monkeypatch, tmp_path, f"cp -r '{tiny_checkpoint}' \"$out\"")
-    options = ImportOptions(precisions=("int8",))
-    path = tmp_path / "cache" / f"model-{options.key(source)}"
-    (tmp_path / "cache" / f".{path.name}.killed").mkdir(parents=True)
-    assert {cached_checkpoint(source, options, tmp_path / "cache") for _ in range(2)} == {path}
+    (path,) = {imported_checkpoint(source, ("int8",), tmp_path / "cache") for _ in range(2)}
     assert calls.read_text() == (
         f"-P -m cerberank import --end-with-stdin --name=model --precisions=int8 -- {source.place} {path}\n"
     )
     assert sorted(item.name for item in (tmp_path / "cache").iterdir()) == [path.name, f"{path.name}.lock"]
 
 
-def test_what_is_imported_and_how_gives_the_place(source: Source, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_imported_and_how_gives_the_place(
+    source: Source, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Content, precisions, the program's version and the commit each give another."""
-    config = source.folder / "config.json"
-    keys = [
-        FP32.key(source),
-        ImportOptions(precisions=("int8",)).key(source),
-        FP32.key(Source(place="a/model", folder=source.folder, commit="1")),
-        FP32.key(Source(place="b/model", folder=source.folder, commit="1")),
-        FP32.key(Source(place="a/model", folder=source.folder, commit="2")),
+    monkeypatch.setattr("cerberank_models.convert.checkpoint_cache.made_checkpoint", lambda path, make: path)
+
+    def place(source: Source, precisions: tuple[str, ...] = FP32) -> Path:
+        return imported_checkpoint(source, precisions, tmp_path)
+
+    places = [place(source), place(source, ("int8",))]
+    places += [
+        place(Source(place=name, folder=source.folder, commit=commit))
+        for name, commit in (("a/model", "1"), ("b/model", "1"), ("a/model", "2"))
     ]
-    config.write_text('{"changed": true}')
-    keys.append(FP32.key(source))
-    monkeypatch.setattr("cerberank_models.convert.cache.__version__", "9")
-    keys.append(FP32.key(source))
-    assert len(set(keys)) == len(keys)
+    (source.folder / "config.json").write_text('{"changed": true}')
+    places.append(place(source))
+    monkeypatch.setattr("cerberank_models.convert.checkpoint_cache.__version__", "9")
+    places.append(place(source))
+    assert len(set(places)) == len(places)
 
 
 def test_a_damaged_checkpoint_is_imported_again(
@@ -71,14 +72,17 @@ def test_a_damaged_checkpoint_is_imported_again(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """The log names the file that has changed; then the checkpoint is whole."""
+    """The log names the file that has changed; then the checkpoint is whole, and what a killed import left is gone."""
     calls = fake(monkeypatch, tmp_path, f"cp -r '{tiny_checkpoint}' \"$out\"")
-    path = cached_checkpoint(source, FP32, tmp_path / "cache")
+    path = imported_checkpoint(source, FP32, tmp_path / "cache")
     (path / "tokenizer.json").write_text("{}")
-    assert cached_checkpoint(source, FP32, tmp_path / "cache") == path
-    assert "is damaged and will be imported again" in caplog.text
+    remains = path.with_name(f".{path.name}.killed")
+    remains.mkdir()
+    assert imported_checkpoint(source, FP32, tmp_path / "cache") == path
+    assert "is damaged and will be made again" in caplog.text
     assert "tokenizer.json" in caplog.text
     read_checkpoint(path)
+    assert not remains.exists()
     assert len(calls.read_text().splitlines()) == 2
 
 
@@ -88,7 +92,7 @@ def test_of_several_at_once_one_imports(
     """The others wait for it."""
     calls = fake(monkeypatch, tmp_path, f"sleep 0.3; cp -r '{tiny_checkpoint}' \"$out\"")
     with ThreadPoolExecutor(4) as pool:
-        got = list(pool.map(lambda _: cached_checkpoint(source, FP32, tmp_path / "cache"), range(4)))
+        got = list(pool.map(lambda _: imported_checkpoint(source, FP32, tmp_path / "cache"), range(4)))
     assert len(set(got)) == 1
     assert len(calls.read_text().splitlines()) == 1
 
@@ -103,12 +107,12 @@ def test_a_failed_import_says_why(
     for script, said in said_by.items():
         fake(monkeypatch, tmp_path, f"{script}\nexit 1")
         with pytest.raises(ModelImportError, match=f"model was not imported: {said}$"):
-            cached_checkpoint(source, FP32, tmp_path / "cache")
+            imported_checkpoint(source, FP32, tmp_path / "cache")
     fake(monkeypatch, tmp_path, "echo 'cerberank import: pairs are cut' >&2; kill -9 $$")
     with pytest.raises(ModelImportError, match=r"its process was killed by signal 9 \(out of memory\?\)$"):
-        cached_checkpoint(source, FP32, tmp_path / "cache")
+        imported_checkpoint(source, FP32, tmp_path / "cache")
     fake(monkeypatch, tmp_path, f"cp -r '{tiny_checkpoint}' \"$out\"")
-    assert cached_checkpoint(source, FP32, tmp_path / "cache").is_dir()
+    assert imported_checkpoint(source, FP32, tmp_path / "cache").is_dir()
 
 
 def test_the_usual_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,7 +1,7 @@
-"""A cache on disk of imported models. A model is imported once for each content, length and precision.
+"""A cache on disk of checkpoints that were imported or pulled. Each is made once, by one of several processes.
 
-The import runs in a process of its own, which needs the extra `import`. The calling process does not need torch. For a
-model in the cache only the checkpoint is needed.
+A model is imported once for each content and precision, in a process of its own, which needs the extra `import`. The
+calling process does not need torch. For a model in the cache only the checkpoint is needed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 import subprocess
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from filelock import FileLock
@@ -36,39 +36,18 @@ class ModelImportError(RuntimeError):
     """The model could not be imported; the message contains the reason that `cerberank import` gave."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ImportOptions:
-    """The options of an import, with the same meaning as in `cerberank import`."""
+def needed_precisions(
+    source: Source, device: str, *, backend: str | None = None, precision: str | None = None
+) -> tuple[str, ...]:
+    """The ONNX forms of an import that the backend runs on `device`; none for torch, which reads the weights.
 
-    precisions: tuple[str, ...] = ()
-
-    @classmethod
-    def of(
-        cls, source: Source, device: str, *, backend: str | None = None, precision: str | None = None
-    ) -> ImportOptions:
-        """The options for the form that the backend needs on `device`; for a decoder, weights only.
-
-        The default on a processor is fp32, because int8 ranges measured on few texts keep the order of most candidates,
-        but not the scores of the model. Raises ValueError for an unknown backend or precision.
-        """
-        kind = backend or ("torch" if source.decodes else usual_backend(device))
-        usual = "fp32" if kind == "onnx" and device == "cpu" else usual_precision(kind, device)
-        chosen = check_precision(kind, precision or usual)
-        return cls(precisions=(chosen,) if kind == "onnx" and not source.decodes else ())
-
-    def key(self, source: Source) -> str:
-        """The key of the checkpoint, which depends on the model's content, the options and this program's version."""
-        parts: list[object] = [source.place if source.commit else source.name, source.content(), __version__]
-        parts += sorted(self.precisions)
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-
-    def arguments(self, source: Source, path: Path) -> list[str]:
-        """The arguments for `cerberank import` to write `path`."""
-        options: dict[str, object] = {"name": source.name, "precisions": ",".join(self.precisions)}
-        options["revision"] = source.commit
-        # "=" and "--" are needed for values and names that begin with "-".
-        named = [f"--{name}={value}" for name, value in options.items() if value is not None]
-        return [*named, "--", source.place, str(path)]
+    The default on a processor is fp32, because int8 ranges measured on few texts keep the order of most candidates, but
+    not the scores of the model. Raises ValueError for an unknown backend or precision.
+    """
+    kind = backend or ("torch" if source.decodes else usual_backend(device))
+    usual = "fp32" if kind == "onnx" and device == "cpu" else usual_precision(kind, device)
+    chosen = check_precision(kind, precision or usual)
+    return (chosen,) if kind == "onnx" and not source.decodes else ()
 
 
 def open_cache(folder: Path | None = None) -> Path:
@@ -84,44 +63,61 @@ def open_cache(folder: Path | None = None) -> Path:
     return cache
 
 
-def cached_checkpoint(source: Source, options: ImportOptions, cache: Path | None = None) -> Path:
-    """The checkpoint of `source` in the folder `cache` (`open_cache`), which is imported first if it is not there.
+def made_checkpoint(path: Path, make: Callable[[Path], object]) -> Path:
+    """The checkpoint `path` in a cache, which `make` writes first if it is missing or damaged.
 
-    If several processes need the same model, one imports it and the others wait. The checkpoint appears complete or not
-    at all. The next import removes the remains of a killed one, and a damaged checkpoint is imported again. Raises
-    ModelImportError, OSError.
+    If several processes need the same checkpoint, one makes it and the others wait. It appears complete or not at all.
+    The next call removes what a killed one left.
     """
-    cache = open_cache(cache)
-    path = cache / f"{source.name}-{options.key(source)}"
-    if not _is_whole(path):
+    if not _is_valid(path):
         with FileLock(f"{path}.lock"):  # the kernel releases the lock if the process dies
-            if not _is_whole(path):
+            if not _is_valid(path):
                 shutil.rmtree(path, ignore_errors=True)
-                remove_remains(cache, path.name)
-                logger.info("%s is imported once, into %s", source.place, path)
-                _import(source, options, path)
+                remove_remains(path.parent, path.name)
+                make(path)
     return path
 
 
-def _is_whole(path: Path) -> bool:
+def _is_valid(path: Path) -> bool:
     """True if the checkpoint `path` exists and is valid; a damaged one is logged."""
     if not path.exists():
         return False
     try:
         read_checkpoint(path)
     except CheckpointError as error:
-        logger.warning("the imported model is damaged and will be imported again: %s", error)
+        logger.warning("a checkpoint in the cache is damaged and will be made again: %s", error)
         return False
     return True
 
 
-def _import(source: Source, options: ImportOptions, path: Path) -> None:
-    """Run `cerberank import`, and write its lines to this process's log.
+def imported_checkpoint(source: Source, precisions: Sequence[str], cache: Path | None = None) -> Path:
+    """The checkpoint of `source` in the folder `cache` (`open_cache`), which is imported first if it is not there.
+
+    Its name depends on the model's content, `precisions` and this program's version. Raises ModelImportError, OSError.
+    """
+    identity = [source.place if source.commit else source.name, source.content(), __version__, *sorted(precisions)]
+    digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
+    return made_checkpoint(
+        open_cache(cache) / f"{source.name}-{digest}", lambda path: import_elsewhere(source, precisions, path)
+    )
+
+
+def import_arguments(source: Source, precisions: Sequence[str], path: Path) -> list[str]:
+    """The arguments for `cerberank import` to write `path`."""
+    options = {"name": source.name, "precisions": ",".join(precisions), "revision": source.commit}
+    # "=" and "--" are needed for values and names that begin with "-".
+    named = [f"--{name}={value}" for name, value in options.items() if value is not None]
+    return [*named, "--", source.place, str(path)]
+
+
+def import_elsewhere(source: Source, precisions: Sequence[str], path: Path) -> None:
+    """Run `cerberank import` in a process of its own, and write its lines to this process's log.
 
     `--end-with-stdin` ends the import when this process ends, even if this process is killed and cannot stop it.
     """
+    logger.info("%s is imported once, into %s", source.place, path)
     process = subprocess.Popen(
-        python_command("cerberank", "import", "--end-with-stdin", *options.arguments(source, path)),
+        python_command("cerberank", "import", "--end-with-stdin", *import_arguments(source, precisions, path)),
         env={**os.environ, **QUIET},
         stdin=subprocess.PIPE,  # closed by the system when this process ends
         stdout=subprocess.PIPE,
