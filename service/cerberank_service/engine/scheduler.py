@@ -49,7 +49,7 @@ NEAR = 0.125
 """Fair ends count as equal within this share of a step's work. It also bounds the extra delay of small questions."""
 OVERTAKING = 1 / 3
 """Work of the others for each unit of work of the oldest question, while they would overtake it. With a larger value
-small questions wait less and large ones longer. Measured with `python -m tools.overload` (docs/load.md) and sixteen
+small questions wait less and large ones longer. Measured by a simulation (docs/load.md) of sixteen
 clients whose questions have 4, 4, 50 or 200 candidates at random: the longest answers took 0.8, 4.3 and 7.9 seconds
 with a value of 1/3, and 0.8, 2.9 and 9.4 with 1/2."""
 SURPLUS = 0.25
