@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from cerberank_models.convert.checkpoint_cache import ModelImportError
     from cerberank_models.convert.source import SourceError
     from cerberank_models.encoding import Candidate
-    from cerberank_models.rank import NonFiniteScoreError
+    from cerberank_models.rank_pairs import NonFiniteScoreError
     from cerberank_models.ranker import Ranker
     from cerberank_models.store import Store, StoredVersion
     from cerberank_training.commands.train import train
@@ -79,7 +79,7 @@ _MODULES = {
     "DataError": "cerberank_training.data.question",
     "InvalidRequestError": _CLIENT,
     "ModelImportError": "cerberank_models.convert.checkpoint_cache",
-    "NonFiniteScoreError": "cerberank_models.rank",
+    "NonFiniteScoreError": "cerberank_models.rank_pairs",
     "NotFoundError": _CLIENT,
     "Ranker": "cerberank_models.ranker",
     "Report": "cerberank_training.evaluation.evaluate_ranker",

@@ -37,7 +37,7 @@ from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import ranker_config
 from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.network.ranking_network import RankingNetwork
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 
 QUESTION = "how tall is the tower ?"
 TEXTS = ["it is 330 metres", "", "it was built in paris . " * 4, "what do bees make honey from"]

@@ -28,6 +28,8 @@ TOP = 5
 """The number of a question's highest scores from which P(any candidate answers) is computed."""
 Scores = NDArray[np.float64]
 Flags = NDArray[np.bool_]
+CERTAIN = 1e-12
+"""Scores are clipped to at least this distance from 0 and 1, because float64 has few digits left closer to 1."""
 LARGEST = 12.0
 """Log-odds are clipped to this magnitude: raw scores of 0 and 1 have infinite log-odds, and raw scores beyond .999994
 differ only by rounding."""
@@ -124,7 +126,7 @@ class Calibration(Frozen):
         candidate in the order of the ranking, in which later stages come first. `copies` of the first result are not
         rivals of the first result.
         """
-        x = log_odds(raw)
+        x = limited_log_odds(raw)
         weights = np.array([(curve.score, curve.lead, curve.constant) for curve in self.curves])[stages]
         return sigmoid((weights * curve_rows(x, rival_odds(x, stages, self.alone, copies))).sum(axis=1))
 
@@ -132,7 +134,9 @@ class Calibration(Frozen):
         """P(any candidate answers), from the scores of the last stage; None if a deadline passed before that stage."""
         last = stages == len(self.curves) - 1
         scores = raw[last if copies is None else last & ~copies]
-        return float(sigmoid(answerable_row(log_odds(scores)) @ np.array(self.answerable))) if len(scores) else None
+        if not len(scores):
+            return None
+        return float(sigmoid(answerable_row(limited_log_odds(scores)) @ np.array(self.answerable)))
 
     def threshold_for(self, min_precision: float) -> float:
         """The lowest listed threshold at which first results have at least this precision.
@@ -165,7 +169,7 @@ def probabilities(
     calibration: Calibration, raw: Scores, stages: NDArray[np.int64], texts: Sequence[str]
 ) -> Probabilities:
     """The probabilities of candidates with these raw scores [n], stages [n] and texts."""
-    copies = copies_of_first(log_odds(raw), stages, texts)
+    copies = copies_of_first(limited_log_odds(raw), stages, texts)
     return Probabilities(calibration.scores(raw, stages, copies), calibration.any_answers(raw, stages, copies))
 
 
@@ -205,15 +209,19 @@ def threshold_for(calibration: Calibration | None, min_precision: float) -> floa
 
 
 def log_odds(scores: Scores) -> Scores:
-    """The log-odds of probabilities, clipped to +-LARGEST; NaN stays NaN.
+    """The log-odds of probabilities, which are clipped to `CERTAIN` from 0 and 1; NaN stays NaN."""
+    certain = np.clip(scores, CERTAIN, 1.0 - CERTAIN)
+    return np.asarray(np.log(certain) - np.log1p(-certain))
 
-    >>> log_odds(np.array([0.5, 1.0, 0.0])).tolist()
+
+def limited_log_odds(scores: Scores) -> Scores:
+    """The log-odds of raw scores as the curves read them, within +-LARGEST; NaN stays NaN.
+
+    >>> limited_log_odds(np.array([0.5, 1.0, 0.0])).tolist()
     [0.0, 12.0, -12.0]
     """
-    with np.errstate(divide="ignore"):
-        odds: Scores = np.log(scores) - np.log1p(-scores)
-    clipped: Scores = np.clip(odds, -LARGEST, LARGEST)
-    return clipped
+    limited: Scores = np.clip(log_odds(scores), -LARGEST, LARGEST)
+    return limited
 
 
 def rival_odds(odds: Scores, stages: NDArray[np.int64], alone: float, copies: Flags | None = None) -> Scores:

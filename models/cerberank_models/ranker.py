@@ -23,7 +23,7 @@ from cerberank_models.convert.source import find_source
 from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
 from cerberank_models.first_stage.rank import FirstStage, open_offline, rank_texts
 from cerberank_models.output import installed_by
-from cerberank_models.rank import Ranking, pairs_policy, rank_pairs
+from cerberank_models.rank_pairs import Ranking, pairs_policy, rank_pairs
 from cerberank_models.reading import call_warnings, cut_warnings, unknown_warnings
 from cerberank_models.request import RankRequest, Texts, checked_pair
 from cerberank_models.store import Store

@@ -14,7 +14,7 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
-from cerberank_models.rank import check_golden
+from cerberank_models.golden import check_golden
 from cerberank_training.data import read_questions, subset
 from cerberank_training.evaluation.variants import Evaluation, rank_questions
 

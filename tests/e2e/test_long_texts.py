@@ -8,7 +8,7 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.encoding import Candidate
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.windows import Windowing
 
 QUESTION = "Who designed the stone bridge of Aldermouth?"

@@ -19,7 +19,7 @@ from tests.tiny import save_cross_encoder
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.encoding import Candidate
-from cerberank_models.rank import pairs_policy, rank_pairs
+from cerberank_models.rank_pairs import pairs_policy, rank_pairs
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
 LETTERS, NOUNS = "abcde", ("city", "river", "tower", "word", "opera", "mark")

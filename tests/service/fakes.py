@@ -26,7 +26,7 @@ from cerberank_models.checkpoint.folder import Checkpoint, GoldenCandidate, Gold
 from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.transformer import TransformerConfig
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import Loaded

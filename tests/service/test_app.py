@@ -15,7 +15,7 @@ from tests.service.fakes import GIVES_NAN, RAISES, SECRET, FakeBackend, checkpoi
 from tests.service.observe import engine_of, wait_until
 
 from cerberank_models.encoding import Candidate, PairEncoder
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.request import EXAMPLE
 from cerberank_service.app import ANY_HOST, create_app
 from cerberank_service.dialects import DIALECTS

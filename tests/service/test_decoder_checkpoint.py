@@ -14,7 +14,7 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
 from cerberank_models.commands.import_model import import_model
 from cerberank_models.encoding import Candidate
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.windows import AS_SERVED
 from cerberank_service.versions.loading import load
 from cerberank_service.versions.state import State

@@ -19,7 +19,7 @@ from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.encoding import Candidate
 from cerberank_models.first_stage.embed import embed, encoder_of
 from cerberank_models.first_stage.rank import open_offline, rank_texts
-from cerberank_models.rank import pairs_policy, rank_pairs
+from cerberank_models.rank_pairs import pairs_policy, rank_pairs
 from cerberank_models.shards import map_here
 from cerberank_service.versions.loading import load
 from cerberank_service.versions.state import State

@@ -14,7 +14,7 @@ from tests.service.observe import service_of, wait_until
 from tests.tiny import save_cross_encoder
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.rank import HALF_TOLERANCE
+from cerberank_models.golden import HALF_TOLERANCE
 from cerberank_service.versions.loading import load
 from cerberank_service.versions.state import State
 

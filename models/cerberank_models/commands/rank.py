@@ -23,7 +23,7 @@ from cerberank_models.commands.question_lines import QuestionLine, read_line
 from cerberank_models.commands.values import Count
 from cerberank_models.output import printable
 from cerberank_models.progress import progress
-from cerberank_models.rank import NonFiniteScoreError
+from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.ranker import Ranker
 from cerberank_models.request import is_blank
 from cerberank_models.windows import Reading

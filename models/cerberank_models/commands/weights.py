@@ -19,7 +19,7 @@ from cerberank_models.convert.read_back import PRECISIONS, read_back
 from cerberank_models.encoding import Candidate
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import say
-from cerberank_models.rank import pairs_policy, rank_pairs
+from cerberank_models.rank_pairs import pairs_policy, rank_pairs
 
 CARD = """{card}
 ## Weights

@@ -18,12 +18,13 @@ from tokenizers import Tokenizer
 
 from cerberank_models.backends.contract import Backend, Scores
 from cerberank_models.backends.torch_backend import TorchBackend
+from cerberank_models.calibration import log_odds
 from cerberank_models.checkpoint.folder import GoldenCandidate, GoldenQuestion, write_checkpoint
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
-from cerberank_models.rank import log_odds, pairs_policy, rank_pairs
+from cerberank_models.rank_pairs import pairs_policy, rank_pairs
 from cerberank_models.windows import Windowing
 
 PARITY = {"fp32": 1e-4, "fp16": 0.02, "int8": 0.15}

@@ -29,7 +29,7 @@ from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.convert.hugging_face import transformer_config
 from cerberank_models.convert.opaque_graph import quantise_graph
 from cerberank_models.encoding import Candidate, PairEncoder
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.transformer import OpaqueTransformer, PairTemplate
 
 QUESTION, TEXT = "How tall is it?", "It is 330 metres tall."

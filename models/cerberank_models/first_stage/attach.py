@@ -43,9 +43,9 @@ from cerberank_models.first_stage.onnx_encoder import OnnxEncoder
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.first_stage.sources import BiEncoder
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
+from cerberank_models.golden import half_mismatch
 from cerberank_models.network.precision import in_precision
 from cerberank_models.network.text_ranker import TextVectors
-from cerberank_models.rank import half_mismatch
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
 

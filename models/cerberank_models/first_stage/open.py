@@ -22,7 +22,7 @@ from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.encoding import concat_pairs
 from cerberank_models.first_stage.contract import VectorBackend
 from cerberank_models.first_stage.scorer import FirstStageScorer
-from cerberank_models.rank import GoldenMismatchError, compare_golden, recorded_scores
+from cerberank_models.golden import GoldenMismatchError, compare_golden, recorded_scores
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_models.tokens import check_embeddings

@@ -16,7 +16,7 @@ from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder, conc
 from cerberank_models.first_stage.contract import KnownVectors, VectorBackend
 from cerberank_models.first_stage.open import open_encoder, open_first_stage, open_scorer
 from cerberank_models.first_stage.scorer import FirstStageScorer
-from cerberank_models.rank import NonFiniteScoreError, Ranking, rank_pairs
+from cerberank_models.rank_pairs import NonFiniteScoreError, Ranking, rank_pairs
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_models.windows import NO_SPAN, Windowing
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from cerberank_models.encoding import Candidate
-from cerberank_models.rank import golden_tolerance, recorded_scores
+from cerberank_models.golden import golden_tolerance, recorded_scores
 from cerberank_service.call import RankCall
 from cerberank_service.engine.admission import LAST_PRIORITY
 from cerberank_service.engine.low_priority import LiveTraffic

@@ -32,7 +32,7 @@ from cerberank_models.first_stage.open import (
 )
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.first_stage.store import VectorStore, VectorStoreError, read_manifest
-from cerberank_models.rank import check_golden
+from cerberank_models.golden import check_golden
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_service.engine.cost import StageSpeeds

@@ -22,7 +22,7 @@ import numpy as np
 from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.processors import usable_processors
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
-from cerberank_models.rank import NonFiniteScoreError
+from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_models.tokens import largest_token_id
 from cerberank_service.engine.cost import StageSpeeds

@@ -16,7 +16,7 @@ from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.convert.checkpoint import export_checkpoint
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.network.ranking_network import RankingNetwork
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 
 LENGTHS = [5, 30, 3, 12, 9, 31, 30, 48]
 NEAR = 0.01

@@ -26,7 +26,7 @@ from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.convert.checkpoint import PARITY
 from cerberank_models.encoding import EncodedPairs
-from cerberank_models.rank import check_golden
+from cerberank_models.golden import check_golden
 
 LENGTHS = [5, 30, 3, 12, 9, 31, 30, 48]
 ALL = np.arange(len(LENGTHS))

@@ -21,7 +21,8 @@ from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.import_model import import_model
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.encoding import Candidate, concat_pairs
-from cerberank_models.rank import check_golden, rank_pairs
+from cerberank_models.golden import check_golden
+from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.ranker import Ranker
 
 main = program("import")

@@ -25,7 +25,7 @@ from cerberank_models.convert.own_tokenizer import MOST_TOKENS
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
 from cerberank_models.network.ranking_network import RankingNetwork
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 
 main = program("import")
 

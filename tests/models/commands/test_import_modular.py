@@ -23,7 +23,7 @@ from cerberank_models.commands.import_model import import_model
 from cerberank_models.convert.checkpoint import PARITY
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.encoding import Candidate
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 
 main = program("import")
 QUESTION = "how tall is the tower ?"

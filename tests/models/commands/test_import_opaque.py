@@ -22,7 +22,8 @@ from cerberank_models.commands.import_model import import_model
 from cerberank_models.convert import opaque
 from cerberank_models.convert.checkpoint import PARITY, ParityError
 from cerberank_models.encoding import Candidate
-from cerberank_models.rank import check_golden, rank_pairs
+from cerberank_models.golden import check_golden
+from cerberank_models.rank_pairs import rank_pairs
 
 main = program("import")
 

@@ -17,7 +17,7 @@ from cerberank_models.checkpoint.folder import ChangedFileError, MissingFileErro
 from cerberank_models.convert.checkpoint import export_checkpoint
 from cerberank_models.convert.graphs import export_stages, quiet
 from cerberank_models.convert.random_weights import SHAPES, random_config, random_ranker
-from cerberank_models.rank import check_golden
+from cerberank_models.golden import check_golden
 
 
 def test_a_layer_that_all_depths_share_is_in_a_graph_once(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from cerberank_models.convert.families import FAMILIES, UnsupportedModelError
 from cerberank_models.convert.hugging_face_folder import check_written, export_hugging_face, hugging_face_card
 from cerberank_models.convert.hugging_face_model import one_head
 from cerberank_models.encoding import Candidate
-from cerberank_models.rank import pairs_policy, rank_pairs
+from cerberank_models.rank_pairs import pairs_policy, rank_pairs
 
 QUESTION = "how tall is the tower ?"
 TEXTS = ["it was built in paris .", "330 metres", "", "bees make honey"]

@@ -19,7 +19,7 @@ from cerberank_models.convert.read_back import read_back
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
 from cerberank_models.network.ranking_network import RankingNetwork
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.transformer import PAIR_TEMPLATES, OpaqueTransformer, PairTemplate
 
 ENCODING = TeacherInput(max_length=48).encoding()

@@ -18,7 +18,8 @@ from cerberank_models.config import RankerConfig
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.convert.random_weights import SHAPES, random_config, random_ranker, write_random_checkpoint
 from cerberank_models.encoding import Candidate
-from cerberank_models.rank import check_golden, rank_pairs
+from cerberank_models.golden import check_golden
+from cerberank_models.rank_pairs import rank_pairs
 
 NARROW = replace(SHAPES["MiniLM"], width=64, attention_heads=4, embedding=64, vocabulary=300)
 

@@ -29,7 +29,7 @@ from cerberank_models.first_stage.open import (
     read_golden,
     score_texts,
 )
-from cerberank_models.rank import GoldenMismatchError
+from cerberank_models.golden import GoldenMismatchError
 
 QUESTION, TEXTS = GOLDEN_TEXTS[0]
 

@@ -18,7 +18,8 @@ from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.encoding import Candidate
 from cerberank_models.first_stage.rank import open_offline, rank_texts
 from cerberank_models.first_stage.store import VectorStore
-from cerberank_models.rank import check_golden, rank_pairs
+from cerberank_models.golden import check_golden
+from cerberank_models.rank_pairs import rank_pairs
 
 embed_main = program("data embed")
 rank_main = program("rank")

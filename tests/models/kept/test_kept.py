@@ -10,7 +10,7 @@ import pytest
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
-from cerberank_models.rank import check_golden
+from cerberank_models.golden import check_golden
 from cerberank_models.ranker import Ranker
 from cerberank_models.store import Store
 

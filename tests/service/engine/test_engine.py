@@ -14,7 +14,7 @@ from tests.service.observe import wait_until
 
 from cerberank_models.drop import UNSCORED, RatioSchedule
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 from cerberank_service.engine.engine import Engine
 from cerberank_service.engine.low_priority import LiveTraffic
 from cerberank_service.engine.work import Ranked

@@ -14,7 +14,7 @@ from tests.service.observe import wait_until
 from cerberank_models.backends.contract import BackendCounts, StageOutput
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 from cerberank_service.engine.work import Ranked
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.telemetry.metrics import EngineMetrics, Metrics

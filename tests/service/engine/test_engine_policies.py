@@ -12,7 +12,7 @@ from tests.service.fakes import FakeBackend, ranker_config
 
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate, PairEncoder
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 
 texts = st.lists(st.text("abc d", min_size=0, max_size=30), min_size=1, max_size=12)
 

@@ -15,7 +15,7 @@ from tests.service.pairs import numbered_pairs
 
 from cerberank_models.drop import UNSCORED, RatioSchedule
 from cerberank_models.encoding import EncodedPairs
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.windows import Combine, Windows
 from cerberank_service.engine.work import stage_tokens
 

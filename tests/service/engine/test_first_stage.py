@@ -13,7 +13,7 @@ from tests.service.first_stages import with_first_stage
 
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 from cerberank_service.errors import Kind
 
 TEXTS = ["ab", "abcdef", "a", "abcd"]

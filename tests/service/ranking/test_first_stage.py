@@ -22,7 +22,7 @@ from cerberank_models.config import TunedSchedule
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate
 from cerberank_models.first_stage.scorer import FirstStageScorer
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 from cerberank_service.engine.cost import StageSpeeds
 
 

@@ -13,7 +13,7 @@ from tests.service.observe import service_of
 from tests.service.ranking.conftest import QUESTION, Open
 
 from cerberank_models.encoding import Candidate, PairEncoder
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.windows import Windowing
 from cerberank_service.call import RankCall
 from cerberank_service.ranking.first_stage import Caches, read_texts

@@ -24,7 +24,7 @@ from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.store.folder import FolderStore
 from cerberank_models.config import ArchitectureConfig, RankerConfig
 from cerberank_models.encoding import Candidate
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 from cerberank_service.ranking.shadow import Comparison, ShadowFigures, compare, rank_biased_overlap
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import Loaded

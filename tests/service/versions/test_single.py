@@ -9,7 +9,7 @@ from queue import SimpleQueue
 import pytest
 
 from cerberank_models.checkpoint.folder import CheckpointError
-from cerberank_models.rank import GoldenMismatchError
+from cerberank_models.golden import GoldenMismatchError
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.loading import Loaded

@@ -18,7 +18,7 @@ from tests.service.observe import engine_of, samples
 from cerberank_models.backends.contract import StageOutput
 from cerberank_models.backends.device_memory import DeviceMemory
 from cerberank_models.encoding import PairEncoder
-from cerberank_models.rank import NonFiniteScoreError
+from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.tokens import largest_token_id
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.versions import warm_up as module

@@ -14,7 +14,7 @@ from cerberank_models.checkpoint.first_stage_files import encoder_graph
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.drop import RatioSchedule, relative_cost
 from cerberank_models.encoding import Candidate
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 from cerberank_training.commands.tune import SECTION
 
 average = program("checkpoint average")

@@ -13,7 +13,7 @@ from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate, EncodedPairs
-from cerberank_models.rank import NonFiniteScoreError, rank_pairs
+from cerberank_models.rank_pairs import NonFiniteScoreError, rank_pairs
 from cerberank_models.windows import Windowing
 from cerberank_training.data import LabelledCandidate, Question, read_questions
 from cerberank_training.evaluation.question_metrics import ranks_of

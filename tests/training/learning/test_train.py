@@ -21,7 +21,7 @@ from tests.training.letters import encoder, sampler
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.network.ranking_network import RankingNetwork
-from cerberank_models.rank import NonFiniteScoreError
+from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.data.sampling import Group, NegativeSampling, Sampler
 from cerberank_training.learning import loop

@@ -24,7 +24,7 @@ from cerberank_benchmarks.gpu.scores import BOUND
 from cerberank_benchmarks.gpu.served import OUT_OF_MEMORY, counted, job, served_checkpoint, service
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.varlen import Spans, VarlenAttention
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 
 TEXT = (
     "A backend and the real service are given a step that is too large for the memory that is left. A backend must "

@@ -12,7 +12,7 @@ from cerberank_benchmarks.gpu.networks import MINI, THREE_HEADS, Shape, equal_pa
 from cerberank_benchmarks.gpu.scores import BOUND
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.encoding import EncodedPairs
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 
 GRAPHS = (
     "Milliseconds of a step with and without captured graphs, in turns; what capturing takes, and a capture while "

@@ -22,7 +22,7 @@ from cerberank_models.config import EncodingConfig
 from cerberank_models.convert.hugging_face import load_weights, ranker_config
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 
 TEXT = (
     "Candidates a second of one question in one process. CrossEncoder pads, sorts by length, and runs in bf16 (fp32 on "

@@ -8,8 +8,9 @@ from cerberank_benchmarks.gpu.lab import Findings, Lab, Problem
 from cerberank_benchmarks.gpu.networks import MINI, THREE_HEADS, Shape, mixed_pairs, random_ranker
 from cerberank_models.backends.contract import Scores
 from cerberank_models.backends.torch_backend import TorchBackend
+from cerberank_models.calibration import log_odds
 from cerberank_models.encoding import EncodedPairs, concat_pairs
-from cerberank_models.rank import log_odds, rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 
 PARITY = (
     "Half precision against fp32 with the same weights on the same device, and captured graphs against the same "

@@ -8,7 +8,7 @@ from cerberank_benchmarks.gpu.ceilings import matmul_rate
 from cerberank_benchmarks.gpu.lab import Findings, Lab
 from cerberank_benchmarks.gpu.networks import MINI, THREE_HEADS, config_of, equal_pairs, operations, random_ranker
 from cerberank_models.backends.torch_backend import GRAPH_TOKENS
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 
 TEXT = "One step of so many tokens, computed without tokenising, with graphs up to the backend's default size."
 ENOUGH = 0.95

@@ -27,7 +27,7 @@ from cerberank_benchmarks.gpu.networks import (
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.drop import relative_cost
 from cerberank_models.encoding import EncodedPairs
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 
 TEXT = (
     "The paper's networks on a batch of 128 pairs, cascades on one question, both as one step, without tokenising, "

@@ -23,7 +23,7 @@ from cerberank_models.backends.processors import usable_processors
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.encoding import PairEncoder
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 
 PEER = "CrossEncoder"
 HALF_PEER = "CrossEncoder bf16"

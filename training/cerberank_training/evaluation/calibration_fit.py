@@ -24,7 +24,7 @@ from cerberank_models.calibration import (
     Threshold,
     answerable_row,
     curve_rows,
-    log_odds,
+    limited_log_odds,
     rival_odds,
     sigmoid,
 )
@@ -88,7 +88,7 @@ def fit(questions: Sequence[Scored], *, sets: Iterable[str], precision: str) -> 
     Raises DataError if the best candidates are all right or all wrong, and if neither the scores nor the leads over the
     rivals are higher for right candidates.
     """
-    seconds = [log_odds(-np.sort(-each.final)[1:2]) for each in questions if len(each.final) > 1]
+    seconds = [limited_log_odds(-np.sort(-each.final)[1:2]) for each in questions if len(each.final) > 1]
     if not seconds:
         raise DataError("every question has one candidate: there is nothing to compare")
     alone = float(np.median(np.concatenate(seconds)))
@@ -159,8 +159,8 @@ def _curve(questions: Sequence[Scored], stage: int, alone: float) -> Curve:
     last = stage == len(questions[0].stages) - 1
     rows, right = [], []
     for each in questions:
-        odds = log_odds(each.stages[stage])
-        rivals = rival_odds(log_odds(each.final), np.zeros(len(odds), dtype=np.int64), alone)
+        odds = limited_log_odds(each.stages[stage])
+        rivals = rival_odds(limited_log_odds(each.final), np.zeros(len(odds), dtype=np.int64), alone)
         best = np.argsort(-odds, kind="stable")[: LAST if last else EXIT]
         rows.append(curve_rows(odds[best], rivals[best]))
         right.append(each.right[best])
@@ -175,7 +175,7 @@ def _curve(questions: Sequence[Scored], stage: int, alone: float) -> Curve:
 
 
 def _answerable(questions: Sequence[Scored]) -> tuple[float, ...]:
-    rows = np.stack([answerable_row(log_odds(each.final)) for each in questions])
+    rows = np.stack([answerable_row(limited_log_odds(each.final)) for each in questions])
     return _logistic(rows, np.array([each.right.any() for each in questions]), bounds=((None, None),) * (TOP + 1))
 
 

@@ -23,7 +23,7 @@ from torch.nn.parallel import DistributedDataParallel
 from cerberank_models.checkpoint.atomic import replacing
 from cerberank_models.checkpoint.bound import Bound, plain
 from cerberank_models.progress import progress
-from cerberank_models.rank import NonFiniteScoreError
+from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.divergence import DivergenceError, check_finite
 from cerberank_training.learning.processes import Processes

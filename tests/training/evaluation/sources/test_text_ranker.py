@@ -18,7 +18,7 @@ from tests.training.letters import jsonl, questions
 from cerberank_models.encoding import Candidate
 from cerberank_models.first_stage.folder import write_text_ranker
 from cerberank_models.network.texts import Texts
-from cerberank_models.rank import NonFiniteScoreError
+from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.evaluation.question_metrics import question_metrics

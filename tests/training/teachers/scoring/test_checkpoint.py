@@ -11,7 +11,7 @@ from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate
-from cerberank_models.rank import rank_pairs
+from cerberank_models.rank_pairs import rank_pairs
 from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
 

@@ -13,7 +13,7 @@ from cerberank_models.backends.contract import Scores
 from cerberank_models.first_stage.folder import read_text_ranker
 from cerberank_models.network.text_ranker import Side, TextRanker
 from cerberank_models.network.texts import Texts
-from cerberank_models.rank import NonFiniteScoreError
+from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data import Question
 from cerberank_training.evaluation.sources.rankings import RankedQuestion

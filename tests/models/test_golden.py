@@ -17,7 +17,7 @@ from cerberank_models.backends.contract import Backend, BackendCounts, StageOutp
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.encoding import EncodedPairs
-from cerberank_models.rank import CLEAR_GAP, HALF_TOLERANCE, GoldenMismatchError, check_golden, half_mismatch
+from cerberank_models.golden import CLEAR_GAP, HALF_TOLERANCE, GoldenMismatchError, check_golden, half_mismatch
 
 
 @pytest.fixture(scope="module")

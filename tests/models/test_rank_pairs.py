@@ -16,7 +16,7 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.drop import RatioSchedule, drop_count
 from cerberank_models.encoding import Candidate, EncodedPairs
-from cerberank_models.rank import NonFiniteScoreError, rank_pairs
+from cerberank_models.rank_pairs import NonFiniteScoreError, rank_pairs
 
 
 @pytest.fixture(scope="module")
