@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tests.text_rankers import text_ranker
 from tests.tiny import bert_tokenizer
 
-from cerberank_models.backends.contract import Vector
+from cerberank_models.backends.stage_contract import Vector
 from cerberank_models.checkpoint.folder import Checkpoint, copy_checkpoint
 from cerberank_models.checkpoint.manifest import Manifest
 from cerberank_models.first_stage import sources

@@ -25,9 +25,9 @@ from tests.opaque import save_deberta
 from tests.tiny import hugging_face_config, save_cross_encoder
 from torch import nn
 
-from cerberank_models.backends.contract import Scores, probability
 from cerberank_models.backends.processors import compute_threads
 from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.stage_contract import Scores, probability
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.import_model import import_model

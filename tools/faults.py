@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.folder_store import FolderStore
 from tools.fleet import Fleet, Replica
 from tools.process import LONGEST_SECONDS, ROOT, another_machine, until
 from tools.pushes import damage

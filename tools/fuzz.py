@@ -29,7 +29,7 @@ from schemathesis.specs.openapi import checks
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.folder_store import FolderStore
 from tools import process
 from tools.oversized import BATCH, OVERSIZED_BYTES, violations
 

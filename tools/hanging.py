@@ -12,7 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
-from cerberank_models.backends.contract import Backend, StageOutput
+from cerberank_models.backends.stage_contract import Backend, StageOutput
 from cerberank_service.app import create_app
 from cerberank_service.serve import SWITCH_SECONDS, run
 from cerberank_service.settings import Settings, read_settings

@@ -30,7 +30,7 @@ import httpx
 from cerberank_benchmarks.clients.load import Load, percentile, request_of, steadily
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_service.commands.server import Admin
 from tools.process import ROOT, another_machine, start, wait_until_ready
 from tools.versions import edit, versions_of

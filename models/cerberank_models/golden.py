@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cerberank_models.backends.contract import Backend, Scores
+from cerberank_models.backends.stage_contract import Backend, Scores
 from cerberank_models.calibration import log_odds
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.manifest import GoldenQuestion

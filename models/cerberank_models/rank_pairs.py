@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_models.backends.contract import Backend, Scores
+from cerberank_models.backends.stage_contract import Backend, Scores
 from cerberank_models.config import RankerConfig
 from cerberank_models.drop import DropPolicy, Survival, check_exits, order
 from cerberank_models.encoding import EncodedPairs

@@ -13,8 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.answer import Answer, Result
-from cerberank_models.backends.contract import Backend, Scores
 from cerberank_models.backends.registry import form_for, open_backend
+from cerberank_models.backends.stage_contract import Backend, Scores
 from cerberank_models.calibration import Probabilities, probabilities, threshold_for
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from cerberank_models.checkpoint.atomic import remove_remains
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.store.contract import LABELS, Reference, check_label, check_model, resolve
-from cerberank_models.checkpoint.store.open import open_store
+from cerberank_models.checkpoint.store.open_store import open_store
+from cerberank_models.checkpoint.store.protocol import LABELS, Reference, check_label, check_model, resolve
 from cerberank_models.convert.checkpoint_cache import made_checkpoint, open_cache
 
 LEFT_OVER_SECONDS = 3600.0

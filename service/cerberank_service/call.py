@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_models.backends.contract import Scores
+from cerberank_models.backends.stage_contract import Scores
 from cerberank_models.calibration import Probabilities, log_odds
 from cerberank_models.encoding import Candidate
 from cerberank_models.windows import NO_SPAN, Windowing

@@ -13,7 +13,7 @@ from opentelemetry.trace import TracerProvider
 from cerberank_models import __version__
 from cerberank_models.backends.device_memory import nvml_memory, nvml_utilisation
 from cerberank_models.backends.processors import cgroup_memory
-from cerberank_models.checkpoint.store.open import open_store
+from cerberank_models.checkpoint.store.open_store import open_store
 from cerberank_service.access.access import Access
 from cerberank_service.admin.operations import Operations
 from cerberank_service.http.body import Bodies

@@ -18,8 +18,8 @@ from tests.service.conftest import copied_here
 from tests.service.fakes import SECRET, FakeBackend, FakeState, Faults, loader
 from tests.service.pushes import open_fake
 
-from cerberank_models.backends.contract import StageOutput
-from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.backends.stage_contract import StageOutput
+from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_service.app import create_app
 from cerberank_service.serve import run
 from cerberank_service.settings import Settings, read_settings

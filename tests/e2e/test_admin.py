@@ -17,7 +17,7 @@ from tools.process import START_SECONDS, Process, launch, start
 from tools.versions import versions_of
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.folder_store import FolderStore
 
 MODEL, TOKEN = "random-tiny", "a-token-of-the-tests"
 BODY = {"question": "how tall is it?", "candidates": ["330 metres", "in paris"]}

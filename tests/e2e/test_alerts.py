@@ -26,7 +26,7 @@ from tools.monitoring import FOLDER, WAIT_SECONDS, Prometheus, run_prometheus
 from tools.outage import Pace, check
 from tools.process import Process, start, wait_until_ready
 
-from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_service.access.keys import add_key
 
 pytestmark = pytest.mark.slow

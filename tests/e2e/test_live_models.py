@@ -16,7 +16,7 @@ from tools.process import Process, start, wait_until_ready
 from tools.versions import versions_of
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.folder_store import FolderStore
 
 BODY = {"question": "how tall is the tower ?", "candidates": ["it was built in paris", "a mark", "1 metres"]}
 MODEL = "random-tiny"

@@ -18,7 +18,7 @@ from tools.process import Process, serving, start
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
-from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.folder_store import FolderStore
 
 pytestmark = pytest.mark.slow
 

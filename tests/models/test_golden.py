@@ -13,8 +13,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from cerberank_models.backends.contract import Backend, BackendCounts, StageOutput, probability
 from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.stage_contract import Backend, BackendCounts, StageOutput, probability
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.golden import CLEAR_GAP, HALF_TOLERANCE, GoldenMismatchError, check_golden, half_mismatch

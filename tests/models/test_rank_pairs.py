@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from tests.margin import Margin
 from tests.tiny import random_pairs, random_ranker
 
-from cerberank_models.backends.contract import Backend, BackendCounts, StageOutput
 from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.stage_contract import Backend, BackendCounts, StageOutput
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.drop import RatioSchedule, drop_count
 from cerberank_models.encoding import Candidate, EncodedPairs

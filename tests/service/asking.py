@@ -15,7 +15,7 @@ from starlette.testclient import TestClient
 from tests.service.fakes import FakeBackend, FakeState
 from tests.service.first_stages import FakeVectors
 
-from cerberank_models.backends.contract import StageOutput
+from cerberank_models.backends.stage_contract import StageOutput
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_service.engine.engine import Engine

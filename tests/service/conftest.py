@@ -18,10 +18,10 @@ from tests.service.following import Follow
 from tests.service.observe import service_of, wait_until
 from tests.service.pushes import open_fake, version_at
 
-from cerberank_models.backends.contract import Backend
+from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.checkpoint.folder import Checkpoint
-from cerberank_models.checkpoint.store.contract import Reference
-from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.folder_store import FolderStore
+from cerberank_models.checkpoint.store.protocol import Reference
 from cerberank_models.encoding import PairEncoder
 from cerberank_service.app import create_app
 from cerberank_service.engine.engine import Engine

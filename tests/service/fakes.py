@@ -20,8 +20,8 @@ from tokenizers import Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import BertPreTokenizer
 
-from cerberank_models.backends.contract import BackendCounts, StageOutput
 from cerberank_models.backends.device_memory import DeviceMemory
+from cerberank_models.backends.stage_contract import BackendCounts, StageOutput
 from cerberank_models.checkpoint.folder import Checkpoint, GoldenCandidate, GoldenQuestion, Manifest
 from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.drop import RatioSchedule

@@ -21,7 +21,7 @@ from tests.service.fakes import (
     tokenizer,
 )
 
-from cerberank_models.backends.contract import Vector
+from cerberank_models.backends.stage_contract import Vector
 from cerberank_models.checkpoint.first_stage_files import GOLDEN
 from cerberank_models.checkpoint.folder import Checkpoint, GoldenCandidate, GoldenQuestion
 from cerberank_models.config import RankerConfig

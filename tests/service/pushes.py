@@ -9,7 +9,7 @@ from typing import Any
 from tests.service.fakes import FakeBackend, checkpoint_for, ranker_config, tokenizer
 
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint, write_checkpoint
-from cerberank_models.checkpoint.store.contract import Label, Store
+from cerberank_models.checkpoint.store.protocol import CheckpointStore, Label
 from cerberank_models.config import RankerConfig
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import Loaded
@@ -49,7 +49,7 @@ def version_at(
     )
 
 
-def push(store: Store, checkpoint: Checkpoint, *labels: Label) -> None:
+def push(store: CheckpointStore, checkpoint: Checkpoint, *labels: Label) -> None:
     """Push, then move the labels to it."""
     model, version = store.push(checkpoint)
     for label in labels:

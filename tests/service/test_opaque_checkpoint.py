@@ -15,7 +15,7 @@ from tests.service.observe import samples, service_of, wait_until
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
-from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_models.commands.import_model import import_model
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank_pairs import rank_pairs

@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.backends.batching import BucketRule, buckets_of
-from cerberank_models.backends.contract import BackendCounts, StageOutput, consecutive, logit_columns, scored
 from cerberank_models.backends.device_memory import DeviceMemory
 from cerberank_models.backends.onnx_session import open_stages, place_of
 from cerberank_models.backends.processors import compute_threads
+from cerberank_models.backends.stage_contract import BackendCounts, StageOutput, consecutive, logit_columns, scored
 from cerberank_models.backends.thread_pool import ThreadPool
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows

@@ -18,10 +18,10 @@ import onnxruntime
 from numpy.typing import NDArray
 
 from cerberank_models.backends.batching import BucketRule, buckets_of
-from cerberank_models.backends.contract import BackendCounts, StageOutput, logit_columns, scored
 from cerberank_models.backends.device_memory import DeviceMemory, nvml_memory
 from cerberank_models.backends.onnx_backend import padded_ids
 from cerberank_models.backends.onnx_session import open_stages, place_of
+from cerberank_models.backends.stage_contract import BackendCounts, StageOutput, logit_columns, scored
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
 

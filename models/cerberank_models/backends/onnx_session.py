@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 import onnxruntime
 
-from cerberank_models.backends.contract import DeviceError
 from cerberank_models.backends.processors import compute_threads
+from cerberank_models.backends.stage_contract import DeviceError
 from cerberank_models.config import RankerConfig
 from cerberank_models.output import installed_by
 

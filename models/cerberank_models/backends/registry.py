@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.device_memory import MemoryReader, nvml_memory, torch_memory
 from cerberank_models.backends.processors import compute_threads
+from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.backends.without_pairs import WithoutPairs
 from cerberank_models.checkpoint.folder import Checkpoint
 

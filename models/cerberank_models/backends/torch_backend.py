@@ -19,17 +19,17 @@ from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from cerberank_models.backends.batching import BucketRule, buckets_of
-from cerberank_models.backends.contract import BackendCounts, DeviceError, StageOutput, consecutive, scored
 from cerberank_models.backends.cuda_graphs import Capture, CapturedStages, graph_sizes
 from cerberank_models.backends.cuda_streams import own_stream
 from cerberank_models.backends.device_memory import DeviceMemory, torch_memory
 from cerberank_models.backends.half_precision import usable_precision
 from cerberank_models.backends.shared_prefixes import SharedPrefixes
+from cerberank_models.backends.stage_contract import BackendCounts, DeviceError, StageOutput, consecutive, scored
 from cerberank_models.backends.torch_stages import StageInput, TorchStages, check_process, dtype_of, token_table
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
-from cerberank_models.network.bodies.contract import Fuse
+from cerberank_models.network.bodies.body import Fuse
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.network.varlen import VarlenAttention
 from cerberank_models.transformer import OpaqueTransformer

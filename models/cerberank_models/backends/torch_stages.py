@@ -14,11 +14,11 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from cerberank_models.backends.contract import DeviceError
+from cerberank_models.backends.stage_contract import DeviceError
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.absorbed import AbsorbedHeads, can_absorb
-from cerberank_models.network.bodies.contract import Fuse
+from cerberank_models.network.bodies.body import Fuse
 from cerberank_models.network.heads import Head
 from cerberank_models.network.layout import GroupedLayout, Layout, PackedLayout
 from cerberank_models.network.precision import in_precision

@@ -8,7 +8,7 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_models.backends.contract import BackendCounts
+from cerberank_models.backends.stage_contract import BackendCounts
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs
 

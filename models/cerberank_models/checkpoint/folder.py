@@ -26,7 +26,6 @@ from tokenizers import Tokenizer
 from cerberank_models import calibration
 from cerberank_models.calibration import Calibration
 from cerberank_models.checkpoint.atomic import appearing_folder
-from cerberank_models.checkpoint.card import with_languages, without_section
 from cerberank_models.checkpoint.errors import (
     ChangedFileError,
     CheckpointError,
@@ -44,6 +43,7 @@ from cerberank_models.checkpoint.manifest import (
     Manifest,
     is_path_within,
 )
+from cerberank_models.checkpoint.model_card import with_languages, without_section
 from cerberank_models.checkpoint.regular import (
     SMALL,
     NotRegularError,

@@ -13,7 +13,7 @@ import numpy as np
 from cyclopts import Parameter
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.store.contract import check_model
+from cerberank_models.checkpoint.store.protocol import check_model
 from cerberank_models.commands.import_decoder import import_decoder
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.commands.values import Count, Names

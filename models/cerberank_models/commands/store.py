@@ -11,16 +11,16 @@ import httpx
 from cyclopts import Parameter
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.store.contract import (
+from cerberank_models.checkpoint.store.open_store import open_store
+from cerberank_models.checkpoint.store.protocol import (
+    CheckpointStore,
     Label,
     Reference,
-    Store,
     StoreError,
     check_label,
     check_model,
     check_version,
 )
-from cerberank_models.checkpoint.store.open import open_store
 from cerberank_models.connection import checked_url, open_client
 from cerberank_models.output import UsageError, say, say_json
 from cerberank_models.store import Store as NamedStore
@@ -199,7 +199,7 @@ def _named(metric: str) -> str:
     return f"{metric}[unnamed set]" if metric.startswith("dev_") and "[" not in metric else metric
 
 
-def _moved_back(store: Store, rejected: Reference, label: Label, before: str | None) -> str:
+def _moved_back(store: CheckpointStore, rejected: Reference, label: Label, before: str | None) -> str:
     """Move the label back to the version `before`, unless it was moved meanwhile; returns a message on the result."""
     model, version = rejected
     if before == version:

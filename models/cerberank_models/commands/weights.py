@@ -10,10 +10,10 @@ from typing import Literal
 import numpy as np
 from tokenizers import Tokenizer
 
-from cerberank_models.backends.contract import Scores
+from cerberank_models.backends.stage_contract import Scores
 from cerberank_models.backends.torch_backend import TorchBackend
-from cerberank_models.checkpoint.card import RUN
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.model_card import RUN
 from cerberank_models.convert.checkpoint import PARITY, check_parity, export_checkpoint
 from cerberank_models.convert.read_back import PRECISIONS, read_back
 from cerberank_models.encoding import Candidate

@@ -16,7 +16,7 @@ import numpy as np
 from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
-from cerberank_models.backends.contract import Backend, Scores
+from cerberank_models.backends.stage_contract import Backend, Scores
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.calibration import log_odds
 from cerberank_models.checkpoint.folder import GoldenCandidate, GoldenQuestion, write_checkpoint

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from cerberank_models.backends.contract import Scores, probability
+from cerberank_models.backends.stage_contract import Scores, probability
 from cerberank_models.config import ArchitectureConfig, DenseModule, EncodingConfig, RankerConfig
 from cerberank_models.convert.families import ImportMapping, UnsupportedModelError, usual_sizes
 from cerberank_models.convert.hugging_face import places

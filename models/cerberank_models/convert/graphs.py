@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, nn
 from torch.export import Dim
 
-from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.onnx_backend import OnnxBackend
 from cerberank_models.backends.onnx_device_backend import OnnxDeviceBackend
+from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.convert.int8 import measure_ranges, quantise
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.absorbed import AbsorbedHeads, can_absorb

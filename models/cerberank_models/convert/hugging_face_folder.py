@@ -20,8 +20,8 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.calibration import SECTION as CALIBRATED
 from cerberank_models.checkpoint.atomic import appearing_folder, write_bytes
-from cerberank_models.checkpoint.card import RUN, without_section
 from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.checkpoint.model_card import RUN, without_section
 from cerberank_models.config import EncodingConfig
 from cerberank_models.convert.checkpoint import ParityError
 from cerberank_models.convert.families import UnsupportedModelError

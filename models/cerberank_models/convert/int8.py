@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.absorbed import can_absorb
-from cerberank_models.network.bodies.contract import Layer
+from cerberank_models.network.bodies.body import Layer
 from cerberank_models.network.layout import PackedLayout
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.network.text_ranker import TextVectors

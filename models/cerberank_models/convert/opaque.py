@@ -19,8 +19,8 @@ import numpy as np
 from tokenizers import Tokenizer
 
 from cerberank_models.backends.batching import BucketRule
-from cerberank_models.backends.contract import Scores
 from cerberank_models.backends.onnx_backend import OnnxBackend
+from cerberank_models.backends.stage_contract import Scores
 from cerberank_models.checkpoint.folder import write_checkpoint
 from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.convert.checkpoint import PARITY, ParityError, check_differing, check_parity, golden_questions

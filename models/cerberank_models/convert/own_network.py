@@ -20,7 +20,7 @@ from transformers import (
     AutoModelForSequenceClassification,
 )
 
-from cerberank_models.backends.contract import Scores, probability
+from cerberank_models.backends.stage_contract import Scores, probability
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.loading import quiet_transformers
 from cerberank_models.convert.modules import ModularHead, ModularNetwork, model_kind, read_modular_head

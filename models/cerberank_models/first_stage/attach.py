@@ -15,7 +15,7 @@ from safetensors.numpy import save
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from cerberank_models.backends.contract import Scores, Vector
+from cerberank_models.backends.stage_contract import Scores, Vector
 from cerberank_models.calibration import FILE as CALIBRATION
 from cerberank_models.checkpoint.first_stage_files import GOLDEN, SCORER, TOKENIZER, WEIGHTS, encoder_graph
 from cerberank_models.checkpoint.folder import (

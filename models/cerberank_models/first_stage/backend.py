@@ -13,8 +13,8 @@ from typing import Generic
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_models.backends.contract import Backend, BackendCounts, StageOutput, State
 from cerberank_models.backends.device_memory import DeviceMemory
+from cerberank_models.backends.stage_contract import Backend, BackendCounts, StageOutput, State
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs
 from cerberank_models.first_stage.contract import VectorBackend

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from cerberank_models.backends.contract import Vector
+from cerberank_models.backends.stage_contract import Vector
 from cerberank_models.generations import CacheCounts, Generations
 
 ENTRY_BYTES = 320

@@ -13,7 +13,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_models.backends.contract import Vector
+from cerberank_models.backends.stage_contract import Vector
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.text_config import ColbertTokens, TextRankerConfig
 

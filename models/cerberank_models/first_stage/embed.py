@@ -20,7 +20,7 @@ import numpy as np
 from numpy.lib.format import open_memmap
 from numpy.typing import NDArray
 
-from cerberank_models.backends.contract import Vector
+from cerberank_models.backends.stage_contract import Vector
 from cerberank_models.checkpoint.atomic import flush_folder, replacing, write_json
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.checkpoint.folder import read_checkpoint

@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.backends.batching import BucketRule, buckets_of
-from cerberank_models.backends.contract import Vector
 from cerberank_models.backends.onnx_backend import padded_ids
 from cerberank_models.backends.onnx_session import open_session, place_of
 from cerberank_models.backends.processors import compute_threads
+from cerberank_models.backends.stage_contract import Vector
 from cerberank_models.backends.thread_pool import ThreadPool
 from cerberank_models.encoding import EncodedPairs, packed_rows
 from cerberank_models.first_stage.contract import split_vectors, token_roles

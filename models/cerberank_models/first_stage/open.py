@@ -12,9 +12,9 @@ from safetensors import SafetensorError
 from safetensors.numpy import load_file
 from tokenizers import Tokenizer
 
-from cerberank_models.backends.contract import Scores
 from cerberank_models.backends.processors import compute_threads
 from cerberank_models.backends.registry import check_precision, usual_backend, usual_precision
+from cerberank_models.backends.stage_contract import Scores
 from cerberank_models.checkpoint.first_stage_files import GOLDEN, SCORER, TOKENIZER, WEIGHTS, encoder_graph
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_models.checkpoint.manifest import GoldenQuestion

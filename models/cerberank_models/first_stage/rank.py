@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_models.backends.contract import Backend, Scores, Vector
+from cerberank_models.backends.stage_contract import Backend, Scores, Vector
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy, check_exits, order
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder, concat_pairs

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_models.backends.contract import Scores, Vector, probability
+from cerberank_models.backends.stage_contract import Scores, Vector, probability
 from cerberank_models.text_config import TextRankerConfig
 
 Floats = NDArray[np.float32]

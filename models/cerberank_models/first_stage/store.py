@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import ValidationError
 
-from cerberank_models.backends.contract import Vector
+from cerberank_models.backends.stage_contract import Vector
 from cerberank_models.checkpoint.regular import file_digest, open_regular, read_regular
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.tokens import replace_surrogates

@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from cerberank_models.backends.batching import buckets_of
-from cerberank_models.backends.contract import DeviceError, Vector
 from cerberank_models.backends.cuda_streams import own_stream
+from cerberank_models.backends.stage_contract import DeviceError, Vector
 from cerberank_models.backends.torch_backend import CPU_BLOCKS
 from cerberank_models.backends.torch_stages import check_process, dtype_of, sum_in_fp32
 from cerberank_models.encoding import EncodedPairs

@@ -19,7 +19,7 @@ from typing import cast
 import torch
 from torch import Tensor, nn
 
-from cerberank_models.network.bodies.contract import LinearKeysLayer
+from cerberank_models.network.bodies.body import LinearKeysLayer
 from cerberank_models.network.heads import Head
 from cerberank_models.network.layout import Layout, PackedLayout, PaddedLayout
 from cerberank_models.network.ranking_network import RankingNetwork

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cerberank_models.config import Activation, ArchitectureConfig, DenseModule, NormModule
-from cerberank_models.network.bodies.contract import Body, Layer
+from cerberank_models.network.bodies.body import Body, Layer
 from cerberank_models.network.layout import Layout
 from cerberank_models.network.precision import LastLinear
 

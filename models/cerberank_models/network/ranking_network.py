@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from torch import Tensor, nn
 
 from cerberank_models.config import RankerConfig
-from cerberank_models.network.bodies.registry import BODIES
+from cerberank_models.network.bodies.body_types import BODIES
 from cerberank_models.network.exits import Exit
 from cerberank_models.network.heads import Head, Heads
 from cerberank_models.network.layout import GroupedLayout, Layout, PackedLayout, by_length

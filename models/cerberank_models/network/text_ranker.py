@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cerberank_models.network.bodies.registry import BODIES
+from cerberank_models.network.bodies.body_types import BODIES
 from cerberank_models.network.layout import Layout, PackedLayout
 from cerberank_models.network.precision import LastLinear
 from cerberank_models.network.texts import Texts, joined

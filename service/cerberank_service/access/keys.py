@@ -16,7 +16,7 @@ from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from cerberank_models.checkpoint.atomic import write_bytes
-from cerberank_models.checkpoint.store.contract import NAME
+from cerberank_models.checkpoint.store.protocol import NAME
 from cerberank_service.access.bearer import digest
 
 PREFIX = "cbk-"

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cerberank_models import __version__
-from cerberank_models.checkpoint.store.contract import NAME, Label, Reference, Version
+from cerberank_models.checkpoint.store.protocol import NAME, Label, Reference, Version
 from cerberank_models.request import Few, Ratio
 from cerberank_service.access.bearer import bearer, digest, same
 from cerberank_service.admin.operations import Operations

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from cerberank_models.checkpoint.store.contract import Reference
+from cerberank_models.checkpoint.store.protocol import Reference
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.versions.labels import Labels
 from cerberank_service.versions.registry import VersionRegistry

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from cerberank_models.backends.contract import Backend
+from cerberank_models.backends.stage_contract import Backend
 from cerberank_service.engine.admission import MOST_TOKENS, Admission, Offer, retry_after, weight_of
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.faults import Fault, fault_of

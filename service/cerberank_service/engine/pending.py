@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_models.backends.contract import Backend, Scores, StageOutput, Vector
+from cerberank_models.backends.stage_contract import Backend, Scores, StageOutput, Vector
 from cerberank_models.drop import UNSCORED, Survival, order
 from cerberank_service.engine.low_priority import LiveTraffic
 from cerberank_service.engine.waiting_states import Rows, WaitingStates

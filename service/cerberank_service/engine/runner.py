@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from cerberank_models.backends.contract import Backend, StageOutput
+from cerberank_models.backends.stage_contract import Backend, StageOutput
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.faults import DeviceFailedError, Fault, fault_of, text_of
 from cerberank_service.engine.pending import Pending

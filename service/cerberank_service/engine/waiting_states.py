@@ -13,8 +13,8 @@ import numpy as np
 import numpy.ma
 from numpy.typing import NDArray
 
-from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.device_memory import DeviceMemory
+from cerberank_models.backends.stage_contract import Backend
 from cerberank_service.engine.faults import Fault, fault_of
 
 Rows = NDArray[np.int64]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from cerberank_models.backends.contract import Scores, Vector
+from cerberank_models.backends.stage_contract import Scores, Vector
 from cerberank_models.drop import DropPolicy
 from cerberank_models.encoding import EncodedPairs
 from cerberank_service.engine.waiting_states import Rows

@@ -7,7 +7,7 @@ from dataclasses import replace
 import numpy as np
 
 from cerberank_models.calibration import Calibration, probabilities
-from cerberank_models.checkpoint.store.contract import Reference
+from cerberank_models.checkpoint.store.protocol import Reference
 from cerberank_models.drop import UNSCORED
 from cerberank_service.call import RankAnswer, RankCall, Timing
 from cerberank_service.engine.work import Ranked

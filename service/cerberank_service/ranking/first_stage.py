@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_models.backends.contract import Scores, Vector
+from cerberank_models.backends.stage_contract import Scores, Vector
 from cerberank_models.drop import UNSCORED, DropPolicy, RatioSchedule, order
 from cerberank_models.encoding import EncodedPairs, concat_pairs
 from cerberank_models.first_stage.cache import VectorCache

@@ -9,8 +9,8 @@ from types import MappingProxyType
 import numpy as np
 from prometheus_client import CollectorRegistry, Counter, ProcessCollector
 
-from cerberank_models.backends.contract import BackendCounts, Scores
-from cerberank_models.checkpoint.store.contract import LABELS, Label
+from cerberank_models.backends.stage_contract import BackendCounts, Scores
+from cerberank_models.checkpoint.store.protocol import LABELS, Label
 from cerberank_models.config import TunedSchedule
 from cerberank_service.call import RankAnswer, Timing
 from cerberank_service.errors import REFUSALS, Refusal

@@ -14,7 +14,7 @@ from typing import Literal
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector
 
-from cerberank_models.checkpoint.store.contract import LABELS
+from cerberank_models.checkpoint.store.protocol import LABELS
 from cerberank_service.errors import Kind
 
 PREFIX = "cerberank_"

@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from cerberank_models.checkpoint.folder import CheckpointError
-from cerberank_models.checkpoint.store.contract import Reference
-from cerberank_models.checkpoint.store.open import open_store
+from cerberank_models.checkpoint.store.open_store import open_store
+from cerberank_models.checkpoint.store.protocol import Reference
 from cerberank_service.engine.faults import text_of
 from cerberank_service.settings import Settings
 from cerberank_service.versions.rejection import Reason, RejectedError, reason_of

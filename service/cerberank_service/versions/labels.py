@@ -6,10 +6,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from cerberank_models.checkpoint.store.contract import (
+from cerberank_models.checkpoint.store.protocol import (
+    CheckpointStore,
     NotInStoreError,
     Reference,
-    Store,
     StoreError,
     check_label,
     check_model,
@@ -28,7 +28,7 @@ class Labels:
     503 if the store cannot be reached.
     """
 
-    def __init__(self, store: Store | None, versions: VersionRegistry, moved: Callable[[], None]) -> None:
+    def __init__(self, store: CheckpointStore | None, versions: VersionRegistry, moved: Callable[[], None]) -> None:
         """`moved` is called after every move, so that this replica adopts the move at once."""
         self._store, self._versions, self._moved = store, versions, moved
 
@@ -85,7 +85,7 @@ class Labels:
             }
 
     @contextmanager
-    def _reaching(self) -> Iterator[Store]:
+    def _reaching(self) -> Iterator[CheckpointStore]:
         if self._store is None:
             raise ServiceError(Kind.CONFLICT, "this service follows no store: set CERBERANK_STORE")
         try:

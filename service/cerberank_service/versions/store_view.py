@@ -6,7 +6,7 @@ import logging
 from collections.abc import Container, Iterable
 
 from cerberank_models.checkpoint.folder import CheckpointError
-from cerberank_models.checkpoint.store.contract import Label, NotInStoreError, Reference, Store, StoreError
+from cerberank_models.checkpoint.store.protocol import CheckpointStore, Label, NotInStoreError, Reference, StoreError
 from cerberank_service.engine.faults import text_of
 from cerberank_service.settings import Settings
 from cerberank_service.versions.lifecycle import StoredModel
@@ -18,7 +18,7 @@ logger = logging.getLogger(__name__)
 class StoreView:
     """Caches the sizes of versions, which never change, and the last labels that could be read."""
 
-    def __init__(self, store: Store, settings: Settings) -> None:
+    def __init__(self, store: CheckpointStore, settings: Settings) -> None:
         """Read nothing yet."""
         self._store, self._settings = store, settings
         self._sizes: dict[Reference, int] = {}

@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.processors import usable_processors
+from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.text_encoding import TextEncoder

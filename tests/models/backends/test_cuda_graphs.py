@@ -17,8 +17,8 @@ from tests.tiny import random_pairs, random_ranker
 from torch import Tensor
 
 from cerberank_models.backends import torch_backend
-from cerberank_models.backends.contract import BackendCounts
 from cerberank_models.backends.cuda_graphs import LEAST_TOKENS, graph_sizes
+from cerberank_models.backends.stage_contract import BackendCounts
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.encoding import EncodedPairs
 

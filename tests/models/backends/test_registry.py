@@ -17,9 +17,9 @@ from tests.tiny import random_pairs, random_ranker
 
 from cerberank_models.backends import registry
 from cerberank_models.backends.batching import BucketRule
-from cerberank_models.backends.contract import Backend, probability
 from cerberank_models.backends.onnx_backend import OnnxBackend
 from cerberank_models.backends.registry import BACKENDS, BackendSpec, check_precision, open_backend, precisions_help
+from cerberank_models.backends.stage_contract import Backend, probability
 from cerberank_models.backends.torch_backend import CPU_BLOCKS, TorchBackend
 from cerberank_models.backends.torch_stages import PRECISIONS
 from cerberank_models.checkpoint.bundled import BUNDLED

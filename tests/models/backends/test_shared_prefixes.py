@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from tests.decoders import decoder_of
 
-from cerberank_models.backends.contract import probability
 from cerberank_models.backends.shared_prefixes import SharedPrefixes
+from cerberank_models.backends.stage_contract import probability
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.encoding import EncodedPairs, concat_pairs
 

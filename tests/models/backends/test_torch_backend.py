@@ -13,7 +13,7 @@ from tests.first_stages import first_stage_config, network_of, ranker_of
 from tests.models.network.varlen_oracle import varlen_oracle
 from tests.tiny import random_ranker
 
-from cerberank_models.backends.contract import DeviceError
+from cerberank_models.backends.stage_contract import DeviceError
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.first_stage.torch_encoder import TorchEncoder

@@ -15,8 +15,8 @@ from tests.decoders import last_logits, qwen_tokenizer, save_decoder
 from tests.program import program
 from torch import nn
 
-from cerberank_models.backends.contract import Scores, probability
 from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.stage_contract import Scores, probability
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.import_model import import_model
 from cerberank_models.convert.families import UnsupportedModelError

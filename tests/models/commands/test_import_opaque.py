@@ -14,9 +14,9 @@ from tests.program import program
 from tools.process import serving
 
 from cerberank_models.backends.batching import BucketRule
-from cerberank_models.backends.contract import Scores, probability
 from cerberank_models.backends.onnx_backend import OnnxBackend
 from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.stage_contract import Scores, probability
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.commands.import_model import import_model
 from cerberank_models.convert import opaque

@@ -13,7 +13,7 @@ import pytest
 from cerberank.cli import main
 from tools.versions import versions_of
 
-from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_models.commands import store as command
 
 MODEL = "random-tiny"

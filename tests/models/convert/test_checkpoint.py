@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cerberank_models.backends.contract import probability
+from cerberank_models.backends.stage_contract import probability
 from cerberank_models.convert.checkpoint import PARITY, ParityError, check_differing, check_parity
 from cerberank_models.convert.families import UnsupportedModelError
 

@@ -12,8 +12,8 @@ import torch
 from tests.tiny import random_pairs, random_ranker
 
 from cerberank_models.backends.batching import BucketRule
-from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.onnx_backend import OnnxBackend
+from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.convert.graphs import export_stages
 from cerberank_models.convert.int8 import measure_ranges, quantise

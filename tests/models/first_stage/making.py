@@ -10,7 +10,7 @@ from typing import Any
 from tests.first_stages import first_stage_config, network_of, ranker_of
 from tests.tiny import WORDS, bert_tokenizer
 
-from cerberank_models.backends.contract import Vector
+from cerberank_models.backends.stage_contract import Vector
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.first_stage.embed import embed, encoder_of
 from cerberank_models.first_stage.torch_encoder import TorchEncoder

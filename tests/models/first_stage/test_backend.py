@@ -11,8 +11,8 @@ import pytest
 from tests.bounds import PROBABILITIES
 from tests.tiny import random_pairs
 
-from cerberank_models.backends.contract import Backend, Vector
 from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.stage_contract import Backend, Vector
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.first_stage.backend import WithFirstStage

@@ -9,7 +9,7 @@ from tests.bounds import HIDDEN, LOGITS
 from tests.tiny import LAYERS, cross_encoder, forward_padded, padded, random_pairs, random_ranker
 from torch import Tensor
 
-from cerberank_models.backends.contract import combine
+from cerberank_models.backends.stage_contract import combine
 from cerberank_models.config import EncodingConfig
 from cerberank_models.convert.hugging_face import load_weights, ranker_config
 from cerberank_models.network.bodies.post_norm import PostNormLayer

@@ -15,7 +15,7 @@ from tests.service.observe import samples, service_of, wait_until
 from tests.service.pushes import push
 
 from cerberank_models.checkpoint.folder import Checkpoint
-from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_service.admin.app import create_admin
 from cerberank_service.app import create_app
 from cerberank_service.settings import Settings

@@ -15,7 +15,7 @@ from cerberank.cli import main
 from tests.service.pushes import push
 
 from cerberank_models.checkpoint.folder import Checkpoint
-from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.folder_store import FolderStore
 
 Capture = pytest.CaptureFixture[str]
 TOKEN = "a-token-of-the-tests"

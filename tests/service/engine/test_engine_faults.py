@@ -11,7 +11,7 @@ from tests.service.conftest import Start
 from tests.service.fakes import GIVES_NAN, RAISES, SECRET, FakeBackend, FakeState, Faults
 from tests.service.observe import wait_until
 
-from cerberank_models.backends.contract import BackendCounts, StageOutput
+from cerberank_models.backends.stage_contract import BackendCounts, StageOutput
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank_pairs import rank_pairs

@@ -9,7 +9,7 @@ import pytest
 from tests.service.fakes import BYTES_A_TOKEN, FakeBackend
 from tests.service.pairs import numbered_pairs
 
-from cerberank_models.backends.contract import StageOutput
+from cerberank_models.backends.stage_contract import StageOutput
 from cerberank_models.drop import UNSCORED, RatioSchedule
 from cerberank_models.windows import Windows
 from cerberank_service.engine.pending import Pending

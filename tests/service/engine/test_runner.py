@@ -16,7 +16,7 @@ from tests.service.asking import Clock
 from tests.service.fakes import RAISES, TOKEN_ID, FakeBackend, FakeState, Faults
 from tests.service.pairs import numbered_pairs
 
-from cerberank_models.backends.contract import StageOutput
+from cerberank_models.backends.stage_contract import StageOutput
 from cerberank_models.drop import RatioSchedule
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.faults import DeviceFailedError

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 from tests.service.pairs import numbered_pairs
 
-from cerberank_models.checkpoint.store.contract import Reference
+from cerberank_models.checkpoint.store.protocol import Reference
 from cerberank_models.drop import UNSCORED, RatioSchedule
 from cerberank_models.encoding import Candidate
 from cerberank_service.call import RankAnswer, RankCall

@@ -17,7 +17,7 @@ from tests.service.first_stages import (
 from tests.service.observe import service_of
 from tests.service.ranking.conftest import BODY, QUESTION, TEXTS, Open, Served
 
-from cerberank_models.backends.contract import StageOutput
+from cerberank_models.backends.stage_contract import StageOutput
 from cerberank_models.config import TunedSchedule
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate

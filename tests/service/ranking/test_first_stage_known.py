@@ -25,7 +25,7 @@ from tests.service.first_stages import (
 from tests.service.observe import service_of, wait_until
 from tests.service.ranking.conftest import BODY, TEXTS, Open, Served
 
-from cerberank_models.backends.contract import StageOutput, Vector
+from cerberank_models.backends.stage_contract import StageOutput, Vector
 from cerberank_models.encoding import EncodedPairs
 from cerberank_service.access.keys import add_key
 from cerberank_service.errors import Kind, ServiceError

@@ -9,7 +9,7 @@ from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend, FakeState
 from tests.service.observe import samples, service_of
 
-from cerberank_models.backends.contract import StageOutput
+from cerberank_models.backends.stage_contract import StageOutput
 
 DEVIATION = "cerberank_golden_deviation{model=fake-ranker,version=7}"
 

@@ -19,9 +19,9 @@ from tests.service.following import Follow, entry, served_by
 from tests.service.observe import samples, service_of, wait_until
 from tests.service.pushes import open_fake, push
 
-from cerberank_models.backends.contract import StageOutput
+from cerberank_models.backends.stage_contract import StageOutput
 from cerberank_models.checkpoint.folder import Checkpoint
-from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_models.config import ArchitectureConfig, RankerConfig
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank_pairs import rank_pairs

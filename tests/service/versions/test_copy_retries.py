@@ -17,8 +17,8 @@ from tests.service.observe import samples, wait_until
 from tests.service.pushes import open_fake, push
 
 from cerberank_models.checkpoint.folder import Checkpoint
-from cerberank_models.checkpoint.store.contract import Reference
-from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.folder_store import FolderStore
+from cerberank_models.checkpoint.store.protocol import Reference
 from cerberank_service.settings import Settings
 from cerberank_service.versions.copies import Copies, CopyError, GivenUpError
 from cerberank_service.versions.loading import Loaded

@@ -12,8 +12,8 @@ from tests.service.observe import samples, wait_until
 from tests.service.pushes import push
 
 from cerberank_models.checkpoint.folder import Checkpoint
-from cerberank_models.checkpoint.store.contract import Reference
-from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.folder_store import FolderStore
+from cerberank_models.checkpoint.store.protocol import Reference
 
 Make = Callable[..., Checkpoint]
 DIFFERS = "cerberank_label_wanted_differs{label=stable,model=fake-ranker}"

@@ -17,8 +17,8 @@ from tests.service.pushes import push
 
 from cerberank_models.backends.device_memory import DeviceMemory
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
-from cerberank_models.checkpoint.store.contract import Label
-from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.folder_store import FolderStore
+from cerberank_models.checkpoint.store.protocol import Label
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import Loaded
 from cerberank_service.versions.memory_budget import (

@@ -11,9 +11,9 @@ from tools.versions import versions_of
 
 from cerberank_models.backends.registry import BACKENDS
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.store.contract import Store
-from cerberank_models.checkpoint.store.folder import FolderStore
-from cerberank_models.checkpoint.store.url import UrlStore
+from cerberank_models.checkpoint.store.folder_store import FolderStore
+from cerberank_models.checkpoint.store.protocol import CheckpointStore
+from cerberank_models.checkpoint.store.url_store import UrlStore
 from cerberank_service.settings import Settings
 from cerberank_service.versions.memory_budget import MEMORY_PER_BYTE
 from cerberank_service.versions.store_view import StoreView
@@ -35,10 +35,10 @@ def test_only_the_files_that_the_backend_reads_count(
 
 
 @pytest.fixture(params=["folder", "url"])
-def both(request: pytest.FixtureRequest, tiny_checkpoint: Path, tmp_path: Path) -> Store:
+def both(request: pytest.FixtureRequest, tiny_checkpoint: Path, tmp_path: Path) -> CheckpointStore:
     """A store of either kind in `tmp_path / "store"` with the models `good` and `evil`, whose version 2 is stable."""
     root = tmp_path / "store"
-    store: Store = FolderStore(root) if request.param == "folder" else UrlStore(Objects(), str(root))
+    store: CheckpointStore = FolderStore(root) if request.param == "folder" else UrlStore(Objects(), str(root))
     for path in versions_of(tiny_checkpoint, tmp_path, ["1", "2"]).values():
         store.push(read_checkpoint(path))
     for name in ("good", "evil"):
@@ -50,7 +50,7 @@ def both(request: pytest.FixtureRequest, tiny_checkpoint: Path, tmp_path: Path) 
 
 @pytest.mark.parametrize("kind", DAMAGES)
 def test_a_model_that_cannot_be_read_leaves_the_others_alone(
-    both: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
+    both: CheckpointStore, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
     """A view that knew the model keeps its labels; a new one takes what is whole. The log has each problem once."""
     known, new = StoreView(both, Settings()), StoreView(both, Settings())

@@ -15,8 +15,8 @@ from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend, FakeState, ranker_config
 from tests.service.observe import engine_of, samples
 
-from cerberank_models.backends.contract import StageOutput
 from cerberank_models.backends.device_memory import DeviceMemory
+from cerberank_models.backends.stage_contract import StageOutput
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.tokens import largest_token_id

@@ -17,8 +17,8 @@ from tests.service.observe import samples, service_of, wait_until
 from tests.service.pushes import open_fake, push
 
 from cerberank_models.checkpoint.folder import Checkpoint
-from cerberank_models.checkpoint.store.contract import Label, Store, StoreError
-from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.folder_store import FolderStore
+from cerberank_models.checkpoint.store.protocol import CheckpointStore, Label, StoreError
 from cerberank_service.engine.low_priority import NICENESS
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import Loaded
@@ -89,10 +89,10 @@ def test_names_lead_to_versions(follow: Follow, store: FolderStore, made: Callab
     assert cohere.headers["X-Model-Version"] == "other@3"
 
 
-class Gone(Store):
+class Gone(CheckpointStore):
     """A store that can be taken away."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: CheckpointStore) -> None:
         self.store, self.gone = store, False
 
     def __getattribute__(self, name: str) -> Any:

@@ -16,9 +16,9 @@ from tests.service.following import Follow, entry, served_by
 from tests.service.observe import samples, wait_until
 from tests.service.pushes import SIZE, open_fake, push
 
-from cerberank_models.backends.contract import StageOutput
+from cerberank_models.backends.stage_contract import StageOutput
 from cerberank_models.checkpoint.folder import Checkpoint
-from cerberank_models.checkpoint.store.folder import FolderStore
+from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import Loaded
 

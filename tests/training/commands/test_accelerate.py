@@ -15,8 +15,8 @@ from tests.first_stages import attached
 from tests.program import program, replaced
 from tests.training.acceleration.unlabelled import imported, write_questions
 
-from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import read_checkpoint

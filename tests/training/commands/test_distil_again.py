@@ -10,8 +10,8 @@ import pytest
 from tests.program import program, replaced
 from tests.training.commands.conftest import DISTIL
 
-from cerberank_models.checkpoint.card import terms_of, with_terms
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.model_card import terms_of, with_terms
 from cerberank_models.commands.card import edit_card
 from cerberank_training.commands import distil
 from cerberank_training.runs.record import RunRecord

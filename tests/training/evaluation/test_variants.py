@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 from tests.tiny import random_pairs
 
-from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.drop import RatioSchedule

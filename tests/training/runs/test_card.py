@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from cerberank_models.checkpoint.card import UNSTATED
+from cerberank_models.checkpoint.model_card import UNSTATED
 from cerberank_training.runs.card import dev_map, dev_metric, run_card, summary_of
 from cerberank_training.runs.record import Call, RunRecord, software
 

@@ -22,7 +22,7 @@ from cerberank_benchmarks.gpu.stand_ins import sdpa_kernel, uncompiled, written_
 from cerberank_models.backends.cuda_graphs import Capture
 from cerberank_models.backends.torch_backend import GRAPH_TOKENS, TorchBackend
 from cerberank_models.backends.torch_stages import PRECISIONS
-from cerberank_models.network.bodies.contract import Fuse
+from cerberank_models.network.bodies.body import Fuse
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.network.varlen import VarlenAttention, kernel_for
 

@@ -16,7 +16,7 @@ from cerberank_benchmarks.gpu.networks import MINI, ONE_HEAD, Shape
 from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.weights import MAX_LENGTH, cross_encoder
 from cerberank_benchmarks.workload import Task, Workload
-from cerberank_models.backends.contract import Scores
+from cerberank_models.backends.stage_contract import Scores
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.config import EncodingConfig
 from cerberank_models.convert.hugging_face import load_weights, ranker_config

@@ -6,7 +6,7 @@ import numpy as np
 
 from cerberank_benchmarks.gpu.lab import Findings, Lab, Problem
 from cerberank_benchmarks.gpu.networks import MINI, THREE_HEADS, Shape, mixed_pairs, random_ranker
-from cerberank_models.backends.contract import Scores
+from cerberank_models.backends.stage_contract import Scores
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.calibration import log_odds
 from cerberank_models.encoding import EncodedPairs, concat_pairs

@@ -18,9 +18,9 @@ from cerberank_benchmarks.rounds import median_seconds
 from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.weights import MAX_LENGTH, cross_encoder, imported
 from cerberank_benchmarks.workload import Task, Workload
-from cerberank_models.backends.contract import Backend
 from cerberank_models.backends.processors import usable_processors
 from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.rank_pairs import rank_pairs

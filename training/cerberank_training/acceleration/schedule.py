@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from cerberank_models.backends.contract import Backend
+from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.drop import DropPolicy, RatioSchedule
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.exits import Exit

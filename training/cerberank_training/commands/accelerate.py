@@ -12,11 +12,11 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 from tokenizers import Tokenizer
 
-from cerberank_models.backends.contract import Backend
+from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.checkpoint.bound import Bound
-from cerberank_models.checkpoint.card import RUN, with_section
 from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.model_card import RUN, with_section
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Count, Integers, Names, Percent, Share, Whole
 from cerberank_models.config import ExitConfig, Pooling, RankerConfig

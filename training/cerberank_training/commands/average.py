@@ -16,8 +16,8 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from cerberank_models.backends.torch_backend import load_ranker
-from cerberank_models.checkpoint.card import RUN
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.model_card import RUN
 from cerberank_models.convert.checkpoint import export_checkpoint
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import note

@@ -12,9 +12,9 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from cerberank_models.backends.torch_backend import TorchBackend
-from cerberank_models.checkpoint.card import RUN, read_terms, terms_of
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.store.contract import is_name, name_of
+from cerberank_models.checkpoint.model_card import RUN, read_terms, terms_of
+from cerberank_models.checkpoint.store.protocol import is_name, name_of
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Names, Whole
 from cerberank_models.convert.checkpoint import PARITY, export_checkpoint

@@ -13,12 +13,12 @@ from huggingface_hub import HfApi
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 from tokenizers import Tokenizer
 
-from cerberank_models.backends.contract import Backend
+from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.calibration import FILE as CALIBRATION
-from cerberank_models.checkpoint.card import RUN
 from cerberank_models.checkpoint.first_stage_files import kept_files
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.model_card import RUN
 from cerberank_models.commands.options import Ratios
 from cerberank_models.commands.values import Count, Names
 from cerberank_models.convert.checkpoint import export_checkpoint

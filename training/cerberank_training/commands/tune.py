@@ -12,8 +12,8 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from cerberank_models.backends.registry import open_backend
-from cerberank_models.checkpoint.card import with_section
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.model_card import with_section
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.options import OWN, BackendChoice, BackendOptions, Ratios, Windows, check_device
 from cerberank_models.commands.values import Count, Integers, Share, Whole

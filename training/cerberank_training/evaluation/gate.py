@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cerberank_models.backends.contract import Backend
+from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.encoding import PairEncoder
 from cerberank_training.data import Question
 from cerberank_training.evaluation.question_metrics import question_metrics, ranks_of

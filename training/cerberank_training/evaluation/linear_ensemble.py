@@ -13,7 +13,7 @@ import numpy as np
 import optuna
 from numpy.typing import NDArray
 
-from cerberank_models.backends.contract import Scores
+from cerberank_models.backends.stage_contract import Scores
 from cerberank_training.data import DataError
 from cerberank_training.evaluation.per_question import QuestionRecord, RankingRecord
 from cerberank_training.evaluation.question_metrics import expected_metrics, ranks_of

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 from pydantic import Field, model_validator
 
-from cerberank_models.backends.contract import Scores
+from cerberank_models.backends.stage_contract import Scores
 from cerberank_models.transformer import Frozen
 from cerberank_training.data import DataError, Question
 from cerberank_training.data.question import parse_line, read_lines

@@ -13,7 +13,7 @@ from typing import Any, get_args
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_models.backends.contract import Backend, Scores
+from cerberank_models.backends.stage_contract import Backend, Scores
 from cerberank_models.config import RankerConfig
 from cerberank_models.drop import DropPolicy, Survival, cost_of
 from cerberank_models.encoding import EncodedPairs, PairEncoder

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from cerberank_models.backends.contract import probability
+from cerberank_models.backends.stage_contract import probability
 from cerberank_models.calibration import folded
 from cerberank_models.encoding import Candidate
 from cerberank_models.request import is_blank

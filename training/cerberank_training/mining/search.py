@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_models.backends.contract import Vector
+from cerberank_models.backends.stage_contract import Vector
 from cerberank_models.checkpoint.folder import REQUIRED, read_checkpoint
 from cerberank_models.encoding import concat_pairs
 from cerberank_models.first_stage.contract import VectorBackend

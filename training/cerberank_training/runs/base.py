@@ -13,9 +13,9 @@ from typing import Any
 from huggingface_hub import snapshot_download, try_to_load_from_cache
 
 from cerberank_models.checkpoint.bound import SHA256
-from cerberank_models.checkpoint.card import RUN
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.manifest import MANIFEST
+from cerberank_models.checkpoint.model_card import RUN
 from cerberank_models.checkpoint.regular import file_digest
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import transformer_config

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cerberank_models.checkpoint.bound import SHA256
-from cerberank_models.checkpoint.card import RUN, with_terms
+from cerberank_models.checkpoint.model_card import RUN, with_terms
 from cerberank_models.checkpoint.regular import read_regular
 from cerberank_models.json_lines import load_json
 from cerberank_training.runs.content import short_digest

@@ -11,7 +11,7 @@ from typing import Any
 
 from cerberank_models.checkpoint.atomic import write_json
 from cerberank_models.checkpoint.bound import SHA256
-from cerberank_models.checkpoint.card import RUN
+from cerberank_models.checkpoint.model_card import RUN
 from cerberank_training.data import DataError, Question
 from cerberank_training.runs.card import data_of, read_summary, spec_name
 from cerberank_training.runs.content import data_content

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cerberank_models.network.bodies.contract import Fuse
+from cerberank_models.network.bodies.body import Fuse
 from cerberank_models.network.bodies.merging import side_by_side
 from cerberank_models.network.bodies.rotary import turned, turns_of
 from cerberank_models.network.layout import Layout

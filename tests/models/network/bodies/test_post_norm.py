@@ -8,7 +8,7 @@ from tests.bounds import PRODUCTS, rounding
 from tests.tiny import random_pairs, random_ranker
 from torch import Tensor
 
-from cerberank_models.network.bodies.contract import FunctionT
+from cerberank_models.network.bodies.body import FunctionT
 from cerberank_models.network.layout import PackedLayout
 from cerberank_models.network.ranking_network import RankingNetwork
 

@@ -13,9 +13,9 @@ from tests.bounds import HIDDEN, PROBABILITIES
 from tests.models.network.varlen_oracle import varlen_oracle
 from tests.tiny import forward_padded, padded, random_pairs, random_ranker
 
-from cerberank_models.backends.contract import Backend, probability
 from cerberank_models.backends.onnx_backend import OnnxBackend
 from cerberank_models.backends.onnx_device_backend import OnnxDeviceBackend
+from cerberank_models.backends.stage_contract import Backend, probability
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.convert.graphs import export_stages
 from cerberank_models.convert.int8 import measure_ranges, quantise

@@ -12,8 +12,8 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from cerberank_models.calibration import FILE, SECTION, Calibration, Threshold, folded
-from cerberank_models.checkpoint.card import with_section
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.model_card import with_section
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.options import OWN, BackendChoice, BackendOptions, Windows, check_device
 from cerberank_models.commands.values import Count, Whole

@@ -11,8 +11,8 @@ import httpx
 import numpy as np
 from pydantic import Field
 
-from cerberank_models.backends.contract import Scores, probability
 from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.stage_contract import Scores, probability
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.connection import open_client
 from cerberank_models.drop import DropPolicy

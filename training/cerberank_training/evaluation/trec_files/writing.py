@@ -12,7 +12,7 @@ from typing import BinaryIO
 
 import numpy as np
 
-from cerberank_models.backends.contract import Scores
+from cerberank_models.backends.stage_contract import Scores
 from cerberank_training.data import DataError, Question
 from cerberank_training.evaluation.question_metrics import ranks_of
 from cerberank_training.evaluation.variants import Ranks

@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_models.backends.contract import Scores
 from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.stage_contract import Scores
 from cerberank_models.checkpoint.folder import MANIFEST, read_checkpoint
 from cerberank_models.encoding import EncodedPairs, concat_pairs
 from cerberank_training.teachers.scoring.teacher import TeacherSpec, files_revision

@@ -29,7 +29,7 @@ from cerberank_models.checkpoint.atomic import appearing_folder
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.checkpoint.manifest import MANIFEST, Manifest
 from cerberank_models.checkpoint.regular import SMALL, file_digest, too_large
-from cerberank_models.checkpoint.store.contract import (
+from cerberank_models.checkpoint.store.protocol import (
     LABELS_FILE,
     RECORD_FILE,
     Label,

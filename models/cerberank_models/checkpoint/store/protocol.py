@@ -67,7 +67,7 @@ class Record(BaseModel):
         return self.model_copy(update={"served": (version, *kept)[:MOST_SERVED]})
 
 
-class Store(Protocol):
+class CheckpointStore(Protocol):
     """The operations on a store that training and the service need.
 
     Every method may raise OSError if the store cannot be reached.
@@ -162,7 +162,7 @@ def check_label(name: str) -> Label:
     raise StoreError(f"{name!r} is not a label: there are {', '.join(LABELS)}")
 
 
-def resolve(store: Store, name: str) -> Reference:
+def resolve(store: CheckpointStore, name: str) -> Reference:
     """Find `model@label`, `model@version`, or `model` for its stable version. Raises NotInStoreError."""
     model, _, rest = name.partition("@")
     check_model(model)
@@ -175,7 +175,7 @@ def resolve(store: Store, name: str) -> Reference:
     return Reference(model, labels[label])
 
 
-def has_versions(store: Store, model: str) -> bool:
+def has_versions(store: CheckpointStore, model: str) -> bool:
     """False for a model without versions. True if its folder cannot be read, so that reading a version says why."""
     try:
         return bool(store.versions(model))
@@ -183,7 +183,7 @@ def has_versions(store: Store, model: str) -> bool:
         return True
 
 
-def missing(store: Store, reference: Reference) -> NotInStoreError:
+def missing(store: CheckpointStore, reference: Reference) -> NotInStoreError:
     """The error for a version that does not exist."""
     have = _listed(store.versions(reference.model))
     return NotInStoreError(f"{reference.model} has no version {reference.version}; its versions: {have}")

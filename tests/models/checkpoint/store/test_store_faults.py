@@ -19,18 +19,18 @@ from tests.models.stores import Objects
 from tools.versions import edit, versions_of
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.store import url
-from cerberank_models.checkpoint.store.contract import LABELS, Reference, Store, StoreError
-from cerberank_models.checkpoint.store.folder import LEFT_OVER_SECONDS, FolderStore
-from cerberank_models.checkpoint.store.open import open_store
-from cerberank_models.checkpoint.store.url import UrlStore
+from cerberank_models.checkpoint.store import url_store
+from cerberank_models.checkpoint.store.folder_store import LEFT_OVER_SECONDS, FolderStore
+from cerberank_models.checkpoint.store.open_store import open_store
+from cerberank_models.checkpoint.store.protocol import LABELS, CheckpointStore, Reference, StoreError
+from cerberank_models.checkpoint.store.url_store import UrlStore
 
 MODEL = "random-tiny"
 WAIT_SECONDS = 120.0
-Stores = Callable[[Path], Store]
+Stores = Callable[[Path], CheckpointStore]
 
 
-def by_url(root: Path) -> Store:
+def by_url(root: Path) -> CheckpointStore:
     """A store of the code for URLs, on objects that several processes share."""
     return UrlStore(Objects(), str(root), lease_seconds=0.2)
 
@@ -50,7 +50,7 @@ def join(*processes: BaseProcess) -> list[int | None]:
     return [process.exitcode for process in processes]
 
 
-def check_whole(store: Store, target: Path) -> int:
+def check_whole(store: CheckpointStore, target: Path) -> int:
     """Every version that is visible can be pulled and verified; returns how many there are."""
     for version in store.versions(MODEL):
         store.pull(Reference(MODEL, version), target / version)
@@ -83,7 +83,7 @@ def test_a_pusher_that_dies_at_any_file_leaves_no_half_version(
     for step in range(1, 1000):
         store = make(tmp_path / f"store-{step}")
 
-        def work(limit: int = step, store: Store = store) -> None:
+        def work(limit: int = step, store: CheckpointStore = store) -> None:
             die_at_event(limit)
             store.push(checkpoint)
             store.move_label(MODEL, "stable", "1")
@@ -157,7 +157,7 @@ def test_of_two_pushers_of_one_version_one_wins(make: Stores, tiny_checkpoint: P
     for round_ in range(20):
         store = make(tmp_path / f"store-{round_}")
 
-        def work(mine: bool, store: Store = store) -> None:
+        def work(mine: bool, store: CheckpointStore = store) -> None:
             try:
                 store.push(first if mine else second)
             except StoreError:
@@ -236,7 +236,7 @@ def test_an_interrupted_push_to_a_url_can_be_repeated(
                 return _Interrupted(file.read())
         return file
 
-    monkeypatch.setattr(url, "BLOCK", 1000)
+    monkeypatch.setattr(url_store, "BLOCK", 1000)
     with monkeypatch.context() as patched:
         patched.setattr(Path, "open", open_)
         with pytest.raises(KeyboardInterrupt):

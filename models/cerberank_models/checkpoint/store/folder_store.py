@@ -18,7 +18,7 @@ from cerberank_models.checkpoint.atomic import remove_remains, write_atomically
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, copy_checkpoint
 from cerberank_models.checkpoint.manifest import MANIFEST, Manifest
 from cerberank_models.checkpoint.regular import SMALL, NotRegularError, read_regular
-from cerberank_models.checkpoint.store.contract import (
+from cerberank_models.checkpoint.store.protocol import (
     LABELS_FILE,
     RECORD_FILE,
     Label,

@@ -7,7 +7,7 @@ import pytest
 
 from cerberank_models.convert.decoders import MAPPINGS
 from cerberank_models.convert.families import FAMILIES
-from cerberank_models.network.bodies.registry import BODIES
+from cerberank_models.network.bodies.body_types import BODIES
 from cerberank_models.transformer import DECODERS, PAIR_TEMPLATES, Family
 
 

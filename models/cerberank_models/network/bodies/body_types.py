@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from cerberank_models.network.bodies.body import BodyType
 from cerberank_models.network.bodies.causal import CausalBody
-from cerberank_models.network.bodies.contract import BodyType
 from cerberank_models.network.bodies.post_norm import PostNormBody
 from cerberank_models.network.bodies.pre_norm import PreNormBody
 from cerberank_models.transformer import Family

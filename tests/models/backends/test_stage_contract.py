@@ -11,9 +11,9 @@ import pytest
 from tests.bounds import PROBABILITIES
 from tests.tiny import random_pairs, random_ranker
 
-from cerberank_models.backends import contract
-from cerberank_models.backends.contract import Backend, BackendCounts
+from cerberank_models.backends import stage_contract
 from cerberank_models.backends.registry import open_backend
+from cerberank_models.backends.stage_contract import Backend, BackendCounts
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import read_checkpoint
 
@@ -32,8 +32,8 @@ def after_a_stage(backend: Backend[Any]) -> Any:
 
 def test_the_examples_hold() -> None:
     """The doctests of the contract's functions."""
-    assert doctest.testmod(contract).attempted == 2
-    assert doctest.testmod(contract).failed == 0
+    assert doctest.testmod(stage_contract).attempted == 2
+    assert doctest.testmod(stage_contract).failed == 0
 
 
 def test_counts_add_up() -> None:

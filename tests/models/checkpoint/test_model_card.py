@@ -6,7 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from cerberank_models.checkpoint.card import UNSTATED, read_terms, terms_of, with_languages, with_terms, with_title
+from cerberank_models.checkpoint.model_card import (
+    UNSTATED,
+    read_terms,
+    terms_of,
+    with_languages,
+    with_terms,
+    with_title,
+)
 
 CARD = "# mini\n\nA ranker.\n\n## Recipe\n\n{}\n"
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from cerberank_models.checkpoint.store.contract import Store, StoreError
-from cerberank_models.checkpoint.store.folder import FolderStore
-from cerberank_models.checkpoint.store.url import UrlStore
+from cerberank_models.checkpoint.store.folder_store import FolderStore
+from cerberank_models.checkpoint.store.protocol import CheckpointStore, StoreError
+from cerberank_models.checkpoint.store.url_store import UrlStore
 from cerberank_models.output import installed_by
 
 
-def open_store(address: str) -> Store:
+def open_store(address: str) -> CheckpointStore:
     """The store at a folder or an fsspec URL, which need not exist yet.
 
     Raises StoreError for a URL that fsspec does not know, or whose library is not installed.

@@ -16,22 +16,22 @@ from tests.models.stores import Objects
 from tools.versions import edit, versions_of
 
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
-from cerberank_models.checkpoint.store.contract import (
+from cerberank_models.checkpoint.store.folder_store import FolderStore
+from cerberank_models.checkpoint.store.open_store import open_store
+from cerberank_models.checkpoint.store.protocol import (
     MOST_SERVED,
+    CheckpointStore,
     LabelMovedError,
     NotInStoreError,
     Record,
     Reference,
-    Store,
     StoreError,
     check_label,
     check_model,
     check_version,
     resolve,
 )
-from cerberank_models.checkpoint.store.folder import FolderStore
-from cerberank_models.checkpoint.store.open import open_store
-from cerberank_models.checkpoint.store.url import UrlStore
+from cerberank_models.checkpoint.store.url_store import UrlStore
 
 MODEL = "random-tiny"
 
@@ -50,7 +50,7 @@ def address(kind: str, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def store(kind: str, address: str) -> Store:
+def store(kind: str, address: str) -> CheckpointStore:
     """An empty store of the kind."""
     return UrlStore(Objects(), address) if kind == "objects" else open_store(address)
 
@@ -66,7 +66,7 @@ def test_an_address_says_what_kind_of_store_it_is(tmp_path: Path, monkeypatch: p
         open_store("s3://bucket")
 
 
-def test_an_empty_store_holds_nothing(store: Store) -> None:
+def test_an_empty_store_holds_nothing(store: CheckpointStore) -> None:
     """It need not exist before the first push, and reading it creates nothing; that it is missing is told."""
     with pytest.raises(FileNotFoundError):
         store.models()
@@ -78,7 +78,7 @@ def test_an_empty_store_holds_nothing(store: Store) -> None:
     assert store.move_label(MODEL, "stable", None) is None
 
 
-def test_what_is_pushed_is_listed_and_pulled(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_what_is_pushed_is_listed_and_pulled(store: CheckpointStore, tiny_checkpoint: Path, tmp_path: Path) -> None:
     """Pulled files equal the pushed ones byte for byte; versions are listed in natural order."""
     for path in versions_of(tiny_checkpoint, tmp_path, ["10", "9", "9-rc1"]).values():
         store.push(read_checkpoint(path))
@@ -96,7 +96,7 @@ def test_what_is_pushed_is_listed_and_pulled(store: Store, tiny_checkpoint: Path
     assert not (tmp_path / "other").exists()
 
 
-def test_a_version_never_changes(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_a_version_never_changes(store: CheckpointStore, tiny_checkpoint: Path, tmp_path: Path) -> None:
     """The same push again is not an error; another checkpoint under its name is refused and changes nothing."""
     path = versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]
     store.push(read_checkpoint(path))
@@ -107,7 +107,9 @@ def test_a_version_never_changes(store: Store, tiny_checkpoint: Path, tmp_path: 
     assert store.manifest(Reference(MODEL, "1")).source == "made as 1"
 
 
-def test_labels_move_only_to_versions_that_are_there(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_labels_move_only_to_versions_that_are_there(
+    store: CheckpointStore, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
     """Each move returns the version before; the file is plain JSON."""
     for path in versions_of(tiny_checkpoint, tmp_path, ["1", "2"]).values():
         store.push(read_checkpoint(path))
@@ -121,7 +123,9 @@ def test_labels_move_only_to_versions_that_are_there(store: Store, tiny_checkpoi
     assert store.labels(MODEL) == {"stable": "2"}
 
 
-def test_a_label_moves_only_from_the_expected_version(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_a_label_moves_only_from_the_expected_version(
+    store: CheckpointStore, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
     """Compared under the lock; a label that moved meanwhile stays."""
     for path in versions_of(tiny_checkpoint, tmp_path, ["1", "2", "3"]).values():
         store.push(read_checkpoint(path))
@@ -135,7 +139,7 @@ def test_a_label_moves_only_from_the_expected_version(store: Store, tiny_checkpo
     assert store.labels(MODEL) == {"stable": "1"}
 
 
-def test_of_moves_from_one_version_one_succeeds(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_of_moves_from_one_version_one_succeeds(store: CheckpointStore, tiny_checkpoint: Path, tmp_path: Path) -> None:
     """However many controllers move the label at once."""
     for path in versions_of(tiny_checkpoint, tmp_path, ["1", "2"]).values():
         store.push(read_checkpoint(path))
@@ -151,7 +155,7 @@ def test_of_moves_from_one_version_one_succeeds(store: Store, tiny_checkpoint: P
         assert sum(pool.map(take_back, range(8))) == 1
 
 
-def test_the_record_remembers_what_served(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_the_record_remembers_what_served(store: CheckpointStore, tiny_checkpoint: Path, tmp_path: Path) -> None:
     """The last version first, each once, a few in all."""
     versions = [str(number) for number in range(MOST_SERVED + 2)]
     for path in versions_of(tiny_checkpoint, tmp_path, versions).values():
@@ -163,7 +167,7 @@ def test_the_record_remembers_what_served(store: Store, tiny_checkpoint: Path, t
     assert store.models() == (MODEL,)
 
 
-def test_a_name_resolves_to_a_version(store: Store, tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_a_name_resolves_to_a_version(store: CheckpointStore, tiny_checkpoint: Path, tmp_path: Path) -> None:
     """`model` alone is its stable version; for a missing label, the error lists the versions."""
     store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
     assert resolve(store, f"{MODEL}@1") == Reference(MODEL, "1")
@@ -177,7 +181,7 @@ def test_a_name_resolves_to_a_version(store: Store, tiny_checkpoint: Path, tmp_p
 
 
 def test_a_push_that_was_not_finished_is_no_version(
-    store: Store, address: str, tiny_checkpoint: Path, tmp_path: Path
+    store: CheckpointStore, address: str, tiny_checkpoint: Path, tmp_path: Path
 ) -> None:
     """Files without a manifest, as a killed `cp` or upload leaves them, are not version."""
     store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
@@ -192,7 +196,7 @@ def test_a_push_that_was_not_finished_is_no_version(
     [("{", "labels.json"), ('{"best": "1"}', "labels.json: best"), ('{"stable": "../1"}', "labels.json: stable")],
 )
 def test_malformed_labels_are_refused(
-    *, store: Store, address: str, tiny_checkpoint: Path, tmp_path: Path, content: str, message: str
+    *, store: CheckpointStore, address: str, tiny_checkpoint: Path, tmp_path: Path, content: str, message: str
 ) -> None:
     """Malformed labels are refused and not overwritten."""
     store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
@@ -204,7 +208,9 @@ def test_malformed_labels_are_refused(
         store.move_label(MODEL, "canary", "1")
 
 
-def test_what_a_store_is_read_for_is_bounded(store: Store, address: str, tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_what_a_store_is_read_for_is_bounded(
+    store: CheckpointStore, address: str, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
     """Labels, record and manifest of more than 1 MB are refused by name, however well formed they are."""
     store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
     for name in ("labels.json", "record.json", "1/manifest.json"):
@@ -220,7 +226,7 @@ def test_what_a_store_is_read_for_is_bounded(store: Store, address: str, tiny_ch
     assert not (tmp_path / "pulled").exists()
 
 
-def test_a_pull_believes_nothing(store: Store, address: str, tiny_checkpoint: Path, tmp_path: Path) -> None:
+def test_a_pull_believes_nothing(store: CheckpointStore, address: str, tiny_checkpoint: Path, tmp_path: Path) -> None:
     """A changed file is detected, a manifest with a path outside is refused, and no folder appears."""
     store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
     write(address, "1/README.md", b"changed")
@@ -275,7 +281,9 @@ def remove(address: str, name: str) -> None:
     files.rm_file(f"{root}/{MODEL}/{name}")
 
 
-def test_the_sizes_of_a_version_s_files_are_known_before_it_is_pulled(store: Store, tiny_checkpoint: Path) -> None:
+def test_the_sizes_of_a_version_s_files_are_known_before_it_is_pulled(
+    store: CheckpointStore, tiny_checkpoint: Path
+) -> None:
     """The sizes equal those on disk; an unknown version is an error."""
     reference = store.push(read_checkpoint(tiny_checkpoint))
     files = {path.relative_to(tiny_checkpoint).as_posix(): path for path in tiny_checkpoint.rglob("*.*")}
