@@ -32,6 +32,7 @@ from cerberank_service.http.response_headers import UNREAD
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings
 from cerberank_service.settings.fields import PRODUCTION, Limits
+from cerberank_service.telemetry.logs import IgnoredFields
 from cerberank_service.versions.loading import Loader, load
 
 
@@ -89,6 +90,7 @@ def create_app(
         ranking=service.ranking,
         shadow=service.shadow,
         metrics=service.metrics,
+        ignored=IgnoredFields(),
         tracing=service.tracing,
         errors=errors,
         load=service.load,

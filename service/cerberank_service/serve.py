@@ -269,10 +269,8 @@ def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> int:
     service: Service = app.state.service
     ending: Ending = SimpleQueue()
     public = ClosesWhenLeaving(app, service)
-    certificate = _certificate(settings)
-    if certificate is not None:
-        service.report_certificate(certificate)
-    config = _config(public, settings, limits, host=settings.host, port=settings.port, certificate=certificate)
+    service.certificate = _certificate(settings)
+    config = _config(public, settings, limits, host=settings.host, port=settings.port, certificate=service.certificate)
     servers = [Server("server", config, ending)]
     if settings.admin_token is not None:
         admin = create_admin(settings, service.versions, service.operations, service.metrics)

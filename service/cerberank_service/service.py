@@ -6,7 +6,7 @@ import platform
 import threading
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 from opentelemetry.trace import TracerProvider
 
@@ -25,33 +25,15 @@ from cerberank_service.ranking.shadow import Shadow
 from cerberank_service.ranking.workers import Workers
 from cerberank_service.settings import Settings
 from cerberank_service.settings.fields import PRODUCTION, Limits
-from cerberank_service.telemetry.collectors import CacheCollector, DeviceCollector, Sample, ScrapedSeries
+from cerberank_service.telemetry import series
 from cerberank_service.telemetry.logs import dropped_lines
-from cerberank_service.telemetry.metrics import Metrics
-from cerberank_service.telemetry.series import (
-    BUILD_INFO,
-    CALIBRATED_ANSWERABLE,
-    CALIBRATED_TOP_SCORE,
-    CERTIFICATE_EXPIRY,
-    CERTIFICATE_STALE,
-    DROPPED_LOG_LINES,
-    ENGINE_RUNNING,
-    LABEL_DIFFERS,
-    LABELLED_VERSION,
-    MEMORY_LIMIT,
-    STALLED_SECONDS,
-    STORE_POLL_AGE,
-    TOKEN_CACHE,
-    VECTOR_CACHE,
-    VERSION_INFO,
-    Series,
-)
+from cerberank_service.telemetry.metrics import Metrics, Sample, Scraped
+from cerberank_service.telemetry.series import Series
 from cerberank_service.telemetry.tracing import Tracing
 from cerberank_service.versions.labels import Labels
-from cerberank_service.versions.loading import Loader
+from cerberank_service.versions.loading import LiveVersion, Loader
 from cerberank_service.versions.registry import VersionRegistry
 from cerberank_service.versions.single import SingleCheckpoint
-from cerberank_service.versions.state import Snapshot
 from cerberank_service.versions.watcher import Watcher
 
 JOIN_SECONDS = 5.0
@@ -77,7 +59,7 @@ class Service:
         """True when the process will end soon, so that clients should neither open nor keep connections."""
         self.tracing = Tracing(tracer_provider)
         self.metrics = Metrics()
-        offered = self.metrics.families.offered_seconds.labels("accepted")
+        offered = self.metrics[series.OFFERED_SECONDS].labels("accepted")
         threads = settings.encode_workers
         self.workers = Workers(
             threads,
@@ -96,7 +78,6 @@ class Service:
             if store is None
             else Watcher(store, self.versions, settings, self.metrics, loader, wake=poll)
         )
-        self._register_scraped()
         self.access = Access(settings.keys_file, self.metrics)
         self.bodies = Bodies(
             limit=settings.max_body_bytes,
@@ -104,40 +85,55 @@ class Service:
             total_bytes=settings.max_bodies_bytes,
         )
         self.ranking = Ranking(settings, self.workers)
-        self.metrics.registry.register(CacheCollector(self.ranking.tokens, TOKEN_CACHE))
-        self.metrics.registry.register(CacheCollector(self.ranking.vectors, VECTOR_CACHE, on_use=True))
-
-    def _register_scraped(self) -> None:
-        source, device = self.source, self.settings.device
-
-        def scraped(series: Series, samples: Callable[[], Iterable[Sample]]) -> None:
-            self.metrics.registry.register(ScrapedSeries(series, samples))
-
-        def now() -> Snapshot:
-            return self.versions.snapshot
-
-        scraped(LABELLED_VERSION, lambda: [(row, 1.0) for row in now().labels()])
-        scraped(LABEL_DIFFERS, lambda: [((m, label), float(d)) for m, label, d in now().wanted_labels()])
-        scraped(ENGINE_RUNNING, lambda: [(each.reference, float(each.engine.alive)) for each in now().live()])
-        scraped(STALLED_SECONDS, lambda: [(each.reference, each.engine.stalled_seconds) for each in now().live()])
-        scraped(CALIBRATED_TOP_SCORE, lambda: _calibrated(now(), "mean_score"))
-        scraped(CALIBRATED_ANSWERABLE, lambda: _calibrated(now(), "mean_answerable"))
-        if isinstance(source, Watcher):
-            scraped(STORE_POLL_AGE, lambda: [((), source.poll_age)])
-        scraped(DROPPED_LOG_LINES, lambda: [((), float(dropped_lines()))])
+        self.certificate: Certificate | None = None
+        """The certificate of the public port, to be reported in the metrics."""
         # Read once, because a scrape must work without descriptors.
-        build, limit = _build(self.settings), cgroup_memory()
-        scraped(BUILD_INFO, lambda: [(build, 1.0)])
-        scraped(MEMORY_LIMIT, lambda: [] if limit is None else [((), float(limit))])
-        scraped(VERSION_INFO, lambda: _forms(now(), self.settings))
-        # NVML is used instead of CUDA, so that a scrape neither waits for a busy device nor fails with a failed one.
-        load = DeviceCollector(partial(nvml_memory, device), partial(nvml_utilisation, device))
-        self.metrics.registry.register(load)
+        self._build = __version__, platform.python_version(), settings.backend, settings.device, settings.precision
+        self._memory_limit = cgroup_memory()
+        self.metrics.registry.register(Scraped(self._scraped))
 
-    def report_certificate(self, certificate: Certificate) -> None:
-        """Report the certificate of the public port in the metrics."""
-        self.metrics.registry.register(ScrapedSeries(CERTIFICATE_EXPIRY, lambda: [((), certificate.expires)]))
-        self.metrics.registry.register(ScrapedSeries(CERTIFICATE_STALE, lambda: [((), float(certificate.stale))]))
+    def _scraped(self) -> dict[Series[Any], Iterable[Sample]]:
+        """The series that are read at each scrape.
+
+        The GPU is asked by NVML rather than CUDA, so that a scrape neither waits for a busy device nor fails with a
+        failed one.
+        """
+        now, device = self.versions.snapshot, self.settings.device
+        live = now.live()
+        memory, load = nvml_memory(device), nvml_utilisation(device)
+        scraped: dict[Series[Any], Iterable[Sample]] = {
+            series.LABELLED_VERSION: [(row, 1.0) for row in now.labels()],
+            series.LABEL_WANTED_DIFFERS: [((model, label), float(d)) for model, label, d in now.wanted_labels()],
+            series.ENGINE_RUNNING: [(each.reference, float(each.engine.alive)) for each in live],
+            series.STALLED_SECONDS: [(each.reference, each.engine.stalled_seconds) for each in live],
+            series.CALIBRATED_TOP_SCORE: _calibrated(live, "mean_score"),
+            series.CALIBRATED_ANSWERABLE: _calibrated(live, "mean_answerable"),
+        }
+        if isinstance(self.source, Watcher):
+            scraped[series.STORE_POLL_AGE_SECONDS] = [((), self.source.poll_age)]
+        scraped |= {
+            series.DROPPED_LOG_LINES: [((), float(dropped_lines()))],
+            series.BUILD_INFO: [(self._build, 1.0)],
+            series.MEMORY_LIMIT_BYTES: _known(self._memory_limit),
+            series.VERSION_INFO: _forms(live, self.settings),
+            series.DEVICE_MEMORY_TOTAL_BYTES: _known(None if memory is None else memory.total),
+            series.DEVICE_MEMORY_USED_BYTES: _known(None if memory is None else memory.total - memory.free),
+            series.DEVICE_UTILISATION_RATIO: _known(load),
+        }
+        tokens, vectors = self.ranking.tokens.counts, self.ranking.vectors.counts
+        used = vectors.hits + vectors.misses > 0  # most services have no first stage
+        scraped |= {
+            series.TOKEN_CACHE_HITS: _known(tokens.hits),
+            series.TOKEN_CACHE_MISSES: _known(tokens.misses),
+            series.TOKEN_CACHE_BYTES: _known(tokens.size),
+            series.VECTOR_CACHE_HITS: _known(vectors.hits if used else None),
+            series.VECTOR_CACHE_MISSES: _known(vectors.misses if used else None),
+            series.VECTOR_CACHE_BYTES: _known(vectors.size if used else None),
+        }
+        if self.certificate is not None:
+            scraped[series.CERTIFICATE_EXPIRY_TIMESTAMP_SECONDS] = [((), self.certificate.expires)]
+            scraped[series.CERTIFICATE_STALE] = [((), float(self.certificate.stale))]
+        return scraped
 
     def open(self, unusable: Callable[[Exception], None]) -> None:
         """Prepare `start`, so that it cannot fail. Raises OSError when no folder for local copies can be created.
@@ -187,18 +183,18 @@ class Service:
         self.workers.close()
 
 
-def _calibrated(snapshot: Snapshot, figure: Literal["mean_score", "mean_answerable"]) -> list[Sample]:
+def _known(figure: float | None) -> list[Sample]:
+    """The sample of a series without labels; none if the figure is unknown."""
+    return [] if figure is None else [((), figure)]
+
+
+def _calibrated(live: Iterable[LiveVersion], figure: Literal["mean_score", "mean_answerable"]) -> list[Sample]:
     """A figure of the calibration questions, for every calibrated version."""
-    known = [(each.reference, each.checkpoint.calibration) for each in snapshot.live()]
-    return [(reference, getattr(calibration, figure)) for reference, calibration in known if calibration is not None]
+    calibrations = [(each.reference, each.checkpoint.calibration) for each in live]
+    return [(reference, getattr(each, figure)) for reference, each in calibrations if each is not None]
 
 
-def _forms(snapshot: Snapshot, settings: Settings) -> list[Sample]:
+def _forms(live: Iterable[LiveVersion], settings: Settings) -> list[Sample]:
     """The backend and the precision of every loaded version, and the reason, as labels of `VERSION_INFO`."""
-    forms = [(each, settings.form(each.checkpoint.manifest.files)) for each in snapshot.live()]
+    forms = [(each, settings.form(each.checkpoint.manifest.files)) for each in live]
     return [((*each.reference, form.backend, each.precision, form.reason), 1.0) for each, form in forms]
-
-
-def _build(settings: Settings) -> tuple[str, ...]:
-    """The labels of `BUILD_INFO`."""
-    return __version__, platform.python_version(), settings.backend, settings.device, settings.precision

@@ -17,6 +17,7 @@ from tools.process import installed
 
 from cerberank_service.ray_serve.autoscaling import OFFERED_UTILISATION
 from cerberank_service.settings import Settings
+from cerberank_service.telemetry.series import OFFERED_SECONDS
 
 pytest.importorskip("ray.serve", reason="needs the extra ray-serve", exc_type=ImportError)
 
@@ -61,7 +62,7 @@ def test_a_replica_reports_what_it_was_offered(monkeypatch: pytest.MonkeyPatch, 
     now = iter([0.0, 8.0, 10.0])
     monkeypatch.setattr(replica, "time", SimpleNamespace(monotonic=lambda: next(now)))
     reporting = replica.Cerberank()
-    offered = service_of(client).metrics.families.offered_seconds
+    offered = service_of(client).metrics[OFFERED_SECONDS]
     offered.labels("accepted").inc(2.0)
     offered.labels("refused").inc(6.0)
     reports = [reporting.record_autoscaling_stats() for _ in range(2)]

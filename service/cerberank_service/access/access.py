@@ -18,6 +18,7 @@ from cerberank_service.access.bearer import bearer, digest, same
 from cerberank_service.access.keys import Key, KeysError, id_of, read_keys
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.telemetry.series import KEY_EXHAUSTED, KEY_REQUESTS, KEY_TOKENS, KEYS_STALE
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,7 @@ class Caller:
         self._check({"requests": self._requests, "tokens": self._tokens})
         if self._requests is not None:
             self._requests.take(1)
-        self._metrics.families.key_requests.labels(self.key.id).inc()
+        self._metrics[KEY_REQUESTS].labels(self.key.id).inc()
 
     @contextmanager
     def charged(self, tokens: int) -> Iterator[Charge]:
@@ -72,20 +73,20 @@ class Caller:
             charge.add(-charge.tokens)
             self.charge_refused(error)
             raise
-        self._metrics.families.key_tokens.labels(self.key.id).inc(charge.tokens)
+        self._metrics[KEY_TOKENS].labels(self.key.id).inc(charge.tokens)
 
     def _check(self, buckets: Mapping[str, Bucket | None]) -> None:
         """Raises ServiceError (429) with the longest wait among the buckets, unless every bucket holds a token."""
         waits = {name: bucket.wait() for name, bucket in buckets.items() if bucket is not None}
         if (wait := max(waits.values(), default=0.0)) > 0.0:
-            self._metrics.families.key_exhausted.labels(self.key.id).inc()
+            self._metrics[KEY_EXHAUSTED].labels(self.key.id).inc()
             name, seconds = max(waits, key=lambda each: waits[each]), math.ceil(wait)
             raise ServiceError(Kind.EXHAUSTED, f"this key's {name} of the minute are used up", retry_after=seconds)
 
     def charge_refused(self, error: ServiceError) -> None:
         """Take the tokens of a question that was read and then refused for its content."""
         Charge(self._tokens).add(error.tokens)
-        self._metrics.families.key_tokens.labels(self.key.id).inc(error.tokens)
+        self._metrics[KEY_TOKENS].labels(self.key.id).inc(error.tokens)
 
 
 def charged(caller: Caller | None, tokens: int) -> AbstractContextManager[Charge]:
@@ -156,7 +157,7 @@ class Access:
             if problem != self._problem:
                 logger.error("the keys are left as they were, and a key that was removed still works: %s", error)
         self._problem = problem
-        self._metrics.families.keys_stale.set(bool(problem))
+        self._metrics[KEYS_STALE].set(bool(problem))
 
     def _take(self, keys: tuple[Key, ...]) -> None:
         """Replace the keys; unchanged keys keep the state of their quotas."""

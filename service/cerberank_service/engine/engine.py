@@ -29,7 +29,8 @@ from cerberank_service.engine.scheduler import Scheduler, Step
 from cerberank_service.engine.waiting_states import default_state_bytes
 from cerberank_service.engine.work import Outcome, Ticket, Work, client_gone, dead, stopped, too_late
 from cerberank_service.errors import ServiceError
-from cerberank_service.telemetry.metrics import EngineMetrics
+from cerberank_service.telemetry.metrics import VersionMetrics
+from cerberank_service.telemetry.series import CANCELLED_REQUESTS, FAILED_QUESTIONS, OFFERED_SECONDS, STATE_BYTES
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +47,7 @@ class Engine:
         backend: Backend[Any],
         *,
         step_tokens: int,
-        metrics: EngineMetrics,
+        metrics: VersionMetrics,
         state_bytes: int | None = None,
         most_tokens: int = MOST_TOKENS,
         queue_seconds: float = inf,
@@ -178,10 +179,10 @@ class Engine:
                 error.refusal = replace(error.refusal, candidates=work.pairs.candidates)
                 counts = counts and error.refusal.reason != "deadline"
             if counts:
-                self._metrics.offered(self._admission.refused_load(offer, now), accepted=False)
+                self._metrics.child(OFFERED_SECONDS, "refused").inc(self._admission.refused_load(offer, now))
             raise
         if counts:
-            self._metrics.offered(self.speeds.shared(offer.stage_tokens), accepted=True)
+            self._metrics.child(OFFERED_SECONDS, "accepted").inc(self.speeds.shared(offer.stage_tokens))
 
     def cancel(self, key: int) -> None:
         """End a work whose client has disconnected.
@@ -246,7 +247,7 @@ class Engine:
 
     def count_failure(self) -> None:
         """Count a question of this version that ended in an internal error."""
-        self._metrics.failed()
+        self._metrics.child(FAILED_QUESTIONS).inc()
 
     def _progress(self) -> int | None:
         """A count, for the watchdog, that rises with every turn of the thread and every model call; None if idle."""
@@ -279,7 +280,7 @@ class Engine:
         now = self._clock()
         for question in list(self._questions.values()):
             if question.cancelled:
-                self._metrics.cancelled()
+                self._metrics.child(CANCELLED_REQUESTS).inc()
                 self._resolve(question, client_gone())
             elif question.work.deadline is not None and now >= question.work.deadline:
                 if question.has_order:
@@ -339,7 +340,7 @@ class Engine:
         """Evict hidden states while they exceed the limit, beginning with the question that holds most of them."""
         while (held := sum(question.held.size for question in self._questions.values())) > self._state_bytes:
             max(self._questions.values(), key=lambda question: question.held.size).held.evict()
-        self._metrics.held(held)
+        self._metrics.child(STATE_BYTES).set(held)
 
     def _resolve(self, question: Pending, outcome: Outcome) -> None:
         del self._questions[question.key]

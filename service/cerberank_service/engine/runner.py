@@ -15,7 +15,8 @@ from cerberank_service.engine.faults import DeviceFailedError, Fault, fault_of, 
 from cerberank_service.engine.pending import Pending
 from cerberank_service.engine.waiting_states import Rows
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.telemetry.metrics import EngineMetrics
+from cerberank_service.telemetry.metrics import VersionMetrics
+from cerberank_service.telemetry.series import OUT_OF_MEMORY, RECOMPUTED_TOKENS
 
 logger = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class Runner:
         *,
         step_tokens: int,
         speeds: StageSpeeds,
-        metrics: EngineMetrics,
+        metrics: VersionMetrics,
         clock: Callable[[], float],
     ) -> None:
         """`step_tokens` is the initial limit of a step."""
@@ -85,7 +86,7 @@ class Runner:
             yield from outcome
             return
         if outcome is Fault.MEMORY:
-            self._metrics.out_of_memory()
+            self._metrics.child(OUT_OF_MEMORY).inc()
             self._limit.ran_out(tokens)
             self._free_memory()
             logger.warning("out of memory at %d tokens; the step limit is now %d tokens", tokens, self.step_tokens)
@@ -134,7 +135,7 @@ class Runner:
             again = Part(part.question, missing)
             for earlier in range(part.question.work.first_stage, stage):
                 state = self._run(earlier, state, [again]).state
-                self._metrics.recomputed(earlier, again.tokens)
+                self._metrics.child(RECOMPUTED_TOKENS, str(earlier)).inc(again.tokens)
             found.append((missing, state))
         rows = np.concatenate([rows for rows, _ in found])
         joined = self._backend.concat([state for _, state in found])

@@ -26,6 +26,7 @@ from cerberank_service.http.error_responses import request_id_of
 from cerberank_service.http.rank_route import CLIENT_GONE, Origin, RankRoute, share_of
 from cerberank_service.http.response_headers import LOAD_FORMAT, load_report
 from cerberank_service.ranking.read import Read, Reader
+from cerberank_service.telemetry.series import REQUESTS_IN_FLIGHT
 
 PATH = "/v1/rank/batch"
 
@@ -55,7 +56,7 @@ class BatchRoute:
             if caller is not None:
                 caller.enter()  # for the first question, before the body is received
             timeout_ms = read_header(request.headers.get(HEADER))
-            with rank.metrics.families.requests_in_flight.track_inprogress():
+            with rank.metrics[REQUESTS_IN_FLIGHT].track_inprogress():
                 async with rank.bodies.received(request) as body:
                     rank.versions.check_serving()  # once, so that a shutdown does not refuse the rest of a call
                     latest = due(time.monotonic(), timeout_ms)

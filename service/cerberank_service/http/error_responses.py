@@ -16,9 +16,9 @@ from cerberank_models.request import describe_problems
 from cerberank_service.dialects.dialect import ErrorFormat
 from cerberank_service.dialects.native import format_error as native_format
 from cerberank_service.errors import Kind, Refusal, ServiceError, reason_of
-from cerberank_service.telemetry.logs import LONGEST_PATH, log_error, request_fields
+from cerberank_service.telemetry.logs import LONGEST_PATH, RefusalLog, log_error, request_fields
 from cerberank_service.telemetry.metrics import Metrics
-from cerberank_service.telemetry.refusals import RefusalLog
+from cerberank_service.telemetry.series import ERRORS, REFUSED_REQUESTS
 from cerberank_service.versions.rejection import is_shortage
 
 LONGEST_REASON = 200
@@ -76,9 +76,9 @@ class ErrorResponses:
         if known.refusal is not None:
             level = self._refusals.level_of(known.refusal)
         log_error(known, request_id, request_fields(request), trace_id, unexpected, level=level)
-        self._metrics.families.errors.labels(known.kind.label).inc()
+        self._metrics[ERRORS].labels(known.kind.label).inc()
         if known.refusal is not None:
-            self._metrics.refused(known.refusal)
+            self._metrics[REFUSED_REQUESTS].labels(known.refusal.reason).inc()
         if known.kind is Kind.UNAVAILABLE and known is not error:
             self._on_shortage()
         return known

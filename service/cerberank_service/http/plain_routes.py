@@ -21,6 +21,7 @@ from cerberank_service.http.response_headers import Load
 from cerberank_service.ranking.shadow import Shadow
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.telemetry.series import QUEUED_SECONDS, QUEUED_TOKENS, READY
 from cerberank_service.versions.describe import describe, list_names, unready_reason
 from cerberank_service.versions.registry import VersionRegistry
 from cerberank_service.versions.state import State
@@ -206,9 +207,9 @@ class Exposition:
         if made is None or now - made[0] >= self._seconds:
             self._check()
             load = self._load()
-            self._metrics.families.queued_tokens.set(load.queued_tokens)
-            self._metrics.families.queued_seconds.set(load.queued_seconds)
-            self._metrics.families.ready.set(self._versions.snapshot.state is State.READY)
+            self._metrics[QUEUED_TOKENS].set(load.queued_tokens)
+            self._metrics[QUEUED_SECONDS].set(load.queued_seconds)
+            self._metrics[READY].set(self._versions.snapshot.state is State.READY)
             made = self._made[media_type] = (now, encode(self._metrics.registry))
         return made[1], media_type
 

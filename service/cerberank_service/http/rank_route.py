@@ -10,7 +10,7 @@ body -> read (worker) -> engine: vectors -> score and encode pairs (worker) -> e
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -32,8 +32,9 @@ from cerberank_service.ranking.read import Read, Reader, Unread
 from cerberank_service.ranking.shadow import Shadow
 from cerberank_service.ranking.workers import Workers
 from cerberank_service.settings import Settings
-from cerberank_service.telemetry.logs import log_answer, request_fields
+from cerberank_service.telemetry.logs import IgnoredFields, log_answer, request_fields
 from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.telemetry.series import REQUESTS_IN_FLIGHT
 from cerberank_service.telemetry.tracing import RequestSpan, Tracing, exemplar
 from cerberank_service.versions.registry import Lease, VersionRegistry
 
@@ -98,6 +99,7 @@ class RankRoute:
     ranking: Ranking
     shadow: Shadow
     metrics: Metrics
+    ignored: IgnoredFields
     tracing: Tracing
     errors: ErrorResponses
     load: Callable[[], Load]
@@ -123,7 +125,7 @@ class RankRoute:
             caller.enter()
         timeout_ms = read_header(request.headers.get(HEADER))
         reader = Reader(dialects, self.settings.max_candidates)
-        with self.metrics.families.requests_in_flight.track_inprogress():
+        with self.metrics[REQUESTS_IN_FLIGHT].track_inprogress():
             async with self.bodies.received(request) as body:
                 self.versions.check_serving()
                 unread, received = UnreadBody(reader, body), time.monotonic()
@@ -185,9 +187,14 @@ class RankRoute:
                 before = question.prepared.tokens
                 question, ranked = await self.ranking.rank(question, size=origin.size)
                 charge.add(question.prepared.tokens - before)  # the pairs of a first stage's survivors
-                rendered = await self.workers.run(partial(self._rendered, read, question, ranked, request_id, trace))
+                rendered = await self.workers.run(partial(self._rendered, read, question, ranked, request_id))
             rendered = rendered.sent(time.monotonic() - received)
-            self.metrics.sent(rendered.answer, trace)
+            self.metrics.answered(
+                rendered.answer,
+                trace,
+                duplicates=len(question.prepared.pair_of) - len(question.prepared.unique),
+                vectors={} if question.texts is None else question.texts.sources,
+            )
             self.versions.answered()
             self.shadow.offer(question.call, question.live, rendered.ranked)
             return rendered
@@ -204,7 +211,7 @@ class RankRoute:
         """Read a question and prepare it for the engine. Runs in a worker. Raises FormattedError."""
         read = unread.read()
         with errors_in(read.dialect):
-            self.metrics.ignored.saw(read.dialect.tag, read.ignored)
+            self.ignored.log(read.dialect.tag, read.ignored)
             call = read.call
             if caller is not None:
                 call = replace(call, tenant=caller.key.sha256)  # a name could be given to another key later
@@ -212,19 +219,10 @@ class RankRoute:
             deadline = latest if own is None else min(own, latest or own)
             return read, self.ranking.prepare(call, lease, received=received, deadline=deadline)
 
-    def _rendered(
-        self, read: Read, question: Question, ranked: Ranked, request_id: str, trace: Mapping[str, str] | None
-    ) -> Rendered:
-        whole, prepared = question.whole(ranked), question.prepared
+    def _rendered(self, read: Read, question: Question, ranked: Ranked, request_id: str) -> Rendered:
+        whole = question.whole(ranked)
         answer = self.ranking.answer(question, whole, request_id)
-        rendered = Rendered(to_json(read.dialect.render(answer, read.options)), answer, question.call.question, whole)
-        self.metrics.answered(
-            answer,
-            trace,
-            duplicates=len(prepared.pair_of) - len(prepared.unique),
-            vectors={} if question.texts is None else question.texts.sources,
-        )
-        return rendered
+        return Rendered(to_json(read.dialect.render(answer, read.options)), answer, question.call.question, whole)
 
     def _headers(self, request: Request, answer: RankAnswer) -> dict[str, str]:
         return {

@@ -22,6 +22,7 @@ from cerberank_service.errors import ServiceError
 from cerberank_service.ranking.first_stage import Caches
 from cerberank_service.ranking.rank import Question
 from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.telemetry.series import GOLDEN_DEVIATION
 from cerberank_service.versions.loading import LiveVersion
 from cerberank_service.versions.registry import VersionRegistry
 
@@ -38,7 +39,8 @@ class GoldenChecks:
 
     def __init__(self, versions: VersionRegistry, metrics: Metrics) -> None:
         """Nothing runs before `start`."""
-        self._versions, self._deviation = versions, metrics.families.golden_deviation
+        self._versions = versions
+        self._deviation = metrics[GOLDEN_DEVIATION]
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="golden-checks", daemon=True)
 

@@ -30,6 +30,7 @@ from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.ranking.first_stage import NO_WORK, Caches
 from cerberank_service.ranking.rank import Question
 from cerberank_service.settings import Settings
+from cerberank_service.telemetry import series
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.loading import LiveVersion
 from cerberank_service.versions.registry import VersionRegistry
@@ -55,7 +56,8 @@ class Shadow:
 
     def __init__(self, settings: Settings, versions: VersionRegistry, metrics: Metrics) -> None:
         """Nothing runs before `start`."""
-        self._versions, self._families = versions, metrics.families
+        self._versions = versions
+        self._metrics = metrics
         self._share = settings.shadow_percent / 100.0
         self._queue: queue.Queue[Mirrored | None] = queue.Queue(LONGEST_QUEUE)
         self._stopped = threading.Event()
@@ -81,7 +83,7 @@ class Shadow:
         known = self._figures.get(model)
         if known is None or (known.stable, known.shadow) != (stable, shadow):
             known = self._figures[model] = ShadowFigures(stable, shadow)
-            self._families.create_shadow(model, shadow)
+            self._metrics.for_shadow(model, shadow)
         return known
 
     def offer(self, call: RankCall, live: LiveVersion, ranked: Ranked) -> None:
@@ -119,7 +121,7 @@ class Shadow:
             except ServiceError as error:
                 if error.kind is Kind.INTERNAL:
                     figures.failures += 1
-                    self._families.shadow_failures.labels(model, figures.shadow).inc()
+                    self._metrics[series.SHADOW_FAILURES].labels(model, figures.shadow).inc()
                 else:  # not a failure of the shadow: the drop ratios do not fit its stages, or it had no time
                     self._skip(figures, model)
                 return
@@ -128,12 +130,12 @@ class Shadow:
     def _compare(self, model: str, figures: ShadowFigures, ranked: Ranked, outcome: Ranked) -> None:
         compared = compare(ranked.order, ranked.scores, outcome.order, outcome.scores)
         figures.add(compared, stable_seconds=ranked.compute_seconds, shadow_seconds=outcome.compute_seconds)
-        families, of = self._families, (model, figures.shadow)
-        families.shadow_questions.labels(*of).inc()
-        families.shadow_flips.labels(*of).inc(compared.flipped)
-        families.shadow_overlap.labels(*of).inc(compared.overlap)
-        families.shadow_stable_seconds.labels(*of).inc(max(0.0, ranked.compute_seconds))
-        families.shadow_seconds.labels(*of).inc(max(0.0, outcome.compute_seconds))
+        metrics, of = self._metrics, (model, figures.shadow)
+        metrics[series.SHADOW_QUESTIONS].labels(*of).inc()
+        metrics[series.SHADOW_FLIPS].labels(*of).inc(compared.flipped)
+        metrics[series.SHADOW_OVERLAP].labels(*of).inc(compared.overlap)
+        metrics[series.SHADOW_STABLE_SECONDS].labels(*of).inc(max(0.0, ranked.compute_seconds))
+        metrics[series.SHADOW_SECONDS].labels(*of).inc(max(0.0, outcome.compute_seconds))
 
     def _ask(self, live: LiveVersion, mirrored: Mirrored) -> Ranked:
         """The shadow version's ranking. Raises ServiceError, with INTERNAL for a failure of the version."""
@@ -170,7 +172,7 @@ class Shadow:
 
     def _skip(self, figures: ShadowFigures, model: str) -> None:
         figures.skipped += 1
-        self._families.shadow_skipped.labels(model, figures.shadow).inc()
+        self._metrics[series.SHADOW_SKIPPED].labels(model, figures.shadow).inc()
 
 
 PERSISTENCE = 0.9

@@ -6,6 +6,7 @@ Request id, version, schedule and trace are separate fields in both formats; tim
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import os
@@ -13,7 +14,8 @@ import re
 import select
 import sys
 import time
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, TextIO
 
@@ -23,7 +25,7 @@ from starlette.requests import HTTPConnection
 
 from cerberank_models.output import printable
 from cerberank_service.call import RankAnswer
-from cerberank_service.errors import ServiceError
+from cerberank_service.errors import Refusal, ServiceError
 from cerberank_service.settings import Settings
 
 logger = logging.getLogger(__name__)
@@ -39,6 +41,13 @@ PLAIN = re.compile(r"[\w.:/@+-]+", re.ASCII)
 LONGEST_PATH = 200
 PATIENCE_MS = 100
 """Milliseconds to wait for room in a pipe, so that a reader that is only slow loses nothing."""
+MOST_NAMES = 200
+"""Limit of logged field names for each dialect. Clients choose the names, and must not be able to flood the log."""
+LONGEST_NAME = 64
+REFUSAL_SECONDS = 60.0
+"""Seconds between two lines about refused questions."""
+UNRELATED_REASONS = ("deadline",)
+"""Reasons of refusals that have another cause than the load: each has its line."""
 
 
 class RFC3339(logging.Formatter):
@@ -169,14 +178,16 @@ def request_fields(request: HTTPConnection) -> dict[str, str]:
     return fields if key is None else fields | {"key": key}
 
 
-def log_answer(answer: RankAnswer, asked: Mapping[str, str], trace_id: str | None, question: str | None = None) -> None:
-    """Log an answer in one line, with the fields of its request (`asked`), and with the question if it is given."""
+def log_answer(
+    answer: RankAnswer, request: Mapping[str, str], trace_id: str | None, question: str | None = None
+) -> None:
+    """Log an answer in one line, with the fields of its request (`request`), and with the question if it is given."""
     if not logger.isEnabledFor(logging.INFO):
         return
     timing = answer.timing
     fields = {
         "request_id": answer.request_id,
-        **asked,
+        **request,
         "model": answer.model,
         "version": answer.version,
         "drop_schedule": list(answer.drop_schedule),
@@ -195,7 +206,7 @@ def log_answer(answer: RankAnswer, asked: Mapping[str, str], trace_id: str | Non
 def log_error(
     error: ServiceError,
     request_id: str,
-    asked: Mapping[str, str],
+    request: Mapping[str, str],
     trace_id: str | None,
     cause: BaseException | None,
     *,
@@ -205,7 +216,7 @@ def log_error(
 
     If the question was refused with 503, the details of the refusal are fields too.
     """
-    fields = {"request_id": request_id, **asked, "kind": error.kind.label, "status": error.kind.value}
+    fields = {"request_id": request_id, **request, "kind": error.kind.label, "status": error.kind.value}
     reason = {"reason": error.logged} if error.logged else {}
     refusal = {} if error.refusal is None else error.refusal.fields
     logger.log(level, "refused", exc_info=cause, extra={FIELDS: fields | reason | refusal | _trace(trace_id)})
@@ -213,3 +224,61 @@ def log_error(
 
 def _trace(trace_id: str | None) -> dict[str, str]:
     return {} if trace_id is None else {"trace_id": trace_id}
+
+
+class IgnoredFields:
+    """Logs the name of each ignored field once for each dialect."""
+
+    def __init__(self) -> None:
+        """Start without any logged names."""
+        self._logged = dict[str, set[str]]()
+
+    def log(self, dialect: str, names: Iterable[str]) -> None:
+        """Log new names among the ignored fields of one request. They come from a client and may be any text."""
+        logged = self._logged.setdefault(dialect, set())
+        for name in names:
+            field = name[:LONGEST_NAME]
+            if field not in logged and len(logged) < MOST_NAMES:
+                logged.add(field)
+                fields = {"dialect": dialect, "field": field}
+                logger.warning("a field of other services has no effect here", extra={FIELDS: fields})
+
+
+def _later(seconds: float, then: Callable[[], None]) -> None:
+    asyncio.get_running_loop().call_later(seconds, then)
+
+
+class RefusalLog:
+    """Logs questions that are refused for load: one line at once, then a line a minute with their number.
+
+    Used by one event loop only.
+    """
+
+    def __init__(self, later: Callable[[float, Callable[[], None]], None] = _later) -> None:
+        """`later` calls a function after some seconds."""
+        self._later = later
+        self._waiting = False
+        self._counts: Counter[str] = Counter()
+
+    def level_of(self, refusal: Refusal) -> int:
+        """The level of the line of this refusal, which is counted if others have been logged within a minute."""
+        if refusal.reason in UNRELATED_REASONS:
+            return logging.INFO
+        if not self._waiting:
+            self._wait()
+            return logging.WARNING
+        self._counts[refusal.reason] += 1
+        return logging.DEBUG
+
+    def _wait(self) -> None:
+        self._waiting = True
+        self._later(REFUSAL_SECONDS, self._log_count)
+
+    def _log_count(self) -> None:
+        """Log the number of refusals of the last minute; without any, the next one is logged at once again."""
+        self._waiting = False
+        if self._counts:
+            fields = {"refused": self._counts.total(), **self._counts}
+            logger.warning("questions were refused within %g seconds", REFUSAL_SECONDS, extra={FIELDS: fields})
+            self._counts.clear()
+            self._wait()

@@ -22,6 +22,7 @@ from cerberank_service.engine.faults import Fault, fault_of, text_of
 from cerberank_service.engine.low_priority import NICENESS, LiveTraffic, at_low_priority
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.telemetry.series import COPY_FAILURES, LABEL_FLIPS, REJECTED_VERSIONS, STORE_REACHABLE
 from cerberank_service.versions.copies import Copies, CopyError, GivenUpError, KilledError, memory_of
 from cerberank_service.versions.copy_process import TRIED_WITH, Trial
 from cerberank_service.versions.lifecycle import Decision, StoredModel, decide
@@ -86,6 +87,7 @@ class Watcher:
         self._note_after = 0.0
         self._retired: dict[Reference, float] = {}
         self._polled = time.monotonic()
+        self._store_reached = True
         self._wake, self._stopped = wake, threading.Event()
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
 
@@ -149,13 +151,13 @@ class Watcher:
         try:
             stored = self._view.read(pinned, {name for name, model in snapshot.items() if "stable" in model.serving})
         except Exception as error:  # libraries of stores raise their own types
-            if self._metrics.lifecycle.reached(False):
+            if self._reach_changed(reached=False):
                 logger.warning("the store cannot be read, nothing changes: %s", text_of(error))
             missing = isinstance(error, FileNotFoundError)
             why = f"the store cannot be read: {self._copies.shown(text_of(error))}"
             self._versions.explain("the store does not exist" if missing else why)
             return None
-        if self._metrics.lifecycle.reached(True):
+        if self._reach_changed(reached=True):
             logger.info("the store can be read again")
         reason = "" if any("stable" in each.labels for each in stored.values()) else "no stable label in the store"
         if reason:
@@ -168,10 +170,17 @@ class Watcher:
         self._asked = asked.union(pinned)
         return stored
 
+    def _reach_changed(self, *, reached: bool) -> bool:
+        """Record whether the store could be read; returns True if this has changed."""
+        changed = reached != self._store_reached
+        self._store_reached = reached
+        self._metrics[STORE_REACHABLE].set(reached)
+        return changed
+
     def _carry_out(self, decision: Decision, stored: Mapping[str, StoredModel]) -> None:
         for flip in decision.flips:
             self._versions.flip(flip)
-            self._metrics.lifecycle.flipped(flip.label)
+            self._metrics[LABEL_FLIPS].labels(flip.label).inc()
             wanted = stored[flip.model].labels.get(flip.label) if flip.model in stored else None
             if flip.version is None or wanted == flip.version or wanted is None:
                 logger.info("label moved: %s@%s is now %s", flip.model, flip.label, flip.version or "nothing")
@@ -320,7 +329,7 @@ class Watcher:
     def _try_again(self, reference: Reference, error: CopyError) -> None:
         tries = self._tries[reference] = self._tries.get(reference, 0) + 1
         wait = min(LONGEST_BACK_OFF, self._settings.store_poll_seconds * 2.0 ** min(tries - 1, 10))
-        self._metrics.lifecycle.copy_failed(error.cause)
+        self._metrics[COPY_FAILURES].labels(error.cause).inc()
         logger.warning(
             "%s@%s could not be copied or tried (%s), again in %.1f s: %s", *reference, error.cause, wait, error
         )
@@ -354,17 +363,17 @@ class Watcher:
                 logger.warning("the store cannot be told that %s@%s serves; %s: %r", name, serving, why, error)
 
     def _reject(self, reference: Reference, reason: Reason, message: str) -> None:
-        self._metrics.lifecycle.rejected(reason.value, *reference)
+        self._metrics[REJECTED_VERSIONS].labels(reason.value, *reference).inc()
         logger.error("%s@%s is rejected (%s): %s", *reference, reason.value, message)
         self._versions.failed(reference, f"{reason.value}: {message}")
 
     def _refuse(self, refused: Mapping[Reference, str]) -> None:
         """Record versions that do not fit beside more important ones; they are loaded once memory is free."""
         for reference in self._versions.snapshot.refused.keys() - refused.keys():
-            self._metrics.lifecycle.forget(*reference)
+            self._metrics.forget_rejections(*reference)
         for reference, why in refused.items():
             if reference not in self._versions.snapshot.refused:
-                self._metrics.lifecycle.rejected(Reason.TOO_BIG.value, *reference)
+                self._metrics[REJECTED_VERSIONS].labels(Reason.TOO_BIG.value, *reference).inc()
                 logger.error("%s@%s is rejected (%s): %s", *reference, Reason.TOO_BIG.value, why)
         reasons = {reference: f"{Reason.TOO_BIG.value}: {why}" for reference, why in refused.items()}
         self._versions.refuse_to_load(reasons)
@@ -401,7 +410,7 @@ class Watcher:
             for version, held in model.versions.items():
                 if held.down and Reference(name, version) not in self._asked:
                     self._versions.forget(Reference(name, version))
-                    self._metrics.lifecycle.forget(name, version)
+                    self._metrics.forget_rejections(name, version)
 
     def _settle(self, stored: Mapping[str, StoredModel]) -> None:
         """Record that start-up is over: nothing more is being loaded, or it takes long and stable versions serve.

@@ -19,7 +19,8 @@ from cerberank_service.engine.engine import Engine
 from cerberank_service.engine.low_priority import LiveTraffic
 from cerberank_service.engine.work import Ranked
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.telemetry.metrics import EngineMetrics, Metrics
+from cerberank_service.telemetry.metrics import Metrics, VersionMetrics
+from cerberank_service.telemetry.series import OFFERED_SECONDS, STATE_BYTES
 
 texts = st.lists(st.text("abc d", min_size=0, max_size=30), min_size=1, max_size=12)
 ratios = st.sampled_from([0.0, 0.3, 0.5, 0.9])
@@ -53,10 +54,10 @@ def test_a_single_stage_without_exits_works(start: Start) -> None:
     assert ranked(running.ask(["a", "b"], policy=RatioSchedule(()))).stages.tolist() == [0, 0]
 
 
-def recording_states() -> tuple[EngineMetrics, list[int]]:
+def recording_states() -> tuple[VersionMetrics, list[int]]:
     """Metrics for an engine, and the bytes of states that it reports to them."""
     metrics, held = Metrics().for_model("fake-ranker", "7", 3), list[int]()
-    metrics.held = held.append  # type: ignore[method-assign]
+    metrics.child(STATE_BYTES).set = held.append  # type: ignore[method-assign]
     return metrics, held
 
 
@@ -218,7 +219,7 @@ def test_what_would_wait_too_long_is_refused_at_admission(start: Start) -> None:
         small, large = (running.engine.speeds.shared((each, each, each)) for each in tokens)
     assert ranked(first).complete
     assert ranked(accepted).complete
-    offered = [metrics.families.offered_seconds.labels(each) for each in ("accepted", "refused")]
+    offered = [metrics[OFFERED_SECONDS].labels(each) for each in ("accepted", "refused")]
     values = [next(iter(each.collect())).samples[0].value for each in offered]
     assert values == pytest.approx([small + large, 2 * small])
 

@@ -11,13 +11,13 @@ from tests.service.conftest import Start
 from tests.service.fakes import GIVES_NAN, RAISES, SECRET, FakeBackend, FakeState, Faults
 from tests.service.observe import wait_until
 
-from cerberank_models.backends.stage_contract import BackendCounts, StageOutput
+from cerberank_models.backends.stage_contract import StageOutput
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank_pairs import rank_pairs
 from cerberank_service.engine.work import Ranked
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.telemetry.metrics import EngineMetrics, Metrics
+from cerberank_service.telemetry.metrics import Metrics
 
 
 @pytest.mark.parametrize("stage", [0, 1, 2])
@@ -201,17 +201,16 @@ def test_a_stop_without_time_answers_with_503(start: Start) -> None:
     assert running.engine.queued_tokens == 0
 
 
-class BrokenMetrics(EngineMetrics):
-    """Fails outside the model, where no fence stands."""
+def test_a_dead_thread_answers_everybody_and_refuses_the_next(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A fault outside the model ends the thread; the engine reports it, and every question is answered."""
 
-    def step(self, stage: int, *, tokens: int, seconds: float, counts: BackendCounts) -> None:
+    def fail(*args: object, **kwargs: object) -> None:
         raise OSError("out of something")
 
-
-def test_a_dead_thread_answers_everybody_and_refuses_the_next(start: Start) -> None:
-    """A fault outside the model ends the thread; the engine reports it, and every question is answered."""
     backend = FakeBackend()
-    running = start(backend, metrics=BrokenMetrics(Metrics().families, "fake-ranker", "7", 3, BackendCounts()))
+    metrics = Metrics().for_model("fake-ranker", "7", 3)
+    monkeypatch.setattr(metrics, "step", fail)
+    running = start(backend, metrics=metrics)
     with held(backend):
         waiting = [running.ask(["a"])]
         assert backend.entered.wait(20)

@@ -11,13 +11,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import RAISES, FakeBackend, Faults
 from tests.service.observe import samples
 
 from cerberank_service.access.keys import add_key
+from cerberank_service.errors import Refusal
 from cerberank_service.settings import Settings
-from cerberank_service.telemetry.logs import DroppingHandler, configure_logs
+from cerberank_service.telemetry.logs import (
+    FIELDS,
+    LONGEST_NAME,
+    MOST_NAMES,
+    REFUSAL_SECONDS,
+    DroppingHandler,
+    IgnoredFields,
+    RefusalLog,
+    configure_logs,
+)
 
 QUESTION = "is this secret"
 BODY = {"question": QUESTION, "candidates": ["private text", "b"], "drop_ratio": [0.5, 0.0]}
@@ -99,18 +110,19 @@ def test_a_refusal_says_why_without_a_text_of_the_request(
     assert WORD not in log.getvalue()
 
 
-@pytest.mark.parametrize(
-    "forged", ["x kind=internal status=500", 'x" kind=internal', 'x\\" kind=internal', "x\n2026 ERROR", "\u2028 kind=a"]
-)
-def test_a_question_forges_no_field_and_no_line(serve: Serve, log_as: Log, forged: str) -> None:
+FORGED = ["x kind=internal status=500", 'x" kind=internal', 'x\\" kind=internal', "x\n2026 ERROR", "\u2028 kind=a"]
+
+
+def test_a_question_that_is_logged_forges_no_field_and_no_line(serve: Serve, log_as: Log) -> None:
     """Its field is the question as JSON; the line has no other field than those of every answer."""
     log = log_as()
-    serve(FakeBackend(), log_questions=True).post("/v1/rank", json={**BODY, "question": forged})
-    (line,) = [line for line in log.getvalue().splitlines() if " answered " in line]
-    named = text_fields(line)
-    assert json.loads(named["question"]) == forged
-    assert "kind" not in named
-    assert log.getvalue().count("question=") == 1
+    client = serve(FakeBackend(), log_questions=True)
+    for question in FORGED:
+        client.post("/v1/rank", json={**BODY, "question": question})
+    lines = [text_fields(line) for line in log.getvalue().splitlines() if " answered " in line]
+    assert [json.loads(line["question"]) for line in lines] == FORGED
+    assert not any("kind" in line for line in lines)
+    assert "private text" not in log.getvalue()
 
 
 def test_a_name_in_a_store_forges_no_line(log_as: Log) -> None:
@@ -149,15 +161,6 @@ def test_every_json_line_is_an_object_that_names_its_request(serve: Serve, log_a
     assert "private text" not in log.getvalue()
 
 
-def test_the_question_is_logged_when_that_was_asked_for(serve: Serve, log_as: Log) -> None:
-    """The question is in the line of its answer, the candidates are not logged."""
-    log = log_as(log_format="json")
-    serve(FakeBackend(), log_questions=True).post("/v1/rank", json=BODY)
-    (line,) = entries(log, "answered")
-    assert line["question"] == QUESTION
-    assert "private text" not in log.getvalue()
-
-
 def test_text_lines_say_the_same(serve: Serve, log_as: Log) -> None:
     """Fields follow the message of one line; a message with a percent sign stays as it is."""
     log = log_as()
@@ -180,13 +183,6 @@ def test_an_unforeseen_error_keeps_its_traceback(serve: Serve, log_as: Log, monk
     assert answer.status_code == line["status"] == 500
     assert "no such key" in str(line["exc_info"])
     assert "no such key" not in answer.text
-
-
-def test_a_higher_level_keeps_answers_out(serve: Serve, log_as: Log) -> None:
-    """One line a request is the info level's."""
-    log = log_as(log_format="json", log_level="warning")
-    serve(FakeBackend()).post("/v1/rank", json=BODY)
-    assert log.getvalue() == ""
 
 
 @contextmanager
@@ -250,3 +246,63 @@ def test_dropped_lines_are_a_metric(serve: Serve, log_as: Log, impatient: None) 
         for _ in range(100):
             logger.warning("x" * 10_000)
         assert 90 < samples(client)["cerberank_dropped_log_lines_total{}"] <= handler.dropped
+
+
+QUERY = {"model": "fake-ranker", "query": "how tall?", "documents": ["it is old", "330 metres"]}
+
+
+def logged(caplog: pytest.LogCaptureFixture) -> list[dict[str, str]]:
+    return [getattr(record, FIELDS) for record in caplog.records if record.levelno == logging.WARNING]
+
+
+def test_an_ignored_field_is_logged_once(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
+    """Once in each dialect, with the field's name and not its value."""
+    for path in ("/v1/rerank", "/v1/rerank", "/v2/rerank", "/rerank"):
+        client.post(path, json=QUERY | {"overlap_tokens": 8012}).raise_for_status()
+    cohere, vllm = ({"dialect": tag, "field": "overlap_tokens"} for tag in ("cohere", "vllm"))
+    assert logged(caplog) == [cohere, vllm]
+
+
+def test_names_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
+    """A client that makes up names fills neither memory nor log, and silences no other dialect."""
+    ignored = IgnoredFields()
+    ignored.log("cohere", ["x" * 1000, *(f"name-{number}" for number in range(2 * MOST_NAMES))])
+    assert len(logged(caplog)) == MOST_NAMES
+    assert max(len(fields["field"]) for fields in logged(caplog)) == LONGEST_NAME
+    ignored.log("jina", ["late"])
+    assert logged(caplog)[MOST_NAMES:] == [{"dialect": "jina", "field": "late"}]
+
+
+def test_an_overload_has_one_line_at_once_and_one_a_minute(caplog: pytest.LogCaptureFixture) -> None:
+    """With the numbers by reason; a minute without refusals has none, and after it the next one has a line again."""
+    waiting: list[tuple[float, Callable[[], None]]] = []
+    log = RefusalLog(lambda seconds, then: waiting.append((seconds, then)))
+
+    def pass_a_minute() -> None:
+        ((seconds, then),) = waiting
+        assert seconds == REFUSAL_SECONDS
+        waiting.clear()
+        then()
+
+    def logged_numbers() -> list[dict[str, int]]:
+        numbers = [record.__dict__["fields"] for record in caplog.records]
+        caplog.clear()
+        return numbers
+
+    assert log.level_of(Refusal("queue")) == logging.WARNING
+    assert {log.level_of(Refusal(reason)) for reason in ("queue", "queue", "memory")} == {logging.DEBUG}
+    assert logged_numbers() == []
+    pass_a_minute()
+    assert logged_numbers() == [{"refused": 3, "queue": 2, "memory": 1}]
+    assert log.level_of(Refusal("queue")) == logging.DEBUG
+    pass_a_minute()
+    assert logged_numbers() == [{"refused": 1, "queue": 1}]
+    pass_a_minute()
+    assert (logged_numbers(), waiting) == ([], [])
+    assert log.level_of(Refusal("queue")) == logging.WARNING
+
+
+def test_a_deadline_that_no_replica_meets_is_no_load() -> None:
+    """Each has its line, and starts no minute."""
+    log = RefusalLog(lambda seconds, then: pytest.fail("a timer was started"))
+    assert [log.level_of(Refusal("deadline")) for _ in range(2)] == [logging.INFO] * 2

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
-import logging
+import re
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
@@ -11,17 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from starlette.testclient import TestClient
+from tests.models.nvml import Nvml
 from tests.service.asking import held
 from tests.service.conftest import Serve
-from tests.service.fakes import RAISES, FakeBackend
+from tests.service.fakes import RAISES, FakeBackend, Faults
 from tests.service.observe import samples, wait_until
 
 from cerberank_models.config import TunedSchedule
 from cerberank_service.call import RankAnswer, Timing
 from cerberank_service.errors import Kind
-from cerberank_service.telemetry.logs import FIELDS
-from cerberank_service.telemetry.metrics import LONGEST_NAME, MOST_NAMES, Metrics, heads_agree
-from cerberank_service.telemetry.series import PHASES, SECONDS
+from cerberank_service.telemetry import series
+from cerberank_service.telemetry.metrics import Metrics, heads_agree
+from cerberank_service.telemetry.series import PHASES, SERIES
 
 MODEL = "model=fake-ranker"
 VERSION = "version=7"
@@ -41,13 +43,6 @@ def test_all_series_exist_before_the_first_request(client: TestClient) -> None:
 def test_the_alert_on_descriptors_has_its_figures(client: TestClient) -> None:
     figures = samples(client)
     assert 0 < figures["process_open_fds{}"] <= figures["process_max_fds{}"]
-
-
-def test_series_without_a_model_exist_while_it_loads() -> None:
-    """Errors by kind are there from the first scrape."""
-    text = generate_latest(Metrics().registry).decode()
-    for kind in Kind:
-        assert f'cerberank_errors_total{{kind="{kind.label}"}} 0.0' in text
 
 
 def test_an_answer_is_counted_once(serve: Serve) -> None:
@@ -85,13 +80,10 @@ def test_an_answer_is_counted_once(serve: Serve) -> None:
 @pytest.mark.parametrize(
     ("path", "content", "kind"),
     [
-        ("/v1/rank", b"{", Kind.MALFORMED),
         ("/v1/rank", b'{"question": "", "candidates": ["a"]}', Kind.INVALID),
-        ("/v1/rank", b'{"question": "q", "candidates": ["a"], "model": "x"}', Kind.NOT_FOUND),
         ("/v1/rank", b" " * 2000, Kind.TOO_LARGE),
         ("/v1/rank", b'{"question": "q", "candidates": ["%s"]}' % RAISES.encode(), Kind.INTERNAL),
         ("/nowhere", b"", Kind.NOT_FOUND),
-        ("/health/live", b"", Kind.METHOD_NOT_ALLOWED),
         ("/rerank", b"{", Kind.MALFORMED),
     ],
 )
@@ -121,20 +113,6 @@ def test_what_is_under_way_shows_while_it_is(serve: Serve) -> None:
         assert {future.result(20).status_code for future in waiting} == {200}
     assert samples(client)["cerberank_requests_in_flight{}"] == 0
     assert samples(client)["cerberank_queued_tokens{}"] == 0
-
-
-def test_latency_buckets_are_made_for_milliseconds() -> None:
-    """A rerank takes 1 to 1,000 ms: at least ten buckets lie there."""
-    assert tuple(sorted(SECONDS)) == SECONDS
-    assert sum(0.001 <= bound <= 1.0 for bound in SECONDS) >= 10
-
-
-def test_two_apps_do_not_share_their_figures(serve: Serve) -> None:
-    """Each has a registry of its own."""
-    first, second = serve(FakeBackend()), serve(FakeBackend())
-    first.get("/nowhere")
-    assert samples(first)["cerberank_errors_total{kind=not_found}"] == 1
-    assert samples(second)["cerberank_errors_total{kind=not_found}"] == 0
 
 
 GENTLE = TunedSchedule(schedule=(0.0, 0.3), cost=1.0, metrics={"map": 80.0})
@@ -198,7 +176,6 @@ def test_what_an_answer_says_of_itself_is_counted(metrics: Metrics) -> None:
     partly = answer(complete=False, heads=agreeing[:, :1], scores=np.full(2, np.nan, dtype=np.float32))
     for each in (answer(heads=agreeing), partly):
         metrics.answered(each)
-        metrics.sent(each)
     assert [value(metrics, "requests_total", complete=each) for each in ("true", "false")] == [1.0, 1.0]
     assert [value(metrics, "head_agreement_total", agree=each) for each in ("true", "false")] == [1.0, 0.0]
     assert value(metrics, "truncated_candidates_total") == 2.0
@@ -213,11 +190,9 @@ def test_an_answer_of_a_forgotten_version_brings_no_series_back(metrics: Metrics
     """It would stay for ever: nothing removes the series of a version that is gone."""
     metrics.forget("m", "1")
     metrics.answered(answer())
-    metrics.sent(answer())
     assert 'version="1"' not in generate_latest(metrics.registry).decode()
 
 
-LABELS = "model=fake-ranker,version=7"
 SCORE = st.sampled_from([0.1, 0.5, 0.9, np.nan])
 
 
@@ -241,71 +216,71 @@ def test_one_head_or_one_candidate_agrees_with_nobody(heads: np.ndarray | None) 
     assert heads_agree(heads) is None
 
 
-def test_answers_are_counted_with_their_top_score(client: TestClient) -> None:
-    """Mean and deviation follow from the series; agreement is what the answers' heads say."""
-    tops, agreed = [], 0
-    for number in range(12):
-        body = {"question": f"q{number}", "candidates": ["a", f"b{number}", "c"], "return_heads": True}
-        results = client.post("/v1/rank", json=body).json()["results"]
-        tops.append(results[0]["score"])
-        agreed += bool(heads_agree(np.array([result["heads"] for result in results])))
-    found = samples(client)
-    count, total = found[f"cerberank_top_score_count{{{LABELS}}}"], found[f"cerberank_top_score_sum{{{LABELS}}}"]
-    squares = found[f"cerberank_top_score_squares_total{{{LABELS}}}"]
-    assert (count, total / count) == (12, pytest.approx(np.mean(tops)))
-    assert np.sqrt(squares / count - (total / count) ** 2) == pytest.approx(np.std(tops))
-    assert found[f"cerberank_head_agreement_total{{agree=true,{LABELS}}}"] == agreed
-    assert found[f"cerberank_head_agreement_total{{agree=false,{LABELS}}}"] == 12 - agreed
-    assert 0 < agreed < 12
+def test_names_are_unique_and_a_label_that_is_not_declared_is_an_error(metrics: Metrics) -> None:
+    assert len({each.name for each in SERIES}) == len(SERIES)
+    with pytest.raises(ValueError, match="label"):
+        metrics[series.ERRORS].labels("timeout", "m")
+    with pytest.raises(KeyError):
+        metrics[series.BUILD_INFO]
+    with pytest.raises(KeyError):
+        metrics.for_model("m", "2", 3).child(series.TOKENS, "3")
 
 
-def test_an_answer_without_a_score_has_no_top_score(serve: Serve) -> None:
-    """Nothing is invented for a question that no stage saw in time; one that stops at an exit has no heads."""
-    client = serve(FakeBackend())
-    client.post("/v1/rank", json={"question": "q", "candidates": ["a", "b"], "deadline_ms": 0.0001})
-    found = samples(client)
-    assert found[f"cerberank_head_agreement_total{{agree=true,{LABELS}}}"] == 0
-    assert found[f"cerberank_head_agreement_total{{agree=false,{LABELS}}}"] == 0
-    assert found[f"cerberank_requests_total{{complete=false,{LABELS}}}"] == 1
+def test_a_version_leaves_nothing_behind_and_takes_nothing_of_others(metrics: Metrics) -> None:
+    """Removing a version removes each child with its labels, and restores what there was before it came."""
+
+    def children() -> set[tuple[str, frozenset[tuple[str, str]]]]:
+        rows = [sample for family in metrics.registry.collect() for sample in family.samples]
+        return {(sample.name, frozenset(sample.labels.items())) for sample in rows}
+
+    assert not {name for name, _ in children() if re.match(r"cerberank_(shadow|graph|vectors)_", name)}
+    metrics[series.REJECTED_VERSIONS].labels("slow", "m", "1").inc()
+    metrics[series.ERRORS].labels("timeout").inc()
+    before = children()
+    metrics.for_model("m", "2", 3, tuned=[HARSH])
+    metrics.for_shadow("m", "2")
+    assert children() > before
+    metrics[series.REJECTED_VERSIONS].labels("torn", "m", "2").inc()
+    metrics.forget_rejections("m", "2")
+    metrics.forget("m", "2")
+    assert children() == before
+    assert metrics.registry.get_sample_value("cerberank_errors_total", {"kind": "timeout"}) == 1
 
 
-def test_a_rejection_names_the_version_until_nothing_asks_for_it() -> None:
-    """The reasons are those of `Reason`; the series of versions must not pile up."""
-    metrics, lifecycle = Metrics(), "cerberank_rejected_versions_total"
-    metrics.lifecycle.rejected("slow", "m", "1")
-    metrics.lifecycle.rejected("torn", "m", "2")
-    labels = [{"reason": "slow", "model": "m", "version": "1"}, {"reason": "torn", "model": "m", "version": "2"}]
-    assert [metrics.registry.get_sample_value(lifecycle, each) for each in labels] == [1.0, 1.0]
-    metrics.lifecycle.forget("m", "1")
-    assert [metrics.registry.get_sample_value(lifecycle, each) for each in labels] == [None, 1.0]
+RUNNING = "cerberank_engine_running{model=fake-ranker,version=7}"
 
 
-def test_a_store_that_comes_and_goes_is_news_once() -> None:
-    """Each change is told once, so that it stands in the log once."""
-    lifecycle = Metrics().lifecycle
-    assert [lifecycle.reached(each) for each in (True, False, False, True)] == [False, True, False, True]
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_the_service_shows_its_gpu(serve: Serve, monkeypatch: pytest.MonkeyPatch, device: str) -> None:
+    """By NVML, which no failed CUDA context blocks; nothing on a processor."""
+    monkeypatch.setitem(sys.modules, "pynvml", Nvml(total=1000, free=100))
+    shown = {
+        name: value
+        for name, value in samples(serve(FakeBackend(), device=device, backend="onnx", precision="int8")).items()
+        if name.startswith("cerberank_device_")
+    }
+    expected = {
+        "cerberank_device_memory_total_bytes{}": 1000,
+        "cerberank_device_memory_used_bytes{}": 900,
+        "cerberank_device_utilisation_ratio{}": 0.4,
+    }
+    assert shown == (expected if device == "cuda" else {})
 
 
-QUERY = {"model": "fake-ranker", "query": "how tall?", "documents": ["it is old", "330 metres"]}
-
-
-def logged(caplog: pytest.LogCaptureFixture) -> list[dict[str, str]]:
-    return [getattr(record, FIELDS) for record in caplog.records if record.levelno == logging.WARNING]
-
-
-def test_an_ignored_field_is_logged_once(client: TestClient, caplog: pytest.LogCaptureFixture) -> None:
-    """Once in each dialect, with the field's name and not its value."""
-    for path in ("/v1/rerank", "/v1/rerank", "/v2/rerank", "/rerank"):
-        client.post(path, json=QUERY | {"overlap_tokens": 8012}).raise_for_status()
-    cohere, vllm = ({"dialect": tag, "field": "overlap_tokens"} for tag in ("cohere", "vllm"))
-    assert logged(caplog) == [cohere, vllm]
-
-
-def test_names_are_bounded(caplog: pytest.LogCaptureFixture) -> None:
-    """A client that makes up names fills neither memory nor log, and silences no other dialect."""
-    ignored = Metrics().ignored
-    ignored.saw("cohere", ["x" * 1000, *(f"name-{number}" for number in range(2 * MOST_NAMES))])
-    assert len(logged(caplog)) == MOST_NAMES
-    assert max(len(fields["field"]) for fields in logged(caplog)) == LONGEST_NAME
-    ignored.saw("jina", ["late"])
-    assert logged(caplog)[MOST_NAMES:] == [{"dialect": "jina", "field": "late"}]
+def test_engine_and_caches_are_read_at_each_scrape(serve: Serve) -> None:
+    """1 while the engine takes questions, 0 when its thread has failed; vectors only where a first stage uses them."""
+    backend = FakeBackend()
+    client = serve(backend)
+    first = samples(client)
+    assert first[RUNNING] == 1
+    assert "cerberank_vector_cache_hits_total{}" not in first
+    body = {"question": "q", "candidates": ["a"]}
+    for _ in range(2):
+        client.post("/v1/rank", json=body)
+    second = samples(client)
+    assert second["cerberank_token_cache_misses_total{}"] == first["cerberank_token_cache_misses_total{}"] + 2
+    assert second["cerberank_token_cache_hits_total{}"] == 2
+    assert second["cerberank_token_cache_bytes{}"] > 0
+    backend.faults = Faults(always=True, error=SystemExit)
+    assert client.post("/v1/rank", json=body).status_code == 503
+    assert samples(client)[RUNNING] == 0

@@ -13,7 +13,7 @@ from cerberank_models.backends.processors import usable_processors
 from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_service.settings import Settings
-from cerberank_service.telemetry.metrics import EngineMetrics
+from cerberank_service.telemetry.metrics import VersionMetrics
 from cerberank_service.versions.loading import Loaded
 from cerberank_service.versions.loading import load as load_checkpoint
 from cerberank_service.versions.state import State
@@ -97,7 +97,7 @@ def test_a_dead_engine_is_not_ready(serve: Serve, monkeypatch: pytest.MonkeyPatc
         raise OSError("out of something")
 
     client = serve(FakeBackend())
-    monkeypatch.setattr(EngineMetrics, "step", fail)
+    monkeypatch.setattr(VersionMetrics, "step", fail)
     answer = client.post("/v1/rank", json=QUESTION)
     assert (answer.status_code, answer.json()["error"]["kind"]) == (503, "unavailable")
     wait_until(lambda: client.get("/health/ready").status_code == 503)
