@@ -14,7 +14,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from torch import Tensor
 
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
-from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.convert.hugging_face import initialise, ranker_config
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.layout import PaddedLayout
@@ -219,8 +219,7 @@ def random_checkpoint(
         card=card,
         version=version,
         source="tests",
-        precisions=precisions,
-        parity={precision: bounds[precision] for precision in precisions},
+        forms=Forms(precisions=precisions, parity={precision: bounds[precision] for precision in precisions}),
     )
     return path
 

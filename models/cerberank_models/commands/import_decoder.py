@@ -11,6 +11,7 @@ from tokenizers import Tokenizer
 from cerberank_models.config import EncodingConfig
 from cerberank_models.convert.checkpoint import (
     PARITY,
+    Forms,
     check_differing,
     check_parity,
     export_checkpoint,
@@ -85,7 +86,7 @@ def import_decoder(
         ),
         version=source.content()[:40],
         source=source.place,
-        precisions=(),
+        forms=Forms(precisions=()),
     )
 
 

@@ -20,6 +20,7 @@ from cerberank_models.commands.values import Count, Names
 from cerberank_models.config import EncodingConfig
 from cerberank_models.convert.checkpoint import (
     PARITY,
+    Forms,
     check_differing,
     check_parity,
     export_checkpoint,
@@ -243,9 +244,8 @@ def import_model(
         ),
         version=found.content()[:40],
         source=source,
-        precisions=precisions,
-        calibration=calibration,
-        further=found.run,
+        forms=Forms(precisions=precisions, calibration=calibration),
+        files=found.run,
     )
 
 

@@ -14,7 +14,7 @@ from cerberank_models.backends.stage_contract import Scores
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN
-from cerberank_models.convert.checkpoint import PARITY, check_parity, export_checkpoint
+from cerberank_models.convert.checkpoint import PARITY, Forms, check_parity, export_checkpoint
 from cerberank_models.convert.read_back import PRECISIONS, read_back
 from cerberank_models.encoding import Candidate
 from cerberank_models.network.ranking_network import RankingNetwork
@@ -85,8 +85,8 @@ def weights(checkpoint: Path, out: Path, /, *, precision: Literal["fp32", "int8"
             "read_back_difference": agreement.difference,
             "read_back_order": 100 * agreement.ordered / max(1, agreement.pairs),
         },
-        precisions=(),
-        further={RUN: source.path / RUN} if RUN in source.manifest.files else {},
+        forms=Forms(precisions=()),
+        files={RUN: source.path / RUN} if RUN in source.manifest.files else {},
     )
     say(f"{out}: {agreement}")
 

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from safetensors.torch import save_file
@@ -19,9 +20,10 @@ from tokenizers import Tokenizer
 from cerberank_models.backends.stage_contract import Backend, Scores
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.calibration import log_odds
+from cerberank_models.checkpoint.first_stage_files import TOKENIZER as FIRST_STAGE
 from cerberank_models.checkpoint.folder import GoldenCandidate, GoldenQuestion, write_checkpoint
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
+from cerberank_models.convert.golden_texts import GOLDEN_TEXTS, encoded
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.rank_pairs import pairs_policy, rank_pairs
@@ -39,11 +41,31 @@ SAME_SCORE = 1e-6
 GOLDEN_TOLERANCE = {"fp32": 1e-3, "fp16": 0.02, "int8": 0.1}
 """The largest allowed difference between a service's scores and the recorded ones. Processors round differently."""
 
-MARGIN, GOLDEN_MARGIN = 1.1, 1.5
-"""The factors that widen int8 ranges which were measured on given texts, or on the few golden texts."""
 CALIBRATION_ROWS = 64
 """The most pairs of one question, including windows of long texts, on which ranges are measured in one pass. 64 pairs
 of 512 tokens take about 400 MB at a width of 768."""
+
+
+Questions: TypeAlias = Sequence[tuple[str, Sequence[Candidate]]]
+"""Questions, each with its candidates."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Forms:
+    """The forms in which a checkpoint holds its network, and the checks that each form has to pass."""
+
+    precisions: Sequence[str] = ("fp32", "int8")
+    """The precisions of ONNX graphs. Without any only weights are written, which needs neither onnx nor onnxruntime."""
+    weights: bool = True
+    """False omits `model.safetensors`. Such a folder can only be run by ONNX Runtime, and exported again only after its
+    weights were read back (`read_back.py`)."""
+    calibration: Questions = ()
+    """The questions on which int8 ranges are measured, a few hundred of the kind that will be ranked. Without any they
+    are measured on the golden texts, which are too few for the best agreement with fp32."""
+    parity: Mapping[str, float] = field(default_factory=lambda: PARITY)
+    """The largest allowed difference of scores by precision."""
+    accept: Callable[[str, Backend[Any]], None] = lambda precision, form: None
+    """Called with each form's precision and backend before anything is written; raises an error to reject the form."""
 
 
 class ParityError(RuntimeError):
@@ -59,63 +81,51 @@ def export_checkpoint(
     version: str,
     source: str,
     metrics: Mapping[str, float] | None = None,
-    precisions: Sequence[str] = ("fp32", "int8"),
-    weights: bool = True,
-    parity: Mapping[str, float] = PARITY,
-    calibration: Sequence[tuple[str, Sequence[Candidate]]] = (),
-    accept: Callable[[str, Backend[Any]], None] = lambda precision, form: None,
-    first_stage: Mapping[str, Path | bytes] = MappingProxyType({}),
-    further: Mapping[str, Path | bytes] = MappingProxyType({}),
+    forms: Forms = Forms(),
+    files: Mapping[str, Path | bytes] = MappingProxyType({}),
 ) -> None:
-    """Write the checkpoint folder `path` atomically.
+    """Write the checkpoint folder `path` atomically, with the network in `forms`.
 
-    `weights` False omits `model.safetensors`. Such a folder can only be run by ONNX Runtime, and exported again only
-    after its weights were read back (`read_back.py`). Without `precisions` only weights are written, which needs
-    neither onnx nor onnxruntime.
+    `files` are other files to include, by their names in the folder. Those of the first stage in the ranker's config
+    must be among them (`first_stage_files.kept_files`).
 
-    The ranges of int8 are measured on the questions and candidates of `calibration`, a few hundred of the kind that
-    will be ranked. Without any they are measured on the golden texts, which are too few for the best agreement with
-    fp32. `accept` is called with each form's precision and backend before anything is written, and raises an error to
-    reject the form.
-
-    `first_stage` holds the files of the first stage in the ranker's config (`first_stage_files.kept_files`), and
-    `further` any other files to include, both by their names in the folder.
-
-    Raises ParityError if a form differs by more than `parity`, and ValueError for an unknown precision or a first stage
-    without its files.
+    Raises ParityError if a form differs by more than its parity, and ValueError for an unknown precision or a first
+    stage without its files.
     """
-    if ranker.config.first_stage is not None and not first_stage:
+    if ranker.config.first_stage is not None and FIRST_STAGE not in files:
         raise ValueError(f"{ranker.config.name} has a first stage, which cannot be kept here: use it without one")
-    if unknown := set(precisions) - set(PARITY):
+    if unknown := set(forms.precisions) - set(PARITY):
         raise ValueError(f"unknown precision {', '.join(sorted(unknown))}; known are {', '.join(PARITY)}")
-    ranker, config = ranker.float().cpu().eval(), ranker.config
+    ranker = ranker.float().cpu().eval()
+    config = ranker.config
     encoder = PairEncoder(
         Tokenizer.from_str(tokenizer.to_str()),
         family=config.body.family,
         config=config.encoding,
         type_vocab_size=config.transformer.type_vocab_size,
     )
-    pairs = _golden_pairs(encoder)
+    golden = encoded(encoder)
+    windowing = Windowing(most_rows=CALIBRATION_ROWS)
+    texts = [encoder.encode(question, candidates, windowing=windowing) for question, candidates in forms.calibration]
     expected = golden_scores(ranker, encoder)
     recorded = {"fp32": expected}
-    ranges_on, margin = _calibration(calibration, encoder)
-    files: dict[str, Path | bytes] = {**first_stage, **further}
+    written: dict[str, Path | bytes] = dict(files)
     with tempfile.TemporaryDirectory() as scratch:
-        if weights:
-            files["model.safetensors"] = Path(scratch) / "model.safetensors"
+        if forms.weights:
+            written["model.safetensors"] = Path(scratch) / "model.safetensors"
             state = {name: value.contiguous() for name, value in ranker.state_dict().items()}
-            save_file(state, files["model.safetensors"])  # `save` would need memory for two more copies
-        for precision in precisions:
+            save_file(state, written["model.safetensors"])  # `save` would need memory for two more copies
+        # Each form is compared with PyTorch before the folder is written.
+        for precision in forms.precisions:
             from cerberank_models.convert.graphs import export_form  # noqa: PLC0415 - weights need no onnx
+            from cerberank_models.convert.int8 import RangeBatches  # noqa: PLC0415
 
-            backend, graphs = export_form(
-                precision, ranker, Path(scratch) / precision, calibration=ranges_on, margin=margin
-            )
-            got = _scores(backend, pairs)
-            check_parity(precision, expected, got, parity[precision])
-            accept(precision, backend)
-            recorded[precision] = got
-            files |= {f"onnx/{precision}/{file.name}": file for file in graphs[0].parent.iterdir()}
+            folder = Path(scratch) / precision
+            backend = export_form(precision, ranker, folder, ranges_on=RangeBatches.of(texts, golden))
+            recorded[precision] = _scores(backend, golden)
+            check_parity(precision, expected, recorded[precision], forms.parity[precision])
+            forms.accept(precision, backend)
+            written |= {f"onnx/{precision}/{file.name}": file for file in folder.iterdir()}
         write_checkpoint(
             path,
             config=config,
@@ -123,29 +133,15 @@ def export_checkpoint(
             card=card,
             version=version,
             source=source,
-            metrics=dict(metrics or {}),
-            files=files,
+            metrics=metrics,
+            files=written,
             golden=golden_questions(recorded),
         )
 
 
-def _calibration(
-    given: Sequence[tuple[str, Sequence[Candidate]]], encoder: PairEncoder
-) -> tuple[list[EncodedPairs], float]:
-    """The pairs on which int8 ranges are measured, and the factor that widens the ranges."""
-    if given:
-        windowing = Windowing(most_rows=CALIBRATION_ROWS)
-        return [encoder.encode(question, candidates, windowing=windowing) for question, candidates in given], MARGIN
-    return _golden_pairs(encoder), GOLDEN_MARGIN
-
-
 def golden_scores(ranker: RankingNetwork, encoder: PairEncoder) -> list[Scores]:
     """The scores that PyTorch gives all golden questions' texts, in the precision of `ranker`, without dropping."""
-    return _scores(TorchBackend(ranker), _golden_pairs(encoder))
-
-
-def _golden_pairs(encoder: PairEncoder) -> list[EncodedPairs]:
-    return [encoder.encode(question, [Candidate(text=text) for text in texts]) for question, texts in GOLDEN_TEXTS]
+    return _scores(TorchBackend(ranker), encoded(encoder))
 
 
 def _scores(backend: Backend[Any], pairs: Sequence[EncodedPairs]) -> list[Scores]:

@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-GOLDEN_TEXTS: tuple[tuple[str, tuple[str, ...]], ...] = (
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
+
+Texts: TypeAlias = Sequence[tuple[str, Sequence[str]]]
+"""Questions, each with the texts of its candidates."""
+GOLDEN_TEXTS: Texts = (
     (
         "How tall is the Eiffel Tower?",
         (
@@ -35,3 +42,8 @@ GOLDEN_TEXTS: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
 )
+
+
+def encoded(encoder: PairEncoder, texts: Texts = GOLDEN_TEXTS) -> list[EncodedPairs]:
+    """The pairs of each question."""
+    return [encoder.encode(question, [Candidate(text=text) for text in candidates]) for question, candidates in texts]

@@ -8,7 +8,6 @@ exporter about its own internals are shown only if it fails.
 
 from __future__ import annotations
 
-import copy
 import logging
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -25,11 +24,9 @@ from torch.export import Dim
 from cerberank_models.backends.onnx_backend import OnnxBackend
 from cerberank_models.backends.onnx_device_backend import OnnxDeviceBackend
 from cerberank_models.backends.stage_contract import Backend
-from cerberank_models.convert.int8 import measure_ranges, quantise
-from cerberank_models.encoding import EncodedPairs
+from cerberank_models.convert.int8 import RangeBatches, in_form
 from cerberank_models.network.absorbed import AbsorbedHeads, can_absorb
 from cerberank_models.network.layout import PaddedLayout, near
-from cerberank_models.network.precision import in_precision
 from cerberank_models.network.ranking_network import RankingNetwork
 
 NAMES = ("torch.onnx", "torch.export", "torch._export", "onnxscript", "onnx_ir")
@@ -71,22 +68,12 @@ class _Held(logging.Handler):
         self.records.append(record)
 
 
-def export_form(
-    precision: str, ranker: RankingNetwork, folder: Path, *, calibration: Sequence[EncodedPairs], margin: float
-) -> tuple[Backend[Any], list[Path]]:
-    """Export `ranker` in `precision` (fp32, fp16, int8) to `folder`; returns the backend that runs it and its graphs.
-
-    The ranges of int8 are measured on `calibration` and widened by the factor `margin`.
-    """
+def export_form(precision: str, ranker: RankingNetwork, folder: Path, *, ranges_on: RangeBatches) -> Backend[Any]:
+    """Export `ranker` in `precision` (fp32, fp16, int8) to `folder`; returns the backend that runs its graphs."""
+    graphs = export_stages(in_form(ranker, precision, ranges_on), folder, gather=precision == "fp16")
     if precision == "fp16":
-        graphs = export_stages(in_precision(copy.deepcopy(ranker), torch.float16), folder, gather=True)
-        return OnnxDeviceBackend(graphs, ranker.config), graphs
-    if precision == "int8":
-        quantised = quantise(ranker, measure_ranges(ranker, calibration), margin=margin)
-        graphs = export_stages(quantised, folder)
-    else:
-        graphs = export_stages(ranker, folder)
-    return OnnxBackend(graphs, ranker.config, precision=precision), graphs
+        return OnnxDeviceBackend(graphs, ranker.config)
+    return OnnxBackend(graphs, ranker.config, precision=precision)
 
 
 OPSET = 20

@@ -27,6 +27,7 @@ from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.absorbed import can_absorb
 from cerberank_models.network.bodies.body import Layer
 from cerberank_models.network.layout import PackedLayout
+from cerberank_models.network.precision import in_precision
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.network.text_ranker import TextVectors
 
@@ -39,6 +40,23 @@ KEPT_CHANNELS = 16
 LARGEST_WEIGHT, LARGEST_SHARED_WEIGHT = 127, 64
 """The largest int8 number of a weight, and of a weight that several nodes read, as those of ALBERT's layer. The latter
 is chosen so that the sum of two products of a uint8 and a weight fits into 16 bits: 2 * 255 * 64 < 2**15."""
+
+
+MARGIN, GOLDEN_MARGIN = 1.1, 1.5
+"""The factors that widen int8 ranges which were measured on given texts, or on the few golden texts."""
+
+
+@dataclass(frozen=True, slots=True)
+class RangeBatches:
+    """The batches on which int8 ranges are measured, and the factor that widens the ranges."""
+
+    batches: Sequence[EncodedPairs]
+    margin: float
+
+    @classmethod
+    def of(cls, given: Sequence[EncodedPairs], golden: Sequence[EncodedPairs]) -> RangeBatches:
+        """The texts that the caller gave, or else the golden texts, which are too few for a narrow range."""
+        return cls(given, MARGIN) if given else cls(golden, GOLDEN_MARGIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +126,15 @@ def quantise(ranker: NetworkT, ranges: Sequence[InputRange], *, margin: float) -
     table = "embeddings.tokens"
     quantised.set_submodule(table, _QuantisedEmbedding(ranker.get_parameter(f"{table}.weight")))
     return quantised
+
+
+def in_form(network: NetworkT, precision: str, ranges_on: RangeBatches) -> NetworkT:
+    """The network that is exported in `precision` (fp32, fp16, int8), with int8 ranges that are measured on texts."""
+    if precision == "int8":
+        return quantise(network, measure_ranges(network, ranges_on.batches), margin=ranges_on.margin)
+    if precision == "fp16":
+        return in_precision(copy.deepcopy(network), torch.float16)
+    return network
 
 
 def dequantise(state: Mapping[str, Tensor]) -> dict[str, Tensor]:

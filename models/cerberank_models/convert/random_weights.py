@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConfig, RankerConfig
-from cerberank_models.convert.checkpoint import PARITY, export_checkpoint
+from cerberank_models.convert.checkpoint import PARITY, Forms, export_checkpoint
 from cerberank_models.convert.families import FAMILIES
 from cerberank_models.convert.hugging_face import initialise
 from cerberank_models.network.ranking_network import RankingNetwork
@@ -171,7 +171,6 @@ def write_random_checkpoint(
         ),
         version=f"{MARK}seed-{seed}",
         source="random weights, not trained",
-        precisions=precisions,
-        parity={**PARITY, "int8": 1.0},  # int8 is less exact on random weights, which have no few largest channels
+        forms=Forms(precisions=precisions, parity={**PARITY, "int8": 1.0}),
     )
     return read_checkpoint(path)

@@ -8,7 +8,6 @@ onnx.
 
 from __future__ import annotations
 
-import copy
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import zip_longest
@@ -24,10 +23,9 @@ from torch import Tensor
 
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_models.convert.graphs import export_stages
-from cerberank_models.convert.int8 import dequantise, measure_ranges, quantise
+from cerberank_models.convert.int8 import RangeBatches, dequantise, in_form
 from cerberank_models.encoding import Candidate
 from cerberank_models.network.absorbed import can_absorb
-from cerberank_models.network.precision import in_precision
 from cerberank_models.network.ranking_network import RankingNetwork
 
 PRECISIONS = ("fp32", "fp16", "int8")
@@ -44,7 +42,12 @@ def read_back(checkpoint: Checkpoint, precision: str) -> RankingNetwork:
     """
     graphs = checkpoint.stage_graphs(precision)
     template = _random_network(checkpoint)
-    form = _form(template, precision, checkpoint)
+    encoder = checkpoint.encoder()
+    golden = [
+        encoder.encode(line.question, [Candidate(text=each.text) for each in line.candidates])
+        for line in checkpoint.golden
+    ]
+    form = in_form(template, precision, RangeBatches(golden, margin=1.0))
     state = {name: value.detach().numpy() for name, value in form.state_dict().items()}
     found: dict[str, Tensor] = {}
     heads = template.config.body.attention_heads
@@ -71,19 +74,6 @@ def _random_network(checkpoint: Checkpoint) -> RankingNetwork:
         for parameter in ranker.parameters():
             parameter.normal_(0.0, 0.5, generator=generator)
     return ranker
-
-
-def _form(template: RankingNetwork, precision: str, checkpoint: Checkpoint) -> RankingNetwork:
-    if precision == "fp16":
-        return in_precision(copy.deepcopy(template), torch.float16)
-    if precision == "int8":
-        encoder = checkpoint.encoder()
-        pairs = [
-            encoder.encode(line.question, [Candidate(text=each.text) for each in line.candidates])
-            for line in checkpoint.golden
-        ]
-        return quantise(template, measure_ranges(template, pairs), margin=1.0)
-    return template
 
 
 def _constants(ours: Path, theirs: Path) -> list[tuple[Array, Array]]:

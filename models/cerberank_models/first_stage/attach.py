@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -10,7 +9,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import torch
 from safetensors.numpy import save
 from safetensors.torch import save_file
 from torch import Tensor, nn
@@ -27,24 +25,22 @@ from cerberank_models.checkpoint.folder import (
 )
 from cerberank_models.config import ArchitectureConfig, EncodingConfig, RankerConfig
 from cerberank_models.convert.checkpoint import (
-    GOLDEN_MARGIN,
-    MARGIN,
     PARITY,
     ParityError,
+    Questions,
     check_parity,
     golden_questions,
 )
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.convert.graphs import FusedAttentionLayout, export_module, token_inputs
-from cerberank_models.convert.int8 import measure_ranges, quantise
-from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
+from cerberank_models.convert.int8 import RangeBatches, in_form
+from cerberank_models.encoding import EncodedPairs, concat_pairs
 from cerberank_models.first_stage.contract import VectorBackend
 from cerberank_models.first_stage.onnx_encoder import OnnxEncoder
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.first_stage.sources import BiEncoder
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
 from cerberank_models.golden import half_mismatch
-from cerberank_models.network.precision import in_precision
 from cerberank_models.network.text_ranker import TextVectors
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
@@ -65,21 +61,14 @@ class _Encoder(nn.Module):
         return tuple(parts if tokens is None else [*parts, tokens])
 
 
-def export_encoder(
-    precision: str, network: TextVectors, path: Path, *, calibration: Sequence[EncodedPairs], margin: float
-) -> OnnxEncoder:
-    """Write the graph `path` and open it. int8 ranges are measured on `calibration` and widened by the factor `margin`.
+def export_encoder(precision: str, network: TextVectors, path: Path, *, ranges_on: RangeBatches) -> OnnxEncoder:
+    """Write the graph `path` and open it.
 
     The inputs of the graph are padded token ids, type ids and mask `[N, S]`. Its outputs are `vectors [N, W]`,
     `tokens [N, S, P]`, or both, depending on the rankers of the first stage.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    if precision == "int8":
-        form = quantise(network, measure_ranges(network, calibration), margin=margin)
-    elif precision == "fp16":
-        form = in_precision(copy.deepcopy(network), torch.float16)
-    else:
-        form = network
+    form = in_form(network, precision, ranges_on)
     config = network.config
     inputs, shapes = token_inputs(_longest(network))
     outputs = ["vectors"] * bool(config.fixed_width) + ["tokens"] * (config.token_ranker == "colbert")
@@ -103,8 +92,6 @@ def check_vectors(expected: Sequence[Vector], got: Sequence[Vector]) -> None:
         )
 
 
-Calibrating = Sequence[tuple[str, Sequence[Candidate]]]
-"""Questions and candidates on which int8 ranges are measured."""
 STALE = (CALIBRATION, "tune.json", "tune.png")
 """The files with results that were measured without a first stage, which are not copied."""
 CARD = """
@@ -132,7 +119,7 @@ def attach(
     source: str,
     alpha: float = 0.8,
     precisions: Sequence[str] | None = None,
-    calibration: Calibrating = (),
+    calibration: Questions = (),
     version: str | None = None,
 ) -> Checkpoint:
     """Write the checkpoint `out`: `checkpoint` with a first stage that drops the share `alpha` of the candidates.
@@ -174,7 +161,7 @@ def write_alone(
     version: str,
     precisions: Sequence[str] = (),
     languages: Sequence[str] = (),
-    calibration: Calibrating = (),
+    calibration: Questions = (),
 ) -> Checkpoint:
     """Write the checkpoint `out`, whose first stage is its only stage. Weights are always written.
 
@@ -220,7 +207,7 @@ class Exported:
 
 @contextmanager
 def exported(
-    encoder: BiEncoder, out: Path, precisions: Sequence[str], calibration: Calibrating, *, weights: bool
+    encoder: BiEncoder, out: Path, precisions: Sequence[str], calibration: Questions, *, weights: bool
 ) -> Iterator[Exported]:
     """The files of a bi-encoder for the new checkpoint `out`, in a temporary folder that exists during the block.
 
@@ -250,8 +237,7 @@ def exported(
             save_file({name: value.contiguous() for name, value in network.state_dict().items()}, files[WEIGHTS])
         for precision in precisions:
             graph = Path(scratch) / precision / "encoder.onnx"
-            margin = MARGIN if given else GOLDEN_MARGIN
-            form = export_encoder(precision, network, graph, calibration=given or golden, margin=margin)
+            form = export_encoder(precision, network, graph, ranges_on=RangeBatches.of(given, golden))
             got = _vectors(form, golden)
             if precision == "fp32":
                 check_vectors([each for row in expected for each in row], [each for row in got for each in row])

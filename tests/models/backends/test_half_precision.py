@@ -12,7 +12,7 @@ from tests.tiny import bert_tokenizer, random_pairs, random_ranker
 from cerberank_models.backends.half_precision import LARGEST, MARGIN, largest_activation
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
-from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.network.ranking_network import RankingNetwork
 
 
@@ -27,7 +27,7 @@ def swollen(factor: float) -> RankingNetwork:
 
 def checkpoint_of(ranker: RankingNetwork, path: Path) -> Checkpoint:
     export_checkpoint(
-        ranker, bert_tokenizer(), path, card="# random\n", version="1", source="tests", precisions=(), weights=True
+        ranker, bert_tokenizer(), path, card="# random\n", version="1", source="tests", forms=Forms(precisions=())
     )
     return read_checkpoint(path)
 

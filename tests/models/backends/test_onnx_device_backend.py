@@ -13,7 +13,7 @@ from cerberank_models.backends.onnx_device_backend import DeviceState, OnnxDevic
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
-from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.rank_pairs import rank_pairs
@@ -36,7 +36,13 @@ SMALL = BucketRule(tokens=64)
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     folder = tmp_path_factory.mktemp("fp16") / "tiny"
     export_checkpoint(
-        ranker(), bert_tokenizer(), folder, card="# fp16\n", version="1", source="tests", precisions=("fp16",)
+        ranker(),
+        bert_tokenizer(),
+        folder,
+        card="# fp16\n",
+        version="1",
+        source="tests",
+        forms=Forms(precisions=("fp16",)),
     )
     return read_checkpoint(folder)
 

@@ -14,7 +14,7 @@ from tests.tiny import random_ranker as tiny_ranker
 from cerberank_models.backends.registry import open_backend, spec_of
 from cerberank_models.checkpoint.external_data import external_files
 from cerberank_models.checkpoint.folder import ChangedFileError, MissingFileError, copy_checkpoint, read_checkpoint
-from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.convert.graphs import export_stages, quiet
 from cerberank_models.convert.random_weights import SHAPES, random_config, random_ranker
 from cerberank_models.golden import check_golden
@@ -36,7 +36,13 @@ def test_large_weights_lie_in_a_file_beside_the_graph(tmp_path: Path, monkeypatc
     folder, ranker = tmp_path / "large", tiny_ranker(body_layers=1, heads=1, exits=(), num_hidden_layers=2)
     parity = {"fp32": 1e-5}
     export_checkpoint(
-        ranker, bert_tokenizer(), folder, card="", version="1", source="", precisions=("fp32",), parity=parity
+        ranker,
+        bert_tokenizer(),
+        folder,
+        card="",
+        version="1",
+        source="",
+        forms=Forms(precisions=("fp32",), parity=parity),
     )
     checkpoint = read_checkpoint(folder)
     graph = folder / "onnx" / "fp32" / "stage-0.onnx"

@@ -17,7 +17,7 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.manifest import Manifest
 from cerberank_models.commands.import_model import import_model
-from cerberank_models.convert.checkpoint import ParityError, export_checkpoint
+from cerberank_models.convert.checkpoint import Forms, ParityError, export_checkpoint
 from cerberank_models.convert.families import FAMILIES, UnsupportedModelError
 from cerberank_models.convert.hugging_face_folder import check_written, export_hugging_face, hugging_face_card
 from cerberank_models.convert.hugging_face_model import one_head
@@ -47,7 +47,7 @@ def several(tmp_path: Path, *, family: str = "bert", exits: tuple[int, ...] = (1
     ranker = random_ranker(family=family, heads=heads, exits=exits)
     record = {"run.json": b'{"seed": 1}'}
     export_checkpoint(
-        ranker, tokenizer, tmp_path / "c", card=CARD, version="7", source="", precisions=(), further=record
+        ranker, tokenizer, tmp_path / "c", card=CARD, version="7", source="", forms=Forms(precisions=()), files=record
     )
     return read_checkpoint(tmp_path / "c")
 

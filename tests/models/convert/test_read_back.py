@@ -13,7 +13,7 @@ from tests.tiny import ONE_STAGE, bert_tokenizer, random_pairs, random_ranker, r
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
-from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.convert.int8 import dequantise, measure_ranges, quantise
 from cerberank_models.convert.read_back import read_back
 from cerberank_models.encoding import Candidate
@@ -24,7 +24,7 @@ def exported(ranker: RankingNetwork, path: Path, *precisions: str) -> Checkpoint
     tokenizer = roberta_tokenizer() if ranker.config.transformer.family == "roberta" else bert_tokenizer()
     parity = dict.fromkeys(precisions, 1.0)
     export_checkpoint(
-        ranker, tokenizer, path, card="", version="1", source="tests", precisions=precisions, parity=parity
+        ranker, tokenizer, path, card="", version="1", source="tests", forms=Forms(precisions=precisions, parity=parity)
     )
     return read_checkpoint(path)
 

@@ -15,6 +15,7 @@ from tests.program import program
 from tests.training.letters import jsonl, questions
 from transformers import AutoModelForSequenceClassification
 
+from cerberank_models.convert.checkpoint import Forms
 from cerberank_training.commands import export as command
 from cerberank_training.commands.export import HubError, check_repository, push_folder
 
@@ -166,8 +167,8 @@ def test_data_by_format_and_files_of_rank_are_taken(
     """`jsonl:PATH` and, as for `import`, PATH give the same texts."""
     measured: dict[str, set[str]] = {}
 
-    def export_checkpoint(*_: object, calibration: Any, **__: object) -> None:
-        measured.update({text: {candidate.text for candidate in candidates} for text, candidates in calibration})
+    def export_checkpoint(*_: object, forms: Forms, **__: object) -> None:
+        measured.update({text: {candidate.text for candidate in candidates} for text, candidates in forms.calibration})
 
     monkeypatch.setattr(command, "export_checkpoint", export_checkpoint)
     data = jsonl(tmp_path)

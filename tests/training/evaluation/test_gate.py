@@ -14,7 +14,7 @@ from tests.training.letters import jsonl, questions
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.convert.graphs import export_stages
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.evaluation.gate import GateBounds, GateError, Parity, measure_parity
@@ -56,7 +56,7 @@ def plain_checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("plain") / "checkpoint"
     ranker = random_ranker(body_layers=1, heads=2, exits=(), num_hidden_layers=2)
     export_checkpoint(
-        ranker, bert_tokenizer(), folder, card="# random\n", version="1", source="tests", precisions=(), weights=True
+        ranker, bert_tokenizer(), folder, card="# random\n", version="1", source="tests", forms=Forms(precisions=())
     )
     return folder
 

@@ -15,7 +15,7 @@ from tests.tiny import WORDS, bert_tokenizer, hugging_face_config, random_ranker
 
 from cerberank_models.checkpoint.bound import BoundError
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
-from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.first_stage.folder import write_text_ranker
 from cerberank_models.first_stage.rank import open_offline
 from cerberank_training.mining import search as module
@@ -62,7 +62,7 @@ def test_a_checkpoints_first_stage_searches(tmp_path: Path) -> None:
     """In the order of its own scores; a checkpoint without one is refused."""
     ranker = random_ranker(body_layers=1, heads=1, exits=(), num_hidden_layers=2)
     named = {"card": "# random\n", "version": "1", "source": "tests"}
-    export_checkpoint(ranker, bert_tokenizer(), tmp_path / "without", precisions=(), **named)
+    export_checkpoint(ranker, bert_tokenizer(), tmp_path / "without", **named, forms=Forms(precisions=()))
     plain = read_checkpoint(tmp_path / "without")
     checkpoint = attached(plain, tmp_path / "with", precisions=())
     first = open_offline(checkpoint, kind="torch", precision="fp32")

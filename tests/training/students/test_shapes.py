@@ -20,7 +20,7 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.import_model import import_model
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig, TunedSchedule
-from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import ranker_config
 from cerberank_models.convert.modules import read_modular_head
@@ -254,7 +254,9 @@ def test_an_imported_albert_gives_every_shape(tmp_path: Path) -> None:
         student = build(shape(body_layers=body, heads=2), tmp_path / "imported")
         assert_every_head_gives(student.ranker, pairs, expected, layers=4)
     split = tmp_path / "split"
-    export_checkpoint(student.ranker, student.tokenizer, split, card="", version="1", source="", precisions=())
+    export_checkpoint(
+        student.ranker, student.tokenizer, split, card="", version="1", source="", forms=Forms(precisions=())
+    )
     with pytest.raises(UnsupportedModelError, match="B2 2H2, and its body's layers are one"):
         build(shape(body_layers=1, heads=2), split)
 

@@ -17,7 +17,7 @@ from cerberank_benchmarks.clients.server import Server, cerberank_server
 from cerberank_benchmarks.gpu.lab import Findings, Lab, Problem, Row
 from cerberank_benchmarks.gpu.networks import MINI, THREE_HEADS, Shape, random_ranker
 from cerberank_benchmarks.workload import WORDS
-from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 
 TEXT = (
     "`cerberank serve` with random weights, and closed-loop clients on the same machine. A pair has as many tokens as "
@@ -92,7 +92,7 @@ def served_checkpoint(lab: Lab, shape: Shape) -> Path:
             card=f"# {shape.name}\n\nRandom weights, to measure time with.\n",
             version="random",
             source="python -m cerberank_benchmarks gpu",
-            precisions=(),
+            forms=Forms(precisions=()),
         )
     return folder
 

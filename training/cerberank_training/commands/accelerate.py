@@ -20,7 +20,7 @@ from cerberank_models.checkpoint.model_card import RUN, with_section
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Count, Integers, Names, Percent, Share, Whole
 from cerberank_models.config import ExitConfig, Pooling, RankerConfig
-from cerberank_models.convert.checkpoint import PARITY, export_checkpoint
+from cerberank_models.convert.checkpoint import PARITY, Forms, export_checkpoint
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.network.exits import Exit
 from cerberank_models.network.ranking_network import RankingNetwork
@@ -170,10 +170,12 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
         version=options.version or f"{checkpoint.manifest.version}-accelerated",
         source=checkpoint.manifest.source,
         metrics=checkpoint.manifest.metrics,
-        precisions=options.precisions,
-        calibration=calibration_texts(questions[:start], seed=options.seed),
-        accept=accept,
-        further={RUN: checkpoint.path / RUN} if RUN in checkpoint.manifest.files else {},
+        forms=Forms(
+            precisions=options.precisions,
+            calibration=calibration_texts(questions[:start], seed=options.seed),
+            accept=accept,
+        ),
+        files={RUN: checkpoint.path / RUN} if RUN in checkpoint.manifest.files else {},
     )
     say(f"{options.out} is written; {work} may be removed")
 

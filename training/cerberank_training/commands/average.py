@@ -18,7 +18,7 @@ from torch import Tensor
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN
-from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import note
 from cerberank_training.runs.trained_on import training_data
@@ -55,8 +55,8 @@ def average(first_folder: Path, /, *more: Path, out: Path, version: str = "avera
         f"It drops nothing by default.{again}\n",
         version=version,
         source=f"average of {names}",
-        precisions=("fp32",),
-        further={RUN: known} if data else {},
+        forms=Forms(precisions=("fp32",)),
+        files={RUN: known} if data else {},
     )
     note(
         f"cerberank checkpoint average: {out} is {first.config.name}@{version}, the mean of "

@@ -17,7 +17,7 @@ from cerberank_models.checkpoint.model_card import RUN, read_terms, terms_of
 from cerberank_models.checkpoint.store.protocol import is_name, name_of
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Names, Whole
-from cerberank_models.convert.checkpoint import PARITY, export_checkpoint
+from cerberank_models.convert.checkpoint import PARITY, Forms, export_checkpoint
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, say
@@ -220,9 +220,8 @@ def _train(recipe: Recipe, options: DistilOptions) -> Trained:
         version=version,
         source=f"recipe {options.recipe}, run {record.digest}",
         metrics={dev_metric(summary): best},
-        precisions=precisions,
-        calibration=calibration_texts(questions),
-        further={RUN: json.dumps(summary, indent=2).encode() + b"\n"},
+        forms=Forms(precisions=precisions, calibration=calibration_texts(questions)),
+        files={RUN: json.dumps(summary, indent=2).encode() + b"\n"},
     )
     figures = f"dev MAP {best:.2f} on {measured(dev)} questions of {options.dev}{said_of_results(record.results)}"
     figures += f"; {shared}" if shared else ""

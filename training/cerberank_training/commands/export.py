@@ -21,7 +21,7 @@ from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN
 from cerberank_models.commands.options import Ratios
 from cerberank_models.commands.values import Count, Names
-from cerberank_models.convert.checkpoint import export_checkpoint
+from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.convert.hugging_face_folder import export_hugging_face
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, note, say
@@ -129,12 +129,16 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: HuggingF
         version=form.version or source.manifest.version,
         source=source.manifest.source,
         metrics=source.manifest.metrics,
-        precisions=precisions,
-        weights=weights,
-        calibration=calibration_texts(unlabelled(form.calibrate)) if form.calibrate else (),
-        accept=_gate(form, ranker, source),
-        first_stage=kept_files(source.path, source.manifest.files, precisions=precisions, weights=weights),
-        further={name: source.path / name for name in (RUN, CALIBRATION) if name in source.manifest.files},
+        forms=Forms(
+            precisions=precisions,
+            weights=weights,
+            calibration=calibration_texts(unlabelled(form.calibrate)) if form.calibrate else (),
+            accept=_gate(form, ranker, source),
+        ),
+        files={
+            **kept_files(source.path, source.manifest.files, precisions=precisions, weights=weights),
+            **{name: source.path / name for name in (RUN, CALIBRATION) if name in source.manifest.files},
+        },
     )
     forms = ", ".join([*(["weights"] if weights else []), *(f"ONNX {each}" for each in precisions)])
     note(
