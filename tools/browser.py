@@ -40,8 +40,8 @@ class Browser:
     def texts(self, selector: str) -> list[str]:
         """The text of every element that the selector matches, in document order, by one script."""
         script = "return [...document.querySelectorAll(arguments[0])].map(element => element.textContent)"
-        found: list[str] = self.driver.execute_script(script, selector)
-        return found
+        texts: list[str] = self.driver.execute_script(script, selector)
+        return texts
 
     def wait_for(self, selector: str, text: str) -> None:
         """Wait until an element that the selector matches contains `text`."""

@@ -32,6 +32,7 @@ from tools.fleet import Fleet, running
 from tools.ledger import faults_of, in_turns, ledger, reference, some_bodies
 from tools.nginx import program
 from tools.process import until
+from tools.versions import PushedVersions
 
 REPLICAS = 2
 BODIES = 8
@@ -91,7 +92,7 @@ class Chaos:
 
     def run(self) -> dict[str, object]:
         """Run all faults; returns the report."""
-        scene = Scene(self.checkpoint, self.folder, random.Random(self.seed), self.hold)
+        scene = Scene(PushedVersions(self.checkpoint, self.folder), random.Random(self.seed), self.hold)
         disks = small_disks(self.folder, self.checkpoint, REPLICAS)
         with disks, running(self.folder, self.folder / "store", count=REPLICAS, CERBERANK_THREADS="1") as fleet:
             bodies = some_bodies(BODIES, self.candidates, self.seed)
@@ -105,7 +106,7 @@ class Chaos:
                 self._inflict(scene, fleet)
                 self._settle(scene, fleet)
             time.sleep(1.0)  # until the proxy has written its last log lines
-            wrong = faults_of(load.answers, fleet.proxy.log, scene.good, scores)
+            wrong = faults_of(load.answers, fleet.proxy.log, scene.versions.good, scores)
         self._count(load)
         statuses = Counter(answer.status for answer in load.answers)
         growth = growths(self.weights)
@@ -134,7 +135,7 @@ class Chaos:
     def _settle(self, scene: Scene, fleet: Fleet) -> None:
         """Push two good versions, and measure the replicas' memory afterwards, under load."""
         for _ in range(2):
-            version = scene.push()
+            version = scene.versions.push()
             try:
                 until(partial(fleet.serves, version))
             except TimeoutError:
@@ -148,7 +149,7 @@ class Chaos:
         for number, replica in enumerate(fleet.replicas):
             if replica.ready():
                 weight = round(replica.megabytes(), 1)
-                pushes = len(scene.good)
+                pushes = len(scene.versions.good)
                 self.weights.append(Weight(replica=number, pid=replica.pid, pushes=pushes, megabytes=weight))
 
     def _plan(self, rng: random.Random) -> Iterator[str]:
@@ -199,8 +200,8 @@ def measure_capacity(url: str, bodies: list[dict[str, Any]], seconds: float = 8.
 
 def nginx_version() -> str:
     """The version of nginx."""
-    said = subprocess.run([program(), "-v"], capture_output=True, text=True, check=True).stderr
-    return said.rpartition("/")[2].strip()
+    output = subprocess.run([program(), "-v"], capture_output=True, text=True, check=True).stderr
+    return output.rpartition("/")[2].strip()
 
 
 def table(rows: list[Row]) -> str:
@@ -221,14 +222,14 @@ def growths(weights: Sequence[Weight]) -> dict[str, float]:
     Measurements count from the second push in the process's lifetime on; processes with fewer than two are left out.
     `weights` are in the order of their times.
     """
-    found = {}
+    growth = {}
     by_process = sorted(weights, key=lambda each: (each.replica, each.pid))  # stable: times stay in order
     for (replica, pid), group in groupby(by_process, key=lambda each: (each.replica, each.pid)):
         lifetime = list(group)
         warm = [each for each in lifetime if each.pushes >= lifetime[0].pushes + WARM_PUSHES]
         if len(warm) > 1:
-            found[f"{replica}/{pid}"] = warm[-1].megabytes / warm[0].megabytes
-    return found
+            growth[f"{replica}/{pid}"] = warm[-1].megabytes / warm[0].megabytes
+    return growth
 
 
 def main(argv: list[str]) -> int:
@@ -252,6 +253,7 @@ def main(argv: list[str]) -> int:
             names=arguments.faults,
         )
         report = chaos.run()
+    # The parts that have a form of their own are printed apart from the others.
     if arguments.report:
         arguments.report.write_text(json.dumps(report, indent=2) + "\n")
     say(table(chaos.rows))
@@ -259,8 +261,8 @@ def main(argv: list[str]) -> int:
     say(json.dumps(shown, indent=1))
     verdicts = report["verdicts"]
     assert isinstance(verdicts, dict)
-    for name, kept in verdicts.items():
-        say(f"{'yes' if kept else 'NO '}  {name}")
+    for name, verdict in verdicts.items():
+        say(f"{'yes' if verdict else 'NO '}  {name}")
     return 0 if all(verdicts.values()) else 1
 
 

@@ -40,8 +40,7 @@ class Stage:
 
     def last(self, keyword: str) -> Instruction | None:
         """The last instruction `keyword`, such as `CMD`; earlier ones have no effect."""
-        found = [instruction for instruction in self.instructions if instruction.keyword == keyword]
-        return found[-1] if found else None
+        return next((each for each in reversed(self.instructions) if each.keyword == keyword), None)
 
 
 def read_dockerfile(path: Path) -> dict[str, Stage]:
@@ -50,16 +49,17 @@ def read_dockerfile(path: Path) -> dict[str, Stage]:
     joined = re.sub(r"\\\n\s*", "", "\n".join(lines))
     stages: dict[str, Stage] = {}
     for line in filter(None, map(str.strip, joined.splitlines())):
-        found = INSTRUCTION.fullmatch(line)
-        if found is None:
+        match = INSTRUCTION.fullmatch(line)
+        if match is None:
             raise ValueError(f"{path}: {line!r} is not an instruction")
-        if found[1] == "FROM":
-            base, _, name = found[2].partition(" AS ")
+        keyword, value = match.groups()
+        if keyword == "FROM":
+            base, _, name = value.partition(" AS ")
             assert name, f"{path}: {line!r} names no stage"
             stages[name] = Stage(name, base, ())
         else:
             before = stages[name]
-            added = (*before.instructions, Instruction(found[1], found[2]))
+            added = (*before.instructions, Instruction(keyword, value))
             stages[name] = Stage(name, before.base, added)
     return stages
 

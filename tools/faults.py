@@ -12,19 +12,14 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.store.folder_store import FolderStore
 from tools.fleet import Fleet, Replica
 from tools.process import LONGEST_SECONDS, ROOT, another_machine, until
-from tools.pushes import damage
-from tools.versions import versions_of
+from tools.versions import PushedVersions, damage
 
-KEPT_VERSIONS = 3
-"""Versions to keep in the store; older ones are deleted, as an operator would do."""
 COPIES = 5
 """Number of versions that fit on the small disk for a replica's copies."""
 CLOCK_STEP = 3600
@@ -34,59 +29,12 @@ Recovered = Callable[[], bool]
 
 @dataclass
 class Scene:
-    """The store, the versions in it, and the state that the fleet should reach after each fault."""
+    """The versions in the store, and how faults are chosen and held."""
 
-    checkpoint: Path
-    folder: Path
+    versions: PushedVersions
     rng: random.Random
     hold: float
     """Seconds for which a fault lasts."""
-    good: set[str] = field(default_factory=set)
-    """The versions that are allowed to answer."""
-    wanted: str = ""
-    """The version that `stable` should name."""
-    number: int = 0
-
-    def __post_init__(self) -> None:
-        """Open the store and push the first version."""
-        self.store = FolderStore(self.folder / "store")
-        self.model = read_checkpoint(self.checkpoint).config.name
-        self.push()
-
-    def make(self) -> tuple[str, Path]:
-        """Create a new version, which is not in the store yet."""
-        self.number += 1
-        version = str(self.number)
-        return version, versions_of(self.checkpoint, self.folder, [version])[version]
-
-    def push(self) -> str:
-        """Push a good version and label it `stable`; only a few older ones are kept."""
-        version, source = self.make()
-        self.good.add(version)
-        self.store.push(read_checkpoint(source))
-        self.store.move_label(self.model, "stable", version)
-        self.wanted = version
-        shutil.rmtree(source)
-        labelled = self.store.labels(self.model).values()
-        for old in self.store.versions(self.model)[:-KEPT_VERSIONS]:
-            if old not in labelled:
-                shutil.rmtree(self.folder / "store" / self.model / old)
-        return version
-
-    @contextmanager
-    def bad_push(self, spoil: Callable[[Path], None]) -> Iterator[str]:
-        """Make a spoilt version `stable` during the block; then move the label back and remove the version."""
-        version, source = self.make()
-        target = self.folder / "store" / self.model / version
-        shutil.copytree(source, target)
-        spoil(target)
-        self.store.move_label(self.model, "stable", version)
-        try:
-            yield version
-        finally:
-            self.store.move_label(self.model, "stable", self.wanted)
-            shutil.rmtree(target)
-            shutil.rmtree(source)
 
 
 def kill(scene: Scene, fleet: Fleet) -> Recovered:
@@ -101,7 +49,7 @@ def terminate(scene: Scene, fleet: Fleet) -> Recovered:
 
 def good_push(scene: Scene, fleet: Fleet) -> Recovered:
     """Push a good version and make it `stable`."""
-    return partial(fleet.serves, scene.push())
+    return partial(fleet.serves, scene.versions.push())
 
 
 def torn_push(scene: Scene, fleet: Fleet) -> Recovered:
@@ -117,7 +65,7 @@ def hanging_push(scene: Scene, fleet: Fleet) -> Recovered:
 def hung_copy(scene: Scene, fleet: Fleet) -> Recovered:
     """Stop the process that copies a good version for a replica; the replica must kill it and retry."""
     replica = _any(scene, fleet)
-    version = scene.push()
+    version = scene.versions.push()
     end = time.monotonic() + LONGEST_SECONDS
     while (pid := replica.copying()) is None:
         if time.monotonic() > end:
@@ -129,11 +77,11 @@ def hung_copy(scene: Scene, fleet: Fleet) -> Recovered:
 
 def store_away(scene: Scene, fleet: Fleet) -> Recovered:
     """Rename the store's folder for a while, so that the store is missing."""
-    store, away = scene.folder / "store", scene.folder / "away"
+    store, away = scene.versions.folder / "store", scene.versions.folder / "away"
     store.rename(away)
     time.sleep(scene.hold)
     away.rename(store)
-    return partial(fleet.serves, scene.wanted)
+    return partial(fleet.serves, scene.versions.stable)
 
 
 def full_disk(scene: Scene, fleet: Fleet) -> Recovered:
@@ -141,7 +89,7 @@ def full_disk(scene: Scene, fleet: Fleet) -> Recovered:
     full = _any(scene, fleet).temporary / "full"
     with full.open("wb") as file:
         _fill(file.fileno())
-    version = scene.push()
+    version = scene.versions.push()
     time.sleep(scene.hold)
     full.unlink()
     return partial(fleet.serves, version)
@@ -243,13 +191,16 @@ def _any(scene: Scene, fleet: Fleet) -> Replica:
 def _end(replica: Replica, scene: Scene, fleet: Fleet, number: signal.Signals) -> Recovered:
     starts = replica.starts
     os.kill(replica.pid, number)
-    return lambda: replica.starts > starts and fleet.serves(scene.wanted) and fleet.ready()
+    return lambda: replica.starts > starts and fleet.serves(scene.versions.stable) and fleet.ready()
 
 
 def _rejected(scene: Scene, fleet: Fleet, spoil: Callable[[Path], None]) -> Recovered:
-    with scene.bad_push(spoil) as version:
+    version = scene.versions.push_bad(spoil)
+    try:
         until(lambda: all(each.entries().get(version, {}).get("state") == "failed" for each in fleet.replicas))
-    return partial(fleet.serves, scene.wanted)
+    finally:
+        scene.versions.take_back(version)
+    return partial(fleet.serves, scene.versions.stable)
 
 
 def _put_fifo(version: Path) -> None:

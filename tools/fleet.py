@@ -109,10 +109,10 @@ class Replica:
     def entries(self) -> dict[str, dict[str, Any]]:
         """The replica's entries of `/v1/models`, by version; empty if the replica does not answer."""
         try:
-            found = httpx.get(f"{self.url}/v1/models", timeout=2.0).json()["models"]
+            models = httpx.get(f"{self.url}/v1/models", timeout=2.0).json()["models"]
         except (httpx.HTTPError, ValueError, KeyError):
             return {}
-        return {entry["version"]: entry for entry in found if "version" in entry}
+        return {entry["version"]: entry for entry in models if "version" in entry}
 
     def serves(self, version: str) -> bool:
         """True if this version serves as `stable`."""

@@ -64,7 +64,7 @@ def fuzz(url: str, *, cases: int, names: Mapping[str, str], token: str | None = 
     ]
     varied = [operation for operation, _, _ in runs if operation.body or operation.path_parameters]
     each = math.ceil(cases / len(varied))
-    found: Counter[int] = Counter()
+    answers: Counter[int] = Counter()
     with requests.Session() as session:
         for operation, mode, given in runs:
             known = {p.name: names[p.name] for p in operation.path_parameters} if given else None
@@ -80,13 +80,13 @@ def fuzz(url: str, *, cases: int, names: Mapping[str, str], token: str | None = 
             @hypothesis.given(case=operation.as_strategy(mode, path_parameters=known))
             def ask(case: Case[Any]) -> None:
                 response = case.call(session=session, headers=headers)
-                found[response.status_code] += 1
+                answers[response.status_code] += 1
                 # The batch route answers 200 with the errors in the body.
                 in_place: list[Any] = [checks.negative_data_rejection] if case.path == BATCH else []
                 case.validate_response(response, checks=CHECKS, excluded_checks=in_place)
 
             ask()
-    return found
+    return answers
 
 
 @contextmanager
@@ -113,8 +113,8 @@ def main(argv: list[str]) -> None:
     arguments = parser.parse_args(argv)
     with tempfile.TemporaryDirectory() as folder, serving(default_checkpoint(), Path(folder)) as (service, names):
         options: dict[str, Any] = {"cases": arguments.cases, "seed": arguments.seed, "names": names}
-        if found := violations(service.url, service.process.pid, names, OVERSIZED_BYTES):
-            raise AssertionError("\n".join(found))
+        if broken := violations(service.url, service.process.pid, names, OVERSIZED_BYTES):
+            raise AssertionError("\n".join(broken))
         print("public port, by status:", dict(sorted(fuzz(service.url, **options).items())))  # noqa: T201
         admin = fuzz(service.admin_url or "", token=TOKEN, **options)
         print("admin port, by status:", dict(sorted(admin.items())))  # noqa: T201

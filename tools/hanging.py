@@ -27,7 +27,8 @@ class HangingBackend:
 
     def __init__(self, backend: Backend[Any], hang: Path) -> None:
         """Wrap `backend`; model calls hang while the file `hang` exists."""
-        self._backend, self._hang = backend, hang
+        self._backend = backend
+        self._hang = hang
 
     def __getattr__(self, name: str) -> Any:
         """The attribute of the wrapped backend."""

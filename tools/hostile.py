@@ -331,13 +331,13 @@ def bad_chunks() -> list[Case]:
 
     Most of these answer without reading the body, as probes and refusals do.
     """
-    asked = [("POST", "/nothing")]
+    requests = [("POST", "/nothing")]
     for route in create_app(Settings()).routes:
         if isinstance(route, Mount):
-            asked.append(("GET", f"{route.path}/any"))
+            requests.append(("GET", f"{route.path}/any"))
         elif isinstance(route, Route):
             path = re.sub(r"{[^}]*}", "any", route.path)
-            asked += [(method, path) for method in ("GET", "POST")]
+            requests += [(method, path) for method in ("GET", "POST")]
     # nginx may answer a path that it does not forward before it has read the body.
     return [
         Case(
@@ -346,15 +346,15 @@ def bad_chunks() -> list[Case]:
             alone=REFUSED,
             behind=f"{REFUSED} | 404 closed | 405 closed",
         )
-        for method, path in sorted(set(asked))
+        for method, path in sorted(set(requests))
     ]
 
 
 def tensor() -> bytes:
     """A question, to any model, whose candidates are a binary tensor of a million empty texts."""
-    (made,) = binary_tensors({"paths": ["/v2/models/any/infer"]}, 4_160_000)
-    lines = [f"{name}: {value}".encode() for name, value in made.headers.items()]
-    return post(made.body, *lines).replace(b"/v1/rank", made.path.encode(), 1)
+    (oversized,) = binary_tensors({"paths": ["/v2/models/any/infer"]}, 4_160_000)
+    lines = [f"{name}: {value}".encode() for name, value in oversized.headers.items()]
+    return post(oversized.body, *lines).replace(b"/v1/rank", oversized.path.encode(), 1)
 
 
 BODIES = [

@@ -80,7 +80,10 @@ class Image:
 
     def __init__(self, root: Path, arguments: Mapping[str, str] = MappingProxyType({})) -> None:
         """`root` is the folder of the image's files; `arguments` are the values of `--build-arg`."""
-        self.root, self.folder, self.user, self.arguments = root, "/", "0:0", arguments
+        self.root = root
+        self.folder = "/"
+        self.user = "0:0"
+        self.arguments = arguments
         self.environment = {"PATH": "/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"}
 
     def run(self, *command: str, access: str = "write", options: tuple[str, ...] = (), **more: str) -> None:
@@ -128,11 +131,11 @@ class Image:
 def _pip_settings() -> dict[str, str]:
     """This machine's settings of pip as environment variables, so that pip uses the same index in the image."""
     listed = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True)
-    found = {}
+    settings = {}
     for line in listed.stdout.splitlines():
         name, _, value = line.partition("=")
-        found["PIP_" + name.rpartition(".")[2].upper().replace("-", "_")] = value.strip("'")
-    return found
+        settings["PIP_" + name.rpartition(".")[2].upper().replace("-", "_")] = value.strip("'")
+    return settings
 
 
 def base_image(root: Path) -> Image:

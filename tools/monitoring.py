@@ -61,9 +61,9 @@ def run_prometheus(
     config = yaml.safe_load((copy / "prometheus.yml").read_text())
     config["global"] = {"scrape_interval": interval, "evaluation_interval": interval}
     urls = [targets, [proxy] if proxy else []]
-    for scraping, found in zip(config["scrape_configs"], urls, strict=True):
+    for scraping, addresses in zip(config["scrape_configs"], urls, strict=True):
         del scraping["dns_sd_configs"]
-        scraping["static_configs"] = [{"targets": [url.removeprefix("http://") for url in found]}]
+        scraping["static_configs"] = [{"targets": [url.removeprefix("http://") for url in addresses]}]
     (receiving,) = config["alerting"]["alertmanagers"]
     receiving["static_configs"] = [{"targets": [alertmanager.removeprefix("http://")] if alertmanager else []}]
     (copy / "prometheus.yml").write_text(yaml.safe_dump(config))
@@ -98,8 +98,8 @@ class Alertmanager:
         """Wait until the alert is sent to the receiver, and return the seconds `since`. Raises TimeoutError."""
 
         def arrived() -> list[float]:
-            found = (each for each in self.sent if (each.receiver, each.alert, each.status) == wanted)
-            return [each.at for each in found if each.at > since]
+            sent = (each for each in self.sent if (each.receiver, each.alert, each.status) == wanted)
+            return [each.at for each in sent if each.at > since]
 
         wanted = (receiver, alert, "firing")
         until(arrived, seconds=max(0.0, since + at_most - time.monotonic()))
@@ -113,6 +113,7 @@ def run_alertmanager(folder: Path, changes: Callable[[str], str] = lambda text: 
     address = f"127.0.0.1:{free_port()}"
     running = Alertmanager(f"http://{address}")
 
+    # It takes the place of the operators' own receivers.
     class Receiver(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             """Note the alerts of one message."""

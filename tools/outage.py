@@ -11,16 +11,15 @@ import argparse
 import itertools
 import sys
 import tempfile
-import threading
 import time
-from collections import Counter
-from collections.abc import Callable
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
+from cerberank_benchmarks.clients.load import Load, request_of, steadily
 from tools.monitoring import run_alertmanager, run_prometheus
 from tools.mtail import Counting, counting
 from tools.nginx import proxying
@@ -56,8 +55,8 @@ class Counts:
 
 
 @dataclass(frozen=True)
-class Report:
-    """The findings of the check."""
+class Findings:
+    """What the check has seen."""
 
     counts: dict[str, tuple[Counts, Counts]]
     """By phase: what the clients saw, and what the proxy counted."""
@@ -65,48 +64,15 @@ class Report:
     """By alert, from the fault until Alertmanager sent it."""
 
 
-@dataclass
-class Load:
-    """Clients that ask at a given rate, while the block lasts."""
-
-    url: str
-    rate: float
-    statuses: Counter[int] = field(default_factory=Counter)
-
-    def __enter__(self) -> Load:
-        """Start the clients."""
-        self._turns, self._lock, self._stopped = itertools.count(), threading.Lock(), threading.Event()
-        self._begin = time.monotonic()
-        self._threads = [threading.Thread(target=self._ask) for _ in range(CLIENTS)]
-        for thread in self._threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Wait for the last answers."""
-        self._stopped.set()
-        for thread in self._threads:
-            thread.join()
-
-    @property
-    def counts(self) -> Counts:
-        """The answers so far."""
-        failed = sum(number for status, number in self.statuses.items() if status >= 500)
-        return Counts(self.statuses.total() - failed, failed)
-
-    def _ask(self) -> None:
-        with httpx.Client(timeout=60.0) as client:
-            while True:
-                with self._lock:
-                    turn = self._begin + next(self._turns) / self.rate
-                if self._stopped.wait(max(0.0, turn - time.monotonic())):
-                    return
-                status = client.post(f"{self.url}/v1/rank", json=QUESTION).status_code
-                with self._lock:
-                    self.statuses[status] += 1
+@contextmanager
+def asking(url: str, rate: float) -> Iterator[Load]:
+    """Clients that ask at this rate during the block."""
+    load = Load(url, connections=CLIENTS, patience=60.0)
+    with load.meanwhile(load.at_times(itertools.repeat(request_of(QUESTION)), steadily(rate))):
+        yield load
 
 
-def check(folder: Path, checkpoint: Path, pace: Pace) -> Report:
+def check(folder: Path, checkpoint: Path, pace: Pace) -> Findings:
     """Run all faults. Raises TimeoutError if an alert is not sent in time, and AssertionError if an alert is wrong."""
     with ExitStack() as stack:
         # The machines of one fleet, and those who watch it.
@@ -127,27 +93,27 @@ def check(folder: Path, checkpoint: Path, pace: Pace) -> Report:
             )
         )
         until(lambda: len(prometheus.query("cerberank_ready == 1")) == 2)
-        report = Report({}, {})
+        findings = Findings({}, {})
 
         # Nothing is wrong.
-        with Load(proxy.url, pace.rate) as load:
+        with asking(proxy.url, pace.rate) as load:
             time.sleep(pace.load_seconds)
-        report.counts["all is well"] = _compared(load, mtail, Counts(0, 0))
+        findings.counts["all is well"] = _compared(load, mtail, Counts(0, 0))
         assert "pages" not in {each.receiver for each in alertmanager.sent}, alertmanager.sent
 
         # Both replicas are stopped. Alertmanager holds the page of the objective back, so Prometheus is asked for it.
-        before = report.counts["all is well"][1]
+        before = findings.counts["all is well"][1]
         for replica in replicas:
             replica.terminate()
         for replica in replicas:
             replica.process.wait()
         since = time.monotonic()
-        with Load(proxy.url, pace.rate) as load:
+        with asking(proxy.url, pace.rate) as load:
             alert = "CerberankNoReplicaReady"
-            report.seconds[alert] = alertmanager.seconds_until("pages", alert, since, pace.page_seconds)
+            findings.seconds[alert] = alertmanager.seconds_until("pages", alert, since, pace.page_seconds)
             until(lambda: BURNING in prometheus.firing(), seconds=pace.page_seconds)
             time.sleep(max(0.0, since + pace.outage_seconds - time.monotonic()))
-        report.counts["both replicas stopped"] = _compared(load, mtail, before)
+        findings.counts["both replicas stopped"] = _compared(load, mtail, before)
         for port in ports:
             _replica(stack, folder / f"again-{port}", checkpoint, port)
         until(lambda: "CerberankNoReplicaReady" not in prometheus.firing())
@@ -161,8 +127,8 @@ def check(folder: Path, checkpoint: Path, pace: Pace) -> Report:
             process.terminate()
             process.wait()
             at_most = pace.page_seconds * (1 if receiver == "pages" else 3)
-            report.seconds[alert] = alertmanager.seconds_until(receiver, alert, time.monotonic(), at_most)
-        return report
+            findings.seconds[alert] = alertmanager.seconds_until(receiver, alert, time.monotonic(), at_most)
+        return findings
 
 
 def _replica(stack: ExitStack, log: Path, checkpoint: Path, port: int) -> Process:
@@ -175,14 +141,16 @@ def _replica(stack: ExitStack, log: Path, checkpoint: Path, port: int) -> Proces
 
 def _compared(load: Load, mtail: Counting, before: Counts) -> tuple[Counts, Counts]:
     """The clients' counts, and those of the proxy since `before`, once mtail has read all lines or stopped."""
+    answered = sum(answer.status == httpx.codes.OK for answer in load.answers)
+    seen = Counts(answered, len(load.answers) - answered)
 
     def counted() -> Counts:
         return Counts(mtail.value("answered") - before.answered, mtail.value("failed") - before.failed)
 
     end = time.monotonic() + 5.0
-    while counted() != load.counts and time.monotonic() < end:
+    while counted() != seen and time.monotonic() < end:
         time.sleep(0.1)
-    return load.counts, counted()
+    return seen, counted()
 
 
 def main() -> None:
@@ -191,14 +159,14 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=50.0, help="requests a second")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        report = check(Path(folder), CHECKPOINT, Pace(rate=arguments.rate))
+        findings = check(Path(folder), CHECKPOINT, Pace(rate=arguments.rate))
     lines = ["| phase | clients: answered | failed | proxy: answered | failed |", "|---|---|---|---|---|"]
     lines += [
         f"| {phase} | {seen.answered} | {seen.failed} | {counted.answered} | {counted.failed} |"
-        for phase, (seen, counted) in report.counts.items()
+        for phase, (seen, counted) in findings.counts.items()
     ]
     lines += ["", "| alert | sent after |", "|---|---|"]
-    lines += [f"| {alert} | {seconds:.0f} s |" for alert, seconds in report.seconds.items()]
+    lines += [f"| {alert} | {seconds:.0f} s |" for alert, seconds in findings.seconds.items()]
     sys.stdout.write("\n".join([*lines, ""]))
 
 

@@ -68,17 +68,17 @@ def oversized(document: Schema, values: Mapping[str, Any], size: int, only: str 
         validator = jsonschema_rs.validator_for({**content["schema"], "components": document["components"]})
         for place, schema in places(document, content["schema"]):
             types = {each.get("type") for each in alternatives(document, schema)}
-            found = [("nesting", deep)]
+            bodies = [("nesting", deep)]
             if "array" in types:
                 for wrong in (b"{}", b'"x"', b"0", b"null", b"[]"):
                     many = b"[" + b",".join([wrong] * (size // (len(wrong) + 1))) + b"]"
-                    found.append((f"an array of {wrong.decode()}", many))
+                    bodies.append((f"an array of {wrong.decode()}", many))
             if "string" in types:
-                found.append(("a string", b'"%s"' % (b"a" * size)))
+                bodies.append(("a string", b'"%s"' % (b"a" * size)))
             if "object" in types:
                 keys = b",".join(b'"k%d":0' % number for number in range(size // 11))
-                found.append(("unknown keys", b"{" + keys + b"}"))
-            for kind, text in found:
+                bodies.append(("unknown keys", b"{" + keys + b"}"))
+            for kind, text in bodies:
                 if only and kind != only:
                     continue
                 body = around(document, content["schema"], place, text, values)
@@ -124,7 +124,7 @@ def alternatives(document: Schema, schema: Schema) -> list[Schema]:
             target = target[part]
         return alternatives(document, target)
     several = [each for name in ("anyOf", "oneOf", "allOf") for each in schema.get(name, ())]
-    return [found for each in several for found in alternatives(document, each)] if several else [schema]
+    return [inner for each in several for inner in alternatives(document, each)] if several else [schema]
 
 
 def around(document: Schema, schema: Schema, place: Place, content: bytes, values: Mapping[str, Any]) -> bytes:
@@ -185,7 +185,7 @@ def violations(
     """Send oversized bodies to the service with this address and process; returns the violations."""
     texts = {"question": "how tall ?", "query": "how tall ?", "text": "a", "text_1": "a", "text_2": "a"}
     lists = {name: ["a"] for name in ("candidates", "documents", "texts", "items")}
-    found = []
+    broken = []
     with httpx.Client(base_url=url, timeout=120.0) as client:
         document = client.get("/openapi.json").json()
         valid = json.dumps({"question": "how tall ?", "candidates": ["a" * size]}).encode()
@@ -196,9 +196,9 @@ def violations(
             path = each.path.format(**names) if "{" in each.path else each.path
             came = cost(client, pid, path, each.body, each.headers)
             if came.status >= 500 or (each.must_refuse and came.status < 400):
-                found.append(f"{each.name}: status {came.status}")
+                broken.append(f"{each.name}: status {came.status}")
             if came.cpu_seconds > most:
-                found.append(f"{each.name}: {came.cpu_seconds:.2f} s of a processor, {most:.2f} allowed")
+                broken.append(f"{each.name}: {came.cpu_seconds:.2f} s of a processor, {most:.2f} allowed")
             if came.status >= 400 and came.answer_bytes > MOST_ANSWER_BYTES:
-                found.append(f"{each.name}: an answer of {came.answer_bytes} bytes")
-    return found
+                broken.append(f"{each.name}: an answer of {came.answer_bytes} bytes")
+    return broken

@@ -22,6 +22,8 @@ START_SECONDS = 120.0
 """Seconds to wait for the service; long enough to import a small model first."""
 LONGEST_SECONDS, LOOK_SECONDS = 90.0, 0.1
 SERVE = ("-m", "cerberank", "serve")
+ADDRESS = re.compile(r"running on (https?://[\d.:]+)")
+"""The address of a port in the log, the public port's first."""
 ROOT = Path(__file__).resolve().parents[1]
 
 
@@ -31,10 +33,10 @@ class MissingProgramError(Exception):
 
 def installed(program: str, package: str) -> str:
     """The path of a program; /usr/sbin is searched too. Raises MissingProgramError, for which tests are skipped."""
-    found = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
-    if found is None:
+    path = shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin")
+    if path is None:
         raise MissingProgramError(f"needs {program} (Debian's {package})")
-    return found
+    return path
 
 
 @dataclass
@@ -48,8 +50,8 @@ class Process:
     @property
     def admin_url(self) -> str | None:
         """The address of the admin port, once it is open."""
-        found = re.findall(r"running on (https?://[\d.:]+)", self.log.read_text())
-        return found[1] if len(found) > 1 else None
+        addresses = ADDRESS.findall(self.log.read_text())
+        return addresses[1] if len(addresses) > 1 else None
 
     @property
     def megabytes(self) -> float:
@@ -57,8 +59,8 @@ class Process:
         pids = [str(self.process.pid)]
         for task in Path(f"/proc/{self.process.pid}/task").glob("*/children"):
             pids += task.read_text().split()
-        found = [re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text()) for pid in pids]
-        return sum(int(each[1]) for each in found if each is not None) / 1024.0
+        sizes = [re.search(r"VmRSS:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text()) for pid in pids]
+        return sum(int(size[1]) for size in sizes if size is not None) / 1024.0
 
     def terminate(self) -> None:
         """Send SIGTERM."""
@@ -78,8 +80,8 @@ def start(checkpoint: Path, log: Path, *, program: Sequence[str] = SERVE, **sett
     process = launch(checkpoint, log, program=program, **settings)
     end = time.monotonic() + START_SECONDS
     while time.monotonic() < end and process.poll() is None:
-        if found := re.search(r"running on (https?://[\d.:]+)", log.read_text()):
-            return Process(process, found[1], log)
+        if address := ADDRESS.search(log.read_text()):
+            return Process(process, address[1], log)
         time.sleep(0.05)
     process.kill()
     raise AssertionError(f"the service did not start:\n{log.read_text()}")

@@ -10,7 +10,6 @@ import argparse
 import dataclasses
 import itertools
 import json
-import os
 import random
 import shutil
 import signal
@@ -21,7 +20,6 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,20 +28,19 @@ import httpx
 from cerberank_benchmarks.clients.load import Load, percentile, request_of, steadily
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_service.commands.server import Admin
-from tools.process import ROOT, another_machine, start, wait_until_ready
-from tools.versions import edit, versions_of
+from tools.process import ROOT, another_machine, start, until, wait_until_ready
+from tools.versions import PushedVersions, damage
 
 TOKEN = "a-token-of-the-soak"
 SENTENCE = "the tower is tall and old it was built in paris of iron metres high river stone"
 WORDS = SENTENCE.split()
-KEPT_VERSIONS = 3
-"""Versions to keep in the store; older ones are deleted, as an operator would do."""
 CONNECTIONS, PATIENCE_SECONDS = 16, 60.0
 BAD = ("torn", "changed", "surplus", "golden", "killed")
 POLL_SECONDS = 0.25
 """Seconds between two polls of the service. Polls are not more frequent because they are requests too."""
+MOST_SECONDS = 120.0
+"""Seconds within which the service must follow a push or a rollback."""
 ROLLBACK_POLL_SECONDS = 0.05
 """Seconds between two polls while a rollback is timed."""
 T = TypeVar("T")
@@ -85,14 +82,11 @@ class Soak:
     """True if pushers only take processor time that the service and its clients leave, like pushers elsewhere."""
     report: Report = field(default_factory=Report)
     pushes: list[tuple[float, float]] = field(default_factory=list)
-    good: set[str] = field(default_factory=set)
 
     def run(self) -> Report:
         """Start a service, send questions and push versions meanwhile; returns the report."""
-        self.store = FolderStore(self.folder / "store")
-        self.model = read_checkpoint(self.checkpoint).config.name
+        self.versions = PushedVersions(self.checkpoint, self.folder)
         self.rng = random.Random(0)
-        self._push_here("0")
         settings = {
             "CERBERANK_STORE": str(self.folder / "store"),
             "CERBERANK_ADMIN_TOKEN": TOKEN,
@@ -102,6 +96,7 @@ class Soak:
         self.service = start(Path(), self.folder / "log", **settings)
         try:
             wait_until_ready(self.service)
+            # One question, whose answer is known before anything is pushed.
             texts = [" ".join(self.rng.choices(WORDS, k=self.rng.randint(8, 40))) for _ in range(self.candidates)]
             self.body = {"question": "how tall is the tower ?", "candidates": texts}
             self.load = Load(self.service.url, connections=CONNECTIONS, patience=PATIENCE_SECONDS)
@@ -110,6 +105,7 @@ class Soak:
                 another_machine(yielding=self.yielding) as self.elsewhere,
             ):
                 expected = self.client.post("/v1/rank", json=self.body).json()
+                # Clients ask it while versions are pushed and rolled back.
                 questions = itertools.repeat(request_of(self.body))
                 with self.load.meanwhile(self.load.at_times(questions, steadily(self.rate))):
                     self._push_for_a_while()
@@ -124,8 +120,8 @@ class Soak:
         kinds = itertools.chain.from_iterable(("good", bad) for bad in itertools.cycle(BAD))
         begin = time.monotonic()
         away_at = begin + self.seconds / 2 if self.outage else float("inf")
-        for number, kind in enumerate(kinds, start=1):
-            due = begin + (number - 1) * self.every
+        for number, kind in enumerate(kinds):
+            due = begin + number * self.every
             if due > begin + self.seconds:
                 return
             if due > away_at:
@@ -133,16 +129,21 @@ class Soak:
                 self._store_goes_away()
             time.sleep(max(0.0, due - time.monotonic()))
             started = self.load.now
-            self._good(str(number)) if kind == "good" else self._bad(kind, str(number))
+            if kind == "good":
+                self._push_good()
+            elif kind == "killed":
+                self._kill_a_push()
+            else:
+                self._push_bad(kind)
             self.pushes.append((started, self.load.now))
 
-    def _good(self, version: str) -> None:
+    def _push_good(self) -> None:
         """Push with the program, as users do; wait for the version's first answer and for an older one's unloading."""
-        source = self._made(version)
+        version, source = self._there(self.versions.make)
         started = time.monotonic()
         pusher = self._pusher(source)
         self._there(lambda: subprocess.run(pusher, check=True, stdout=subprocess.DEVNULL, cwd=ROOT))
-        self.good.add(version)
+        self.versions.accept(version)
         answers = self.load.answers
         self._until(lambda: any(answer.version == version for answer in answers[-50:]))
         self.report.push_to_answer.append(time.monotonic() - started)
@@ -150,37 +151,36 @@ class Soak:
         self._until(lambda: len([e for e in self._entries().values() if e["state"] in {"ready", "unloading"}]) <= 2)
         self.report.megabytes.append(self.service.megabytes)
         shutil.rmtree(source)
-        for old in self.store.versions(self.model)[:-KEPT_VERSIONS]:
-            if old not in self.store.labels(self.model).values():
-                shutil.rmtree(self.folder / "store" / self.model / old)
+        self.versions.delete_old()
 
-    def _bad(self, kind: str, version: str) -> None:
-        """Push a version that must not serve; move the label back after the service has rejected it."""
-        source = self._made(version)
-        stable = self.store.labels(self.model)["stable"]
-        if kind == "killed":
-            command = self._pusher(source)
-            pusher = self._there(lambda: subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT))
-            time.sleep(self.rng.random())
-            pusher.send_signal(signal.SIGKILL)
-            pusher.wait()
-            for whole in self.store.versions(self.model):
-                self._there(partial(read_checkpoint, self.folder / "store" / self.model / whole))
-            if self.store.labels(self.model)["stable"] == version:  # the pusher had finished before it was killed
-                self.good.add(version)
-        else:
-            target = self.folder / "store" / self.model / version
-            self._there(lambda: shutil.copytree(source, target))
-            damage(kind, target)
-            self.store.move_label(self.model, "stable", version)
-            self._until(lambda: self._entries().get(version, {}).get("state") == "failed")
-            reason = str(self._entries()[version]["reason"])
-            if not reason.startswith(f"{kind}:"):
-                self.report.unexplained.append(f"{kind}: {reason}")
-            self.store.move_label(self.model, "stable", stable)
-            shutil.rmtree(target)
-        self.report.rejected[kind] = self.report.rejected.get(kind, 0) + 1
+    def _kill_a_push(self) -> None:
+        """Kill the program while it pushes; every version that is in the store then must be complete."""
+        version, source = self._there(self.versions.make)
+        command = self._pusher(source)
+        pusher = self._there(lambda: subprocess.Popen(command, stdout=subprocess.DEVNULL, cwd=ROOT))
+        time.sleep(self.rng.random())
+        pusher.send_signal(signal.SIGKILL)
+        pusher.wait()
+        store, model = self.versions.store, self.versions.model
+        for complete in store.versions(model):
+            self._there(partial(read_checkpoint, self.versions.path(complete)))
+        if store.labels(model)["stable"] == version:  # the pusher had finished before it was killed
+            self.versions.accept(version)
+        self._rejected("killed")
         shutil.rmtree(source)
+
+    def _push_bad(self, kind: str) -> None:
+        """Push a version that must not serve; move the label back after the service has rejected it."""
+        version = self._there(partial(self.versions.push_bad, partial(damage, kind)))
+        self._until(lambda: self._entries().get(version, {}).get("state") == "failed")
+        reason = str(self._entries()[version]["reason"])
+        if not reason.startswith(f"{kind}:"):
+            self.report.unexplained.append(f"{kind}: {reason}")
+        self.versions.take_back(version)
+        self._rejected(kind)
+
+    def _rejected(self, kind: str) -> None:
+        self.report.rejected[kind] = self.report.rejected.get(kind, 0) + 1
 
     def _roll_back(self) -> None:
         """Roll back three times, each time until an answer has the new version."""
@@ -190,10 +190,11 @@ class Soak:
         for _ in range(3):
             self._until(self._can_be_rolled_back)
             started = time.monotonic()
-            moved = admin.ask("POST", "models", self.model, "rollback")
-            self._until(partial(self._answers, moved["version"]), look_every=ROLLBACK_POLL_SECONDS)
+            moved = admin.ask("POST", "models", self.versions.model, "rollback")
+            self._until(partial(self._answers, moved["version"]), every=ROLLBACK_POLL_SECONDS)
             self.report.rollback.append(time.monotonic() - started)
-            self.store.move_label(self.model, "stable", moved["before"])  # a second rollback in a row would be refused
+            # A second rollback in a row would be refused.
+            self.versions.store.move_label(self.versions.model, "stable", moved["before"])
 
     def _answers(self, version: str) -> bool:
         return bool(self.client.post("/v1/rank", json=self.body).json()["version"] == version)
@@ -203,7 +204,7 @@ class Soak:
 
         After a pusher was killed late, the label may name a version that is still being loaded.
         """
-        entries, stable = self._entries(), self.store.labels(self.model)["stable"]
+        entries, stable = self._entries(), self.versions.store.labels(self.versions.model)["stable"]
         serves = "stable" in entries.get(stable, {}).get("labels", [])
         return serves and any(entry.get("rollback") for entry in entries.values())
 
@@ -212,16 +213,6 @@ class Soak:
         store.rename(self.folder / "away")
         time.sleep(self.outage)
         (self.folder / "away").rename(store)
-
-    def _push_here(self, version: str) -> None:
-        source = versions_of(self.checkpoint, self.folder, [version])[version]
-        self.store.push(read_checkpoint(source))
-        self.store.move_label(self.model, "stable", version)
-        self.good.add(version)
-        shutil.rmtree(source)
-
-    def _made(self, version: str) -> Path:
-        return self._there(lambda: versions_of(self.checkpoint, self.folder, [version])[version])
 
     def _there(self, work: Callable[[], T]) -> T:
         return self.elsewhere.submit(work).result()
@@ -240,50 +231,24 @@ class Soak:
         ]
 
     def _entries(self) -> dict[str, dict[str, Any]]:
-        found = self.client.get("/v1/models").json()["models"]
-        return {entry["version"]: entry for entry in found if "version" in entry}
+        models = self.client.get("/v1/models").json()["models"]
+        return {entry["version"]: entry for entry in models if "version" in entry}
 
-    def _until(self, condition: Callable[[], object], *, look_every: float = POLL_SECONDS) -> None:
-        end = time.monotonic() + 120
-        while not condition():
-            if time.monotonic() > end:
-                raise TimeoutError(f"waited in vain:\n{self.service.log.read_text()[-4000:]}")
-            time.sleep(look_every)
+    def _until(self, condition: Callable[[], object], *, every: float = POLL_SECONDS) -> None:
+        try:
+            until(condition, seconds=MOST_SECONDS, every=every)
+        except TimeoutError as error:
+            raise TimeoutError(f"{error}:\n{self.service.log.read_text()[-4000:]}") from error
 
     def _count(self, expected: list[int]) -> None:
         answers, report = self.load.answers, self.report
         report.requests = len(answers)
         report.failed = sum(answer.status != 200 for answer in answers)
         served = [answer for answer in answers if answer.status == 200]
-        report.foreign = sum(a.version not in self.good or list(a.order) != expected for a in served)
+        report.foreign = sum(a.version not in self.versions.good or list(a.order) != expected for a in served)
         pushed = [a for a in served if any(begin <= a.ended and a.due <= end for begin, end in self.pushes)]
         others = [a for a in served if not any(begin <= a.ended and a.due <= end for begin, end in self.pushes)]
         report.p99_ms, report.p99_ms_while_pushed = percentile(others, 99), percentile(pushed, 99)
-
-
-def damage(kind: str, version: Path) -> None:
-    """Damage a sound version as a bad push of this kind would."""
-    graph = sorted((version / "onnx" / "int8").glob("*.onnx"))[0]
-    if kind == "torn":
-        graph.unlink()
-    elif kind == "changed":
-        with graph.open("r+b") as file:
-            file.seek(os.path.getsize(graph) // 2)
-            byte = file.read(1)
-            file.seek(-1, os.SEEK_CUR)
-            file.write(bytes([byte[0] ^ 1]))
-    elif kind == "surplus":
-        (version / "onnx" / "int8" / "more.onnx").write_bytes(b"x")
-    else:
-        golden = version / "golden.jsonl"
-        questions = [json.loads(line) for line in golden.read_text().splitlines()]
-        for question in questions:
-            question["scores"] = {
-                name: [(s + 0.5) % 1.0 for s in scores] for name, scores in question["scores"].items()
-            }
-        golden.write_text("".join(json.dumps(question) + "\n" for question in questions))
-        files = json.loads((version / "manifest.json").read_text())["files"]
-        edit(version, files=files | {"golden.jsonl": sha256(golden.read_bytes()).hexdigest()})
 
 
 def verdicts(report: Report) -> dict[str, bool]:
@@ -313,10 +278,10 @@ def main(argv: list[str]) -> int:
     with tempfile.TemporaryDirectory() as folder:
         report = Soak(checkpoint=default_checkpoint(), folder=Path(folder), yielding=True, **vars(arguments)).run()
     sys.stdout.write(json.dumps(dataclasses.asdict(report), indent=2) + "\n")
-    found = verdicts(report)
-    for name, fulfilled in found.items():
+    promises = verdicts(report)
+    for name, fulfilled in promises.items():
         sys.stdout.write(f"{'yes' if fulfilled else 'NO '}  {name}\n")
-    return 0 if all(found.values()) else 1
+    return 0 if all(promises.values()) else 1
 
 
 if __name__ == "__main__":

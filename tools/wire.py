@@ -78,27 +78,27 @@ def rendered(statuses: list[int], state: str) -> str:
 
 def responses(received: bytes) -> list[int]:
     """The statuses of complete answers, without interim ones; -1 for bytes that are not an answer."""
-    found: list[int] = []
+    statuses: list[int] = []
     while received:
         head, separator, rest = received.partition(b"\r\n\r\n")
         status = re.match(rb"HTTP/1\.1 (\d{3}) ", head)
         if not separator or status is None:
-            return [*found, -1]
+            return [*statuses, -1]
         if status[1].startswith(b"1"):
             received = rest
             continue
         length = _length(head, rest)
         if length > len(rest):
-            return [*found, -1]
-        found.append(int(status[1]))
+            return [*statuses, -1]
+        statuses.append(int(status[1]))
         received = rest[length:]
-    return found
+    return statuses
 
 
 def _length(head: bytes, rest: bytes) -> int:
     """Length of the body at the beginning of `rest`; without length or chunks it extends to the end."""
-    if found := re.search(rb"(?i)\r\ncontent-length: (\d+)", head):
-        return int(found[1])
+    if length := re.search(rb"(?i)\r\ncontent-length: (\d+)", head):
+        return int(length[1])
     if re.search(rb"(?i)\r\ntransfer-encoding: chunked", head):
         position = 0
         while size := re.match(rb"([0-9a-fA-F]+)\r\n", rest[position:]):

@@ -14,7 +14,6 @@ from cerberank_benchmarks.command import main
 from cerberank_benchmarks.machine import multiplies_bf16
 from cerberank_benchmarks.report import Chart, Report
 from cerberank_benchmarks.settings import BenchmarkSettings
-from cerberank_models.backends.processors import usable_processors
 
 TINY = ["--rounds", "1", "--candidates", "7", "--layers", "2", "--width", "64"]
 
@@ -73,18 +72,6 @@ def test_load_is_measured_on_a_real_service(tmp_path: Path, tiny_checkpoint: Pat
     assert all(row["requests"] == row["answered"] + row["gave up"] for row in everything)
 
 
-@pytest.mark.slow
-def test_one_process_is_measured_with_more_and_more_threads(tmp_path: Path, tiny_checkpoint: Path) -> None:
-    """From one to the processors that it may use, each beside one thread's rate."""
-    options = ["--checkpoint", str(tiny_checkpoint), "--seconds", "0.5", "--mix", "5:1", "--out", str(tmp_path)]
-    assert main(["scaling", *TINY, *options]) == 0
-    rows = report(tmp_path, "scaling")["rows"]
-    assert [rows[0]["threads"], rows[-1]["threads"]] == [1, usable_processors()]
-    assert all(row["answered"] > 0 for row in rows)
-    for row in rows:
-        assert row["times one thread"] == pytest.approx(row["tokens/s"] / rows[0]["tokens/s"], rel=1e-3)
-
-
 def test_a_second_run_measures_only_what_is_missing(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -93,7 +80,7 @@ def test_a_second_run_measures_only_what_is_missing(
 
     def count(settings: BenchmarkSettings, scratch: Path) -> Report:
         measured.append(settings.seed)
-        chart = Chart(kind="bars", places=[1], series={"runs": [1.0]}, place_label="", value_label="")
+        chart = Chart(places=[1], series={"runs": [1.0]}, place_label="", value_label="")
         return Report(name="offline", text="Counts its runs.", rows=[{"runs": len(measured)}], chart=chart)
 
     monkeypatch.setitem(bench.BENCHMARKS, "offline", count)

@@ -2,21 +2,17 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Literal
-
-import pytest
 
 from cerberank_benchmarks.report import Chart, Report, markdown, write_report
 
 
-@pytest.mark.parametrize("kind", ["bars", "lines"])
-def test_a_report_is_a_table_a_picture_and_json(tmp_path: Path, kind: Literal["bars", "lines"]) -> None:
+def test_a_report_is_a_table_a_picture_and_json(tmp_path: Path) -> None:
     """All three hold the same figures; problems are listed under the table."""
     report = Report(
         name="speed",
         text="How fast.",
         rows=[{"candidates": 7, "seconds": 0.123456}, {"candidates": 9, "seconds": 2.0}],
-        chart=Chart(kind=kind, places=[7, 9], series={"s": [0.1, 2.0]}, place_label="n", value_label="s"),
+        chart=Chart(places=[7, 9], series={"s": [0.1, 2.0]}, place_label="n", value_label="s"),
         problems=["scores differ"],
     )
     write_report(report, tmp_path, {"machine": {"cores": "2"}})

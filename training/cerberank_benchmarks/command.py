@@ -16,7 +16,7 @@ from typing import Any
 
 from cerberank_benchmarks.clients.server import ServerError
 from cerberank_benchmarks.machine import describe_machine
-from cerberank_benchmarks.pieces import closed, first_stage, frontier, load, offline, over_http
+from cerberank_benchmarks.pieces import closed, first_stage, frontier, offline, open_loop, over_http
 from cerberank_benchmarks.report import Report, markdown, write_report
 from cerberank_benchmarks.settings import BenchmarkSettings, DataNeededError
 from cerberank_models.checkpoint.folder import CheckpointError
@@ -27,25 +27,24 @@ BENCHMARKS: dict[str, Callable[[BenchmarkSettings, Path], Report]] = {
     "offline": offline.run,
     "http": over_http.run,
     "closed": closed.run,
-    "load": load.run,
-    "scaling": closed.scaling,
+    "load": open_loop.run,
     "first-stage": first_stage.run,
     "frontier": frontier.run,
 }
 DEFAULT = ("offline", "http", "closed", "load")
-"""Benchmarks that run when none is named. The others need data, a checkpoint or many cores."""
+"""Benchmarks that run when none is named. The others need data and a checkpoint."""
 QUICK = ("offline", "closed")
 
 
 def main(argv: list[str]) -> int:
     """Run the benchmarks; returns 1 if results that must be equal differ, or a benchmark could not run."""
     arguments = _parser().parse_args(argv)
-    given = {
-        name: value
+    options = {
+        name: _frozen(value)
         for name, value in vars(arguments).items()
         if name in BenchmarkSettings.__slots__ and value is not None
     }
-    settings = replace(BenchmarkSettings(), **{name: _frozen(value) for name, value in given.items()})
+    settings = BenchmarkSettings(**options)
     names = arguments.benchmarks or (QUICK if arguments.quick else DEFAULT)
     if arguments.quick and not arguments.candidates:
         settings = replace(settings, candidates=(200,), rounds=arguments.rounds or 3)
@@ -111,9 +110,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "benchmarks", nargs="*", choices=[*BENCHMARKS, []], metavar="BENCHMARK", help=", ".join(BENCHMARKS)
     )
+    # The choice of benchmarks, and their reports.
     parser.add_argument("--quick", action="store_true", help=f"only {', '.join(QUICK)}, 200 candidates, 3 rounds")
     parser.add_argument("--out", type=Path, default=Path("runs/bench"), help="folder of the reports")
     parser.add_argument("--again", action="store_true", help="measure even if there is a report with the same options")
+    # The questions and the systems: fields of `BenchmarkSettings`.
     parser.add_argument(
         "--candidates", type=int, nargs="+", help=f"candidates per question; default {known.candidates}"
     )
@@ -135,7 +136,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--checkpoint",
         type=Path,
-        help="checkpoint for `closed`, `scaling` and `load` (default: bundled); for `first-stage` and `frontier` one "
+        help="checkpoint for `closed` and `load` (default: bundled); for `first-stage` and `frontier` one "
         "with a first stage",
     )
     parser.add_argument("--bi-encoder", type=Path, help="sentence-transformers folder, for `frontier`")
@@ -144,7 +145,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seconds",
         type=float,
-        help=f"duration of each phase of `load`, and of `closed` and `scaling` in all; default {known.seconds:g}",
+        help=f"duration of each phase of `load`, and of `closed` in all; default {known.seconds:g}",
     )
     parser.add_argument(
         "--queue-seconds",

@@ -32,7 +32,7 @@ def describe_machine() -> dict[str, str]:
         "load": f"{os.getloadavg()[0]:.1f}",
         "python": platform.python_version(),
     }
-    return described | {name: found for name in PACKAGES if (found := _version(name))}
+    return described | {name: installed for name in PACKAGES if (installed := _version(name))}
 
 
 def multiplies_bf16() -> bool:

@@ -50,8 +50,9 @@ def _busy(stat: Path) -> float | None:
     except OSError:
         return None
     names = {f"cpu{number}" for number in _usable()}
-    found = [[int(ticks) for ticks in words[1:]] for words in lines if words and words[0] in names]
-    return sum(line[place] for line in found for place in BUSY) / os.sysconf("SC_CLK_TCK") if found else None
+    processors = [[int(ticks) for ticks in words[1:]] for words in lines if words and words[0] in names]
+    busy = sum(ticks[place] for ticks in processors for place in BUSY)
+    return busy / os.sysconf("SC_CLK_TCK") if processors else None
 
 
 def _usable() -> set[int]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -19,26 +19,12 @@ Value = float | int | str
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Chart:
-    """A chart of several series over common places on the x axis, as grouped bars or lines."""
+    """Bars of several series, grouped by their places on the x axis."""
 
-    kind: Literal["bars", "lines"]
     places: Sequence[float | int | str]
     series: Mapping[str, Sequence[float]]
     place_label: str
     value_label: str
-
-
-def bars(
-    rows: Sequence[Mapping[str, Value]], place: str, names: Sequence[str], *, value_label: str, place_label: str = ""
-) -> Chart:
-    """A group of bars for each row, at the value of its column `place`, with a bar for each of the columns `names`."""
-    return Chart(
-        kind="bars",
-        places=[row[place] for row in rows],
-        series={name: [float(row[name]) for row in rows] for name in names},
-        place_label=place_label or place,
-        value_label=value_label,
-    )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,14 +84,10 @@ def _chart(title: str, chart: Chart) -> bytes:
     axes = figure.add_subplot(title=title, xlabel=chart.place_label, ylabel=chart.value_label)
     axes.grid(alpha=0.3)
     places = range(len(chart.places))
+    width = 0.8 / len(chart.series)
     for index, (name, values) in enumerate(chart.series.items()):
-        if chart.kind == "lines":
-            axes.plot([float(place) for place in chart.places], values, marker="o", label=name)
-        else:
-            width = 0.8 / len(chart.series)
-            axes.bar([place + index * width - 0.4 + width / 2 for place in places], values, width, label=name)
-    if chart.kind == "bars":
-        axes.set_xticks(list(places), [str(place) for place in chart.places])
+        axes.bar([place + index * width - 0.4 + width / 2 for place in places], values, width, label=name)
+    axes.set_xticks(list(places), [str(place) for place in chart.places])
     axes.legend()
     return _png(figure)
 

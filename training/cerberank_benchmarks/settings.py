@@ -40,7 +40,7 @@ class BenchmarkSettings:
     """The Python of an environment with infinity-emb; None leaves infinity-emb out."""
     precision: str = "int8"
     seconds: float = 60.0
-    """The duration of each phase of `load`, and the whole duration of `closed` and `scaling`."""
+    """The duration of each phase of `load`, and the whole duration of `closed`."""
     queue_seconds: float = 5.0
     """A question of `load` is late if it takes longer than its own compute time plus these seconds."""
     mix: tuple[tuple[int, float], ...] = ((20, 0.6), (200, 0.3), (1000, 0.08), (5000, 0.02))

@@ -16,7 +16,7 @@ from cerberank_models.commands.import_model import import_model
 MAX_LENGTH = 128
 
 
-def cross_encoder(settings: BenchmarkSettings, scratch: Path, *, labels: int = 1) -> Path:
+def cross_encoder(settings: BenchmarkSettings, scratch: Path) -> Path:
     """The Hugging Face cross-encoder to compare with: the folder that the settings name, or a generated one."""
     if settings.model is not None:
         return settings.model
@@ -24,8 +24,14 @@ def cross_encoder(settings: BenchmarkSettings, scratch: Path, *, labels: int = 1
     if folder.exists():
         return folder
     torch.manual_seed(settings.seed)
-    config = _shape(settings, settings.layers)
-    config.num_labels = labels
+    config = transformers.BertConfig(
+        hidden_size=settings.width,
+        num_hidden_layers=settings.layers,
+        num_attention_heads=settings.width // head_width(settings.width),
+        intermediate_size=4 * settings.width,
+        num_labels=1,
+        initializer_range=0.06,  # large enough that scores differ; otherwise equal results would prove nothing
+    )
     transformers.BertForSequenceClassification(config).save_pretrained(folder)
     transformers.PreTrainedTokenizerFast(
         tokenizer_file=str(settings.tokenizer or default_checkpoint() / "tokenizer.json"),
@@ -55,14 +61,3 @@ def imported(source: Path, scratch: Path) -> Checkpoint:
 def head_width(width: int) -> int:
     """The width of an attention head: 64, as in BERT, for widths from 512 on; below that 32, as in all-MiniLM."""
     return 64 if width >= 512 else 32
-
-
-def _shape(settings: BenchmarkSettings, layers: int) -> transformers.BertConfig:
-    return transformers.BertConfig(
-        hidden_size=settings.width,
-        num_hidden_layers=layers,
-        num_attention_heads=settings.width // head_width(settings.width),
-        intermediate_size=4 * settings.width,
-        num_labels=1,
-        initializer_range=0.06,  # large enough that scores differ; otherwise equal results would prove nothing
-    )

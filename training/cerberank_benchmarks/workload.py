@@ -58,10 +58,10 @@ class Workload:
     def task(self, candidates: int, *, seed: int = 0) -> Task:
         """A question with this number of candidates. They are distinct, as identical ones would be scored only once."""
         rng = random.Random(f"{self._settings.seed} {seed}")
-        texts = self._real(candidates, rng) if self._pool else self._made(candidates, rng)
+        texts = self._real(candidates, rng) if self._pool else self._generated(candidates, rng)
         return Task(self._question, tuple(texts))
 
-    def _made(self, candidates: int, rng: random.Random) -> Sequence[str]:
+    def _generated(self, candidates: int, rng: random.Random) -> Sequence[str]:
         least, most = self._settings.words
         return [f"{index} " + " ".join(rng.choices(WORDS, k=rng.randint(least, most))) for index in range(candidates)]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cerberank_benchmarks.clients.accuracy import average_precision
+from cerberank_benchmarks.clients.accuracy import metrics_of
 
 
 def answer(*results: tuple[int, float | None]) -> dict[str, Any]:
@@ -17,9 +17,9 @@ def answer(*results: tuple[int, float | None]) -> dict[str, Any]:
 
 def test_later_stages_come_first_whatever_the_scores() -> None:
     """Candidate 2 reached a later stage: it is ahead of a higher score; the relevant one is second."""
-    assert average_precision(answer((0, 0.9), (0, 0.1), (1, 0.2)), [1, 0, 0]) == 0.5
+    assert metrics_of(answer((0, 0.9), (0, 0.1), (1, 0.2)), [1, 0, 0])["map"] == 0.5
 
 
 def test_candidates_without_a_score_are_tied_in_the_last_place() -> None:
     """One of the two that no stage scored is relevant: its place is second or third, with equal chances."""
-    assert average_precision(answer((0, 0.3), (-1, None), (-1, None)), [0, 1, 0]) == pytest.approx((1 / 2 + 1 / 3) / 2)
+    assert metrics_of(answer((0, 0.3), (-1, None), (-1, None)), [0, 1, 0])["map"] == pytest.approx((1 / 2 + 1 / 3) / 2)

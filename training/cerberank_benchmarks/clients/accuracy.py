@@ -19,8 +19,3 @@ def metrics_of(answer: dict[str, Any], labels: Sequence[int]) -> dict[str, float
     scores = np.asarray([result["score"] or 0.0 for result in by_candidate])
     ranks = ranks_of(np.asarray([result["stage"] for result in by_candidate]), scores)
     return question_metrics(np.asarray(labels), ranks).expected
-
-
-def average_precision(answer: dict[str, Any], labels: Sequence[int]) -> float:
-    """The expected average precision of an answer, see `metrics_of`."""
-    return metrics_of(answer, labels)["map"]

@@ -136,6 +136,7 @@ class Load:
         return answers
 
     async def _ask(self, client: httpx.AsyncClient, request: Request, due: float) -> Answer:
+        # Send until the answer is final: only a client that waits sends a refused request again.
         refusals = 0
         headers = {"X-Request-Id": request.id} if request.id else {}
         while True:
@@ -152,6 +153,7 @@ class Load:
             if status not in BUSY or self.refused != "wait" or ended + wait >= self.seconds:
                 break
             await asyncio.sleep(wait)
+        # Whether it counts as an answer, and what checks may want to know of it.
         order = tuple(result["index"] for result in content.get("results", ()))
         fate: Literal["answered", "gave up", "failed"] = "gave up" if status in BUSY else "failed"
         if status == httpx.codes.OK and len(order) == request.candidates:
@@ -210,10 +212,11 @@ def _words(rng: random.Random, count: int) -> str:
 
 
 async def _report(load: Load) -> None:
-    told = 0
+    reported = 0
     while load.now < load.seconds:
         await asyncio.sleep(min(LINE_SECONDS, load.seconds - load.now))
-        new, told = load.answers[told:], len(load.answers)
+        new = load.answers[reported:]
+        reported += len(new)
         statuses = dict(sorted(Counter(answer.status for answer in new).items()))
         sys.stdout.write(
             f"{load.now:.0f} s: answers by status {statuses}, median {percentile(new, 50):.0f} ms, "

@@ -66,7 +66,8 @@ class Outcome:
         """Add the outcome of other clients."""
         self.seconds += more.seconds
         self.failed += more.failed
-        self.began, self.ended = min(self.began, more.began), max(self.ended, more.ended)
+        self.began = min(self.began, more.began)
+        self.ended = max(self.ended, more.ended)
         self.encode_ms += more.encode_ms
         self.compute_ms += more.compute_ms
         self.processor_seconds += more.processor_seconds
@@ -184,7 +185,8 @@ class _Client(threading.Thread):
 
     def __init__(self, job: Job, number: int, go: threading.Event) -> None:
         super().__init__(daemon=True)
-        self._job, self._go = job, go
+        self._job = job
+        self._go = go
         self._bodies = bodies(job, number)
         self._connection = http.client.HTTPConnection("127.0.0.1", job.port, timeout=120)
         self.outcome = Outcome()
@@ -234,8 +236,8 @@ class _Client(threading.Thread):
 
 def main() -> None:
     """Run a job in a child process."""
-    given = json.loads(sys.stdin.readline())
-    job = Job(**given | {"vocabulary": tuple(given["vocabulary"])})
+    fields = json.loads(sys.stdin.readline())
+    job = Job(**fields | {"vocabulary": tuple(fields["vocabulary"])})
     go = threading.Event()
     clients = [_Client(job, job.first_client + number, go) for number in range(job.clients)]
     for client in clients[:1] if job.repeated else clients:

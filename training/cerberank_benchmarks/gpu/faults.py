@@ -57,6 +57,7 @@ def _backend(lab: Lab) -> Findings:
 
 
 def _service(lab: Lab) -> Findings:
+    # Other memory is held until the question has been asked once.
     checkpoint = served_checkpoint(lab, THREE_HEADS)
     expected: list[int] | None = None
     size = lab.sizes.fault_step // lab.sizes.tokens
@@ -65,7 +66,7 @@ def _service(lab: Lab) -> Findings:
         server = running.enter_context(service(lab, checkpoint, step_tokens=max(128, lab.sizes.fault_step)))
         large = next(bodies(job(lab, server, clients=1, candidates=size, repeated=True), 0))
         for attempt in ("while memory is short", "after"):
-            status, best, seconds = _asked(lab, server, large)
+            status, best, seconds = _answer(lab, server, large)
             expected = expected or best
             ready = server.client.get("/health/ready").status_code
             yield {
@@ -86,7 +87,7 @@ def _service(lab: Lab) -> Findings:
             held = 0
 
 
-def _asked(lab: Lab, server: Server, body: bytes) -> tuple[int, list[int], float]:
+def _answer(lab: Lab, server: Server, body: bytes) -> tuple[int, list[int], float]:
     """The status, the best candidate (in a list, empty without an answer), and the seconds."""
     started = lab.clock()
     try:

@@ -112,7 +112,8 @@ class _Engine(threading.Thread):
 
     def __init__(self, backend: TorchBackend, pairs: EncodedPairs) -> None:
         super().__init__(daemon=True)
-        self._backend, self._pairs = backend, pairs
+        self._backend = backend
+        self._pairs = pairs
         self.stopped = threading.Event()
         self.scores: list[np.ndarray] = []
         self.error: Exception | None = None

@@ -11,10 +11,9 @@ import numpy as np
 from cerberank_benchmarks.clients.load import Answer
 from cerberank_benchmarks.clients.server import cerberank_server
 from cerberank_benchmarks.clients.traffic import Traffic, run_clients
-from cerberank_benchmarks.report import Report, Value, bars
+from cerberank_benchmarks.report import Chart, Report, Value
 from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_benchmarks.workload import Workload
-from cerberank_models.backends.processors import usable_processors
 from cerberank_models.checkpoint.bundled import default_checkpoint
 
 CLIENTS = (1, 4, 16)
@@ -37,33 +36,13 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
         text=f"Clients that ask again when they are answered, shares {dict(settings.mix)}, {seconds:g} s "
         "for each number of clients and until the last answer.",
         rows=rows,
-        chart=bars(everything, "clients", ["candidates/s"], value_label="candidates per second"),
+        chart=Chart(
+            places=CLIENTS,
+            series={"candidates/s": [float(row["candidates/s"]) for row in everything]},
+            place_label="clients",
+            value_label="candidates per second",
+        ),
         problems=[f"{row['clients']} clients: {row['failed']} failed" for row in everything if row["failed"]],
-    )
-
-
-def scaling(settings: BenchmarkSettings, scratch: Path) -> Report:
-    """A row per number of threads of one process: 1, 2, 4 and so on, up to the processors that it may use."""
-    traffic = Traffic.mixed(Workload(settings), dict(settings.mix))
-    checkpoint = settings.checkpoint or default_checkpoint()
-    processors = usable_processors()
-    counts = sorted({2**power for power in range(processors.bit_length())} | {processors})
-    clients, seconds = CLIENTS[-1], settings.seconds / len(counts)
-    rows: list[dict[str, Value]] = []
-    for threads in counts:
-        with cerberank_server(checkpoint, scratch, precision=settings.precision, threads=threads) as server:
-            url = str(server.client.base_url)
-            each = run_clients(url, [traffic] * clients, seconds=seconds, seed=settings.seed)
-        rows.append({"threads": threads, **summarise(list(itertools.chain(*each)))[-1]})
-    first = float(rows[0]["tokens/s"])
-    rows = [{**row, "times one thread": float(row["tokens/s"]) / first} for row in rows]
-    return Report(
-        name="scaling",
-        text=f"{clients} clients that ask again when they are answered, {seconds:g} s for each number of threads. They "
-        "use the same processors, which costs the largest number of threads most.",
-        rows=rows,
-        chart=bars(rows, "threads", ["times one thread"], value_label="tokens/s, in multiples of one thread's"),
-        problems=[f"{row['threads']} threads: {row['failed']} failed" for row in rows if row["failed"]],
     )
 
 

@@ -18,7 +18,7 @@ import httpx
 import numpy as np
 from cerberank.cli import main as program
 
-from cerberank_benchmarks.clients.accuracy import average_precision
+from cerberank_benchmarks.clients.accuracy import metrics_of
 from cerberank_benchmarks.clients.server import cerberank_server
 from cerberank_benchmarks.report import Chart, Report, Value
 from cerberank_benchmarks.settings import BenchmarkSettings, DataNeededError
@@ -122,8 +122,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
         "the answers. Cached vectors are those of an earlier request, the question's own included.",
         rows=rows,
         chart=Chart(
-            kind="bars",
-            places=list(settings.candidates),
+        places=list(settings.candidates),
             series={
                 name: [float(row["p50 ms"]) for row in rows if row["system"] == name] for name in (DEFAULT, *VECTORS)
             },
@@ -154,7 +153,7 @@ def _measured(systems: dict[str, System], questions: Sequence[Joined], count: in
         for name, system in systems.items():
             took, answer = system.ask(question)
             seconds[name].append(took)
-            precision[name].append(average_precision(answer, question.labels))
+            precision[name].append(metrics_of(answer, question.labels)["map"])
             stages[name].append(sum(result["stage"] > 0 for result in answer["results"]))
     return [
         {

@@ -126,7 +126,6 @@ def speed_chart(rows: list[dict[str, Value]]) -> Chart:
     """A chart of candidates per second by number of candidates."""
     names = list(dict.fromkeys(str(row["by"]) for row in rows))
     return Chart(
-        kind="bars",
         places=list(dict.fromkeys(row["candidates"] for row in rows)),
         series={name: [float(row["candidates/s"]) for row in rows if row["by"] == name] for name in names},
         place_label="candidates of a question",

@@ -52,12 +52,12 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
         ours, theirs = dict[str, httpx.Client](), dict[str, httpx.Client]()
         for name, (backend, precision) in forms.items():
             server = cerberank_server(
-                checkpoint.path, _made(scratch / precision), backend=backend, precision=precision, token_cache_bytes=0
+                checkpoint.path, _folder(scratch / precision), backend=backend, precision=precision, token_cache_bytes=0
             )
             ours[name] = servers.enter_context(server).client
         if settings.infinity is not None:
             for name, dtype in ((INFINITY, "float32"), (HALF_INFINITY, "bfloat16"))[: 1 + half]:
-                server = infinity_server(settings.infinity, source, _made(scratch / dtype), dtype=dtype)
+                server = infinity_server(settings.infinity, source, _folder(scratch / dtype), dtype=dtype)
                 theirs[name] = servers.enter_context(server).client
         for count in settings.candidates:
             task = workload.task(count)
@@ -97,6 +97,6 @@ def _by_index(results: list[dict[str, Any]], field: str) -> NDArray[Any]:
     return np.asarray([result[field] for result in sorted(results, key=lambda result: int(result["index"]))])
 
 
-def _made(folder: Path) -> Path:
+def _folder(folder: Path) -> Path:
     folder.mkdir(exist_ok=True)
     return folder

@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from cerberank_benchmarks.__main__ import main as benchmarks
-from cerberank_benchmarks.gpu import command
-from cerberank_benchmarks.gpu.command import PIECES, Piece, main, measure
+from cerberank_benchmarks.gpu import suite
+from cerberank_benchmarks.gpu.suite import PIECES, Piece, main, measure
 from cerberank_benchmarks.gpu.lab import TINY, Findings, Lab, Problem, Sizes, lab_for
 from cerberank_models.backends.cuda_graphs import Compute
 from cerberank_models.checkpoint.bundled import default_checkpoint
@@ -140,7 +140,7 @@ def finds(_: Lab) -> Findings:
 def test_a_failed_piece_does_not_keep_the_others_from_running(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its error's type and message are recorded with the rows before it; the next piece runs; the run has failed."""
     pieces = {"first": Piece("Fails.", fails), "second": Piece("Works.", works)}
-    monkeypatch.setattr(command, "PIECES", pieces)
+    monkeypatch.setattr(suite, "PIECES", pieces)
     record = measure(lab(tmp_path), list(pieces), tmp_path / "out")
     first, second = json.loads((tmp_path / "out" / "gpu.json").read_text())["pieces"]
     assert (first["status"], first["reason"], first["rows"]) == ("failed", "ValueError: made up", [{"figure": 1.0}])
@@ -150,7 +150,7 @@ def test_a_failed_piece_does_not_keep_the_others_from_running(tmp_path: Path, mo
 
 def test_a_problem_makes_the_run_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A piece that runs to its end and finds a wrong result."""
-    monkeypatch.setattr(command, "PIECES", {"only": Piece("Finds.", finds)})
+    monkeypatch.setattr(suite, "PIECES", {"only": Piece("Finds.", finds)})
     record = measure(lab(tmp_path), ["only"], tmp_path / "out")
     assert [(piece.status, piece.problems) for piece in record.pieces] == [("ran", ["scores differ"])]
     assert record.failed
@@ -168,7 +168,7 @@ def test_what_does_not_fit_into_the_time_is_not_run(tmp_path: Path, monkeypatch:
         finally:
             closed.append(True)
 
-    monkeypatch.setattr(command, "PIECES", {"slow": Piece("Slow.", slow), "next": Piece("Next.", slow)})
+    monkeypatch.setattr(suite, "PIECES", {"slow": Piece("Slow.", slow), "next": Piece("Next.", slow)})
     record = measure(lab(tmp_path, clock=lambda: now[0], end=1.5), ["slow", "next"], tmp_path / "out")
     first, second = record.pieces
     assert (first.status, first.reason, len(first.rows), closed) == ("cut", "out of time", 2, [True])
@@ -186,7 +186,7 @@ def test_a_figure_ends_at_the_deadline(tmp_path: Path, monkeypatch: pytest.Monke
     def endless(lab: Lab) -> Findings:
         yield {"s": lab.seconds(pass_time)}
 
-    monkeypatch.setattr(command, "PIECES", {"endless": Piece("Endless.", endless)})
+    monkeypatch.setattr(suite, "PIECES", {"endless": Piece("Endless.", endless)})
     sizes = Sizes(warm_up=10, rounds=1000, figure_seconds=1000)
     record = measure(replace(lab(tmp_path, clock=lambda: now[0], end=50.0), sizes=sizes), ["endless"], tmp_path / "out")
     assert [(piece.status, piece.rows) for piece in record.pieces] == [("cut", [])]
@@ -228,7 +228,7 @@ def test_an_error_after_the_deadline_is_a_cut_that_names_it(tmp_path: Path, monk
         now[0] = 2.0
         raise RuntimeError("a process failed")
 
-    monkeypatch.setattr(command, "PIECES", {"late": Piece("Late.", late)})
+    monkeypatch.setattr(suite, "PIECES", {"late": Piece("Late.", late)})
     record = measure(lab(tmp_path, clock=lambda: now[0], end=1.0), ["late"], tmp_path / "out")
     (piece,) = record.pieces
     assert (piece.status, piece.reason) == ("cut", "out of time: RuntimeError: a process failed")

@@ -108,15 +108,15 @@ def measure(lab: Lab, names: Sequence[str], out: Path, *, together: int = 1) -> 
     out.mkdir(parents=True, exist_ok=True)
     settings = {"device": lab.device, "precision": lab.precision, "sizes": "tiny" if together > 1 else "full"}
     machine = describe_machine() | describe_gpu(lab.device)
-    found = {name: PieceRecord(name=name, text=piece.text, reason="not asked for") for name, piece in PIECES.items()}
-    record = Record(folder=out, machine=machine, settings=settings, pieces=list(found.values()))
+    records = {name: PieceRecord(name=name, text=piece.text, reason="not asked for") for name, piece in PIECES.items()}
+    record = Record(folder=out, machine=machine, settings=settings, pieces=list(records.values()))
     run = _Run(lab, record, Lock())
     if together == 1:
         for name in _ordered(names):
-            run(found[name])
+            run(records[name])
     else:
         with ThreadPoolExecutor(together) as pool:
-            list(pool.map(run, [found[name] for name in reversed(_ordered(names))]))
+            list(pool.map(run, [records[name] for name in reversed(_ordered(names))]))
     record.write()
     return record
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from cerberank_benchmarks.clients.load import Answer
-from cerberank_benchmarks.pieces.load import summarise
+from cerberank_benchmarks.pieces.open_loop import summarise
 from cerberank_benchmarks.settings import BenchmarkSettings
 
 

@@ -150,7 +150,6 @@ async def _recovery(url: str, content: bytes, settings: BenchmarkSettings) -> fl
 def _chart(rows: Sequence[dict[str, Value]]) -> Chart:
     everything = [row for row in rows if row["size"] == "all"]
     return Chart(
-        kind="bars",
         places=[f"{row['phase']} ({row['load']:g}x)" for row in everything],
         series={name: [float(row[name]) for row in everything] for name in ("goodput / capacity", "p99 / limit")},
         place_label="phase (load relative to capacity)",
