@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from cerberank.cli import COMMANDS, GROUPS
-from tests.clients.run import clients
 
 from cerberank_models import __version__
 from cerberank_models.checkpoint.bundled import default_checkpoint
@@ -22,6 +21,7 @@ PAGES = [
     *(ROOT / folder / "README.md" for folder in ("deploy", "examples")),
     *sorted((ROOT / "docs").rglob("*.md")),
 ]
+CODE = ("cerberank", "models", "service", "training", "tests", "tools", "deploy", "examples", "requirements")
 
 
 def test_the_settings_table_is_the_settings_class() -> None:
@@ -81,20 +81,12 @@ def test_commands_of_the_pages_exist(page: Path) -> None:
         assert words[0] not in GROUPS or len(words) == 1 or " ".join(words) in known, f"cerberank {' '.join(words)}"
 
 
-def test_every_file_of_the_architecture_exists() -> None:
-    """docs/architecture.md names files that are there."""
-    text = (ROOT / "docs" / "architecture.md").read_text()
-    names = {
-        path.name for folder in ("cerberank", "models", "service", "training") for path in (ROOT / folder).rglob("*.py")
-    }
-    for name in re.findall(r"\b(\w+\.py)\b", text):
-        assert name in names, name
-
-
-def test_files_that_contributors_begin_with_exist() -> None:
-    """CONTRIBUTING.md names paths of this repository; those of tests may lack their first folder."""
-    for name in re.findall(r"`([\w/.-]+/[\w-]+\.py)`", (ROOT / "CONTRIBUTING.md").read_text()):
-        assert "NAME" in name or (ROOT / name).is_file() or (ROOT / "tests" / name).is_file(), name
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_modules_that_a_page_names_exist(page: Path) -> None:
+    """The end of a path is enough, such as `engine/test_admission.py`; NAME and `...` stand for several."""
+    modules = [f"/{path.relative_to(ROOT)}" for folder in CODE for path in (ROOT / folder).rglob("*.py")]
+    for name in re.findall(r"(?<![\w./-])[\w./-]+\.py\b", page.read_text()):
+        assert "NAME" in name or "..." in name or any(path.endswith(f"/{name}") for path in modules), name
 
 
 def test_the_example_data_are_what_trainers_begin_with() -> None:
@@ -111,23 +103,6 @@ def test_the_example_data_are_what_trainers_begin_with() -> None:
         texts[part] = {row.candidate.text for each in questions for row in each.candidates}
     assert f"{number} questions" in page
     assert not texts["train"] & texts["dev"]
-
-
-def test_the_table_of_clients_is_what_was_run() -> None:
-    """docs/clients.md has a row for each folder of tests/clients and for each recorded body."""
-    page = (ROOT / "docs" / "clients.md").read_text()
-    table = page.split("<!-- clients:begin -->")[1].split("<!-- clients:end -->")[0]
-    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.strip().splitlines()[2:]]
-    assert all(len(row) == 6 and all(row) for row in rows)
-    run = ("package", "requests")
-    assert [row[0].strip("`") for row in rows if row[4] in run] == [client.name for client in clients()]
-    how = {"sent": "recorded body", "published source": "body after its source"}
-    recorded = [json.loads(path.read_text()) for path in (ROOT / "tests/service/dialects/recorded").glob("*.json")]
-    expected = [
-        [each["client"], each["version"], f"`{each['call']}`", f"`{each['path']}`", how[each["source"]], each["date"]]
-        for each in recorded
-    ]
-    assert sorted(row for row in rows if row[4] not in run) == sorted(expected)
 
 
 def test_the_changelog_begins_with_the_unreleased_and_names_the_version() -> None:

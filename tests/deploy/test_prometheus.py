@@ -100,14 +100,10 @@ def test_each_alert_has_its_section_in_the_run_book() -> None:
         assert alert.get("labels", {"severity": "page"})["severity"] in ("page", "ticket")
 
 
-def test_each_objective_is_stated_once() -> None:
-    """The latency's bucket is one of the histogram's; an alert without a severity of its own takes its objective's."""
-    text = (FOLDER / "rules" / "recording.yml").read_text()
-    (bucket,) = re.findall(r'le="([\d.]+)"', text)
+def test_the_latency_objective_is_a_bucket_of_the_histogram() -> None:
+    """Between two buckets a rule could not count."""
+    (bucket,) = re.findall(r'le="([\d.]+)"', (FOLDER / "rules" / "recording.yml").read_text())
     assert float(bucket) in SECONDS
-    stated = re.findall(r"labels: \{slo: (\w+), severity: (\w+)\}\n *expr: vector\(([\d.]+)\)", text)
-    assert stated == [("availability", "page", "0.001"), ("latency", "ticket", "0.01")]
-    assert [alert["alert"] for alert in ALERTS if "labels" not in alert] == ["CerberankErrorBudgetBurnsFast"]
 
 
 def test_a_missing_replica_is_one_that_the_autoscalers_keep() -> None:

@@ -16,7 +16,7 @@ from cerberank_models.commands.import_model import import_model
 MAX_LENGTH = 128
 
 
-def cross_encoder(settings: BenchmarkSettings, scratch: Path) -> Path:
+def cross_encoder(settings: BenchmarkSettings, scratch: Path, *, labels: int = 1) -> Path:
     """The Hugging Face cross-encoder to compare with: the folder that the settings name, or a generated one."""
     if settings.model is not None:
         return settings.model
@@ -29,7 +29,7 @@ def cross_encoder(settings: BenchmarkSettings, scratch: Path) -> Path:
         num_hidden_layers=settings.layers,
         num_attention_heads=settings.width // head_width(settings.width),
         intermediate_size=4 * settings.width,
-        num_labels=1,
+        num_labels=labels,
         initializer_range=0.06,  # large enough that scores differ; otherwise equal results would prove nothing
     )
     transformers.BertForSequenceClassification(config).save_pretrained(folder)

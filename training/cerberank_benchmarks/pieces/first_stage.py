@@ -122,7 +122,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
         "the answers. Cached vectors are those of an earlier request, the question's own included.",
         rows=rows,
         chart=Chart(
-        places=list(settings.candidates),
+            places=list(settings.candidates),
             series={
                 name: [float(row["p50 ms"]) for row in rows if row["system"] == name] for name in (DEFAULT, *VECTORS)
             },
