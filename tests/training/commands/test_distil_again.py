@@ -190,13 +190,13 @@ def test_options_come_before_the_properties_of_the_earlier_model(tmp_path: Path)
     assert distil.names_of(tmp_path, name=None, default="tiny", terms=None) == distil.ModelNames(
         name="tiny", terms=None
     )
-    assert distil.names_of(tmp_path, name="mine", default="tiny", terms="CC0").said("2") == ""
+    assert distil.names_of(tmp_path, name="mine", default="tiny", terms="CC0").extended("2") == ""
     there = tmp_path / "checkpoint"
     there.mkdir()
     (there / "config.json").write_text(json.dumps({"name": "mine"}))
     (there / "README.md").write_text(with_terms("# mine\n", "MIT"))
     kept = distil.names_of(tmp_path, name=None, default="tiny", terms=None)
     assert (kept.name, kept.terms) == ("mine", "MIT")
-    assert kept.said("2") == "; extended: name mine kept, terms kept, version 2"
+    assert kept.extended("2") == "; extended: name mine kept, terms kept, version 2"
     other = distil.names_of(tmp_path, name="other", default="tiny", terms="CC0")
-    assert (other.name, other.terms, other.said("2")) == ("other", "CC0", "; extended: version 2")
+    assert (other.name, other.terms, other.extended("2")) == ("other", "CC0", "; extended: version 2")

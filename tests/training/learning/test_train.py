@@ -28,10 +28,10 @@ from cerberank_training.learning import loop
 from cerberank_training.learning.batch import Batch
 from cerberank_training.learning.divergence import DivergenceError
 from cerberank_training.learning.loop import Loop
-from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.train import Run, TokenSteps
 from cerberank_training.learning.train_config import TrainConfig
-from cerberank_training.tracking.log_file import dev_at_start
+from cerberank_training.runs.processes import Processes
+from cerberank_training.tracking.log_file import history
 
 CONFIG = TrainConfig(
     steps=6,
@@ -283,7 +283,7 @@ def test_the_best_weights_are_kept(tmp_path: Path) -> None:
     assert run(tmp_path, ranker=ranker).train(lambda ranker: next(values)) == 80.0
     best = torch.load(tmp_path / "best.pt", weights_only=True)
     assert all(torch.equal(best[name], value) for name, value in ranker.state_dict().items())
-    assert dev_at_start(tmp_path / "log.jsonl") == 90.0
+    assert history(tmp_path, counts=bool)["start"] == 90.0
 
 
 class Diverging:

@@ -44,8 +44,8 @@ def test_one_and_two_logits_give_one_difference() -> None:
 
 
 @pytest.mark.parametrize("loss", ["pointwise", "listwise", "both"])
-def test_a_teacher_is_written_with_what_it_reads(loss: str, tmp_path: Path) -> None:
-    """The folder loads with Hugging Face's classes, with changed weights, and states that the teacher reads context."""
+def test_every_loss_changes_the_weights(loss: str, tmp_path: Path) -> None:
+    """The folder loads with Hugging Face's classes; the teacher reads context."""
     base = base_of("bert", tmp_path / "base")
     config = replace(CONFIG, loss=loss, input=TeacherInput(max_length=32, context=True))
     best = fine_tune(base, tmp_path / "teacher", sampler(), questions(), config)
@@ -54,8 +54,6 @@ def test_a_teacher_is_written_with_what_it_reads(loss: str, tmp_path: Path) -> N
         AutoModelForSequenceClassification.from_pretrained(path) for path in (base.folder, tmp_path / "teacher")
     )
     assert not torch.equal(before.classifier.weight, after.classifier.weight)
-    assert TeacherInput.read(str(tmp_path / "teacher")) == config.input
-    assert TeacherInput.read(str(base.folder)) == TeacherInput()
 
 
 def test_the_settings_of_the_trainer() -> None:
@@ -98,26 +96,13 @@ def test_a_diverged_run_ends_before_its_weights_are_saved(evaluate_every: int, t
     assert saved == ({"checkpoint-1"} if evaluate_every == 1 else set())
 
 
-def test_an_ended_run_is_not_trained_further(tmp_path: Path) -> None:
-    """Repeated after an early stop, it answers the same and writes no further checkpoint."""
-    base = base_of("bert", tmp_path / "base")
-    config = replace(CONFIG, steps=40, evaluate_every=1, patience=2, learning_rate=1e-9)
-    best = fine_tune(base, tmp_path / "teacher", sampler(), questions(), config)
-    run = tmp_path / "teacher" / "run"
-    steps = {path.name for path in run.glob("checkpoint-*")}
-    assert "checkpoint-40" not in steps
-    assert fine_tune(base, tmp_path / "teacher", sampler(), questions(), config) == best
-    assert {path.name for path in run.glob("checkpoint-*")} == steps
-
-
 def test_a_kill_keeps_the_patience_and_needs_no_whole_checkpoint(tmp_path: Path) -> None:
-    """Without its last file and beside half a checkpoint, a run that was out of patience ends after one evaluation."""
+    """Beside half a checkpoint, a run that was out of patience ends after one evaluation."""
     base = base_of("bert", tmp_path / "base")
     config = replace(CONFIG, steps=40, evaluate_every=1, patience=3, learning_rate=1e-9)
     fine_tune(base, tmp_path / "teacher", sampler(), questions(), config)
     run = tmp_path / "teacher" / "run"
     last = max(int(path.name.rpartition("-")[2]) for path in run.glob("checkpoint-*"))
-    (tmp_path / "teacher" / "teacher.json").unlink()
     (run / f"checkpoint-{last + 1}").mkdir()
     fine_tune(base, tmp_path / "teacher", sampler(), questions(), config)
     assert max(int(path.name.rpartition("-")[2]) for path in run.glob("checkpoint-*")) == last + 1

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cerberank_training.tracking.log_file import LogFile, best_step, last_step, read_log
+from cerberank_training.tracking.log_file import LogFile, history, read_log
 from cerberank_training.tracking.tracker import Tracking
 
 
@@ -57,19 +57,24 @@ def test_a_tracker_that_cannot_begin_is_refused(tmp_path: Path) -> None:
     assert (tmp_path / "log.jsonl").read_text() == '{"step": 9}\n'
 
 
+def reached(folder: Path) -> int:
+    last: int = history(folder, counts=bool)["reached"]
+    return last
+
+
 def test_the_log_is_cut_where_a_run_goes_on(tmp_path: Path) -> None:
     """Steps after the state are removed, and half a line, but no evaluation of the state's own step; a log that fits is
     left as it is; no number is not JSON.
     """
     path, log = tmp_path / "log.jsonl", LogFile(tmp_path)
-    assert last_step(path) == 0
+    assert reached(tmp_path) == 0
     log.begin(0, {})
     for step in (1, 2, 3):
         log.figures(step, {"loss": float("nan") if step == 2 else 0.5, "pairs": 8})
         log.figures(step, {"dev_map": 50.0})
     path.write_text(path.read_text() + '{"step": 4, "lo')
     assert log.last_steps() == {"loss": 3, "pairs": 3, "dev_map": 3}
-    assert last_step(path) == 3
+    assert reached(tmp_path) == 3
     log.begin(2, {})
     lines = [json.loads(line) for line in path.read_text().splitlines()]
     assert [line for line in lines if "loss" in line] == [
@@ -100,7 +105,7 @@ def test_what_is_logged_has_reached_the_trackers(tmp_path: Path) -> None:
     tracking.figures(1, {"loss": 0.5})
     with pytest.raises(Killed):
         tracking.figures(2, {"loss": 0.4})
-    assert last_step(tmp_path / "log.jsonl") == 1
+    assert reached(tmp_path) == 1
 
 
 def test_the_best_step_is_the_first_that_counts(tmp_path: Path) -> None:
@@ -109,5 +114,5 @@ def test_the_best_step_is_the_first_that_counts(tmp_path: Path) -> None:
     for step, value in enumerate((99.0, 90.0, 70.0, 80.0, 80.0)):
         log.figures(step, {"dev_map": value})
         log.figures(step, {"loss": 1.0})
-    assert best_step(tmp_path / "log.jsonl", lambda step: step > 1) == 3
-    assert best_step(tmp_path / "log.jsonl", lambda step: step > 4) is None
+    assert history(tmp_path, counts=lambda step: step > 1) == {"reached": 4, "best_step": 3, "start": 99.0}
+    assert history(tmp_path, counts=lambda step: step > 4)["best_step"] is None

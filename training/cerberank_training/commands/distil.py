@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar
 
 from cyclopts import Parameter
 
@@ -25,29 +25,37 @@ from cerberank_training.commands.presets import read_recipe, recipe_help
 from cerberank_training.commands.recipe_options import UNCHANGED, RecipeOptions, changed_recipe
 from cerberank_training.commands.run_options import DevQuestions, Track, data_help
 from cerberank_training.data import Question, open_questions
-from cerberank_training.data.sampling import SampledGroups, first_sizes, said_of_cuts, sampler_for
+from cerberank_training.data.question_table import QuestionTable
+from cerberank_training.data.sampling import (
+    PairSampler,
+    SampledGroups,
+    Sampler,
+    first_sizes,
+    said_of_cuts,
+    sampler_for,
+)
 from cerberank_training.evaluation.variants import Evaluation, rank_questions
-from cerberank_training.learning.processes import Processes, batch_of_step, leave_group
+from cerberank_training.learning.loop import STATE
 from cerberank_training.learning.strategies import check_strategy
 from cerberank_training.learning.threads import step_work, training_threads
 from cerberank_training.learning.train import Run
-from cerberank_training.runs.base import open_base
+from cerberank_training.runs.base import Base, open_base
 from cerberank_training.runs.card import dev_metric, read_summary, run_card, summary_of
-from cerberank_training.runs.content import data_content
-from cerberank_training.runs.dev_set import Size, check_held_out, chosen_size, dev_set, in_common, measured
+from cerberank_training.runs.dev_set import Size, chosen_size, dev_set, held_out_contents, in_common, measured
 from cerberank_training.runs.launched import note_of
 from cerberank_training.runs.options import named_options
-from cerberank_training.runs.place import check_writable, writing
-from cerberank_training.runs.record import TrainingRun, open_run, said_of_results
+from cerberank_training.runs.processes import Processes, batch_of_step
+from cerberank_training.runs.record import RunRecord, said_of_results
+from cerberank_training.runs.run import run_job
 from cerberank_training.runs.trained import Trained
 from cerberank_training.runs.trained_on import training_data
 from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.students.recipes import Recipe, settings_of
-from cerberank_training.students.shapes import build_student, copied_heads, fitted
+from cerberank_training.students.shapes import Student, StudentShape, build_student, copied_heads, fitted
 from cerberank_training.teachers.completeness import refuse_missing_scores
 from cerberank_training.teachers.scoring.hugging_face import teacher_origin
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
-from cerberank_training.tracking.log_file import LOG, best_step, dev_at_start, last_step
+from cerberank_training.tracking.log_file import history
 from cerberank_training.tracking.opening import check_trackers, open_trackers
 
 PRECISIONS = ("fp32", "int8")
@@ -123,168 +131,256 @@ def train_student(options: DistilOptions) -> Trained:
     )
     if (options.train is None) == (options.groups is None):
         raise UsageError("Give --train or --groups.")
-    recipe = changed_recipe(named.recipe, options.changes, sampled=options.groups is not None)
-    with writing(options.out):
-        return _train(recipe, options)
+    job = StudentJob(options, changed_recipe(named.recipe, options.changes, sampled=options.groups is not None))
+    return Trained(checkpoint=job.result, dev_map=run_job(job)["best"])
 
 
-def _train(recipe: Recipe, options: DistilOptions) -> Trained:
-    precisions, terms, size = _checked(recipe, options)
-    out: Path = options.out
-    base = open_base(options.base)
-    recipe = replace(recipe, shape=fitted(base, recipe.shape))
-    base_content = base.content()
-    dev = dev_set(options.dev, size)
-    teachers, data = [TeacherScoreCache.open(path) for path in options.teacher], options.data
-    questions = open_questions(data, training=True)
-    groups = (
-        SampledGroups(data, questions)
-        if options.groups
-        else sampler_for(data, questions, recipe.sampling, seed=recipe.train.seed)
-    )
-    content, dev_content = data_content(data, questions), data_content(options.dev, dev)
-    check_held_out(options.dev, dev_content, train=data, train_content=content)
-    places = {name: str(value) for name in ("train", "groups", "dev", "out") if (value := getattr(options, name))}
-    checkpoint = out / "checkpoint"
-    run = open_run(
-        out,
-        "distil",
-        result=checkpoint,
-        is_saved=(out / "state.pt").is_file(),
-        bound={
-            "base": base_content,
-            "data": {"drawn": not options.groups} | content,
-            "dev": {"size": size} | dev_content,
-            "teachers": [cache.content(path) for cache, path in zip(teachers, options.teacher, strict=True)],
-            "settings": settings_of(recipe, drawn=not options.groups),
-        },
-        free={
-            **{name: getattr(recipe.train, name) for name in ("steps", "patience", "save_every")},
-            "recipe": options.recipe,
-            "names": places | {"base": base.name, "place": base.place, "commit": base.commit},
-            "device": options.device,
-        },
-    )
-    record = run.record
-    if checkpoint.is_dir() and (finished := _finished(run, options)):
-        return finished
-    refuse_missing_scores(dict(zip(options.teacher, teachers, strict=True)), groups, data=data)
-    names = names_of(out, name=options.name, default=name_of(out.resolve().name), terms=terms)
-    recipe = replace(recipe, shape=replace(recipe.shape, name=names.name))
-    recipe = replace(recipe, train=replace(recipe.train, planned=record.planned["steps"]))
-    student = build_student(recipe.shape, base, seed=recipe.train.seed, dropout=recipe.train.dropout)
-    if names.languages:
-        student.ranker.config = student.ranker.config.model_copy(update={"languages": names.languages})
-    copied = copied_heads(student.ranker, recipe.objective, record.bound["teachers"], dropout=recipe.train.dropout)
-    encoder = student.encoder()
-    training = Run(
-        out,
-        student.ranker,
-        groups,
-        encoder,
-        recipe.train,
-        objective=recipe.objective,
-        teachers=teachers,
-        device=options.device,
-        workers=options.workers,
-        trackers=open_trackers(options.track, out, name=out.name, settings=record.bound | record.free),
-    )
-    shared = in_common(dev, questions.question_texts())
-    cuts = said_of_cuts(*training.count_cut(), what="pairs", option="--max-length")
-    run.begin(shared, copied, "; ".join(filter(None, (student.start, first_sizes(training.first_step()), cuts))))
-    work = step_work(student.ranker, recipe.train, recipe.sampling, max_length=recipe.shape.encoding.max_length)
-    with training_threads(work):
-        best = training.train(dev_map(encoder, dev, options.device, training.processes))
-    leave_group()
-    if training.processes.rank > 0:
-        return Trained(checkpoint=checkpoint, dev_map=best)
-    log = out / LOG
-    record = run.finish(
-        reached=last_step(log),
-        best=best,
-        best_step=best_step(log, recipe.train.all_trained),
-        start=dev_at_start(log),
-        questions=measured(dev),
-    )
-    origins = [teacher_origin(cache.teacher) for cache in teachers]
-    summary = summary_of(record, teachers=origins, earlier=training_data(base.folder))
-    version = (
-        options.version
-        or f"{recipe.objective.strategy}-steps-{recipe.train.steps}-seed-{recipe.train.seed}-{record.digest}"
-    )
-    export_checkpoint(
-        student.ranker,
-        student.tokenizer,
-        checkpoint,
-        card=run_card(summary, name=names.name, architecture=student.ranker.config.architecture, terms=names.terms),
-        version=version,
-        source=f"recipe {options.recipe}, run {record.digest}",
-        metrics={dev_metric(summary): best},
-        forms=Forms(precisions=precisions, calibration=calibration_texts(questions)),
-        files={RUN: json.dumps(summary, indent=2).encode() + b"\n"},
-    )
-    figures = f"dev MAP {best:.2f} on {measured(dev)} questions of {options.dev}{said_of_results(record.results)}"
-    figures += f"; {shared}" if shared else ""
-    kept = names.said(version)
-    say(closing(checkpoint, name=names.name, figures=figures, forms=precisions, train=data, kept=kept))
-    return Trained(checkpoint=checkpoint, dev_map=best)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StudentInputs:
+    """What a student starts and learns from."""
+
+    base: Base
+    shape: StudentShape
+    """The shape with the depth of the base."""
+    questions: QuestionTable
+    groups: Sampler | PairSampler | SampledGroups
+    dev: Sequence[Question]
+    teachers: Mapping[Path, TeacherScoreCache]
+    """The teachers' scores by folder."""
+    bound: Mapping[str, Any]
+    free: Mapping[str, Any]
 
 
-def _checked(recipe: Recipe, options: DistilOptions) -> tuple[tuple[str, ...], str | None, Size]:
-    """The forms, the terms and the number of dev questions that are asked for.
+@dataclass(frozen=True, slots=True)
+class StudentJob:
+    """The training of a student."""
 
-    Raises what is wrong with any option that can be told without reading data or a base.
-    """
-    if options.no_export and options.precisions is not None:
-        raise UsageError("--no-export writes no forms: leave --precisions out.")
-    precisions = () if options.no_export else PRECISIONS if options.precisions is None else options.precisions
-    if unknown := set(precisions) - set(PARITY):
-        raise ValueError(f"--precisions are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}")
-    check_trackers(options.track)
-    if recipe.train.tokens_per_step is None:
-        with named_options({"questions_per_step"}):
-            batch_of_step(recipe.train.questions_per_step, recipe.train.accumulate)
-    check_strategy(recipe.objective.strategy, heads=recipe.shape.heads, teachers=len(options.teacher))
-    for option in ("name", "version"):
-        if (value := getattr(options, option)) is not None and not is_name(value):
-            raise ValueError(f"--{option} {value!r} is not a name: letters, digits, '.', '_' and '-', at most 96")
-    size = chosen_size(options.dev, options.dev_questions)
-    terms = None if options.terms is None else read_terms(options.terms)
-    check_device(options.device)
-    check_writable(options.out)
-    return precisions, terms, size
+    verb: ClassVar[str] = "distil"
+    options: DistilOptions
+    recipe: Recipe
+
+    @property
+    def out(self) -> Path:
+        """The folder of the run."""
+        return self.options.out
+
+    @property
+    def result(self) -> Path:
+        """The folder of the checkpoint."""
+        return self.out / "checkpoint"
+
+    @property
+    def is_saved(self) -> bool:
+        """True if the loop has saved a state."""
+        return (self.out / STATE).is_file()
+
+    @property
+    def precisions(self) -> tuple[str, ...]:
+        """The ONNX forms of the checkpoint."""
+        if self.options.no_export:
+            return ()
+        return PRECISIONS if self.options.precisions is None else self.options.precisions
+
+    @property
+    def size(self) -> Size:
+        """The number of questions of the dev set."""
+        return chosen_size(self.options.dev, self.options.dev_questions)
+
+    def check(self) -> None:
+        """Raise what is wrong with any option that can be told without reading data or a base."""
+        options, recipe = self.options, self.recipe
+        if options.no_export and options.precisions is not None:
+            raise UsageError("--no-export writes no forms: leave --precisions out.")
+        if unknown := set(self.precisions) - set(PARITY):
+            raise ValueError(f"--precisions are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}")
+        check_trackers(options.track)
+        if recipe.train.tokens_per_step is None:
+            with named_options({"questions_per_step"}):
+                batch_of_step(recipe.train.questions_per_step, recipe.train.accumulate)
+        check_strategy(recipe.objective.strategy, heads=recipe.shape.heads, teachers=len(options.teacher))
+        for option in ("name", "version"):
+            if (value := getattr(options, option)) is not None and not is_name(value):
+                raise ValueError(f"--{option} {value!r} is not a name: letters, digits, '.', '_' and '-', at most 96")
+        _ = self.size
+        if options.terms is not None:
+            read_terms(options.terms)
+        check_device(options.device)
+
+    def open(self) -> StudentInputs:
+        """Open the base, the teachers' scores, and the questions to train on and to choose by."""
+        options, data, size = self.options, self.options.data, self.size
+        base = open_base(options.base)
+        recipe = replace(self.recipe, shape=fitted(base, self.recipe.shape))
+        base_content = base.content()
+        dev = dev_set(options.dev, size)
+        teachers = {path: TeacherScoreCache.open(path) for path in options.teacher}
+        questions = open_questions(data, training=True)
+        groups = (
+            SampledGroups(data, questions)
+            if options.groups
+            else sampler_for(data, questions, recipe.sampling, seed=recipe.train.seed)
+        )
+        content, dev_content = held_out_contents(data, questions, options.dev, dev)
+        places = {name: str(value) for name in ("train", "groups", "dev", "out") if (value := getattr(options, name))}
+        return StudentInputs(
+            base=base,
+            shape=recipe.shape,
+            questions=questions,
+            groups=groups,
+            dev=dev,
+            teachers=teachers,
+            bound={
+                "base": base_content,
+                "data": {"drawn": not options.groups} | content,
+                "dev": {"size": size} | dev_content,
+                "teachers": [teachers[path].content(path) for path in options.teacher],
+                "settings": settings_of(recipe, drawn=not options.groups),
+            },
+            free={
+                **{name: getattr(recipe.train, name) for name in ("steps", "patience", "save_every")},
+                "recipe": options.recipe,
+                "names": places | {"base": base.name, "place": base.place, "commit": base.commit},
+                "device": options.device,
+            },
+        )
+
+    def check_finished(self, record: RunRecord) -> None:
+        """Say that nothing is left to train.
+
+        Raises ValueError when the folder holds another checkpoint, or when its names or forms are to differ.
+        """
+        options, checkpoint = self.options, self.result
+        summary = read_summary(checkpoint) or {}
+        if summary.get("digest") not in {record.digest, record.result_digest}:
+            raise ValueError(f"{checkpoint} is not of this run: move it away")
+        there = read_checkpoint(checkpoint)
+        forms = set() if options.no_export else None if options.precisions is None else set(options.precisions)
+        requested: dict[str, tuple[Any, Any]] = {
+            "name": (options.name, there.config.name),
+            "version": (options.version, there.manifest.version),
+            "precisions": (forms, set(there.precisions)),
+        }
+        changes = [name for name, (wanted, have) in requested.items() if wanted is not None and wanted != have]
+        if options.terms is not None and read_terms(options.terms) not in (checkpoint / "README.md").read_text():
+            changes.append("terms")
+        if changes:
+            other = f"export {checkpoint} OUT" if changes[0] == "precisions" else f"card {checkpoint}"
+            raise ValueError(f"{checkpoint} is finished; `cerberank {other} --{changes[0]} ...` changes that")
+        note_of(
+            self.verb,
+            f"{checkpoint} is finished ({there.config.name}@{there.manifest.version}, dev MAP "
+            f"{summary['dev_map']:.2f}); nothing was done. --steps of more than {summary['settings']['steps']} "
+            "extends it",
+        )
+
+    def prepare(self, inputs: StudentInputs, record: RunRecord) -> StudentTraining:
+        """Build the network from the base. Raises MissingScoreError if a teacher has not scored all pairs."""
+        options = self.options
+        refuse_missing_scores(inputs.teachers, inputs.groups, data=options.data)
+        terms = None if options.terms is None else read_terms(options.terms)
+        names = names_of(self.out, name=options.name, default=name_of(self.out.resolve().name), terms=terms)
+        recipe = replace(
+            self.recipe,
+            shape=replace(inputs.shape, name=names.name),
+            train=replace(self.recipe.train, planned=record.planned["steps"]),
+        )
+        student = build_student(recipe.shape, inputs.base, seed=recipe.train.seed, dropout=recipe.train.dropout)
+        if names.languages:
+            student.ranker.config = student.ranker.config.model_copy(update={"languages": names.languages})
+        run = Run(
+            self.out,
+            student.ranker,
+            inputs.groups,
+            student.encoder(),
+            recipe.train,
+            objective=recipe.objective,
+            teachers=[inputs.teachers[path] for path in options.teacher],
+            device=options.device,
+            workers=options.workers,
+            trackers=open_trackers(options.track, self.out, name=self.out.name, settings=record.bound | record.free),
+        )
+        return StudentTraining(
+            job=self,
+            inputs=inputs,
+            recipe=recipe,
+            names=names,
+            student=student,
+            run=run,
+            shared=in_common(inputs.dev, inputs.questions.question_texts()),
+        )
 
 
-def _finished(run: TrainingRun, options: DistilOptions) -> Trained | None:
-    """The checkpoint if nothing is left to train, which a line tells; None when the run is to be extended.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StudentTraining:
+    """A student, and the run that trains it."""
 
-    Raises ValueError when the folder holds another checkpoint, or when only its names or forms are to differ.
-    """
-    checkpoint, record = run.result, run.record
-    summary = read_summary(checkpoint) or {}
-    if summary.get("digest") not in {record.digest, record.result_digest}:
-        raise ValueError(f"{checkpoint} is not of this run: move it away")
-    if not run.is_finished:
-        return None
-    there = read_checkpoint(checkpoint)
-    forms = set() if options.no_export else None if options.precisions is None else set(options.precisions)
-    requested: dict[str, tuple[Any, Any]] = {
-        "name": (options.name, there.config.name),
-        "version": (options.version, there.manifest.version),
-        "precisions": (forms, set(there.precisions)),
-    }
-    changes = [name for name, (wanted, have) in requested.items() if wanted is not None and wanted != have]
-    if options.terms is not None and read_terms(options.terms) not in (checkpoint / "README.md").read_text():
-        changes.append("terms")
-    if changes:
-        other = f"export {checkpoint} OUT" if changes[0] == "precisions" else f"card {checkpoint}"
-        raise ValueError(f"{checkpoint} is finished; `cerberank {other} --{changes[0]} ...` changes that")
-    note_of(
-        "distil",
-        f"{checkpoint} is finished ({there.config.name}@{there.manifest.version}, dev MAP "
-        f"{summary['dev_map']:.2f}); nothing was done. --steps of more than {summary['settings']['steps']} extends it",
-    )
-    return Trained(checkpoint=checkpoint, dev_map=summary["dev_map"])
+    job: StudentJob
+    inputs: StudentInputs
+    recipe: Recipe
+    """The recipe with the name of the model, the depth of the base, and the steps of the first call."""
+    names: ModelNames
+    student: Student
+    run: Run
+    shared: str
+    """A line on dev questions that are trained on."""
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """Lines on the data, the heads, the start and the first step."""
+        objective, teachers = self.recipe.objective, self.inputs.bound["teachers"]
+        copied = copied_heads(self.student.ranker, objective, teachers, dropout=self.recipe.train.dropout)
+        cuts = said_of_cuts(*self.run.count_cut(), what="pairs", option="--max-length")
+        sizes = first_sizes(self.run.first_step())
+        return self.shared, copied, "; ".join(filter(None, (self.student.start, sizes, cuts)))
+
+    def train(self) -> dict[str, Any]:
+        """Train, and leave the weights that are best on dev in the student."""
+        recipe, inputs = self.recipe, self.inputs
+        length = recipe.shape.encoding.max_length
+        work = step_work(self.student.ranker, recipe.train, recipe.sampling, max_length=length)
+        measure = dev_map(self.student.encoder(), inputs.dev, self.job.options.device, self.run.processes)
+        with training_threads(work):
+            best = self.run.train(measure)
+        return {"best": best, "questions": measured(inputs.dev)}
+
+    def history(self) -> dict[str, Any]:
+        """The last step, the best step and the dev figure at the start, from the log."""
+        return history(self.job.out, counts=self.recipe.train.all_trained)
+
+    def write(self, record: RunRecord) -> None:
+        """Write the checkpoint, and say what it is and which commands come next."""
+        job, options, recipe, names = self.job, self.job.options, self.recipe, self.names
+        origins = [teacher_origin(self.inputs.teachers[path].teacher) for path in options.teacher]
+        summary = summary_of(record, teachers=origins, earlier=training_data(self.inputs.base.folder))
+        version = (
+            options.version
+            or f"{recipe.objective.strategy}-steps-{recipe.train.steps}-seed-{recipe.train.seed}-{record.digest}"
+        )
+        architecture = self.student.ranker.config.architecture
+        export_checkpoint(
+            self.student.ranker,
+            self.student.tokenizer,
+            job.result,
+            card=run_card(summary, name=names.name, architecture=architecture, terms=names.terms),
+            version=version,
+            source=f"recipe {options.recipe}, run {record.digest}",
+            metrics={dev_metric(summary): record.results["best"]},
+            forms=Forms(precisions=job.precisions, calibration=calibration_texts(self.inputs.questions)),
+            files={RUN: json.dumps(summary, indent=2).encode() + b"\n"},
+        )
+        figures = f"dev MAP {record.results['best']:.2f} on {record.results['questions']} questions of {options.dev}"
+        figures += said_of_results(record.results) + (f"; {self.shared}" if self.shared else "")
+        extended = names.extended(version)
+        say(
+            closing(
+                job.result,
+                name=names.name,
+                figures=figures,
+                forms=job.precisions,
+                train=options.data,
+                extended=extended,
+            )
+        )
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -295,14 +391,14 @@ class ModelNames:
     terms: str | None
     languages: tuple[str, ...] = ()
     """The languages that the earlier model states; empty for a new run."""
-    kept: tuple[str, ...] | None = None
+    carried: tuple[str, ...] | None = None
     """The properties that are kept of the earlier model, in words; None if the run is not extended."""
 
-    def said(self, version: str) -> str:
-        """A suffix for a line with the kept properties and the version of an extended model; empty for a new run."""
-        if self.kept is None:
+    def extended(self, version: str) -> str:
+        """A suffix for a line with the carried properties and the version of an extended model; empty for a new run."""
+        if self.carried is None:
             return ""
-        return f"; extended: {', '.join([*(f'{each} kept' for each in self.kept), f'version {version}'])}"
+        return f"; extended: {', '.join([*(f'{each} kept' for each in self.carried), f'version {version}'])}"
 
 
 def names_of(out: Path, *, name: str | None, default: str, terms: str | None) -> ModelNames:
@@ -316,13 +412,13 @@ def names_of(out: Path, *, name: str | None, default: str, terms: str | None) ->
     config = json.loads((there / "config.json").read_bytes())
     own: str = config["name"]
     stated = terms_of((there / "README.md").read_text(encoding="utf-8"))
-    kept = [f"name {own}"] if name is None and own != default else []
-    kept += ["terms"] if terms is None and stated is not None else []
+    carried = [f"name {own}"] if name is None and own != default else []
+    carried += ["terms"] if terms is None and stated is not None else []
     return ModelNames(
         name=name or own,
         terms=stated if terms is None else terms,
         languages=tuple(config.get("languages", ())),
-        kept=tuple(kept),
+        carried=tuple(carried),
     )
 
 
@@ -334,10 +430,10 @@ def _latest(out: Path) -> Path | None:
     return max(aside, key=lambda path: (path / "manifest.json").stat().st_mtime_ns, default=None)
 
 
-def closing(checkpoint: Path, *, name: str, figures: str, forms: Sequence[str], train: str, kept: str = "") -> str:
+def closing(checkpoint: Path, *, name: str, figures: str, forms: Sequence[str], train: str, extended: str = "") -> str:
     """The last lines of a run with ONNX graphs in these `forms`: its result, and the commands that come next.
 
-    int8 ranges are measured on the data `train`. `kept` is a suffix that begins with a semicolon, and says what an
+    int8 ranges are measured on the data `train`. `extended` is a suffix that begins with a semicolon, and says what an
     extended run has kept of its earlier model.
     """
     folder = shlex.quote(str(checkpoint))
@@ -352,7 +448,7 @@ def closing(checkpoint: Path, *, name: str, figures: str, forms: Sequence[str], 
         ("keep", f"cerberank store push {served} STORE --label stable"),
         ("serve", f"CERBERANK_CHECKPOINT={served} cerberank serve"),
     ]
-    lines = [f"{checkpoint}: {name}, {figures}; {written}{kept}"]
+    lines = [f"{checkpoint}: {name}, {figures}; {written}{extended}"]
     return "\n".join(lines + [f"  {verb + ':':<9}{command}" for verb, command in steps])
 
 

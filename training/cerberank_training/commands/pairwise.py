@@ -2,48 +2,51 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from cyclopts import App, Group, Parameter
 from cyclopts.validators import Number
+from tokenizers import Tokenizer
 
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Count, NotNegative, Positive, Share, Whole, whole
 from cerberank_models.first_stage.folder import read_text_ranker, write_text_ranker
+from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.output import UsageError, say
 from cerberank_models.text_config import TextEncodingConfig
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.commands.presets import options_from_recipe, recipe_help
 from cerberank_training.commands.run_options import DevQuestions, Track
-from cerberank_training.data import read_questions
+from cerberank_training.data import Question, read_questions
 from cerberank_training.data.sampling import said_of_cuts
-from cerberank_training.data.triple_sampling import TripleSampling, triple_sampler_for
+from cerberank_training.data.triple_sampling import TripleSampler, TripleSampling, triple_sampler_for
 from cerberank_training.evaluation.question_metrics import METRICS
 from cerberank_training.evaluation.sources.text_ranker import dev_metric
+from cerberank_training.learning.loop import STATE
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
 from cerberank_training.learning.pairwise.run import PairwiseRun
 from cerberank_training.learning.pairwise.teachers import FrozenTeacher, Teachers
-from cerberank_training.learning.processes import leave_group
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
-from cerberank_training.runs.base import open_hugging_face_base
-from cerberank_training.runs.content import data_content, folder_content
-from cerberank_training.runs.dev_set import check_held_out, chosen_size, dev_set, in_common, measured
-from cerberank_training.runs.launched import note_of
+from cerberank_training.runs.base import Base, open_hugging_face_base
+from cerberank_training.runs.content import folder_content
+from cerberank_training.runs.dev_set import chosen_size, dev_set, held_out_contents, in_common, measured
+from cerberank_training.runs.launched import is_first_process, note_of
 from cerberank_training.runs.options import named_options
-from cerberank_training.runs.place import check_writable, writing
-from cerberank_training.runs.record import open_run, said_of_results
+from cerberank_training.runs.record import RunRecord, said_of_results
+from cerberank_training.runs.run import run_job
 from cerberank_training.runs.trained_on import write_training_data
 from cerberank_training.students.text_rankers import (
     RELEASED_LEARNING_RATE,
     SYSTEMS,
+    System,
     build_text_ranker,
     paper_training,
     released_objective,
 )
-from cerberank_training.tracking.log_file import LOG, best_step, dev_at_start, last_step
+from cerberank_training.tracking.log_file import history
 from cerberank_training.tracking.opening import check_trackers, open_trackers
 
 
@@ -177,108 +180,190 @@ def pairwise(*, options: PairwiseOptions) -> None:
         options: Options.
     """
     options = replace(options, device=chosen_device(options.device))
-    with writing(options.out):
-        results = _train(options)
+    results = run_job(TextRankerJob(options))
+    if not is_first_process():
+        return
     best = f"best dev {options.select} {results['best']:.2f}{said_of_results(results)}"
     say(f"{options.out / 'ranker'}: {best}")
 
 
-def _train(options: PairwiseOptions) -> Mapping[str, Any]:
-    """Train as the options say; returns the results of the run's record."""
-    system = SYSTEMS[options.system]
-    teachers = {role: path for role, path in (("mono", options.mono), ("bi", options.bi)) if path is not None}
-    if system.taught != bool(teachers):
-        need = "needs --mono or --bi, or both" if system.taught else "learns from no teacher"
-        raise UsageError(f"{options.system} {need}.")
-    check_trackers(options.track)
-    config, objective, encoding, mean = _settings(options)
-    size = chosen_size("", options.dev_questions)
-    check_device(options.device)
-    check_writable(options.out)
-    base = open_hugging_face_base(options.base, reason="a text ranker starts from a Hugging Face encoder")
-    base_content = base.content()
-    dev = dev_set(options.dev, size)
-    questions = list(read_questions(options.train, training=True))
-    content, dev_content = data_content(options.train, questions), data_content(options.dev, dev)
-    check_held_out(options.dev, dev_content, train=options.train, train_content=content)
-    sampling = TripleSampling(positives=options.positives, top=options.top, own=options.own)
-    triples = triple_sampler_for(options.train, questions, sampling, seed=config.seed)
-    ranker_folder = options.out / "ranker"
-    run = open_run(
-        options.out,
-        "pairwise",
-        result=ranker_folder,
-        is_saved=(options.out / "state.pt").is_file(),
-        bound={
-            "base": base_content,
-            "data": content,
-            "dev": {"size": size, "select": options.select} | dev_content,
-            "teachers": {role: folder_content(path) for role, path in teachers.items()},
-            "settings": {name: getattr(options, name) for name in ("system", "layers")}
-            | {"sampling": asdict(sampling), "encoding": encoding.model_dump(), "objective": asdict(objective)}
-            | {"mean": mean, "colbert_texts": options.loss.colbert_texts or None}  # earlier runs lack it
-            | {"train": bound_settings(config)},
-        },
-        free={name: getattr(config, name) for name in ("steps", "patience", "save_every")}
-        | {"names": {name: getattr(options, name) for name in ("base", "train", "dev", "mono", "bi", "out")}}
-        | {"device": options.device, "recipe": options.recipe},
-    )
-    record = run.record
-    if run.is_finished:
-        note_of("pairwise", f"{ranker_folder} is finished; more --steps extend it")
-        return record.results
-    config = replace(config, planned=record.planned["steps"])
-    ranker, tokenizer = build_text_ranker(
-        system,
-        base,
-        name=options.system,
-        encoding=encoding,
-        seed=config.seed,
-        dropout=config.dropout,
-        layers=options.layers,
-        mean=mean,
-        colbert_texts=options.loss.colbert_texts,
-    )
-    training = PairwiseRun(
-        options.out,
-        ranker,
-        tokenizer,
-        triples,
-        config,
-        objective=objective,
-        teachers=Teachers(mono=_teacher(options.mono, config), bi=_teacher(options.bi, config)),
-        device=options.device,
-        trackers=open_trackers(options.track, options.out, name=options.out.name, settings=record.bound | record.free),
-    )
-    cuts = said_of_cuts(*training.count_cut(), what="texts", option="--question-length or --document-length")
-    run.begin(in_common(dev, (question.text for question in questions)), cuts)
-    write_training_data(options.out, record, base=base.folder)
-    best = training.train(dev_metric(TextEncoder(tokenizer, ranker.config), dev, options.select, training.processes))
-    leave_group()
-    log = options.out / LOG
-    results = run.finish(
-        reached=last_step(log),
-        best=best,
-        best_step=best_step(log, config.all_trained),
-        start=dev_at_start(log),
-        questions=measured(dev),
-    ).results
-    if training.processes.rank == 0:
-        write_text_ranker(
-            ranker_folder,
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextRankerInputs:
+    """What a text ranker starts and learns from."""
+
+    base: Base
+    questions: Sequence[Question]
+    triples: TripleSampler
+    dev: Sequence[Question]
+    bound: Mapping[str, Any]
+    free: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TextRankerJob:
+    """The training of a text ranker."""
+
+    verb: ClassVar[str] = "pairwise"
+    options: PairwiseOptions
+
+    @property
+    def out(self) -> Path:
+        """The folder of the run."""
+        return self.options.out
+
+    @property
+    def result(self) -> Path:
+        """The folder of the text ranker."""
+        return self.out / "ranker"
+
+    @property
+    def is_saved(self) -> bool:
+        """True if the loop has saved a state."""
+        return (self.out / STATE).is_file()
+
+    @property
+    def system(self) -> System:
+        """The rankers of the network, and whether it has teachers."""
+        return SYSTEMS[self.options.system]
+
+    @property
+    def teachers(self) -> dict[str, Path]:
+        """The folders of the teachers by role."""
+        folders = {"mono": self.options.mono, "bi": self.options.bi}
+        return {role: path for role, path in folders.items() if path is not None}
+
+    def check(self) -> None:
+        """Raise what is wrong with any option that can be told without reading data or a base."""
+        options = self.options
+        if self.system.taught != bool(self.teachers):
+            need = "needs --mono or --bi, or both" if self.system.taught else "learns from no teacher"
+            raise UsageError(f"{options.system} {need}.")
+        check_trackers(options.track)
+        settings_of(options)
+        chosen_size("", options.dev_questions)
+        check_device(options.device)
+
+    def open(self) -> TextRankerInputs:
+        """Open the base, and the questions to train on and to choose by."""
+        options, settings = self.options, settings_of(self.options)
+        size = chosen_size("", options.dev_questions)
+        base = open_hugging_face_base(options.base, reason="a text ranker starts from a Hugging Face encoder")
+        base_content = base.content()
+        dev = dev_set(options.dev, size)
+        questions = list(read_questions(options.train, training=True))
+        content, dev_content = held_out_contents(options.train, questions, options.dev, dev)
+        sampling = TripleSampling(positives=options.positives, top=options.top, own=options.own)
+        return TextRankerInputs(
+            base=base,
+            questions=questions,
+            triples=triple_sampler_for(options.train, questions, sampling, seed=settings.config.seed),
+            dev=dev,
+            bound={
+                "base": base_content,
+                "data": content,
+                "dev": {"size": size, "select": options.select} | dev_content,
+                "teachers": {role: folder_content(path) for role, path in self.teachers.items()},
+                "settings": {name: getattr(options, name) for name in ("system", "layers")}
+                | {"sampling": asdict(sampling), "encoding": settings.encoding.model_dump()}
+                | {"objective": asdict(settings.objective), "mean": settings.mean}
+                | {"colbert_texts": options.loss.colbert_texts or None}  # earlier runs lack it
+                | {"train": bound_settings(settings.config)},
+            },
+            free={name: getattr(settings.config, name) for name in ("steps", "patience", "save_every")}
+            | {"names": {name: getattr(options, name) for name in ("base", "train", "dev", "mono", "bi", "out")}}
+            | {"device": options.device, "recipe": options.recipe},
+        )
+
+    def check_finished(self, record: RunRecord) -> None:
+        """Say that nothing is left to train."""
+        note_of(self.verb, f"{self.result} is finished; more --steps extend it")
+
+    def prepare(self, inputs: TextRankerInputs, record: RunRecord) -> TextRankerTraining:
+        """Build the network from the base, and load its teachers."""
+        options, settings = self.options, settings_of(self.options)
+        config = replace(settings.config, planned=record.planned["steps"])
+        ranker, tokenizer = build_text_ranker(
+            self.system,
+            inputs.base,
+            name=options.system,
+            encoding=settings.encoding,
+            seed=config.seed,
+            dropout=config.dropout,
+            layers=options.layers,
+            mean=settings.mean,
+            colbert_texts=options.loss.colbert_texts,
+        )
+        run = PairwiseRun(
+            self.out,
             ranker,
             tokenizer,
-            version=f"steps-{config.steps}-seed-{config.seed}",
-            source=f"TRMD {options.system}, run {record.digest}",
-            metrics={f"dev_{options.select}": best},
+            inputs.triples,
+            config,
+            objective=settings.objective,
+            teachers=Teachers(mono=_teacher(options.mono, config), bi=_teacher(options.bi, config)),
+            device=options.device,
+            trackers=open_trackers(options.track, self.out, name=self.out.name, settings=record.bound | record.free),
         )
-    return results
+        return TextRankerTraining(
+            job=self, inputs=inputs, config=config, ranker=ranker, tokenizer=tokenizer, run=run, record=record
+        )
 
 
-def _settings(
-    options: PairwiseOptions,
-) -> tuple[TrainConfig, PairwiseObjective, TextEncodingConfig, Literal["all", "text"]]:
-    """The settings of the run, and the tokens of TwinBERT's mean. Raises ValueError, which names the option."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextRankerTraining:
+    """A text ranker, and the run that trains it."""
+
+    job: TextRankerJob
+    inputs: TextRankerInputs
+    config: TrainConfig
+    ranker: TextRanker
+    tokenizer: Tokenizer
+    run: PairwiseRun
+    record: RunRecord
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """Lines on dev questions that are trained on, and on texts that are cut."""
+        cuts = said_of_cuts(*self.run.count_cut(), what="texts", option="--question-length or --document-length")
+        return in_common(self.inputs.dev, (question.text for question in self.inputs.questions)), cuts
+
+    def train(self) -> dict[str, Any]:
+        """Train, and leave the weights that are best on dev in the ranker."""
+        dev, encoder = self.inputs.dev, TextEncoder(self.tokenizer, self.ranker.config)
+        write_training_data(self.job.out, self.record, base=self.inputs.base.folder)
+        best = self.run.train(dev_metric(encoder, dev, self.job.options.select, self.run.processes))
+        return {"best": best, "questions": measured(dev)}
+
+    def history(self) -> dict[str, Any]:
+        """The last step, the best step and the dev figure at the start, from the log."""
+        return history(self.job.out, counts=self.config.all_trained)
+
+    def write(self, record: RunRecord) -> None:
+        """Write the folder of the text ranker."""
+        options = self.job.options
+        write_text_ranker(
+            self.job.result,
+            self.ranker,
+            self.tokenizer,
+            version=f"steps-{self.config.steps}-seed-{self.config.seed}",
+            source=f"TRMD {options.system}, run {record.digest}",
+            metrics={f"dev_{options.select}": record.results["best"]},
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairwiseSettings:
+    """The settings of a run: the options that are given, and else the paper's or the released code's."""
+
+    config: TrainConfig
+    objective: PairwiseObjective
+    encoding: TextEncodingConfig
+    mean: Literal["all", "text"]
+    """The tokens of TwinBERT's mean."""
+
+
+def settings_of(options: PairwiseOptions) -> PairwiseSettings:
+    """The settings of the run. Raises ValueError, which names the option."""
     if options.select not in METRICS:
         raise UsageError(f"--select is one of {', '.join(METRICS)}, not {options.select!r}.")
     parts = (options.loss, options.schedule, options.lengths)
@@ -293,7 +378,8 @@ def _settings(
         encoding = TextEncodingConfig(
             **{name: changes[name] for name in TextEncodingConfig.model_fields if name in changes}
         )
-    return config, objective, encoding, options.loss.mean or ("text" if options.loss.released else "all")
+    mean = options.loss.mean or ("text" if options.loss.released else "all")
+    return PairwiseSettings(config=config, objective=objective, encoding=encoding, mean=mean)
 
 
 def _teacher(path: Path | None, config: TrainConfig) -> FrozenTeacher | None:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from cyclopts import App, Parameter
 
@@ -13,22 +14,22 @@ from cerberank_models.convert.token_types import NewTypes
 from cerberank_models.output import say
 from cerberank_training.commands.presets import options_from_recipe, recipe_help
 from cerberank_training.commands.run_options import TrainerDevice
-from cerberank_training.learning.processes import check_trainer_device, leave_group
 from cerberank_training.learning.trainer import last_checkpoint
-from cerberank_training.pretraining.base import build_start, check_start
-from cerberank_training.pretraining.document_table import open_documents
+from cerberank_training.pretraining.base import Start, build_start, check_start, save_encoder
+from cerberank_training.pretraining.document_table import DocumentTable, open_documents
 from cerberank_training.pretraining.documents import READERS
-from cerberank_training.pretraining.examples import ExampleGroups, Objective
+from cerberank_training.pretraining.examples import Example, ExampleGroups, Objective
 from cerberank_training.pretraining.network import LossWeights
-from cerberank_training.pretraining.run import METRICS, PretrainingConfig
+from cerberank_training.pretraining.run import METRICS, RUN, PretrainingConfig
 from cerberank_training.pretraining.run import pretrain as train_encoder
-from cerberank_training.runs.base import open_hugging_face_base
+from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.content import Content, data_content
 from cerberank_training.runs.dev_set import check_held_out
 from cerberank_training.runs.launched import launched_processes, note_of
 from cerberank_training.runs.options import named_options
-from cerberank_training.runs.place import check_writable, writing
-from cerberank_training.runs.record import open_run
+from cerberank_training.runs.processes import check_trainer_device
+from cerberank_training.runs.record import RunRecord
+from cerberank_training.runs.run import run_job
 from cerberank_training.runs.trained_on import write_training_data
 
 USUAL = PretrainingConfig()
@@ -107,79 +108,147 @@ def pretrain(*, options: PretrainOptions) -> None:
     Args:
         options: Options.
     """
-    with writing(options.out), named_options(vars(options)):
-        metrics, count = _pretrain(options)
+    with named_options(vars(options)):
+        config = PretrainingConfig(
+            **{each.name: getattr(options, each.name) for each in fields(PretrainingConfig) if each.name != "planned"}
+        )
+        weights = LossWeights(ssp=options.ssp_weight, mlm=options.mlm_weight, rtd=options.rtd_weight)
+        metrics = run_job(PretrainingJob(options, config, weights))
     hard = f"above a hard negative {metrics['ssp_hard']:.1f} % (50)" if "ssp_hard" in metrics else "no hard negatives"
     say(
-        f"{options.out}: on {count} examples of --dev, accuracy {metrics['ssp_accuracy']:.1f} % (80 unread), "
-        f"positive first {metrics['ssp_first']:.1f} % (20), {hard}"
+        f"{options.out}: on {metrics['examples']} examples of --dev, accuracy {metrics['ssp_accuracy']:.1f} % "
+        f"(80 unread), positive first {metrics['ssp_first']:.1f} % (20), {hard}"
     )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PretrainingInputs:
+    """What an encoder starts and learns from."""
+
+    base: Base
+    generator: Base | None
+    documents: DocumentTable
+    train: ExampleGroups
+    dev: ExampleGroups
+    bound: Mapping[str, Any]
+    free: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class PretrainingJob:
+    """The pre-training of an encoder."""
+
+    verb: ClassVar[str] = "pretrain"
+    options: PretrainOptions
+    config: PretrainingConfig
+    weights: LossWeights
+
+    @property
+    def out(self) -> Path:
+        """The folder of the run, which is that of the encoder."""
+        return self.options.out
+
+    @property
+    def result(self) -> Path:
+        """The weights of the encoder."""
+        return self.out / "model.safetensors"
+
+    @property
+    def is_saved(self) -> bool:
+        """True if the Trainer has saved a checkpoint."""
+        return last_checkpoint(self.out / RUN) is not None
+
+    def check(self) -> None:
+        """Raise ValueError for a step that processes cannot share, and for a device that is not there."""
+        self.config.batch(launched_processes())
+        check_trainer_device(self.options.device, self.options.precision)
+
+    def open(self) -> PretrainingInputs:
+        """Open the encoder and the documents to train on and to measure on."""
+        options = self.options
+        base = open_hugging_face_base(options.base, reason=REASON)
+        check_start(base, layers=options.layers, generator=bool(options.generator))
+        base.check_room(self.config.max_length)
+        generator = open_hugging_face_base(options.generator, reason=REASON) if options.generator else None
+        base_content, generator_content = base.content(), generator.content() if generator else None
+        documents, held_out = open_documents(options.documents), open_documents(options.dev)
+        whole = options.whole_negatives
+        content, dev_content = _content(options.documents), _content(options.dev)
+        check_held_out(options.dev, dev_content, train=options.documents, train_content=content)
+        names = ("objective", "whole_negatives", "layers", "token_types", "dev_groups")
+        settings = {name: getattr(options, name) for name in names} | {"weights": asdict(self.weights)}
+        bound, free = self.config.settings()
+        places = {name: getattr(options, name) for name in ("base", "generator", "documents", "dev", "out")}
+        return PretrainingInputs(
+            base=base,
+            generator=generator,
+            documents=documents,
+            train=ExampleGroups(documents, options.objective, seed=self.config.seed, whole_negatives=whole),
+            dev=ExampleGroups(held_out, options.objective, seed=0, whole_negatives=whole),
+            bound={
+                "base": base_content,
+                "generator": generator_content,
+                "documents": content,
+                "dev": dev_content,
+                "settings": settings | bound,
+            },
+            free=free | {"recipe": options.recipe} | {"names": places},
+        )
+
+    def check_finished(self, record: RunRecord) -> None:
+        """Say that nothing is left to train."""
+        note_of(self.verb, f"{self.out} is finished; more --steps extend it")
+
+    def prepare(self, inputs: PretrainingInputs, record: RunRecord) -> PretrainingRun:
+        """Build the network with its heads."""
+        options = self.options
+        start = build_start(
+            inputs.base,
+            self.weights,
+            seed=self.config.seed,
+            generator=inputs.generator,
+            layers=options.layers,
+            token_types=options.token_types,
+        )
+        config = replace(self.config, planned=record.planned["steps"])
+        examples = [each for index in range(options.dev_groups) for each in inputs.dev.group(index)]
+        return PretrainingRun(self.out, inputs, start, config, examples, record)
+
+
+@dataclass(frozen=True, slots=True)
+class PretrainingRun:
+    """An encoder with its heads, ready to be trained."""
+
+    out: Path
+    inputs: PretrainingInputs
+    start: Start
+    config: PretrainingConfig
+    examples: list[Example]
+    """The examples that are measured on."""
+    record: RunRecord
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """A line on the documents and the new parts of the network."""
+        new = "".join(f", {part} made anew" for part in self.start.fresh)
+        return (f"{len(self.inputs.documents):,} documents{new}",)
+
+    def train(self) -> dict[str, Any]:
+        """Train the network."""
+        write_training_data(self.out, self.record, base=self.inputs.base.folder)
+        metrics = train_encoder(self.start, self.out, self.inputs.train, self.examples, self.config)
+        return {"examples": len(self.examples)} | {name: metrics[name] for name in METRICS if name in metrics}
+
+    def history(self) -> dict[str, Any]:
+        """The last step; there is no early stop."""
+        return {"reached": self.config.steps}
+
+    def write(self, record: RunRecord) -> None:
+        """Write the encoder, its tokenizer and the head of its own pre-training."""
+        save_encoder(self.start, self.out)
 
 
 def _content(spec: str) -> Content:
     """The identity of documents: their format and files, and the rule that splits them into sentences."""
     place, _, split = spec.partition("?")
     return data_content(place) | {"options": split}
-
-
-def _pretrain(options: PretrainOptions) -> tuple[dict[str, float], int]:
-    """Train, and return the metrics with the number of examples that they were measured on."""
-    out: Path = options.out
-    config = PretrainingConfig(
-        **{each.name: getattr(options, each.name) for each in fields(PretrainingConfig) if each.name != "planned"}
-    )
-    config.batch(launched_processes())
-    weights = LossWeights(ssp=options.ssp_weight, mlm=options.mlm_weight, rtd=options.rtd_weight)
-    check_writable(out)
-    check_trainer_device(options.device, options.precision)
-    base = open_hugging_face_base(options.base, reason=REASON)
-    check_start(base, layers=options.layers, generator=bool(options.generator))
-    base.check_room(config.max_length)
-    generator = open_hugging_face_base(options.generator, reason=REASON) if options.generator else None
-    base_content, generator_content = base.content(), generator.content() if generator else None
-    documents, held_out = open_documents(options.documents), open_documents(options.dev)
-    whole = options.whole_negatives
-    train = ExampleGroups(documents, options.objective, seed=config.seed, whole_negatives=whole)
-    dev = ExampleGroups(held_out, options.objective, seed=0, whole_negatives=whole)
-    content, dev_content = _content(options.documents), _content(options.dev)
-    check_held_out(options.dev, dev_content, train=options.documents, train_content=content)
-    names = ("objective", "whole_negatives", "layers", "token_types", "dev_groups")
-    settings = {name: getattr(options, name) for name in names} | {"weights": asdict(weights)}
-    bound, free = config.settings()
-    run = open_run(
-        out,
-        "pretrain",
-        result=out / "model.safetensors",
-        is_saved=last_checkpoint(out / "run") is not None,
-        bound={
-            "base": base_content,
-            "generator": generator_content,
-            "documents": content,
-            "dev": dev_content,
-            "settings": settings | bound,
-        },
-        free=free
-        | {"recipe": options.recipe}
-        | {"names": {name: getattr(options, name) for name in ("base", "generator", "documents", "dev", "out")}},
-    )
-    record = run.record
-    if run.is_finished:
-        note_of("pretrain", f"{out} is finished; more --steps extend it")
-        return {name: record.results[name] for name in METRICS if name in record.results}, record.results["examples"]
-    config = replace(config, planned=record.planned["steps"])
-    start = build_start(
-        base,
-        weights,
-        seed=config.seed,
-        generator=generator,
-        layers=options.layers,
-        token_types=options.token_types,
-    )
-    run.begin(f"{len(documents):,} documents" + "".join(f", {part} made anew" for part in start.fresh))
-    write_training_data(out, record, base=base.folder)
-    examples = [each for index in range(options.dev_groups) for each in dev.group(index)]
-    metrics = train_encoder(start, out, train, examples, config)
-    leave_group()
-    figures = {name: metrics[name] for name in METRICS if name in metrics}
-    run.finish(reached=config.steps, examples=len(examples), **figures)
-    return metrics, len(examples)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from cyclopts import App, Group, Parameter
 from cyclopts.validators import Number
@@ -17,25 +16,27 @@ from cerberank_models.convert.teacher_input import FILE, TeacherInput
 from cerberank_models.output import UsageError, say
 from cerberank_training.commands.presets import options_from_recipe, recipe_help
 from cerberank_training.commands.run_options import DevQuestions, TrainerDevice, data_help
-from cerberank_training.data import open_questions
+from cerberank_training.data import Question, open_questions
+from cerberank_training.data.question_table import QuestionTable
 from cerberank_training.data.sampling import (
     LOOKED_AT,
     NegativeSampling,
+    PairSampler,
     PairSampling,
+    Sampler,
     Sampling,
     first_sizes,
     said_of_cuts,
     sampler_for,
 )
-from cerberank_training.learning.processes import batch_of_step, check_trainer_device, leave_group
-from cerberank_training.learning.trainer import best_step, dev_at_start, last_checkpoint
-from cerberank_training.runs.base import open_hugging_face_base
-from cerberank_training.runs.content import data_content
-from cerberank_training.runs.dev_set import check_held_out, chosen_size, dev_set, in_common, measured
+from cerberank_training.learning.trainer import history, last_checkpoint
+from cerberank_training.runs.base import Base, open_hugging_face_base
+from cerberank_training.runs.dev_set import chosen_size, dev_set, held_out_contents, in_common, measured
 from cerberank_training.runs.launched import is_first_process, note_of
 from cerberank_training.runs.options import named_options
-from cerberank_training.runs.place import check_writable, writing
-from cerberank_training.runs.record import open_run, read_record, said_of_results
+from cerberank_training.runs.processes import batch_of_step, check_trainer_device
+from cerberank_training.runs.record import RunRecord, read_record, said_of_results
+from cerberank_training.runs.run import run_job
 from cerberank_training.runs.trained_on import write_training_data
 from cerberank_training.teachers.fine_tuning import TeacherConfig, fine_tune
 from cerberank_training.teachers.teacher_reader import TeacherReader
@@ -154,91 +155,143 @@ def teach(*, options: TeachOptions) -> None:
     Args:
         options: Options.
     """
-    with writing(options.out):
-        results = _teach(options)
+    results = run_job(TeacherJob(options))
     if not is_first_process():
         return
     say(f"{options.out}: on {options.dev}, best dev MAP {results['best']:.2f}{said_of_results(results)}")
-    _say(
-        f"next: cerberank data score CACHE --teacher {options.out} --data FORMAT:PATH, cerberank import "
-        f"{options.out} CHECKPOINT, or cerberank train distil --base {options.out}"
-    )
-
-
-_say = partial(note_of, "teach")
-
-
-def _teach(options: TeachOptions) -> Mapping[str, Any]:
-    """Fine-tune as the options say; returns the results of the run's record, which only the first process knows.
-
-    Raises ValueError, which names the option.
-    """
-    epochs = options.training.epochs
-    if epochs is not None and options.training.steps is not None:
-        raise UsageError("--steps and --epochs are two lengths of a run: give one.")
-    sampling = _sampling(options)
-    # Checked before any data are read, which may take minutes; the steps of --epochs are known only after that.
-    config = configuration(options, options.training.steps or (STEPS if epochs is None else ANY_STEPS))
-    size = chosen_size(options.dev, options.dev_questions)
-    out: Path = options.out
-    check_writable(out)
-    check_trainer_device(options.device, options.training.precision)
-    base = open_hugging_face_base(options.base, reason="teachers are Hugging Face classifiers")
-    base.check_room(options.texts.max_length)
-    base_content = base.content()
-    dev = dev_set(options.dev, size)
-    questions = open_questions(options.train, training=True)
-    sampler = sampler_for(options.train, questions, sampling, seed=config.seed)
-    if epochs is not None:
-        config = configuration(options, math.ceil(epochs * len(sampler) / config.questions_per_step))
-    content, dev_content = data_content(options.train, questions), data_content(options.dev, dev)
-    check_held_out(options.dev, dev_content, train=options.train, train_content=content)
-    bound, free = config.settings()
-    run = open_run(
-        out,
+    note_of(
         "teach",
-        result=out / FILE,
-        is_saved=last_checkpoint(out / RUN) is not None,
-        bound={
-            "base": base_content,
-            "data": content,
-            "dev": {"size": size} | dev_content,
-            "sampling": {"mode": options.sampling.sampling} | asdict(sampling),
-            "settings": bound | {"input": config.input.model_dump()},
-        },
-        free=free
-        | {"recipe": options.recipe}
-        | {
-            "names": {"train": options.train, "dev": options.dev, "out": str(out)}
-            | {"base": base.name, "place": base.place, "commit": base.commit}
-        },
+        f"next: cerberank data score CACHE --teacher {options.out} --data FORMAT:PATH, cerberank import "
+        f"{options.out} CHECKPOINT, or cerberank train distil --base {options.out}",
     )
-    record = run.record
-    if run.is_finished:
-        _say(f"{out} is finished; more --steps extend it")
-        return record.results
-    own = "" if base.is_cross_encoder else ", and its classifier of two logits from random weights"
-    start = f"starts from {base.place}, {base.kind}{own}"
-    groups = [sampler.step(each, 1)[0] for each in range(max(LOOKED_AT, config.questions_per_step))]
-    reader = TeacherReader(base.tokenizer(), base.described, config.input)
-    cuts = said_of_cuts(*reader.count_cut(groups), what="pairs", option="--max-length")
-    run.begin(
-        in_common(dev, questions.question_texts()),
-        "; ".join(filter(None, (start, first_sizes(groups[: config.questions_per_step]), cuts))),
-    )
-    write_training_data(out, record, base=base.folder)
-    config = replace(config, planned=record.planned["steps"])
-    best = fine_tune(base, out, sampler, dev, config, further=bool(record.results))
-    leave_group()
-    if not is_first_process():  # on another machine it may not see the last files of the first one yet
-        return {}
-    return run.finish(
-        reached=int(str(last_checkpoint(out / RUN)).rpartition("-")[2]),
-        best=best,
-        best_step=best_step(out / RUN),
-        start=dev_at_start(out / RUN),
-        questions=measured(dev),
-    ).results
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TeacherInputs:
+    """What a teacher starts and learns from."""
+
+    base: Base
+    config: TeacherConfig
+    """The settings with the number of steps, which `--epochs` gives in passes over the data."""
+    questions: QuestionTable
+    sampler: Sampler | PairSampler
+    dev: Sequence[Question]
+    bound: Mapping[str, Any]
+    free: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class TeacherJob:
+    """The fine-tuning of a teacher."""
+
+    verb: ClassVar[str] = "teach"
+    options: TeachOptions
+
+    @property
+    def out(self) -> Path:
+        """The folder of the run, which is that of the teacher."""
+        return self.options.out
+
+    @property
+    def result(self) -> Path:
+        """The last file of the teacher."""
+        return self.out / FILE
+
+    @property
+    def is_saved(self) -> bool:
+        """True if the Trainer has saved a checkpoint."""
+        return last_checkpoint(self.out / RUN) is not None
+
+    def check(self) -> None:
+        """Raise ValueError, which names the option."""
+        options = self.options
+        if options.training.epochs is not None and options.training.steps is not None:
+            raise UsageError("--steps and --epochs are two lengths of a run: give one.")
+        _sampling(options)
+        configuration(options)
+        chosen_size(options.dev, options.dev_questions)
+        check_trainer_device(options.device, options.training.precision)
+
+    def open(self) -> TeacherInputs:
+        """Open the base and the questions to train on and to choose by."""
+        options, sampling = self.options, _sampling(self.options)
+        size = chosen_size(options.dev, options.dev_questions)
+        base = open_hugging_face_base(options.base, reason="teachers are Hugging Face classifiers")
+        base.check_room(options.texts.max_length)
+        base_content = base.content()
+        dev = dev_set(options.dev, size)
+        questions = open_questions(options.train, training=True)
+        config = configuration(options)
+        sampler = sampler_for(options.train, questions, sampling, seed=config.seed)
+        if (epochs := options.training.epochs) is not None:
+            config = configuration(options, math.ceil(epochs * len(sampler) / config.questions_per_step))
+        content, dev_content = held_out_contents(options.train, questions, options.dev, dev)
+        bound, free = config.settings()
+        names = {"train": options.train, "dev": options.dev, "out": str(options.out)}
+        return TeacherInputs(
+            base=base,
+            config=config,
+            questions=questions,
+            sampler=sampler,
+            dev=dev,
+            bound={
+                "base": base_content,
+                "data": content,
+                "dev": {"size": size} | dev_content,
+                "sampling": {"mode": options.sampling.sampling} | asdict(sampling),
+                "settings": bound | {"input": config.input.model_dump()},
+            },
+            free=free
+            | {"recipe": options.recipe}
+            | {"names": names | {"base": base.name, "place": base.place, "commit": base.commit}},
+        )
+
+    def check_finished(self, record: RunRecord) -> None:
+        """Say that nothing is left to train."""
+        note_of(self.verb, f"{self.out} is finished; more --steps extend it")
+
+    def prepare(self, inputs: TeacherInputs, record: RunRecord) -> TeacherTraining:
+        """Take the steps of the first call. The Trainer loads the network."""
+        config = replace(inputs.config, planned=record.planned["steps"])
+        return TeacherTraining(out=self.out, inputs=inputs, config=config, record=record)
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TeacherTraining:
+    """A teacher's fine-tuning, ready to begin."""
+
+    out: Path
+    inputs: TeacherInputs
+    config: TeacherConfig
+    record: RunRecord
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """Lines on dev questions that are trained on, and on the start and the first step."""
+        base, size, sampler = self.inputs.base, self.config.questions_per_step, self.inputs.sampler
+        own = "" if base.is_cross_encoder else ", and its classifier of two logits from random weights"
+        start = f"starts from {base.place}, {base.kind}{own}"
+        groups = [sampler.step(each, 1)[0] for each in range(max(LOOKED_AT, size))]
+        reader = TeacherReader(base.tokenizer(), base.described, self.config.input)
+        cuts = said_of_cuts(*reader.count_cut(groups), what="pairs", option="--max-length")
+        shared = in_common(self.inputs.dev, self.inputs.questions.question_texts())
+        return shared, "; ".join(filter(None, (start, first_sizes(groups[:size]), cuts)))
+
+    def train(self) -> dict[str, Any]:
+        """Fine-tune, and write the weights that are best on dev."""
+        inputs = self.inputs
+        write_training_data(self.out, self.record, base=inputs.base.folder)
+        best = fine_tune(inputs.base, self.out, inputs.sampler, inputs.dev, self.config)
+        return {"best": best, "questions": measured(inputs.dev)}
+
+    def history(self) -> dict[str, Any]:
+        """The last step, the best step and the dev figure at the start, from the Trainer's newest checkpoint."""
+        return history(self.out / RUN)
+
+    def write(self, record: RunRecord) -> None:
+        """Write the tokenizer and what the teacher reads beside its weights."""
+        self.inputs.base.tokenizer().save_pretrained(self.out)
+        self.config.input.write(self.out)
 
 
 def _sampling(options: TeachOptions) -> Sampling:
@@ -258,8 +311,12 @@ def _sampling(options: TeachOptions) -> Sampling:
     return NegativeSampling(**negatives)
 
 
-def configuration(options: TeachOptions, steps: int) -> TeacherConfig:
-    """The settings of the run. Raises ValueError, which names the option."""
+def configuration(options: TeachOptions, steps: int | None = None) -> TeacherConfig:
+    """The settings of the run. Raises ValueError, which names the option.
+
+    `steps` is the number that `--epochs` gives; before it is known, the others are checked with one that fits them all.
+    """
+    steps = steps or options.training.steps or (STEPS if options.training.epochs is None else ANY_STEPS)
     names = {each.name for each in fields(TeacherConfig)}
     changes = {
         name: value

@@ -26,14 +26,16 @@ from cerberank_models.progress import progress
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.divergence import DivergenceError, check_finite
-from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.train_config import TrainConfig
+from cerberank_training.runs.processes import Processes
 from cerberank_training.tracking.running import running
 from cerberank_training.tracking.tracker import Tracker, Tracking
 
 NetworkT = TypeVar("NetworkT", bound=nn.Module)
 
 Figures = Mapping[str, Tensor | float]
+STATE = "state.pt"
+"""The file of the saved state."""
 FINAL = "final"
 """The figure of an evaluation by which weights are chosen."""
 RATES = ("learning_rate", "fresh_learning_rate")
@@ -101,7 +103,7 @@ class Loop(Generic[NetworkT]):
         self._saved = time.monotonic()
         self._tracking = Tracking(folder, trackers)
         folder.mkdir(parents=True, exist_ok=True)
-        if (folder / "state.pt").exists():
+        if (folder / STATE).exists():
             self._resume()
 
     def train(self, dev_metric: Callable[[NetworkT], float | Mapping[str, float]]) -> float:
@@ -233,11 +235,11 @@ class Loop(Generic[NetworkT]):
             "optimizer": self._optimizer.state_dict(),
             "position": self._stream.position if self._stream else 0,
         }
-        _atomic_save(state, self._folder / "state.pt")
+        _atomic_save(state, self._folder / STATE)
         self._saved = time.monotonic()
 
     def _resume(self) -> None:
-        state = torch.load(self._folder / "state.pt", map_location=self._device, weights_only=True)
+        state = torch.load(self._folder / STATE, map_location=self._device, weights_only=True)
         self._bound.refuse_other_than(json.loads(state["config"]))
         self._network.load_state_dict(state["ranker"], strict=True)
         if len(state["optimizer"]["param_groups"]) == len(RATES):  # begun by a version that decayed all weights

@@ -23,11 +23,11 @@ from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.data.sampling import LOOKED_AT, Group
 from cerberank_training.learning.batch import Batch, TeacherScores, count_cut, make_batch
 from cerberank_training.learning.loop import Figures, Loop, training_precision
-from cerberank_training.learning.processes import Processes, batch_of_step
 from cerberank_training.learning.recomputation import recomputed
 from cerberank_training.learning.strategies import check_strategy
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
+from cerberank_training.runs.processes import Processes, batch_of_step
 from cerberank_training.tracking.tracker import Tracker
 
 

@@ -16,8 +16,8 @@ from transformers.trainer_callback import TrainerState
 
 from cerberank_models.progress import progress
 from cerberank_training.learning.divergence import check_finite
-from cerberank_training.learning.processes import TIMEOUT, TrainerDevice, on_processor
 from cerberank_training.learning.train_config import ramp_steps
+from cerberank_training.runs.processes import TIMEOUT, TrainerDevice, on_processor
 
 STATE = "trainer_state.json"
 FREE = ("steps", "patience", "device", "workers", "gradient_checkpointing")
@@ -214,14 +214,11 @@ def last_checkpoint(run: Path) -> str | None:
     return None
 
 
-def best_step(run: Path) -> int | None:
-    """The step whose weights are best on dev, read from the newest checkpoint."""
-    newest = last_checkpoint(run)
-    return TrainerState.load_from_json(str(Path(newest) / STATE)).best_global_step if newest else None
+def history(run: Path) -> dict[str, Any]:
+    """The last step of the newest checkpoint, the best step on dev, and the dev MAP before the first step.
 
-
-def dev_at_start(run: Path) -> float | None:
-    """The dev MAP before the first step, read from the newest checkpoint; None if an earlier version wrote it."""
-    newest = last_checkpoint(run)
-    history = TrainerState.load_from_json(str(Path(newest) / STATE)).log_history if newest else []
-    return next((line["eval_map"] for line in history if line["step"] == 0 and "eval_map" in line), None)
+    A run that an earlier version began lacks the last.
+    """
+    state = TrainerState.load_from_json(str(Path(str(last_checkpoint(run))) / STATE))
+    start = (line["eval_map"] for line in state.log_history if line["step"] == 0 and "eval_map" in line)
+    return {"reached": state.global_step, "best_step": state.best_global_step, "start": next(start, None)}

@@ -27,12 +27,14 @@ from cerberank_training.learning.trainer import (
     show_progress,
     trainer_arguments,
 )
-from cerberank_training.pretraining.base import Start, save_encoder
+from cerberank_training.pretraining.base import Start
 from cerberank_training.pretraining.batches import Batches, Item
 from cerberank_training.pretraining.examples import GROUP, Example, ExampleGroups
 from cerberank_training.runs.launched import launched_processes
 from cerberank_training.tracking.running import running
 
+RUN = "run"
+"""The Trainer's folder within the encoder's."""
 METRICS = ("ssp_accuracy", "ssp_first", "ssp_hard")
 """The figures of the binary head, in percent. The last is only measured if there are hard negatives."""
 
@@ -70,7 +72,7 @@ class PretrainingConfig(TrainerConfig):
 def pretrain(
     start: Start, out: Path, train: ExampleGroups, dev: list[Example], config: PretrainingConfig
 ) -> dict[str, float]:
-    """Train the network of `start`, write its encoder to `out`, and return the metrics on `dev` (whole groups).
+    """Train the network of `start` in the folder `out`, and return the metrics on `dev` (whole groups).
 
     The metrics are percentages: `ssp_accuracy`, the accuracy on all examples (80 % are negatives); `ssp_first`, the
     share of groups whose positive has the highest score; `ssp_hard`, the share of hard negatives with a lower score
@@ -83,7 +85,7 @@ def pretrain(
     trainer = _PretrainingTrainer(
         model=start.network,
         args=trainer_arguments(
-            out / "run", config, batch=config.batch(launched_processes()) // GROUP, label="ssp_labels"
+            out / RUN, config, batch=config.batch(launched_processes()) // GROUP, label="ssp_labels"
         ),
         train_dataset=Items(groups, partial(_group, train)),
         eval_dataset=Items(len(dev), partial(_alone, dev)),
@@ -92,10 +94,8 @@ def pretrain(
     )
     show_progress(trainer, out.name, figure="eval_ssp_accuracy")
     with running(out), quiet_transformers():
-        trainer.train(resume_from_checkpoint=last_checkpoint(out / "run"))
+        trainer.train(resume_from_checkpoint=last_checkpoint(out / RUN))
         metrics = trainer.evaluate()
-        if trainer.is_world_process_zero():
-            save_encoder(start, out)
     return {name.removeprefix("eval_"): value for name, value in metrics.items()}
 
 

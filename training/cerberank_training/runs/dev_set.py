@@ -10,7 +10,7 @@ from cerberank_models.calibration import folded
 from cerberank_models.checkpoint.bound import SHA256
 from cerberank_training.data import DataError, Question, open_questions
 from cerberank_training.data.asnq import RELEASED
-from cerberank_training.runs.content import Content
+from cerberank_training.runs.content import Content, data_content
 
 DRAWN = 300
 """The default number of questions that are drawn."""
@@ -64,6 +64,15 @@ def check_held_out(dev: str, content: Content, *, train: str, train_content: Con
     same = sorted(content[SHA256].values()) == sorted(train_content[SHA256].values())
     if same and content["options"] == train_content["options"]:
         raise DataError(f"--dev {dev} has the same content as {train}: what is trained on says nothing of new data")
+
+
+def held_out_contents(
+    train: str, questions: Iterable[Question], dev: str, chosen: Iterable[Question]
+) -> tuple[Content, Content]:
+    """The identities of the data `FORMAT:PATH` to train on and to choose by. Raises DataError if they are the same."""
+    content, dev_content = data_content(train, questions), data_content(dev, chosen)
+    check_held_out(dev, dev_content, train=train, train_content=content)
+    return content, dev_content
 
 
 def in_common(dev: Sequence[Question], texts: Iterable[str]) -> str:

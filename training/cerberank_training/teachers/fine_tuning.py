@@ -26,22 +26,19 @@ from transformers import (
     TrainingArguments,
     set_seed,
 )
-from transformers.trainer_callback import TrainerState
 
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.loading import quiet_transformers
-from cerberank_models.convert.teacher_input import FILE, TeacherInput
+from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.convert.token_types import NewTypes, grow_token_types
 from cerberank_training.data import Question
 from cerberank_training.evaluation.question_metrics import question_metrics, ranks_of
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.loop import tensor_cores
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
-from cerberank_training.learning.processes import batch_of_step
 from cerberank_training.learning.recomputation import recomputed
 from cerberank_training.learning.train import Groups
 from cerberank_training.learning.trainer import (
-    STATE,
     Items,
     TrainerConfig,
     check_loss,
@@ -50,6 +47,7 @@ from cerberank_training.learning.trainer import (
     trainer_arguments,
 )
 from cerberank_training.runs.base import Base
+from cerberank_training.runs.processes import batch_of_step
 from cerberank_training.teachers.teacher_reader import Pair, TeacherReader
 from cerberank_training.tracking.running import running
 
@@ -107,17 +105,13 @@ class TeacherConfig(TrainerConfig):
         self.input.encoding()
 
 
-def fine_tune(
-    base: Base, out: Path, sampler: Groups, dev: Sequence[Question], config: TeacherConfig, *, further: bool = False
-) -> float:
-    """Fine-tune `base` and write the best weights, tokenizer and `teacher.json` to `out`.
+def fine_tune(base: Base, out: Path, sampler: Groups, dev: Sequence[Question], config: TeacherConfig) -> float:
+    """Fine-tune `base` and write the best weights to `out`.
 
-    Returns the best dev MAP, in percent. Another call resumes a killed run from its last evaluation. A run that has
-    ended is only trained further if `further` is True. Raises ValueError when the settings do not fit the base.
+    Returns the best dev MAP, in percent. Another call resumes a killed run from its last evaluation. Raises ValueError
+    when the settings do not fit the base.
     """
     newest = last_checkpoint(out / "run")
-    if newest is not None and (out / FILE).is_file() and not further:  # the last file that a run writes
-        return float(TrainerState.load_from_json(str(Path(newest) / STATE)).best_metric or 0.0)
     tokenizer = base.tokenizer()
     model = classifier(base, config)
     run = out / "run"
@@ -140,9 +134,6 @@ def fine_tune(
     with running(out), tensor_cores(arguments.device), quiet_transformers():
         trainer.train(resume_from_checkpoint=newest)
         trainer.save_model(str(out))
-    if trainer.is_world_process_zero():
-        tokenizer.save_pretrained(out)
-        config.input.write(out)
     return float(trainer.state.best_metric or 0.0)
 
 

@@ -50,20 +50,18 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return [record for line in _lines(path) if (record := _record(line)) is not None]
 
 
-def last_step(path: Path) -> int:
-    """The last step of the log; 0 if there is no log."""
-    return max((record["step"] for record in read_log(path)), default=0)
+def history(folder: Path, *, counts: Callable[[int], bool]) -> dict[str, Any]:
+    """The last step of the run in `folder`, the first of its best steps on dev, and its dev figure before the first.
 
-
-def dev_at_start(path: Path) -> float | None:
-    """The figure on dev before the first step; None if the log has none, such as the log of an earlier version."""
-    return next((record.get("dev_map") for record in read_log(path) if record["step"] == 0), None)
-
-
-def best_step(path: Path, counts: Callable[[int], bool]) -> int | None:
-    """The step of the first of the best figures on dev; of the steps after 0, those for which `counts` is true."""
-    figures = {record["step"]: value for record in read_log(path) if (value := record.get("dev_map")) is not None}
-    return max((step for step in figures if step and counts(step)), key=figures.__getitem__, default=None)
+    A best step is one for which `counts` is true. The log of an earlier version lacks the figure at the start.
+    """
+    records = read_log(folder / LOG)
+    figures = {record["step"]: value for record in records if (value := record.get("dev_map")) is not None}
+    return {
+        "reached": max((record["step"] for record in records), default=0),
+        "best_step": max((step for step in figures if step and counts(step)), key=figures.__getitem__, default=None),
+        "start": figures.get(0),
+    }
 
 
 def _lines(path: Path) -> list[bytes]:

@@ -22,7 +22,7 @@ from cerberank_training.commands.distil import DistilOptions, distil
 from cerberank_training.commands.presets import options_from_recipe, read_recipe
 from cerberank_training.commands.recipe_options import changed_recipe, flag_of, given
 from cerberank_training.commands.sweep.runs import TABLE, Rest, contents, run_command, say_table
-from cerberank_training.commands.teach import STEPS, TeachOptions, configuration, teach
+from cerberank_training.commands.teach import TeachOptions, configuration, teach
 from cerberank_training.evaluation.report import table
 from cerberank_training.runs.launched import note_of
 from cerberank_training.runs.record import read_record
@@ -183,7 +183,7 @@ def _points(shared: DistilOptions | TeachOptions, options: GridOptions, training
     for point in points:
         run = _options_of_run(options.verb, [*training, *point.options(), "--out", str(options.out)])
         if isinstance(run, TeachOptions):
-            configuration(run, run.training.steps or STEPS)
+            configuration(run)
         else:
             changed_recipe(read_recipe(run.recipe).recipe, run.changes, sampled=run.groups is not None)
     return points

@@ -18,7 +18,7 @@ from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data import Question
 from cerberank_training.evaluation.sources.rankings import RankedQuestion
 from cerberank_training.evaluation.variants import Evaluation, flat_ranks
-from cerberank_training.learning.processes import Processes
+from cerberank_training.runs.processes import Processes
 
 BATCH = 128
 """The largest number of candidates that are read at once."""

@@ -19,8 +19,8 @@ from cerberank_training.learning.loop import Figures, Loop, training_precision
 from cerberank_training.learning.pairwise.batch import count_cut, triple_batch
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
 from cerberank_training.learning.pairwise.teachers import Teachers
-from cerberank_training.learning.processes import Processes
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
+from cerberank_training.runs.processes import Processes
 from cerberank_training.tracking.tracker import Tracker
 
 

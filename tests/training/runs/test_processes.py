@@ -15,10 +15,10 @@ from tests.training.letters import questions as letters
 
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.commands.distil import dev_map
-from cerberank_training.learning.processes import TIMEOUT, Processes, check_trainer_device, leave_group
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train import Run
 from cerberank_training.learning.train_config import TrainConfig
+from cerberank_training.runs.processes import TIMEOUT, Processes, check_trainer_device, leave_group
 
 CONFIG = TrainConfig(
     steps=5,

@@ -1,0 +1,118 @@
+"""The life of a training run, written once: check, open, record, train, finish, write.
+
+A job says what is trained: a student (`train distil`), a teacher (`teach`), a text ranker (`pairwise`), or an encoder
+(`pretrain`). A killed run continues when its command is repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, Protocol, TypeVar
+
+from cerberank_training.runs.launched import is_first_process
+from cerberank_training.runs.place import check_writable, writing
+from cerberank_training.runs.processes import leave_group
+from cerberank_training.runs.record import RunRecord, open_run
+
+
+class Inputs(Protocol):
+    """The base and the data of a run, each opened once."""
+
+    @property
+    def bound(self) -> Mapping[str, Any]:
+        """The settings that all calls must have in common; data are given by the SHA-256 of their content."""
+
+    @property
+    def free(self) -> Mapping[str, Any]:
+        """The settings that a call may change; `steps` is one."""
+
+
+class Training(Protocol):
+    """A network with everything that it learns from."""
+
+    @property
+    def lines(self) -> Sequence[str]:
+        """Lines about the start of the run; empty ones are left out."""
+
+    def train(self) -> Mapping[str, Any]:
+        """Train to the last step, from the saved state if there is one; return the figures of the best weights.
+
+        Every process calls this method and knows the figures.
+        """
+
+    def history(self) -> Mapping[str, Any]:
+        """Further results, which the first process reads from the run's files; the last step is `reached`."""
+
+    def write(self, record: RunRecord) -> None:
+        """Write the result of the finished run, from the first process."""
+
+
+InputsT = TypeVar("InputsT", bound=Inputs)
+
+
+class Job(Protocol[InputsT]):
+    """One kind of training, with the settings of a call."""
+
+    verb: ClassVar[str]
+    """The word after `cerberank train`."""
+
+    @property
+    def out(self) -> Path:
+        """The folder of the run."""
+
+    @property
+    def result(self) -> Path:
+        """The file or folder that is written last."""
+
+    @property
+    def is_saved(self) -> bool:
+        """True if an earlier call has saved a state."""
+
+    def check(self) -> None:
+        """Raise what is wrong with the settings and can be told without a base or data."""
+
+    def open(self) -> InputsT:
+        """Open base, data and dev set. Raises what is wrong with them, which names the option."""
+
+    def check_finished(self, record: RunRecord) -> None:
+        """Say that nothing is left to do, or raise ValueError if the call wants another result."""
+
+    def prepare(self, inputs: InputsT, record: RunRecord) -> Training:
+        """Build the network and make ready what it learns from. The record has the steps of the first call."""
+
+
+def run_job(job: Job[InputsT]) -> Mapping[str, Any]:
+    """Train what the job says; return the results in the record. Other processes than the first know only its figures.
+
+    Raises the errors of the job, BoundError when the folder holds another run, and OSError when the disk is full.
+    """
+    with writing(job.out):
+        # 1. Everything that can be told at once comes first, because opening data may take minutes.
+        job.check()
+        check_writable(job.out)
+
+        # 2. What the run reads, and the SHA-256 of it all.
+        inputs = job.open()
+
+        # 3. The run in this folder: new, killed, to be extended, or finished. A folder of another run is refused.
+        bound, free = inputs.bound, inputs.free
+        run = open_run(job.out, job.verb, result=job.result, bound=bound, free=free, is_saved=job.is_saved)
+        if run.is_finished:
+            job.check_finished(run.record)
+            return run.record.results
+
+        # 4. The network. From `begin` on, the record binds every later call.
+        training = job.prepare(inputs, run.record)
+        run.begin(*training.lines)
+
+        # 5. Steps, evaluations and saved states.
+        figures = training.train()
+        leave_group()
+        if not is_first_process():  # on another machine it may not see the last files of the first process yet
+            return figures
+
+        # 6. The record is finished before the result is written: a call that is killed in between only writes it.
+        record = run.finish(**figures, **training.history())
+        training.write(record)
+        return record.results
