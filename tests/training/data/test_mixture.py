@@ -79,7 +79,7 @@ def test_shares_of_groups_are_changed() -> None:
     assert abs(sum(1.0 in group.labels for group in without) / 1_000 - 0.7 * answered) < 0.08
     chat = [group for _, group in mixture(chat=0.5).groups(1_000)]
     assert abs(sum(not group.question.startswith("Where in") or "?" not in group.question for group in chat)) > 300
-    asking = [group for _, group in mixture(questions=0.5).groups(1_000)]
+    asking = [group for _, group in mixture(questions_as_candidates=0.5).groups(1_000)]
     assert 300 < sum(any(text.text.startswith("Where in") for text in group.candidates) for group in asking) < 600
     assert all(text.text != group.question for group in asking for text in group.candidates)
     made = [group for _, group in mixture(changed=1.0).groups(200) if 1.0 in group.labels]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import cerberank_training.data
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import DataError, LabelledCandidate, Question, arrow_files, open_questions, question_table
-from cerberank_training.data.question_table import QuestionTable, kept_table
+from cerberank_training.data.question_table import QuestionTable, stored_table
 from cerberank_training.data.sampling import PairSampler, PairSampling
 
 TEXT = st.text(st.characters(exclude_categories=("Cs",)), max_size=8)
@@ -77,7 +77,7 @@ def test_a_large_file_is_stored_once_and_again_when_it_changes(tmp_path: Path, m
         raise AssertionError("the table is there")
         yield in_memory[0]
 
-    assert list(kept_table(source, never(), most=0)) == in_memory
+    assert list(stored_table(source, never(), most=0)) == in_memory
     for damage in (lambda: asnq(source, 3, 5), lambda: os.truncate(source.with_name("train.tsv.arrow"), 90)):
         damage()
         assert len(open_questions(f"asnq:{source}")) == 3

@@ -56,4 +56,4 @@ def test_a_draw_follows_from_seed_and_question() -> None:
 def test_settings_that_select_nothing_are_refused(settings: dict[str, float], message: str) -> None:
     """The option is named."""
     with pytest.raises(ValueError, match=message):
-        Selection(**settings)  # type: ignore[arg-type]
+        Selection(**settings).check()  # type: ignore[arg-type]

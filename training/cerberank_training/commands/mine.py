@@ -7,24 +7,23 @@ import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
 from cerberank_models.checkpoint.atomic import replacing
 from cerberank_models.commands.options import check_device, chosen_device
-from cerberank_models.commands.values import Count, Whole
+from cerberank_models.commands.values import Count
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.output import note
 from cerberank_models.progress import progress
 from cerberank_models.request import is_blank
 from cerberank_models.tokens import replace_surrogates
 from cerberank_training.commands.run_options import data_help
-from cerberank_training.data import DataError, Question, open_questions
-from cerberank_training.data.corpus import corpus_texts
+from cerberank_training.data import DataError, Question, corpus_texts, open_questions
 from cerberank_training.mining.miner import Miner, positive_texts
 from cerberank_training.mining.search import Search, bm25_search, vector_search
 from cerberank_training.mining.select import Selection
@@ -58,22 +57,7 @@ class MineOptions:
     """Cross-encoder that scores what was found: a checkpoint, or a Hugging Face folder or hub id."""
     out: Path
     """File to write, .jsonl or .jsonl.gz."""
-    negatives: Count = USUAL.negatives
-    """Most negatives to write for a question."""
-    skip: Whole = USUAL.skip
-    """Number of each question's best hits to skip."""
-    top: Count = USUAL.top
-    """Number of each question's best hits to choose from."""
-    absolute_margin: float | None = None
-    """Least difference between the lowest positive's score and a negative's."""
-    relative_margin: float | None = None
-    """The same difference as a share of the lowest positive's score, such as 0.05."""
-    max_score: float | None = None
-    """Highest score of a negative."""
-    choose: Literal["top", "random"] = USUAL.choose
-    """Choice among the negatives that were found: the best ones, or a random draw."""
-    seed: Whole = USUAL.seed
-    """Random seed."""
+    selection: Selection = USUAL
     vectors: Path | None = None
     """Folder to keep a bi-encoder's vectors in, for further runs."""
     candidate_length: Count = 128
@@ -111,19 +95,19 @@ def write_negatives(options: MineOptions) -> str:
     """Write the file; returns a line that says what is in it. Raises ValueError for what cannot be mined."""
     if options.out.exists():
         raise ValueError(f"{options.out} exists; choose another file")
-    selection = Selection(**{field.name: getattr(options, field.name) for field in fields(Selection)})
+    options.selection.check()
     spec, identity = _filter(options)
-    given = open_questions(options.data)
-    questions = [question for question in given if positive_texts(question)]
+    every = open_questions(options.data)
+    questions = [question for question in every if positive_texts(question)]
     if not questions:
         raise DataError(f"{options.data}: no question has a positive")
     if any(question.missed for question in questions) and "run=" in options.data:
         raise DataError(f"{options.data}: a run misses relevant documents, which could be mined; leave run= out")
     positives = (text for question in questions for text in positive_texts(question))
-    texts = corpus_texts(options.corpus or options.data, None if options.corpus else given)
+    texts = corpus_texts(options.corpus or options.data, None if options.corpus else every)
     corpus = [text for text in dict.fromkeys(map(replace_surrogates, [*texts, *positives])) if not is_blank(text)]
     folder = options.out.with_name(f"{options.out.name}.work")
-    settings = {name: str(value) for name, value in asdict(selection).items()} | {
+    settings = {name: str(value) for name, value in asdict(options.selection).items()} | {
         "by": options.by,
         "filter": identity,
         "questions": _digest(json.dumps([q.id, q.text, positive_texts(q), q.answers]) for q in questions),
@@ -131,15 +115,15 @@ def write_negatives(options: MineOptions) -> str:
     }
     work = Work(folder, settings, chunk=CHUNK)
     try:
-        _search_all(options, work, questions, corpus=corpus, selection=selection, spec=spec, folder=folder)
-        told = _write(options.out, work.records(), without=len(given) - len(questions))
+        _search_all(options, work, questions, corpus=corpus, spec=spec, folder=folder)
+        summary = _write(options.out, work.records(), without=len(every) - len(questions))
     except NothingFoundError:
         work.remove()
         raise
     except (ValueError, ArithmeticError, OSError) as error:
         raise ValueError(f"{error}{work.given_up()}") from error
     work.remove()
-    return told
+    return summary
 
 
 def _search_all(
@@ -148,7 +132,6 @@ def _search_all(
     questions: Sequence[Question],
     *,
     corpus: Sequence[str],
-    selection: Selection,
     spec: TeacherSpec | None,
     folder: Path,
 ) -> None:
@@ -157,7 +140,7 @@ def _search_all(
         corpus=corpus,
         places={text: place for place, text in enumerate(corpus)},
         search=_search(options, corpus, folder),
-        selection=selection,
+        selection=options.selection,
         teacher=None if spec is None else open_teacher(spec),
     )
     with progress(total=len(questions), initial=work.done, unit="question") as bar:

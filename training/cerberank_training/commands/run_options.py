@@ -7,13 +7,13 @@ from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, Token
 
-from cerberank_training.data import READERS
+from cerberank_training.data import FORMATS
 from cerberank_training.runs.dev_set import Size
 
 
 def data_help(what: str) -> str:
     """The help of an option that names questions."""
-    return f"{what}, as FORMAT:PATH; FORMAT is one of {', '.join(READERS)}."
+    return f"{what}, as FORMAT:PATH; FORMAT is one of {', '.join(FORMATS)}."
 
 
 def _dev_size(type_: Any, tokens: Sequence[Token]) -> Size:

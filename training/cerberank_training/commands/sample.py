@@ -10,7 +10,7 @@ from typing import Annotated
 
 from cyclopts import Parameter
 
-from cerberank_models.commands.values import Count, Share, Whole
+from cerberank_models.commands.values import Count, Whole
 from cerberank_models.output import UsageError, note
 from cerberank_models.progress import progress
 from cerberank_training.commands.presets import read_recipe, recipe_help
@@ -19,6 +19,8 @@ from cerberank_training.data import open_questions
 from cerberank_training.data.mixture import Additions, Mixture
 from cerberank_training.data.sampling import Group, sampler_for
 
+NO_ADDITIONS = Additions()
+
 
 def sample(
     *,
@@ -26,13 +28,7 @@ def sample(
     train: Annotated[tuple[str, ...], Parameter(help=data_help("Questions, of one set or of several"))],
     questions: Count,
     out: Path,
-    temperature: Share = 1.0,
-    elsewhere: Whole = 0,
-    questions_as_candidates: Share = 0.0,
-    changed: Share = 0.0,
-    removed: Share = 0.0,
-    chat: Share = 0.0,
-    unanswered: Share = 0.0,
+    additions: Additions = NO_ADDITIONS,
     seed: Whole = 1,
 ) -> None:
     """Write the groups that a recipe would train on, so that teachers can score them beforehand.
@@ -45,16 +41,7 @@ def sample(
         train: Data.
         questions: Number of groups to write; the questions are repeated in further epochs if needed.
         out: File to write, .jsonl or .jsonl.gz.
-        temperature: Exponent T of the weight size**T by which sets are mixed: with 1 every question is drawn equally
-            often, with 0 every set.
-        elsewhere: Number of negatives of a group to add from other sets, or with one set from its other questions.
-        questions_as_candidates: Share of the groups that get another question of the set as a negative.
-        changed: Share of the groups that get a wrong copy of their positive as a negative: with another number or name,
-            or with a `not`.
-        removed: Share of the groups that get their positive without its short answer as a negative. Only the formats
-            `squad-as2` and `squad-as2-article` have short answers, and single pairs have none.
-        chat: Share of the questions that are written as in a chat: greeting, politeness, small letters, typing errors.
-        unanswered: Share of the groups whose positive is removed; above 0, questions without a positive are kept too.
+        additions: Changes of the groups.
         seed: Random seed.
     """
     chosen = read_recipe(recipe).recipe
@@ -62,18 +49,9 @@ def sample(
         raise UsageError("--train names a data set twice.")
     tables = {name: open_questions(name, training=True) for name in train}
     samplers = {
-        name: sampler_for(name, table, chosen.sampling, seed=seed, unanswered=unanswered > 0)
+        name: sampler_for(name, table, chosen.sampling, seed=seed, unanswered=additions.unanswered > 0)
         for name, table in tables.items()
     }
-    additions = Additions(
-        temperature=temperature,
-        elsewhere=elsewhere,
-        questions=questions_as_candidates,
-        changed=changed,
-        removed=removed,
-        chat=chat,
-        unanswered=unanswered,
-    )
     groups = Mixture(samplers, tables, additions, seed=seed).groups(questions)
     drawn, pairs, positives = Counter[str](), 0, 0
     partial = out.with_name(f".{out.name}.partial")

@@ -6,30 +6,26 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
+from typing import Any
 
 from cerberank_models.output import note
-from cerberank_training.data.asnq import asnq_files, read_asnq
-from cerberank_training.data.formats.beir import beir_files, read_beir
-from cerberank_training.data.formats.msmarco import msmarco_files, read_msmarco
-from cerberank_training.data.formats.tables import (
-    datasets_files,
-    parquet_files,
-    read_csv,
-    read_datasets,
-    read_json_rows,
-    read_parquet,
-    read_tsv,
-)
-from cerberank_training.data.generic import read_generic
-from cerberank_training.data.notes import Notes, noted
+from cerberank_training.data.asnq import ASNQ
+from cerberank_training.data.format import Format, without_options
+from cerberank_training.data.formats.beir import BEIR
+from cerberank_training.data.formats.msmarco import MS_MARCO
+from cerberank_training.data.formats.tables import CSV, DATASETS, JSON_ROWS, PARQUET, TSV
+from cerberank_training.data.generic import GENERIC
+from cerberank_training.data.notes import Notes, reported
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, Subset, sampled, subset
-from cerberank_training.data.question_table import QuestionTable, kept_table
-from cerberank_training.data.source_files import plain_files
+from cerberank_training.data.question_table import QuestionTable, stored_table
+from cerberank_training.data.source_files import named_files, source_files
 from cerberank_training.data.squad import Articles, articles_path, read_squad, read_squad_articles
-from cerberank_training.data.trec.collection import read_trec, trec_files
-from cerberank_training.data.trecqa import read_trecqa, trecqa_files
+from cerberank_training.data.trec.collection import TREC
+from cerberank_training.data.trec.document_files import read_documents
+from cerberank_training.data.trecqa import TRECQA
 from cerberank_training.data.wikiqa import read_wikiqa
 
 __all__ = [
@@ -40,6 +36,7 @@ __all__ = [
     "QuestionTable",
     "Subset",
     "articles_path",
+    "corpus_texts",
     "data_files",
     "open_questions",
     "read_questions",
@@ -49,43 +46,28 @@ __all__ = [
     "subset",
 ]
 
-Reader = Callable[[Path, Notes], Iterable[Question]]
-"""Reads the path after `FORMAT:`, and counts in the notes what it ignores."""
-
-
-def _plain(read: Callable[[Path], Iterable[Question]]) -> Reader:
-    return lambda path, notes: read(path)
-
-
-READERS: dict[str, Reader] = {
-    "wikiqa": _plain(read_wikiqa),
-    "squad-as2": _plain(read_squad),
-    "squad-as2-article": _plain(read_squad_articles),
-    "asnq": _plain(read_asnq),
-    "jsonl": read_generic,
-    "trec": read_trec,
-    "trecqa": _plain(read_trecqa),
-    "beir": read_beir,
-    "msmarco": read_msmarco,
-    "csv": read_csv,
-    "tsv": read_tsv,
-    "rows": read_json_rows,
-    "parquet": read_parquet,
-    "datasets": read_datasets,
-}
-
-FILES: dict[str, Callable[[Path], dict[str, Path]]] = {
-    "asnq": asnq_files,
-    "trec": trec_files,
-    "trecqa": trecqa_files,
-    "beir": beir_files,
-    "msmarco": msmarco_files,
-    "parquet": parquet_files,
-    "datasets": datasets_files,
-}
-"""Functions that list the files of a format. Other formats read one file, or all files of a folder."""
-STREAMED = ("asnq", "jsonl", "beir", "msmarco", "csv", "tsv", "rows", "parquet", "datasets")
-"""The formats whose readers hold only one question at a time in memory."""
+FORMATS: Mapping[str, Format[Any]] = MappingProxyType(
+    {
+        form.name: form
+        for form in (
+            without_options("wikiqa", read_wikiqa),
+            without_options("squad-as2", read_squad),
+            without_options("squad-as2-article", read_squad_articles),
+            ASNQ,
+            GENERIC,
+            TREC,
+            TRECQA,
+            BEIR,
+            MS_MARCO,
+            CSV,
+            TSV,
+            JSON_ROWS,
+            PARQUET,
+            DATASETS,
+        )
+    }
+)
+"""The formats of questions by name, in the order of messages."""
 LARGE = 256 << 20
 """From this number of bytes on, the questions of a streamed format are in a table on disk and not in memory."""
 
@@ -97,19 +79,45 @@ def read_questions(spec: str, *, training: bool = False, report: Callable[[str],
     a line if something was ignored or is unusual.
     """
     name, separator, path = spec.partition(":")
-    if not separator or name not in READERS:
-        raise DataError(f"data is named FORMAT:PATH with FORMAT one of {', '.join(READERS)}, not {spec!r}")
-    notes = Notes()
-    return noted(READERS[name](Path(path), notes), spec, notes, report, training=training)
+    if not separator or name not in FORMATS:
+        raise DataError(f"data is named FORMAT:PATH with FORMAT one of {', '.join(FORMATS)}, not {spec!r}")
+    form, notes = FORMATS[name], Notes()
+    place, options = form.parse(Path(path))
+    return reported(form.read(place, options, notes), spec, notes, report, training=training)
 
 
 def data_files(spec: str) -> dict[str, Path]:
     """The files of `FORMAT:PATH`, by names without folders of this machine; empty for data that are not files.
 
-    Like the reader, it raises DataError for a wrong option and for a folder that lacks a file.
+    Documents, which no format of questions has, are all files of the path. Like the reader, it raises DataError for a
+    wrong option and for a folder that lacks a file.
     """
-    form, _, path = spec.partition(":")
-    return FILES.get(form, plain_files)(Path(path)) if Path(path.partition("?")[0]).exists() else {}
+    name, _, path = spec.partition(":")
+    place = Path(path.partition("?")[0])
+    if not place.exists():
+        return {}
+    if name in FORMATS:
+        return FORMATS[name].named_files(Path(path))
+    return named_files(place if place.is_dir() else place.parent, source_files(place))
+
+
+def corpus_texts(spec: str, questions: Iterable[Question] | None = None) -> list[str]:
+    """The distinct texts of `FORMAT:PATH` that are searched for negatives, in order.
+
+    These are the documents of `trec`, `beir` and `documents:PATH`, a file or folder in the formats of TREC collections,
+    and the candidates of other formats. `questions` are those of `spec`, if they have been read. Raises DataError.
+    """
+    name, _, path = spec.partition(":")
+    form = FORMATS.get(name)
+    documents: Iterator[tuple[str, str]] | None = None
+    if name == "documents":
+        documents = read_documents(Path(path))
+    elif form is not None and form.documents is not None:
+        documents = form.documents(*form.parse(Path(path)))
+    if documents is not None:
+        return list(dict.fromkeys(text for _, text in documents))
+    every = read_questions(spec) if questions is None else questions
+    return list(dict.fromkeys(row.candidate.text for question in every for row in question.candidates))
 
 
 def open_questions(spec: str, *, training: bool = False) -> QuestionTable:
@@ -122,12 +130,12 @@ def open_questions(spec: str, *, training: bool = False) -> QuestionTable:
     place, _, options = path.partition("?")
     source = Path(os.path.abspath(place))  # the folder "." has no name
     questions = read_questions(spec, training=training)
-    if name not in STREAMED or not source.exists():
+    if not FORMATS[name].streamed or not source.exists():
         return QuestionTable.of(questions)
     most = 0 if source.is_file() and source.stat().st_size >= LARGE else LARGE
     if training and "run=" in options:
         options += "#training"  # a table without copies has other content
-    return kept_table(source, questions, options=options, files=list(data_files(spec).values()), most=most)
+    return stored_table(source, questions, options=options, files=list(data_files(spec).values()), most=most)
 
 
 def set_names(data: Sequence[str]) -> list[str]:
@@ -139,6 +147,6 @@ def set_names(data: Sequence[str]) -> list[str]:
     (['jsonl:dev.jsonl'], ['jsonl:faq/dev.jsonl', 'jsonl:news/dev.jsonl'])
     """
     parts = [(form, Path(path).parts) for form, _, path in (each.partition(":") for each in data)]
-    most = max(len(path) for _, path in parts)
-    shortened = ([f"{form}:{'/'.join(path[-kept:])}" for form, path in parts] for kept in range(1, most + 1))
+    longest = max(len(path) for _, path in parts)
+    shortened = ([f"{form}:{'/'.join(path[-last:])}" for form, path in parts] for last in range(1, longest + 1))
     return next((names for names in shortened if len(set(names)) == len(names)), list(data))

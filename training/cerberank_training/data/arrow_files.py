@@ -20,7 +20,7 @@ BATCH_CHARACTERS = 1 << 24
 """The least number of characters in a batch, which is in memory while it is written; Arrow's limit is 2 GB."""
 
 
-def kept_batches(
+def stored_batches(
     source: Path,
     batches: Iterator[Any],
     *,

@@ -15,27 +15,27 @@ from pathlib import Path
 from cerberank_models.calibration import folded
 from cerberank_models.encoding import Candidate
 from cerberank_models.transformer import Frozen
-from cerberank_training.data.options import parse_options
+from cerberank_training.data.format import Format
+from cerberank_training.data.notes import Notes
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, read_lines
-from cerberank_training.data.source_files import plain_files
+from cerberank_training.data.source_files import source_files
 
 RELEASED = 2672
 """The number of questions of the released dev.tsv, dev and test together."""
 
 
-class Options(Frozen):
+class AsnqOptions(Frozen):
     """The options after the question mark."""
 
     questions: str = ""
     """A file with a question on each line, relative to the data's folder; other questions are left out."""
 
 
-def read_asnq(path: Path) -> Iterator[Question]:
+def _read(place: Path, options: AsnqOptions, notes: Notes) -> Iterator[Question]:
     """Yield questions one by one, because the training file has 23.7 million rows. ASNQ has no context.
 
     Raises DataError for a malformed row, and after the last row for listed questions that are not in the data.
     """
-    place, options = parse_options(Options, "asnq", path)
     listed = _listed(place.parent / options.questions) if options.questions else None
     seen = set[str]()
     for index, (text, group) in enumerate(groupby(_rows(place), key=lambda row: row[0])):
@@ -51,10 +51,9 @@ def read_asnq(path: Path) -> Iterator[Question]:
         raise DataError(f"{place} lacks {missing} of the {len(listed)} questions that {options.questions} lists")
 
 
-def asnq_files(path: Path) -> dict[str, Path]:
+def _files(place: Path, options: AsnqOptions) -> list[Path]:
     """The data file, and the file with the list of questions if there is one."""
-    place, options = parse_options(Options, "asnq", path)
-    return plain_files(place, [place.parent / options.questions] if options.questions else ())
+    return [*source_files(place), *([place.parent / options.questions] if options.questions else [])]
 
 
 def _listed(path: Path) -> set[str]:
@@ -69,3 +68,6 @@ def _rows(path: Path) -> Iterator[tuple[str, str, str]]:
         if len(columns) != 3 or columns[2] not in {"1", "2", "3", "4"}:
             raise DataError(f"{path}:{number}: expected question, sentence and a label 1-4, separated by tabs")
         yield columns[0], columns[1], columns[2]
+
+
+ASNQ = Format(name="asnq", options=AsnqOptions, read=_read, files=_files, streamed=True)

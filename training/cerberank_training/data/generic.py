@@ -18,6 +18,7 @@ from pydantic import ConfigDict, Field
 from cerberank_models.encoding import Candidate
 from cerberank_models.json_lines import Identifier, OptionalText
 from cerberank_models.transformer import Frozen
+from cerberank_training.data.format import Format, NoOptions
 from cerberank_training.data.notes import Notes, ignored
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, parse_line, read_lines
 
@@ -41,7 +42,7 @@ class _Line(Frozen):
     candidates: Annotated[tuple[_Row, ...], Field(min_length=1)]
 
 
-def read_generic(path: Path, notes: Notes) -> Iterator[Question]:
+def _read(path: Path, options: NoOptions, notes: Notes) -> Iterator[Question]:
     """Yield questions one by one. Repeated ids and a file without questions are errors."""
     seen: set[str] = set()
     for number, line in read_lines(path):
@@ -63,3 +64,6 @@ def read_generic(path: Path, notes: Notes) -> Iterator[Question]:
         )
     if not seen:
         raise DataError(f"{path} holds no question")
+
+
+GENERIC = Format(name="jsonl", options=NoOptions, read=_read, streamed=True)

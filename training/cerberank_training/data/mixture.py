@@ -7,7 +7,10 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from cyclopts import Parameter
+
 from cerberank_models.calibration import folded
+from cerberank_models.commands.values import Share, Whole
 from cerberank_models.encoding import Candidate
 from cerberank_training.data.chat_form import chat_form
 from cerberank_training.data.distractors import changed, without_answer
@@ -15,26 +18,29 @@ from cerberank_training.data.question_table import QuestionTable
 from cerberank_training.data.sampling import Group, PairSampler, Sampler
 
 
+@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Additions:
-    """The changes of drawn groups, which are from no paper. Shares are shares of all groups."""
+    """The changes of drawn groups, which are from no paper: options of `data sample`."""
 
-    temperature: float = 1.0
-    """The weight of a set is its number of questions to this power. With 1 all questions have the same probability, and
-    with 0 all sets."""
-    elsewhere: int = 0
-    """The number of unrelated negatives: from other sets or, if there is only one set, from other questions."""
-    questions: float = 0.0
-    """The share with another question of the set as a negative, because a question answers nothing. In three of four
-    cases cerberank-mini 2.1.0 prefers a text that repeats the question to the answer (docs/measurements.md)."""
-    changed: float = 0.0
-    """The share with a negative that is a positive with a changed number, name or polarity."""
-    removed: float = 0.0
-    """The share with a negative that is a positive without its short answer."""
-    chat: float = 0.0
-    """The share whose question is in chat form."""
-    unanswered: float = 0.0
-    """The share without a positive, so that a ranker learns that a question may have no answer."""
+    temperature: Share = 1.0
+    """Exponent T of the weight size**T by which sets are mixed: with 1 every question is drawn equally often, with 0
+    every set."""
+    elsewhere: Whole = 0
+    """Number of negatives of a group to add from other sets, or with one set from its other questions."""
+    # In three of four cases cerberank-mini 2.1.0 prefers a text that repeats the question (docs/measurements.md).
+    questions_as_candidates: Share = 0.0
+    """Share of the groups that get another question of the set as a negative."""
+    changed: Share = 0.0
+    """Share of the groups that get a wrong copy of their positive as a negative: with another number or name, or with a
+    `not`."""
+    removed: Share = 0.0
+    """Share of the groups that get their positive without its short answer as a negative. Only the formats `squad-as2`
+    and `squad-as2-article` have short answers, and single pairs have none."""
+    chat: Share = 0.0
+    """Share of the questions that are written as in a chat: greeting, politeness, small letters, typing errors."""
+    unanswered: Share = 0.0
+    """Share of the groups whose positive is removed; above 0, questions without a positive are kept too."""
 
 
 class Mixture:
@@ -49,7 +55,10 @@ class Mixture:
         seed: int,
     ) -> None:
         """`samplers` and `tables` are given for each set, by `FORMAT:PATH`."""
-        self._samplers, self._tables, self._additions, self._seed = samplers, tables, additions, seed
+        self._samplers = samplers
+        self._tables = tables
+        self._additions = additions
+        self._seed = seed
 
     def groups(self, count: int) -> Iterator[tuple[str, Group]]:
         """The first `count` groups, each with the name of its set."""
@@ -71,7 +80,7 @@ class Mixture:
             wrong = changed(group.question, positives[0], negatives, rng)
             negatives += [wrong] if wrong is not None else []
         # A share of 0 draws no random number, so that commands of earlier versions give the same groups.
-        if additions.questions and rng.random() < additions.questions:
+        if additions.questions_as_candidates and rng.random() < additions.questions_as_candidates:
             other = self._tables[name][rng.randrange(len(self._tables[name]))].text
             negatives += [Candidate(text=other)] if folded(other) != folded(group.question) else []
         if positives and additions.removed and rng.random() < additions.removed:

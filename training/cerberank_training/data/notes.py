@@ -20,7 +20,7 @@ COPIES = "unjudged copies of a relevant document"
 LEFT_OUT = f"{COPIES} (left out)"
 
 
-def noted(
+def reported(
     questions: Iterable[Question], spec: str, notes: Notes, report: Callable[[str], object], *, training: bool = False
 ) -> Iterator[Question]:
     """Yield the questions; after the last one, call `report` with a line if there are notes.
@@ -28,15 +28,15 @@ def noted(
     For `training`, unjudged copies of relevant documents are left out, and questions without other candidates. Raises
     DataError when all questions, or all candidates, have no text.
     """
-    asked = candidates = 0
+    count = candidates = 0
     for question in questions:
-        asked += 1
+        count += 1
         candidates += len(question.candidates)
         positives = sum(row.relevant for row in question.candidates)
-        notes[EMPTY_QUESTION] += is_blank(question.text)
+        notes[EMPTY_QUESTION] += int(is_blank(question.text))
         notes[EMPTY_TEXT] += sum(is_blank(row.candidate.text) for row in question.candidates)
-        notes[NO_POSITIVE] += not positives
-        notes[NO_NEGATIVE] += positives == len(question.candidates)
+        notes[NO_POSITIVE] += int(positives == 0)
+        notes[NO_NEGATIVE] += int(positives == len(question.candidates))
         notes[TWO_LABELS] += _two_labels(question)
         copies = sum(row.copy for row in question.candidates)
         notes[LEFT_OUT if training else COPIES] += copies
@@ -44,10 +44,10 @@ def noted(
             yield question
         elif copies < len(question.candidates):
             yield replace(question, candidates=tuple(row for row in question.candidates if not row.copy))
-    if asked and (asked == notes[EMPTY_QUESTION] or candidates == notes[EMPTY_TEXT]):
+    if count and (count == notes[EMPTY_QUESTION] or candidates == notes[EMPTY_TEXT]):
         raise DataError(f"{spec}: no question, or no candidate, has a text")
-    if told := [f"{count} {name}" for name, count in notes.items() if count]:
-        report(f"{spec}: of {asked} questions with {candidates} candidates: {', '.join(told)}")
+    if reasons := [f"{number} {name}" for name, number in notes.items() if number]:
+        report(f"{spec}: of {count} questions with {candidates} candidates: {', '.join(reasons)}")
 
 
 def ignored(names: Iterable[str], values: int = 1) -> Notes:

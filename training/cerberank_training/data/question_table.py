@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.tokens import replace_surrogates
-from cerberank_training.data.arrow_files import BATCH_CHARACTERS, kept_batches
+from cerberank_training.data.arrow_files import BATCH_CHARACTERS, stored_batches
 from cerberank_training.data.question import LabelledCandidate, Question
 
 CANDIDATE = pa.struct(
@@ -128,14 +128,14 @@ class QuestionTable(Sequence[Question]):
         return self._batches[number], question - int(self._starts[number])
 
 
-def kept_table(
+def stored_table(
     source: Path, questions: Iterable[Question], *, options: str = "", files: Sequence[Path] = (), most: int
 ) -> QuestionTable:
     """The questions in memory if they take less than `most` bytes, and else in a table beside the file or folder.
 
-    See `kept_batches`. If there is a current table, `questions` is not read.
+    See `stored_batches`. If there is a current table, `questions` is not read.
     """
-    batches = kept_batches(source, _batches(questions), layout=LAYOUT, options=options, files=files, most=most)
+    batches = stored_batches(source, _batches(questions), layout=LAYOUT, options=options, files=files, most=most)
     return QuestionTable(batches)
 
 

@@ -34,10 +34,7 @@ def named_files(folder: Path, files: Iterable[Path]) -> dict[str, Path]:
     return named
 
 
-def plain_files(path: Path, more: Iterable[Path] = ()) -> dict[str, Path]:
-    """All files of a folder; or the file at `path` without options, the file of articles beside it, and `more`."""
-    place = Path(str(path).partition("?")[0])
-    if place.is_dir():
-        return named_files(place, files_of(place))
-    articles = articles_path(place)
-    return named_files(place.parent, [place, *([articles] if articles.is_file() else []), *more])
+def source_files(path: Path) -> list[Path]:
+    """The file with the file of articles beside it, or all files of a folder."""
+    articles = articles_path(path)
+    return [*files_of(path), *([articles] if path.is_file() and articles.is_file() else [])]

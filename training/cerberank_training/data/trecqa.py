@@ -25,9 +25,11 @@ from typing import Any
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.json_lines import load_json
+from cerberank_training.data.format import Format, NoOptions
+from cerberank_training.data.notes import Notes
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, read_lines
 from cerberank_training.data.separated import read_fields
-from cerberank_training.data.source_files import named_files, plain_files
+from cerberank_training.data.source_files import source_files
 
 BLOCK = re.compile(r"<QApairs id=['\"]([^'\"]*)['\"]>")
 TAG = re.compile(r"</?(QApairs|question|positive|negative)\b[^>]*>")
@@ -45,7 +47,7 @@ class _Pair:
     label: int
 
 
-def read_trecqa(path: Path) -> list[Question]:
+def _read(path: Path, options: NoOptions, notes: Notes) -> list[Question]:
     """All questions that have a candidate, in the order of the files. Raises DataError with file and line.
 
     As in the raw splits (82 questions in dev, 100 in test), questions without a positive or a negative are included.
@@ -70,9 +72,9 @@ def read_trecqa(path: Path) -> list[Question]:
     ]
 
 
-def trecqa_files(path: Path) -> dict[str, Path]:
+def _files(path: Path, options: NoOptions) -> list[Path]:
     """The file, or the four files of a folder."""
-    return named_files(path, [path / name for name in TOKENS]) if path.is_dir() else plain_files(path)
+    return [path / name for name in TOKENS] if path.is_dir() else source_files(path)
 
 
 def _blocks(path: Path) -> Iterator[_Pair]:
@@ -176,3 +178,5 @@ def _label(text: str, path: Path, number: int) -> int:
 _FORMS: Mapping[str, Callable[[Path], Iterator[_Pair]]] = MappingProxyType(
     {"xml": _blocks, "tsv": _tsv, "csv": _csv, "jsonl": _jsonl}
 )
+
+TRECQA = Format(name="trecqa", options=NoOptions, read=_read, files=_files)

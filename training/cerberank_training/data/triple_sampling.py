@@ -10,9 +10,8 @@ from collections.abc import Sequence, Set
 from dataclasses import dataclass
 from typing import Literal
 
-from cerberank_training.data import DataError, Question
+from cerberank_training.data import DataError, Question, corpus_texts
 from cerberank_training.data.bm25 import Bm25Index
-from cerberank_training.data.corpus import corpus_texts
 from cerberank_training.data.epochs import EpochOrder
 from cerberank_training.data.sampling import naming
 

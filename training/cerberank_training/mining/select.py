@@ -9,30 +9,36 @@ from dataclasses import dataclass
 from typing import Literal
 
 import numpy as np
+from cyclopts import Parameter
 from numpy.typing import NDArray
 
+from cerberank_models.commands.values import Count, Whole
 
+
+@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Selection:
-    """The choice of negatives, with sentence-transformers' names. Raises ValueError, which names the option."""
+    """The choice of negatives: options of `data mine`, with sentence-transformers' names."""
 
-    negatives: int = 8
-    """The largest number of negatives of a question."""
-    skip: int = 0
-    """The number of the best texts that are skipped."""
-    top: int = 100
-    """Negatives are chosen among this number of the best texts."""
+    negatives: Count = 8
+    """Most negatives to write for a question."""
+    skip: Whole = 0
+    """Number of each question's best hits to skip."""
+    top: Count = 100
+    """Number of each question's best hits to choose from."""
     absolute_margin: float | None = None
-    """A negative's score is at most the lowest positive's minus this value."""
+    """Least difference between the lowest positive's score and a negative's."""
     relative_margin: float | None = None
-    """A negative's score is at most the lowest positive's minus this share of it (NV-Retriever's 95 % are .05)."""
+    """The same difference as a share of the lowest positive's score, such as 0.05."""
     max_score: float | None = None
-    """A negative's score is at most this value."""
+    """Highest score of a negative."""
     choose: Literal["top", "random"] = "top"
-    """`top` takes the texts with the highest scores, `random` draws among them."""
-    seed: int = 1
+    """Choice among the negatives that were found: the best ones, or a random draw."""
+    seed: Whole = 1
+    """Random seed."""
 
-    def __post_init__(self) -> None:
+    def check(self) -> None:
+        """Raise ValueError, which names the option, for values out of range."""
         if self.negatives < 1 or self.skip < 0 or self.top <= self.skip:
             raise ValueError("--negatives must be at least 1, --skip at least 0, --top above --skip")
         for name in ("absolute_margin", "relative_margin", "max_score"):

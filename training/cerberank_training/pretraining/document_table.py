@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from cerberank_models.tokens import replace_surrogates
 from cerberank_training.data import LARGE
-from cerberank_training.data.arrow_files import BATCH_CHARACTERS, kept_batches
-from cerberank_training.data.source_files import plain_files
+from cerberank_training.data.arrow_files import BATCH_CHARACTERS, stored_batches
+from cerberank_training.data.source_files import source_files
 from cerberank_training.pretraining.documents import Document, Paragraph, read_documents
 from cerberank_training.pretraining.spans import CONTEXTS, Context, contexts_of
 
@@ -77,8 +77,8 @@ def open_documents(spec: str) -> DocumentTable:
     source = Path(os.path.abspath(place))  # the folder "." has no name
     if not source.exists():
         return DocumentTable.of(documents)
-    files = list(plain_files(source).values())
-    batches = kept_batches(
+    files = source_files(source)
+    batches = stored_batches(
         source, _batches(documents), kind="documents", layout=LAYOUT, options=options, files=files, most=LARGE
     )
     return DocumentTable(batches)

@@ -28,7 +28,7 @@ from cerberank_models.language import CODE
 from cerberank_models.output import installed_by
 from cerberank_models.tokens import replace_surrogates
 from cerberank_models.transformer import Frozen
-from cerberank_training.data.options import parse_options
+from cerberank_training.data.format import parse_options
 from cerberank_training.data.question import DataError, read_lines
 from cerberank_training.data.source_files import files_of
 

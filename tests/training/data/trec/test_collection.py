@@ -116,7 +116,7 @@ def test_a_query_that_bm25_finds_nothing_for_is_named(tmp_path: Path) -> None:
         ("?part=test", "folds, perhaps fold, and part"),
         ("?fold=2&part=test", "folds, perhaps fold, and part"),
         ("?k=5", "k is of a run"),
-        ("?rum=x", "trec has no option 'rum'; it has queries, documents"),
+        ("?rum=x", "trec has no option 'rum'; it has run, k, queries"),
         ("?k=0", "k: Input should be greater"),
         ("?part=half", "part: Input should be"),
         ("?encoding=none", "encoding: .*unknown encoding"),

@@ -17,16 +17,16 @@ from pydantic import Field, model_validator
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.transformer import Frozen
+from cerberank_training.data.format import Format
 from cerberank_training.data.formats.joined import joined
 from cerberank_training.data.formats.stored_lines import StoredLines
 from cerberank_training.data.notes import Notes
-from cerberank_training.data.options import parse_options
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, read_lines
-from cerberank_training.data.source_files import plain_files
+from cerberank_training.data.source_files import source_files
 from cerberank_training.data.trec.queries import read_queries
 
 
-class Options(Frozen):
+class MsMarcoOptions(Frozen):
     """The options after the question mark. Paths are relative to the folder of the triples."""
 
     collection: str = ""
@@ -43,14 +43,13 @@ class Options(Frozen):
         return self
 
 
-def read_msmarco(path: Path, notes: Notes) -> Iterator[Question]:
+def _read(file: Path, options: MsMarcoOptions, notes: Notes) -> Iterator[Question]:
     """Yield a question for each query. Raises DataError for a bad line, an unknown id or an empty file."""
-    return joined(_triples(path), lambda question: question.text, notes)
+    return joined(_triples(file, options), lambda question: question.text, notes)
 
 
-def _triples(path: Path) -> Iterator[Question]:
+def _triples(file: Path, options: MsMarcoOptions) -> Iterator[Question]:
     """Yield a question with two candidates for each line."""
-    file, options = parse_options(Options, "msmarco", path)
     look_up = _from_files(file.parent, options) if options.queries else None
     number = 0
     for number, line in islice(read_lines(file), options.first):
@@ -67,13 +66,12 @@ def _triples(path: Path) -> Iterator[Question]:
         raise DataError(f"{file} holds no triple")
 
 
-def msmarco_files(path: Path) -> dict[str, Path]:
-    """The files of triples, collection and queries. Raises DataError for a wrong option."""
-    file, options = parse_options(Options, "msmarco", path)
-    return plain_files(file, [file.parent / name for name in (options.collection, options.queries) if name])
+def _files(file: Path, options: MsMarcoOptions) -> list[Path]:
+    """The files of triples, collection and queries."""
+    return [*source_files(file), *(file.parent / name for name in (options.collection, options.queries) if name)]
 
 
-def _from_files(folder: Path, options: Options) -> Callable[[list[str]], list[str]]:
+def _from_files(folder: Path, options: MsMarcoOptions) -> Callable[[list[str]], list[str]]:
     """A function that turns three ids into texts."""
     queries = read_queries(folder / options.queries)
     path = folder / options.collection
@@ -86,3 +84,6 @@ def _passage(path: Path, number: int, line: str) -> tuple[str, str]:
     if not tab or not identifier:
         raise DataError(f"{path}:{number}: expected a passage's id and its text, separated by a tab")
     return identifier, text
+
+
+MS_MARCO = Format(name="msmarco", options=MsMarcoOptions, read=_read, files=_files, streamed=True)

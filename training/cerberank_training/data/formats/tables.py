@@ -20,13 +20,13 @@ import pyarrow.parquet as pq
 
 from cerberank_models.json_lines import load_json
 from cerberank_models.output import installed_by
+from cerberank_training.data.format import Format
 from cerberank_training.data.formats.columns import ColumnOptions, Columns
 from cerberank_training.data.formats.rows import Row, Rows
 from cerberank_training.data.notes import Notes, ignored
-from cerberank_training.data.options import parse_options
 from cerberank_training.data.question import DataError, Question, read_lines, reason
 from cerberank_training.data.separated import read_fields
-from cerberank_training.data.source_files import files_of, named_files, plain_files
+from cerberank_training.data.source_files import files_of
 
 LARGE = 256 << 20
 """From this size of a file in bytes on, the pairs of a question must be adjacent; in smaller files they are
@@ -34,7 +34,7 @@ collected."""
 SEPARATED: Mapping[str, str] = MappingProxyType({"csv": "commas", "tsv": "tabs"})
 
 
-class TextOptions(ColumnOptions):
+class DelimitedOptions(ColumnOptions):
     """The options of CSV and TSV files."""
 
     names: str = ""
@@ -51,19 +51,22 @@ class DatasetOptions(ColumnOptions):
     """A commit, tag or branch on the hub."""
 
 
-def read_csv(path: Path, notes: Notes) -> Iterator[Question]:
-    """Yield the questions of a comma-separated file. Fields may be quoted."""
-    return _delimited("csv", path, csv.excel, notes)
+class _Tabs(csv.excel_tab):
+    """Tabs alone separate; quotation marks have no special meaning."""
+
+    quoting = csv.QUOTE_NONE
 
 
-def read_tsv(path: Path, notes: Notes) -> Iterator[Question]:
-    """Yield the questions of a tab-separated file. Quotation marks have no special meaning."""
-    return _delimited("tsv", path, _Tabs, notes)
+def _read_csv(file: Path, options: DelimitedOptions, notes: Notes) -> Iterator[Question]:
+    return _delimited(file, options, notes, dialect=csv.excel, form="csv")
 
 
-def read_json_rows(path: Path, notes: Notes) -> Iterator[Question]:
+def _read_tsv(file: Path, options: DelimitedOptions, notes: Notes) -> Iterator[Question]:
+    return _delimited(file, options, notes, dialect=_Tabs, form="tsv")
+
+
+def _read_json_rows(file: Path, options: ColumnOptions, notes: Notes) -> Iterator[Question]:
     """Yield the questions of JSON lines, whose keys are the columns."""
-    file, options = parse_options(ColumnOptions, "rows", path)
     rows = _objects(file)
     first = next(rows, None)
     if first is None:
@@ -81,10 +84,9 @@ def read_json_rows(path: Path, notes: Notes) -> Iterator[Question]:
     return Rows(checked(), columns, options, str(file), notes, file.stat().st_size >= LARGE).questions()
 
 
-def read_parquet(path: Path, notes: Notes) -> Iterator[Question]:
+def _read_parquet(place: Path, options: ColumnOptions, notes: Notes) -> Iterator[Question]:
     """Yield the questions of a Parquet file, or of all Parquet files of a folder in the order of their names."""
-    place, options = parse_options(ColumnOptions, "parquet", path)
-    files = _parquet_files(place)
+    files = _parquet_files(place, options)
     if not files:
         raise DataError(f"{place} holds no Parquet file")
     columns = Columns.of(_schema(files[0]).names, options, str(files[0]))
@@ -93,9 +95,8 @@ def read_parquet(path: Path, notes: Notes) -> Iterator[Question]:
     return Rows(rows, columns, options, str(place), notes, together).questions()
 
 
-def read_datasets(path: Path, notes: Notes) -> Iterator[Question]:
+def _read_datasets(place: Path, options: DatasetOptions, notes: Notes) -> Iterator[Question]:
     """Yield the questions of a folder that `save_to_disk` wrote, or of a data set on the hub."""
-    place, options = parse_options(DatasetOptions, "datasets", path)
     table = _dataset(place, options)
     columns = Columns.of(table.column_names, options, str(place))
     notes.update(ignored(columns.unused(table.column_names), table.num_rows))
@@ -104,34 +105,20 @@ def read_datasets(path: Path, notes: Notes) -> Iterator[Question]:
     return Rows(rows, columns, options, str(place), notes, (table.data.nbytes or 0) >= LARGE).questions()
 
 
-def parquet_files(path: Path) -> dict[str, Path]:
-    """The file, or all Parquet files of a folder. Raises DataError for a wrong option."""
-    place, _ = parse_options(ColumnOptions, "parquet", path)
-    return named_files(place, _parquet_files(place)) if place.is_dir() else plain_files(place)
+def _dataset_files(place: Path, options: DatasetOptions) -> list[Path]:
+    """The files of the folder, or of the chosen split, without cached files of the library."""
+    return [file for file in files_of(place / options.split) if not file.name.startswith((".", "cache-"))]
 
 
-def datasets_files(path: Path) -> dict[str, Path]:
-    """The files of the folder, or of the chosen split, without cached files of the library.
-
-    Raises DataError for a wrong option.
-    """
-    place, options = parse_options(DatasetOptions, "datasets", path)
-    files = files_of(place / options.split)
-    return named_files(place, [file for file in files if not file.name.startswith((".", "cache-"))])
-
-
-class _Tabs(csv.excel_tab):
-    quoting = csv.QUOTE_NONE
-
-
-def _delimited(name: str, path: Path, dialect: type[csv.Dialect], notes: Notes) -> Iterator[Question]:
-    file, options = parse_options(TextOptions, name, path)
+def _delimited(
+    file: Path, options: DelimitedOptions, notes: Notes, *, dialect: type[csv.Dialect], form: str
+) -> Iterator[Question]:
     rows = read_fields(file, dialect)
     names = options.names.split(",") if options.names else next(rows, (1, []))[1]
     if len(set(names)) < len(names) or not names:
         raise DataError(f"{file}:1: expected the names of columns, each once")
     if len(names) == 1 and not options.names:
-        raise DataError(f"{file}:1: there is one column alone; {SEPARATED[name]} separate the columns of {name}")
+        raise DataError(f"{file}:1: there is one column alone; {SEPARATED[form]} separate the columns of {form}")
     columns = Columns.of(names, options, f"{file}:1")
 
     def named() -> Iterator[Row]:
@@ -158,7 +145,8 @@ def _objects(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         yield f"{file}:{number}", row
 
 
-def _parquet_files(place: Path) -> list[Path]:
+def _parquet_files(place: Path, options: ColumnOptions) -> list[Path]:
+    """The file, or all Parquet files of a folder."""
     return sorted(place.rglob("*.parquet")) if place.is_dir() else [place]
 
 
@@ -195,18 +183,25 @@ def _dataset(place: Path, options: DatasetOptions) -> Any:
         raise DataError(f"the format datasets needs the library of that name; {installed_by('datasets')}") from error
     try:
         if place.is_dir():
-            found = load_from_disk(str(place))
+            dataset = load_from_disk(str(place))
         elif place.is_absolute() or len(place.parts) > 2:
             raise DataError(f"datasets:{place}: there is no such folder, and it is not a name on the hub")
         else:
             named = {"name": options.config or None, "revision": options.revision or None}
-            found = load_dataset(str(place), split=options.split or None, **named)
+            dataset = load_dataset(str(place), split=options.split or None, **named)
     except (OSError, ValueError) as error:
         raise DataError(f"datasets:{place}: {error}") from error
-    if isinstance(found, Dataset):
+    if isinstance(dataset, Dataset):
         if place.is_dir() and options.split:
             raise DataError(f"datasets:{place}: the folder holds one data set and no splits; leave split out")
-        return found
-    if options.split not in found:
-        raise DataError(f"datasets:{place}: split=NAME names one of {', '.join(found)}")
-    return found[options.split]
+        return dataset
+    if options.split not in dataset:
+        raise DataError(f"datasets:{place}: split=NAME names one of {', '.join(dataset)}")
+    return dataset[options.split]
+
+
+CSV = Format(name="csv", options=DelimitedOptions, read=_read_csv, streamed=True)
+TSV = Format(name="tsv", options=DelimitedOptions, read=_read_tsv, streamed=True)
+JSON_ROWS = Format(name="rows", options=ColumnOptions, read=_read_json_rows, streamed=True)
+PARQUET = Format(name="parquet", options=ColumnOptions, read=_read_parquet, files=_parquet_files, streamed=True)
+DATASETS = Format(name="datasets", options=DatasetOptions, read=_read_datasets, files=_dataset_files, streamed=True)

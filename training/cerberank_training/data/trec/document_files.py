@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import ConfigDict
@@ -27,14 +26,6 @@ TITLE = re.compile(r"<(HEADLINE|TITLE|TTL|HL|TI)>(.*?)</\1>", re.IGNORECASE | re
 TEXT = re.compile(r"<TEXT>(.*?)</TEXT>", re.IGNORECASE | re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
-    """A document. The text begins with the title if there is one, and may be empty."""
-
-    id: str
-    text: str
-
-
 class _Line(Frozen):
     model_config = ConfigDict(extra="ignore")
 
@@ -43,43 +34,44 @@ class _Line(Frozen):
     text: str
 
 
-def read_documents(path: Path, *, encoding: str = "utf-8") -> Iterator[Document]:
-    """Yield documents one by one. The files of a folder are read in the order of their paths.
+def read_documents(path: Path, *, encoding: str = "utf-8") -> Iterator[tuple[str, str]]:
+    """Yield the id and the text of each document; the text begins with the title if there is one, and may be empty.
+
+    The files of a folder are read in the order of their paths.
 
     Raises DataError with file and line for a malformed row or block, and for a repeated id.
     """
     seen: set[str] = set()
     for file in files_of(path):
-        for number, document in _read(file, encoding):
-            if document.id in seen:
-                raise DataError(f"{file}:{number}: the document {document.id!r} comes twice")
-            seen.add(document.id)
-            yield document
+        for number, identifier, text in _read(file, encoding):
+            if identifier in seen:
+                raise DataError(f"{file}:{number}: the document {identifier!r} comes twice")
+            seen.add(identifier)
+            yield identifier, text
 
 
-def _read(path: Path, encoding: str) -> Iterator[tuple[int, Document]]:
+def _read(path: Path, encoding: str) -> Iterator[tuple[int, str, str]]:
     name = path.name.removesuffix(".gz")
     if not name.endswith((".jsonl", ".tsv")):
-        yield from (
-            (number, _from_markup(path, number, text)) for number, text in blocks(path, "DOC", encoding=encoding)
-        )
+        for number, block in blocks(path, "DOC", encoding=encoding):
+            yield number, *_from_markup(path, number, block)
         return
     for number, line in read_lines(path, encoding=encoding):
         if name.endswith(".tsv"):
             columns = line.split("\t")
             if len(columns) != 2 or not columns[0]:
                 raise DataError(f"{path}:{number}: expected a document's id and its text, separated by a tab")
-            yield number, Document(*columns)
+            yield number, columns[0], columns[1]
         else:
             row = parse_line(_Line, path, number, line)
-            yield number, Document(row.id, f"{row.title} {row.text}".strip())
+            yield number, row.id, f"{row.title} {row.text}".strip()
 
 
-def _from_markup(path: Path, number: int, block: str) -> Document:
+def _from_markup(path: Path, number: int, block: str) -> tuple[str, str]:
     identifier = NUMBER.search(block)
     if identifier is None:
         raise DataError(f"{path}:{number}: the document has no <DOCNO>")
     body = TEXT.search(block)
     title = TITLE.search(block, endpos=body.start() if body else len(block))
     parts = [*([title.group(2)] if title else []), *TEXT.findall(block)]
-    return Document(identifier.group(1), plain(" ".join(parts)))
+    return identifier.group(1), plain(" ".join(parts))
