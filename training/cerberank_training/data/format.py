@@ -63,8 +63,7 @@ def parse_options(model: type[OptionsT], name: str, path: Path) -> tuple[Path, O
     except ValidationError as error:
         first = error.errors()[0]
         if first["type"] == "extra_forbidden":
-            raise DataError(
-                f"{name}:{path}: {name} has no option {first['loc'][0]!r}; it has {', '.join(model.model_fields) or 'none'}"
-            ) from error
+            known = ", ".join(model.model_fields) or "none"
+            raise DataError(f"{name}:{path}: {name} has no option {first['loc'][0]!r}; it has {known}") from error
         field = ".".join(map(str, first["loc"])) or "options"
         raise DataError(f"{name}:{path}: {field}: {first['msg']}") from error
