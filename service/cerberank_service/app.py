@@ -21,9 +21,10 @@ from cerberank_service.dialects.native_batch import BatchRequest, BatchResponse
 from cerberank_service.dialects.open_inference import InferError, InferRequest
 from cerberank_service.errors import ErrorBody, Kind, ServiceError
 from cerberank_service.http import batch_route, open_inference_routes
+from cerberank_service.http.accept import TIMEOUT
 from cerberank_service.http.batch_route import BatchRoute
+from cerberank_service.http.body import Bodies
 from cerberank_service.http.connections import AnswersHead
-from cerberank_service.http.deadlines import HEADER
 from cerberank_service.http.error_responses import ErrorResponses
 from cerberank_service.http.openapi import add_document, describe_body, describe_errors, describe_path, with_components
 from cerberank_service.http.plain_routes import PROBES, Exposition, add_health, add_metrics, add_models, add_pages
@@ -32,7 +33,6 @@ from cerberank_service.http.response_headers import UNREAD
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings
 from cerberank_service.settings.fields import PRODUCTION, Limits
-from cerberank_service.telemetry.logs import IgnoredFields
 from cerberank_service.versions.loading import Loader, load
 
 
@@ -46,7 +46,7 @@ def create_app(
 ) -> FastAPI:
     """The application. The model is loaded when the application starts."""
     paths = by_path(dialects)
-    service = Service(settings, loader, tracer_provider, limits)
+    service = Service(settings, loader, tracer_provider)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -72,29 +72,21 @@ def create_app(
             CORSMiddleware,
             allow_origins=settings.cors_list,
             allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type", "X-Request-Id", "X-Correlation-Id", HEADER],
+            allow_headers=["Authorization", "Content-Type", "X-Request-Id", "X-Correlation-Id", TIMEOUT],
             expose_headers=["Retry-After", "X-Request-Id", "X-Model-Version", *UNREAD],
         )
     keyed = settings.keys_file is not None
-    errors = ErrorResponses(service.metrics, service.versions.count_shortage, _error_formats(paths))
+    errors = ErrorResponses(service, _error_formats(paths))
     errors.handle(app)
     if settings.host_list:
         app.add_middleware(AllowedHosts, hosts=settings.host_list, errors=errors)
     app.add_middleware(AnswersHead)
-    rank = RankRoute(
-        settings=settings,
-        access=service.access,
-        bodies=service.bodies,
-        workers=service.workers,
-        versions=service.versions,
-        ranking=service.ranking,
-        shadow=service.shadow,
-        metrics=service.metrics,
-        ignored=IgnoredFields(),
-        tracing=service.tracing,
-        errors=errors,
-        load=service.load,
+    bodies = Bodies(
+        limit=settings.max_body_bytes,
+        seconds=limits.client_seconds,
+        total_bytes=settings.max_bodies_bytes,
     )
+    rank = RankRoute(service, errors, bodies)
     for path, spoken in paths.items():
         app.add_api_route(
             path,
@@ -115,22 +107,15 @@ def create_app(
         response_model=BatchResponse,
         openapi_extra=describe_body(BatchRequest, keyed=keyed),
     )
-    open_inference_routes.add(app, service.versions, settings, rank)
-    add_health(app, service.versions, settings)
-    add_models(app, service.versions, service.shadow, settings)
-    exposition = Exposition(
-        service.metrics,
-        service.versions,
-        service.load,
-        check=service.access.check,
-        seconds=limits.exposition_seconds,
-    )
-    add_metrics(app, exposition)
+    open_inference_routes.add(app, service, rank)
+    add_health(app, service)
+    add_models(app, service)
+    add_metrics(app, Exposition(service, seconds=limits.exposition_seconds))
     add_document(app)
     add_pages(app)
-    bodies: list[type[BaseModel]] = [*(dialect.request for dialect in dialects), InferRequest, BatchRequest]
+    requests: list[type[BaseModel]] = [*(dialect.request for dialect in dialects), InferRequest, BatchRequest]
     failures: list[type[BaseModel]] = [*(dialect.error for dialect in dialects), ErrorBody, InferError]
-    with_components(app, bodies, failures, keyed=keyed)
+    with_components(app, requests, failures, keyed=keyed)
     return app
 
 

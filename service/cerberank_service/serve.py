@@ -28,10 +28,10 @@ from cerberank_models.commands.values import Whole
 from cerberank_models.convert.checkpoint_cache import ModelImportError, imported_checkpoint, needed_precisions
 from cerberank_models.convert.source import find_source
 from cerberank_models.output import UsageError, note
-from cerberank_service.access.keys import KeysError
-from cerberank_service.admin.app import create_admin
+from cerberank_service.access.key_file import KeysError
+from cerberank_service.admin import create_admin
 from cerberank_service.app import create_app
-from cerberank_service.http.certificate import CHECK_SECONDS, Certificate
+from cerberank_service.certificate import CHECK_SECONDS, Certificate
 from cerberank_service.http.connections import IgnoresLostClients
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings, read_settings
@@ -273,7 +273,7 @@ def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> int:
     config = _config(public, settings, limits, host=settings.host, port=settings.port, certificate=service.certificate)
     servers = [Server("server", config, ending)]
     if settings.admin_token is not None:
-        admin = create_admin(settings, service.versions, service.operations, service.metrics)
+        admin = create_admin(service)
         config = _config(
             admin,
             settings,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import platform
 import threading
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
 
@@ -15,16 +16,12 @@ from cerberank_models.backends.device_memory import nvml_memory, nvml_utilisatio
 from cerberank_models.backends.processors import cgroup_memory
 from cerberank_models.checkpoint.store.open_store import open_store
 from cerberank_service.access.access import Access
-from cerberank_service.admin.operations import Operations
-from cerberank_service.http.body import Bodies
-from cerberank_service.http.certificate import Certificate
-from cerberank_service.http.response_headers import Load
+from cerberank_service.certificate import Certificate
 from cerberank_service.ranking.golden import GoldenChecks
 from cerberank_service.ranking.rank import Ranking
 from cerberank_service.ranking.shadow import Shadow
 from cerberank_service.ranking.workers import Workers
 from cerberank_service.settings import Settings
-from cerberank_service.settings.fields import PRODUCTION, Limits
 from cerberank_service.telemetry import series
 from cerberank_service.telemetry.logs import dropped_lines
 from cerberank_service.telemetry.metrics import Metrics, Sample, Scraped
@@ -40,16 +37,20 @@ JOIN_SECONDS = 5.0
 """Seconds to wait at shutdown for a running engine step; a model call that takes longer ends with the process."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Load:
+    """The load of a replica: accepted questions that are not answered yet."""
+
+    queued_tokens: int
+    queued_seconds: float
+    """Predicted seconds until all of them are answered."""
+    requests_in_flight: int
+
+
 class Service:
     """The objects of one app, stored by `create_app` in `app.state.service`; the admin app uses the same instance."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        loader: Loader,
-        tracer_provider: TracerProvider | None,
-        limits: Limits = PRODUCTION,
-    ) -> None:
+    def __init__(self, settings: Settings, loader: Loader, tracer_provider: TracerProvider | None) -> None:
         """Create the objects; nothing runs before `start`.
 
         Raises KeysError, StoreError or OSError for an unusable key file or store.
@@ -66,24 +67,19 @@ class Service:
             queue_seconds=settings.queue_seconds,
             on_read=lambda seconds: offered.inc(seconds / threads),
         )
-        poll = threading.Event()  # set whenever the watcher should poll the store at once
-        self.versions = VersionRegistry(settings, on_idle=poll.set)
+        self.poll = threading.Event()
+        """Set whenever the watcher should poll the store at once."""
+        self.versions = VersionRegistry(settings, on_idle=self.poll.set)
         self.shadow = Shadow(settings, self.versions, self.metrics)
         self.golden = GoldenChecks(self.versions, self.metrics)
         store = open_store(settings.store) if settings.store else None
-        self.labels = Labels(store, self.versions, poll.set)
-        self.operations = Operations(self.versions, self.labels, poll.set)
+        self.labels = Labels(store, self.versions, self.poll.set)
         self.source: Watcher | SingleCheckpoint = (
             SingleCheckpoint(settings, self.versions, self.metrics, loader)
             if store is None
-            else Watcher(store, self.versions, settings, self.metrics, loader, wake=poll)
+            else Watcher(store, self.versions, settings, self.metrics, loader, wake=self.poll)
         )
         self.access = Access(settings.keys_file, self.metrics)
-        self.bodies = Bodies(
-            limit=settings.max_body_bytes,
-            seconds=limits.client_seconds,
-            total_bytes=settings.max_bodies_bytes,
-        )
         self.ranking = Ranking(settings, self.workers)
         self.certificate: Certificate | None = None
         """The certificate of the public port, to be reported in the metrics."""

@@ -27,7 +27,7 @@ from tools.outage import Pace, check
 from tools.process import Process, start, wait_until_ready
 
 from cerberank_models.checkpoint.store.folder_store import FolderStore
-from cerberank_service.access.keys import add_key
+from cerberank_service.access.key_file import add_key
 
 pytestmark = pytest.mark.slow
 

@@ -16,7 +16,7 @@ from tools.process import Process, start, wait_until_ready
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.checkpoint.store.folder_store import FolderStore
-from cerberank_service.access.keys import add_key
+from cerberank_service.access.key_file import add_key
 
 pytestmark = pytest.mark.slow
 

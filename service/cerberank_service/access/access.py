@@ -7,15 +7,16 @@ second, so that a removed key stops working without a restart. While the file ca
 
 from __future__ import annotations
 
+import hmac
 import logging
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from hashlib import sha256
 from pathlib import Path
 
-from cerberank_service.access.bearer import bearer, digest, same
-from cerberank_service.access.keys import Key, KeysError, id_of, read_keys
+from cerberank_service.access.key_file import Key, KeysError, id_of, read_keys
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.series import KEY_EXHAUSTED, KEY_REQUESTS, KEY_TOKENS, KEYS_STALE
@@ -24,6 +25,7 @@ logger = logging.getLogger(__name__)
 
 POLL_SECONDS = 1.0
 RawHeaders = list[tuple[bytes, bytes]]
+SCHEME = b"bearer "
 
 
 class Charge:
@@ -201,3 +203,21 @@ class Bucket:
         now = self._clock()
         self._level = min(self.per_minute, self._level + (now - self._filled) * self.per_minute / 60.0)
         self._filled = now
+
+
+def bearer(headers: RawHeaders) -> bytes | None:
+    """The secret in an ASGI scope's headers (names in lower case); None unless there is exactly one such header."""
+    values = [value for name, value in headers if name == b"authorization"]
+    if len(values) != 1 or values[0][: len(SCHEME)].lower() != SCHEME:
+        return None
+    return values[0][len(SCHEME) :].strip() or None
+
+
+def digest(secret: bytes) -> bytes:
+    """SHA-256 of a secret. A fast hash suffices, because secrets are random and too long to guess."""
+    return sha256(secret).digest()
+
+
+def same(one: bytes, other: bytes) -> bool:
+    """Compare two digests in constant time."""
+    return hmac.compare_digest(one, other)

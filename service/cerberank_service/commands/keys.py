@@ -9,7 +9,7 @@ from cyclopts import App, Parameter
 
 from cerberank_models.commands.values import DEFAULTS, Count
 from cerberank_models.output import note, say
-from cerberank_service.access.keys import Key, add_key, read_keys, remove_key
+from cerberank_service.access.key_file import Key, add_key, read_keys, remove_key
 
 VARIABLE = "CERBERANK_KEYS_FILE"
 File = Annotated[Path | None, Parameter(env_var=VARIABLE, show_env_var=False, help=f"Key file (default: {VARIABLE}).")]

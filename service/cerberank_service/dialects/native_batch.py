@@ -63,7 +63,7 @@ class BatchResponse(Wire):
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class BatchQuestion:
     """One question of a call, not validated yet."""
 
     document: Document
@@ -71,7 +71,7 @@ class Asked:
     """Limit of the windows of all its candidates together."""
 
 
-def read_batch(body: bytes, most_candidates: int) -> list[Asked]:
+def read_batch(body: bytes, most_candidates: int) -> list[BatchQuestion]:
     """The questions of a body. Raises ServiceError (400, 422).
 
     All questions together may have as many candidates, and as many windows, as one call of `/v1/rank`.
@@ -96,7 +96,7 @@ def read_batch(body: bytes, most_candidates: int) -> list[Asked]:
         )
     windowed = sum(question.fields.get("windows") != "off" for question in questions)
     share = (most_candidates - count) // max(1, windowed)
-    return [Asked(question, max(1, own + share)) for question, own in zip(questions, counts, strict=True)]
+    return [BatchQuestion(question, max(1, own + share)) for question, own in zip(questions, counts, strict=True)]
 
 
 def render_answer(content: bytes) -> bytes:

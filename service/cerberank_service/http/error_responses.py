@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -16,8 +16,8 @@ from cerberank_models.request import describe_problems
 from cerberank_service.dialects.dialect import ErrorFormat
 from cerberank_service.dialects.native import format_error as native_format
 from cerberank_service.errors import Kind, Refusal, ServiceError, reason_of
+from cerberank_service.service import Service
 from cerberank_service.telemetry.logs import LONGEST_PATH, RefusalLog, log_error, request_fields
-from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.series import ERRORS, REFUSED_REQUESTS
 from cerberank_service.versions.rejection import is_shortage
 
@@ -28,15 +28,13 @@ REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
 class ErrorResponses:
     """Turns errors into responses, counts them and logs them."""
 
-    def __init__(
-        self, metrics: Metrics, on_shortage: Callable[[], None], formats: Mapping[str, ErrorFormat] | None = None
-    ) -> None:
+    def __init__(self, service: Service, formats: Mapping[str, ErrorFormat] | None = None) -> None:
         """`formats` are the error formats by route path; a key that ends in "/" stands for all paths below it.
 
-        Every other path has the native format. `on_shortage` is called for a request that fails because the machine
-        lacks memory, threads or descriptors.
+        Every other path has the native format.
         """
-        self._metrics, self._on_shortage, self._formats = metrics, on_shortage, formats or {}
+        self._service = service
+        self._formats = formats or {}
         self._refusals = RefusalLog()
 
     def handle(self, app: FastAPI) -> None:
@@ -76,11 +74,11 @@ class ErrorResponses:
         if known.refusal is not None:
             level = self._refusals.level_of(known.refusal)
         log_error(known, request_id, request_fields(request), trace_id, unexpected, level=level)
-        self._metrics[ERRORS].labels(known.kind.label).inc()
+        self._service.metrics[ERRORS].labels(known.kind.label).inc()
         if known.refusal is not None:
-            self._metrics[REFUSED_REQUESTS].labels(known.refusal.reason).inc()
+            self._service.metrics[REFUSED_REQUESTS].labels(known.refusal.reason).inc()
         if known.kind is Kind.UNAVAILABLE and known is not error:
-            self._on_shortage()
+            self._service.versions.count_shortage()
         return known
 
 

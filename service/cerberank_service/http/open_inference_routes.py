@@ -24,7 +24,7 @@ from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.http.body import read_number
 from cerberank_service.http.openapi import describe_body, describe_errors, describe_path
 from cerberank_service.http.rank_route import RankRoute
-from cerberank_service.settings import Settings
+from cerberank_service.service import Service
 from cerberank_service.versions.loading import LiveVersion
 from cerberank_service.versions.registry import VersionRegistry
 from cerberank_service.versions.state import State
@@ -39,8 +39,9 @@ JSON_LENGTH = "inference-header-content-length"
 """Triton's header with the length of the body's JSON; binary tensors follow the JSON."""
 
 
-def add(app: FastAPI, versions: VersionRegistry, settings: Settings, rank: RankRoute) -> None:
+def add(app: FastAPI, service: Service, rank: RankRoute) -> None:
     """Add the protocol's routes to `app`; `rank` answers `infer`."""
+    settings, versions = service.settings, service.versions
 
     async def server_live() -> dict[str, bool]:
         if versions.snapshot.broken:

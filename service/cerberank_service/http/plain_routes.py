@@ -17,13 +17,9 @@ from pydantic_core import to_json
 from cerberank_service.dialects import tei, weaviate
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.http.openapi import describe_errors
-from cerberank_service.http.response_headers import Load
-from cerberank_service.ranking.shadow import Shadow
-from cerberank_service.settings import Settings
-from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.service import Service
 from cerberank_service.telemetry.series import QUEUED_SECONDS, QUEUED_TOKENS, READY
 from cerberank_service.versions.describe import describe, list_names, unready_reason
-from cerberank_service.versions.registry import VersionRegistry
 from cerberank_service.versions.state import State
 
 
@@ -104,8 +100,9 @@ PROBES = {
 """The readiness probes, each with its section of the OpenAPI document."""
 
 
-def add_health(app: FastAPI, versions: VersionRegistry, settings: Settings) -> None:
+def add_health(app: FastAPI, service: Service) -> None:
     """Add the liveness and readiness probes."""
+    versions = service.versions
 
     @app.get("/health/live", tags=["health"], summary="Liveness: 503 when the process must be restarted")
     async def live() -> Response:
@@ -114,7 +111,7 @@ def add_health(app: FastAPI, versions: VersionRegistry, settings: Settings) -> N
 
     async def ready() -> Response:
         snapshot = versions.snapshot
-        state, reason = snapshot.state, unready_reason(snapshot, settings)
+        state, reason = snapshot.state, unready_reason(snapshot, service.settings)
         content = {"ready": state is State.READY, "state": state.value} | ({"reason": reason} if reason else {})
         status = 200 if state is State.READY else 503
         return Response(to_json(content), status, media_type="application/json")
@@ -131,8 +128,9 @@ def add_health(app: FastAPI, versions: VersionRegistry, settings: Settings) -> N
         )
 
 
-def add_models(app: FastAPI, versions: VersionRegistry, shadow: Shadow, settings: Settings) -> None:
+def add_models(app: FastAPI, service: Service) -> None:
     """Add the routes that describe the models."""
+    settings, versions = service.settings, service.versions
 
     @app.get(
         "/v1/models",
@@ -151,7 +149,7 @@ def add_models(app: FastAPI, versions: VersionRegistry, shadow: Shadow, settings
         "/v1/models/{model}/shadow", tags=["cerberank"], summary="Comparison of the shadow version with the stable one"
     )
     async def compared(model: str) -> dict[str, Any]:
-        if (figures := shadow.figures(model)) is None:
+        if (figures := service.shadow.figures(model)) is None:
             raise ServiceError(Kind.NOT_FOUND, "this model has no stable and shadow version to compare")
         return {"model": model, **figures.describe()}
 
@@ -183,35 +181,29 @@ OPEN_METRICS = "application/openmetrics-text"
 class Exposition:
     """The metrics as bytes, cached for a short time: rendering blocks the event loop, and clients need no key."""
 
-    def __init__(
-        self,
-        metrics: Metrics,
-        versions: VersionRegistry,
-        load: Callable[[], Load],
-        *,
-        check: Callable[[], None] = lambda: None,
-        seconds: float,
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        """An exposition is cached for `seconds`; `check` brings gauges up to date before each new one."""
-        self._metrics, self._versions, self._load, self._check = metrics, versions, load, check
-        self._seconds, self._clock = seconds, clock
-        self._made: dict[str, tuple[float, bytes]] = {}
+    def __init__(self, service: Service, *, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """An exposition is cached for `seconds`."""
+        self._service = service
+        self._seconds = seconds
+        self._clock = clock
+        self._cached: dict[str, tuple[float, bytes]] = {}
+        """The time and the bytes of the last exposition in each format."""
 
     def __call__(self, accept: str) -> tuple[bytes, str]:
         """The exposition and its media type, for an `Accept` header."""
         # Only two formats are offered, because every version that a header can name would be rendered and cached.
         encode, media_type = choose_encoder(f"{OPEN_METRICS}; version=1.0.0" if OPEN_METRICS in accept else "")
-        made = self._made.get(media_type)
+        cached = self._cached.get(media_type)
         now = self._clock()
-        if made is None or now - made[0] >= self._seconds:
-            self._check()
-            load = self._load()
-            self._metrics[QUEUED_TOKENS].set(load.queued_tokens)
-            self._metrics[QUEUED_SECONDS].set(load.queued_seconds)
-            self._metrics[READY].set(self._versions.snapshot.state is State.READY)
-            made = self._made[media_type] = (now, encode(self._metrics.registry))
-        return made[1], media_type
+        if cached is None or now - cached[0] >= self._seconds:
+            service, metrics = self._service, self._service.metrics
+            service.access.check()
+            load = service.load()
+            metrics[QUEUED_TOKENS].set(load.queued_tokens)
+            metrics[QUEUED_SECONDS].set(load.queued_seconds)
+            metrics[READY].set(service.versions.snapshot.state is State.READY)
+            cached = self._cached[media_type] = (now, encode(metrics.registry))
+        return cached[1], media_type
 
 
 def add_metrics(app: FastAPI, exposition: Exposition) -> None:

@@ -4,26 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 from cerberank_service.call import RankAnswer, Timing
+from cerberank_service.service import Load
 
 LOAD_FORMAT = "endpoint-load-metrics-format"
 """The request header with which a load balancer asks for the load: `TEXT` or `JSON`, as in Triton and vLLM."""
 UNREAD = ("X-Truncated-Candidates", "X-Unknown-Candidates", "X-Truncated-Question", "X-Unknown-Question")
-"""The headers that `unread` returns."""
+"""The headers that `unread_texts` returns."""
 LOAD = "endpoint-load-metrics"
 """The response header with the load (ORCA, xds.data.orca.v3.OrcaLoadReport)."""
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Load:
-    """The load of a replica: accepted questions that are not answered yet."""
-
-    queued_tokens: int
-    queued_seconds: float
-    """Predicted seconds until all of them are answered."""
-    requests_in_flight: int
 
 
 def server_timing(timing: Timing) -> dict[str, str]:
@@ -35,7 +26,7 @@ def server_timing(timing: Timing) -> dict[str, str]:
     return {"Server-Timing": ", ".join(f"{phase};dur={value:.3f}" for phase, value in asdict(timing).items())}
 
 
-def unread(answer: RankAnswer) -> dict[str, str]:
+def unread_texts(answer: RankAnswer) -> dict[str, str]:
     """The headers on texts that were cut or mostly consist of unknown tokens.
 
     The values are numbers of candidates, or 1 for the question; a header is absent if its number is 0. The dialects of
@@ -50,13 +41,13 @@ def unread(answer: RankAnswer) -> dict[str, str]:
     return {name: str(count) for name, count in zip(UNREAD, counts, strict=True) if count}
 
 
-def load_report(asked: str | None, load: Callable[[], Load]) -> Mapping[str, str]:
+def load_report(wanted: str | None, load: Callable[[], Load]) -> Mapping[str, str]:
     """The load header in the requested format; empty if no format or an unknown format was requested.
 
     >>> load_report("text", lambda: Load(queued_tokens=1200, queued_seconds=0.5, requests_in_flight=3))[LOAD]
     'TEXT named_metrics.queued_tokens=1200, named_metrics.queued_seconds=0.5, named_metrics.requests_in_flight=3'
     """
-    match (asked or "").strip().upper():
+    match (wanted or "").strip().upper():
         case "TEXT":
             named = ", ".join(f"named_metrics.{name}={value}" for name, value in asdict(load()).items())
             return {LOAD: f"TEXT {named}"}

@@ -18,8 +18,8 @@ from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
 from tests.service.observe import samples, wait_until
 
-from cerberank_service.access.access import POLL_SECONDS, Access, Bucket, Caller
-from cerberank_service.access.keys import Key, KeysError, add_key, read_keys, remove_key
+from cerberank_service.access.access import POLL_SECONDS, Access, Bucket, Caller, bearer
+from cerberank_service.access.key_file import Key, KeysError, add_key, read_keys, remove_key
 from cerberank_service.dialects import DIALECTS
 from cerberank_service.dialects.dialect import by_path
 from cerberank_service.errors import Kind, ServiceError
@@ -354,3 +354,21 @@ def test_over_any_time_no_more_is_taken_than_the_quota_and_one_overdraft(
             bucket.take(amount)
             taken, largest = taken + amount, max(largest, amount)
     assert taken <= per_minute + (clock.now - 100.0) * per_minute / 60.0 + largest + 1e-6
+
+
+@pytest.mark.parametrize(
+    ("headers", "secret"),
+    [
+        ([], None),
+        ([(b"authorization", b"Bearer abc")], b"abc"),
+        ([(b"authorization", b"bEARER  abc ")], b"abc"),
+        ([(b"authorization", b"Bearer ")], None),
+        ([(b"authorization", b"Bearerabc")], None),
+        ([(b"authorization", b"Basic abc")], None),
+        ([(b"x-authorization", b"Bearer abc")], None),
+        ([(b"authorization", b"Bearer abc"), (b"authorization", b"Bearer abc")], None),
+    ],
+)
+def test_exactly_one_bearer_secret_counts(headers: list[tuple[bytes, bytes]], secret: bytes | None) -> None:
+    """Two headers may mean one thing to a proxy and another to us: they mean nothing."""
+    assert bearer(headers) == secret

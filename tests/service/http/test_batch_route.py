@@ -14,7 +14,7 @@ from tests.service.conftest import Serve
 from tests.service.fakes import RAISES, FakeBackend
 from tests.service.observe import samples, service_of, set_speed, wait_until
 
-from cerberank_service.access.keys import add_key
+from cerberank_service.access.key_file import add_key
 from cerberank_service.dialects.native_batch import MOST_QUESTIONS, BatchResponse
 from cerberank_service.ranking.workers import LONG_BYTES
 from cerberank_service.versions.registry import VersionRegistry

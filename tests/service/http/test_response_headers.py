@@ -10,7 +10,8 @@ from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
 from tests.service.observe import samples, service_of, wait_until
 
-from cerberank_service.http.response_headers import LOAD, LOAD_FORMAT, Load, load_report
+from cerberank_service.http.response_headers import LOAD, LOAD_FORMAT, load_report
+from cerberank_service.service import Load
 
 BODY = {"question": "q", "candidates": ["a", "b"]}
 
@@ -19,9 +20,10 @@ def test_server_timing_says_what_the_body_says(client: TestClient) -> None:
     """Four phases in milliseconds, in the syntax of the specification; a dialect without timing has them too."""
     answer = client.post("/v1/rank", json=BODY)
     timing = dict(re.findall(r"(\w+);dur=([\d.]+)(?:, |$)", answer.headers["Server-Timing"]))
-    told, body = {name: float(value) for name, value in timing.items()}, answer.json()["timing_ms"]
-    assert told.pop("total") >= body.pop("total")  # that of the body ends before the answer is written
-    assert told == body
+    header = {name: float(value) for name, value in timing.items()}
+    body = answer.json()["timing_ms"]
+    assert header.pop("total") >= body.pop("total")  # that of the body ends before the answer is written
+    assert header == body
     assert "total;dur=" in client.post("/rerank", json={"query": "q", "texts": ["a"]}).headers["Server-Timing"]
 
 

@@ -15,7 +15,7 @@ from tests.service.pushes import push
 
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.store.folder_store import FolderStore
-from cerberank_service.access.keys import add_key
+from cerberank_service.access.key_file import add_key
 
 BODY: dict[str, Any] = {"question": "how tall?", "candidates": ["a", "b", "c"]}
 TEXTS = 4

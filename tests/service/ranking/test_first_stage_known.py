@@ -27,7 +27,7 @@ from tests.service.ranking.conftest import BODY, TEXTS, Open, Served
 
 from cerberank_models.backends.stage_contract import StageOutput, Vector
 from cerberank_models.encoding import EncodedPairs
-from cerberank_service.access.keys import add_key
+from cerberank_service.access.key_file import add_key
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.ranking import rank
 from cerberank_service.ranking.workers import LONG_BYTES

@@ -16,7 +16,7 @@ from tests.service.conftest import Serve
 from tests.service.fakes import RAISES, FakeBackend, Faults
 from tests.service.observe import samples
 
-from cerberank_service.access.keys import add_key
+from cerberank_service.access.key_file import add_key
 from cerberank_service.errors import Refusal
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.logs import (

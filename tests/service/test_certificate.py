@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from cerberank_service.http.certificate import Certificate
+from cerberank_service.certificate import Certificate
 
 BEGIN = datetime(1999, 1, 1, tzinfo=UTC)
 END = datetime(2049, 12, 31, 12, 30, 59, tzinfo=UTC)

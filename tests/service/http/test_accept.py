@@ -6,26 +6,21 @@ from typing import Any
 import pytest
 from starlette.requests import Request
 
-from cerberank_service.http.disconnect import unless_disconnected
+from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.http.accept import read_timeout, unless_disconnected
+
+
+@pytest.mark.parametrize("value", ["", "soon", "0", "-1", "nan", "inf", "1e999", "1 s"])
+def test_a_header_that_is_no_time_is_refused(value: str) -> None:
+    """Ignored, it would be a deadline that silently does not hold."""
+    with pytest.raises(ServiceError, match="X-Request-Timeout-Ms") as refused:
+        read_timeout(value)
+    assert refused.value.kind is Kind.INVALID
 
 
 def request(messages: asyncio.Queue[dict[str, Any]]) -> Request:
     """A request whose server says what is put into the queue."""
     return Request({"type": "http"}, receive=messages.get)
-
-
-def test_the_work_of_a_client_that_stays_is_done() -> None:
-    """The result is returned, and the task that watches the connection ends."""
-
-    async def scenario() -> tuple[str | None, int]:
-        async def work() -> str:
-            await asyncio.sleep(0)
-            return "done"
-
-        result = await unless_disconnected(request(asyncio.Queue()), work())
-        return result, len(asyncio.all_tasks())
-
-    assert asyncio.run(scenario()) == ("done", 1)
 
 
 def test_the_work_of_a_client_that_goes_is_cancelled() -> None:

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from hashlib import sha256
 from pathlib import Path
 from typing import Annotated
 
@@ -17,7 +18,6 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 
 from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.store.protocol import NAME
-from cerberank_service.access.bearer import digest
 
 PREFIX = "cbk-"
 """The beginning of every key, by which secret scanners recognise a key that was published by mistake."""
@@ -84,7 +84,7 @@ def add_key(
         try:
             key = Key(
                 name=name,
-                sha256=digest(secret.encode()).hex(),
+                sha256=sha256(secret.encode()).hexdigest(),
                 created=datetime.now(UTC).isoformat(timespec="seconds"),
                 requests_per_minute=requests_per_minute,
                 tokens_per_minute=tokens_per_minute,
@@ -98,9 +98,10 @@ def add_key(
 def remove_key(path: Path, name: str) -> None:
     """Remove a key from the file. Raises KeysError when there is no such key."""
     with _changing(path) as keys:
-        if not (found := [key for key in keys if key.name == name]):
+        named = [key for key in keys if key.name == name]
+        if not named:
             raise KeysError(f"{path}: there is no key {name}")
-        keys.remove(found[0])
+        keys.remove(named[0])
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from tests.service.pushes import push
 
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.store.folder_store import FolderStore
-from cerberank_service.admin.app import create_admin
+from cerberank_service.admin import create_admin
 from cerberank_service.app import create_app
 from cerberank_service.settings import Settings
 
@@ -26,8 +26,7 @@ LABEL = "/v1/models/fake-ranker/labels/{}"
 
 
 def admin_app(public: TestClient) -> FastAPI:
-    service = service_of(public)
-    return create_admin(service.settings, service.versions, service.operations, service.metrics)
+    return create_admin(service_of(public))
 
 
 def admin_of(public: TestClient, token: str | None = TOKEN) -> TestClient:

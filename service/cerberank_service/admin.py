@@ -1,4 +1,7 @@
-"""The admin port's app: operations on models, labels and the replica. Every request needs the admin token."""
+"""The admin port's app, by which an operator changes one replica. Every request needs the admin token.
+
+To change all replicas, move a label in the store: see `versions.labels`.
+"""
 
 from __future__ import annotations
 
@@ -12,15 +15,14 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from cerberank_models import __version__
 from cerberank_models.checkpoint.store.protocol import NAME, Label, Reference, Version
 from cerberank_models.request import Few, Ratio
-from cerberank_service.access.bearer import bearer, digest, same
-from cerberank_service.admin.operations import Operations
+from cerberank_service.access.access import bearer, digest, same
 from cerberank_service.errors import ErrorBody, Kind, ServiceError
 from cerberank_service.http.connections import AnswersHead
 from cerberank_service.http.error_responses import ErrorResponses
 from cerberank_service.http.openapi import describe_errors, with_components
-from cerberank_service.settings import Settings
-from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.service import Service
 from cerberank_service.versions.describe import describe
+from cerberank_service.versions.labels import Labels
 from cerberank_service.versions.registry import VersionRegistry
 
 logger = logging.getLogger(__name__)
@@ -53,7 +55,8 @@ class TokenGuard:
 
     def __init__(self, app: ASGIApp, token: str, errors: ErrorResponses) -> None:
         """Require `token` for all requests to `app`."""
-        self._app, self._errors = app, errors
+        self._app = app
+        self._errors = errors
         self._digest = digest(token.encode())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,8 +64,8 @@ class TokenGuard:
         if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
             return
-        given = bearer(scope["headers"])
-        if given is not None and same(digest(given), self._digest):
+        secret = bearer(scope["headers"])
+        if secret is not None and same(digest(secret), self._digest):
             await self._app(scope, receive, send)
             return
         refusal = ServiceError(Kind.UNAUTHORIZED, "this port needs the admin token: Authorization: Bearer TOKEN")
@@ -71,9 +74,9 @@ class TokenGuard:
         await self._errors.respond(refusal, request)(scope, receive, send)
 
 
-def create_admin(settings: Settings, versions: VersionRegistry, operations: Operations, metrics: Metrics) -> FastAPI:
-    """The admin app, which shares `versions` and `metrics` with the public app. Raises ValueError without a token."""
-    secret = settings.admin_token
+def create_admin(service: Service) -> FastAPI:
+    """The admin app of a service. Raises ValueError without a token."""
+    secret = service.settings.admin_token
     if secret is None:
         raise ValueError("the admin port needs a token")
     app = FastAPI(
@@ -84,49 +87,61 @@ def create_admin(settings: Settings, versions: VersionRegistry, operations: Oper
         redirect_slashes=False,
         responses=describe_errors(ErrorBody),
     )
-    errors = ErrorResponses(metrics, versions.count_shortage)
+    errors = ErrorResponses(service)
     errors.handle(app)
     app.add_middleware(TokenGuard, token=secret.get_secret_value(), errors=errors)
     app.add_middleware(AnswersHead)
-    _add_models(app, settings, versions, operations)
-    _add_labels(app, versions, operations)
-    _add_replica(app, versions, operations)
+    _add_models(app, service)
+    _add_labels(app, service.labels)
+    _add_replica(app, service.versions)
     with_components(app, [], [ErrorBody])
     return app
 
 
-def _add_models(app: FastAPI, settings: Settings, versions: VersionRegistry, operations: Operations) -> None:
+def _add_models(app: FastAPI, service: Service) -> None:
+    versions, labels = service.versions, service.labels
+
     def shown(model: str | None = None) -> Models:
         snapshot = versions.snapshot
-        entries = [entry for entry in describe(snapshot, settings) if model in {None, entry.get("model")}]
+        entries = [entry for entry in describe(snapshot, service.settings) if model in {None, entry.get("model")}]
         return {"state": snapshot.state.value, "models": entries}
 
     @app.get("/v1/models", summary="Show the versions in service and in the store")
     def models() -> Models:
         try:
-            return {**shown(), "store": operations.stored()}
+            return {**shown(), "store": labels.stored()}
         except ServiceError as error:  # the loaded versions are known without the store
             return {**shown(), "store": None, "store_error": error.message}
 
     @app.post("/v1/models/{model}/versions/{version}/load", status_code=202, summary="Load and keep a version")
     def load(model: Name, version: Name) -> Models:
-        operations.load(Reference(model, version))
+        reference = Reference(model, version)
+        labels.check(reference)
+        versions.pin(reference)
+        logger.info("operator: load %s@%s", *reference)
+        service.poll.set()
         return shown(model)
 
     @app.post("/v1/models/{model}/versions/{version}/unload", status_code=202, summary="Unload a version")
     def unload(model: Name, version: Name) -> Models:
-        operations.unload(Reference(model, version))
+        reference = Reference(model, version)
+        versions.unpin(reference)
+        logger.info("operator: unload %s@%s", *reference)
+        service.poll.set()
         return shown(model)
 
     @app.put("/v1/models/{model}/versions/{version}/drop-schedule", summary="Set a version's default drop ratios")
     def drop_schedule(model: Name, version: Name, change: ScheduleChange) -> Models:
-        operations.set_schedule(model, version, change.drop_schedule)
+        live = versions.find(model, version, serving=False)  # the version may be a label
+        try:
+            live.schedule = live.checkpoint.config.drop_policy(change.drop_schedule).ratios
+        except ValueError as error:
+            raise ServiceError(Kind.INVALID, f"drop_schedule: {error}") from error
+        logger.info("operator: %s@%s drops %s", *live.reference, list(live.schedule))
         return shown(model)
 
 
-def _add_labels(app: FastAPI, versions: VersionRegistry, operations: Operations) -> None:
-    labels = operations.labels
-
+def _add_labels(app: FastAPI, labels: Labels) -> None:
     @app.put("/v1/models/{model}/labels/{label}", summary="Move a label to a version")
     def move(model: Name, label: Label, change: LabelMove) -> dict[str, str | None]:
         before = labels.move(model, label, change.version, only_from=change.only_from)
@@ -141,15 +156,17 @@ def _add_labels(app: FastAPI, versions: VersionRegistry, operations: Operations)
         return _moved(model, "stable", *labels.rollback(model))
 
 
-def _add_replica(app: FastAPI, versions: VersionRegistry, operations: Operations) -> None:
+def _add_replica(app: FastAPI, versions: VersionRegistry) -> None:
     @app.post("/v1/drain", summary="Refuse new questions and become not ready")
     def drain() -> dict[str, str]:
-        operations.drain()
+        versions.drain(True)
+        logger.warning("operator: drain")
         return {"state": versions.snapshot.state.value}
 
     @app.post("/v1/resume", summary="Accept questions again")
     def resume() -> dict[str, str]:
-        operations.resume()
+        versions.drain(False)
+        logger.info("operator: resume")
         return {"state": versions.snapshot.state.value}
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from cerberank.cli import main
 
-from cerberank_service.access.keys import KeysError, add_key, read_keys, remove_key
+from cerberank_service.access.key_file import KeysError, add_key, read_keys, remove_key
 
 
 @pytest.fixture

@@ -1,1 +1,0 @@
-"""The admin port, through which an operator changes one replica."""
