@@ -200,10 +200,11 @@ def imported_colbert(made_once: MadeOnce) -> Path:
     from tests.late_interaction import FIXED, multi_vector
 
     from cerberank_models.commands.import_model import import_model
+    from cerberank_models.commands.import_options import ImportOptions
 
     def make(folder: Path) -> None:
         multi_vector(folder / "model", expansion=FIXED)
-        import_model(str(folder / "model"), folder / "out", precisions=("fp32",), name="small-colbert")
+        import_model(str(folder / "model"), folder / "out", ImportOptions(precisions=("fp32",), name="small-colbert"))
 
     return made_once("colbert", make)
 

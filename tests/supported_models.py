@@ -31,6 +31,7 @@ from cerberank_models.backends.stage_contract import Scores, probability
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.import_model import import_model
+from cerberank_models.commands.import_options import ImportOptions
 from cerberank_models.config import EncodingConfig
 from cerberank_models.convert.decoders import decoder_config
 from cerberank_models.convert.families import UnsupportedModelError
@@ -239,7 +240,7 @@ def measure(form: Form, precisions: tuple[str, ...] = ("fp32", "int8")) -> Found
     with tempfile.TemporaryDirectory() as scratch:
         source = form.twin(Path(scratch), name)
         try:
-            import_model(str(source), Path(scratch) / "out", precisions=precisions)
+            import_model(str(source), Path(scratch) / "out", ImportOptions(precisions=precisions))
         except UnsupportedModelError as error:
             return str(error).replace(str(source), "it")
         checkpoint = read_checkpoint(Path(scratch) / "out")

@@ -17,6 +17,7 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_models.commands.import_model import import_model
+from cerberank_models.commands.import_options import ImportOptions
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.windows import AS_SERVED
@@ -31,7 +32,9 @@ FP32: dict[str, Any] = {"precision": "fp32", "threads": 1}
 def imported(folder: Path, seed: int) -> Checkpoint:
     """A checkpoint of a network that nothing is known of; its version is a hash of its files."""
     save_shipped(folder / "source", seed=seed)
-    import_model(str(folder / "source"), folder / "out", name="opaque", precisions=("fp32",), opaque=True)
+    import_model(
+        str(folder / "source"), folder / "out", ImportOptions(name="opaque", precisions=("fp32",), opaque=True)
+    )
     return read_checkpoint(folder / "out")
 
 

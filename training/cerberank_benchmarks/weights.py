@@ -12,6 +12,7 @@ from cerberank_benchmarks.settings import BenchmarkSettings
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.import_model import import_model
+from cerberank_models.commands.import_options import ImportOptions
 
 MAX_LENGTH = 128
 
@@ -54,7 +55,7 @@ def imported(source: Path, scratch: Path) -> Checkpoint:
     """Import the cross-encoder `source` as a checkpoint in fp32 and int8."""
     folder = scratch / "imported"
     if not folder.exists():
-        import_model(str(source), folder, name="bench", max_length=MAX_LENGTH)
+        import_model(str(source), folder, ImportOptions(name="bench", max_length=MAX_LENGTH))
     return read_checkpoint(folder)
 
 

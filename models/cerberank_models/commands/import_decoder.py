@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import logging
-from pathlib import Path
-from typing import Any
-
 from tokenizers import Tokenizer
 
+from cerberank_models.commands.import_options import Import
 from cerberank_models.config import EncodingConfig
 from cerberank_models.convert.checkpoint import (
     PARITY,
@@ -19,15 +16,12 @@ from cerberank_models.convert.checkpoint import (
 )
 from cerberank_models.convert.decoders import decoder_config, decoder_ranker, decoder_scores, read_decoder
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
-from cerberank_models.convert.own_tokenizer import plain_tokenizer
+from cerberank_models.convert.golden_texts import GOLDEN_TEXTS, encoded
+from cerberank_models.convert.own_tokenizer import first_difference, own_length, plain_tokenizer, read_tokenizer
 from cerberank_models.convert.prompts import KnownPrompt, answer_tokens, find_prompt
-from cerberank_models.convert.source import Source
-from cerberank_models.encoding import Candidate, PairEncoder
+from cerberank_models.encoding import PairEncoder
 from cerberank_models.frame import CANDIDATE, INSTRUCTION, QUESTION, prompt_frame
 from cerberank_models.transformer import PromptTemplate
-
-logger = logging.getLogger(__name__)
 
 QUESTION_LENGTH = 128
 """The most tokens of a question, if the prompt leaves as many."""
@@ -43,49 +37,49 @@ model card.
 """
 
 
-def import_decoder(
-    source: Source,
-    out: Path,
-    *,
-    described: Any,
-    tokenizer: Any,
-    name: str,
-    max_length: int,
-    prompt: str | None,
-) -> None:
-    """Write the checkpoint `out` of the decoder at `source`, whose pairs have at most `max_length` tokens.
+def import_decoder(model: Import) -> None:
+    """Write the checkpoint of a decoder, with its weights only.
 
-    `prompt` names the text around its questions and candidates (`find_prompt`). Raises UnsupportedModelError for a
-    family without a body in this package, and ParityError if the ranker's scores differ from the language model's.
+    The option `prompt` names the text around its questions and candidates (`find_prompt`). Raises UnsupportedModelError
+    for a family without a body in this package, and ParityError if the ranker's scores differ from the language
+    model's.
     """
-    known, plain = find_prompt(source, tokenizer, prompt), plain_tokenizer(tokenizer)
-    answers = answer_tokens(source, tokenizer, known.prompt)
+    # Pairs, in which the prompt takes a part of the room.
+    tokenizer = read_tokenizer(model.source, model.vocabulary)
+    most = own_length(tokenizer, model.described.max_position_embeddings)
+    model.check_length(most, f"tokens that {model.place} reads")
+    length = model.length(most)
+    known = find_prompt(model.source, tokenizer, model.options.prompt)
+    plain = plain_tokenizer(tokenizer)
+    answers = answer_tokens(model.source, tokenizer, known.prompt)
     taken = sum(prompt_frame(plain, known.prompt, None).special(2))
-    config = decoder_config(described, name=name, encoding=_encoding(known.prompt, max_length, taken))
-    config = config.model_copy(update={"languages": source.languages})
+    config = decoder_config(model.described, name=model.name, encoding=_encoding(known.prompt, length, taken))
+    config = config.model_copy(update={"languages": model.source.languages})
     encoder = PairEncoder(plain, family=config.body.family, config=config.encoding, type_vocab_size=1)
     if known.joined:
         check_joined(encoder, plain, known)
-    network = read_decoder(source)
+
+    # The language model and the ranker share their memory.
+    network = read_decoder(model.source)
     wanted = decoder_scores(network, encoder, GOLDEN_TEXTS, answers=answers, divisor=known.prompt.divisor)
     ranker = decoder_ranker(config, network, answers)
     del network
     got = golden_scores(ranker, encoder)
     check_parity("imported", wanted, got, PARITY["fp32"])
-    check_differing(source.place, got)
+    check_differing(model.place, got)
     export_checkpoint(
         ranker,
         plain,
-        out,
+        model.out,
         card=CARD.format(
-            name=name,
-            source=source.place,
+            name=model.name,
+            source=model.place,
             score=f"the {config.score_form} as the next one",
-            length=max_length,
+            length=length,
             prompt=taken,
         ),
-        version=source.content()[:40],
-        source=source.place,
+        version=model.version,
+        source=model.place,
         forms=Forms(precisions=()),
     )
 
@@ -93,17 +87,17 @@ def import_decoder(
 def check_joined(encoder: PairEncoder, tokenizer: Tokenizer, known: KnownPrompt) -> None:
     """Raise UnsupportedModelError unless the pieces of a prompt give the same tokens as the whole text."""
     prompt = known.prompt
-    asked = prompt.default_instruction
-    pieces = "".join(prompt.instruction).replace(INSTRUCTION, asked) if asked is not None else ""
-    for question, texts in (*GOLDEN_TEXTS, *TRYING):
-        pairs = encoder.encode(question, [Candidate(text=text) for text in texts])
-        for row, text in enumerate(texts):
+    task = prompt.default_instruction
+    instruction = "".join(prompt.instruction).replace(INSTRUCTION, task) if task is not None else ""
+    texts = (*GOLDEN_TEXTS, *TRYING)
+    for (question, candidates), pairs in zip(texts, encoded(encoder, texts), strict=True):
+        for row, text in enumerate(candidates):
             if pairs.truncated[row] or pairs.question_truncated:
                 continue
             whole = "".join(
                 [
                     *prompt.head,
-                    pieces,
+                    instruction,
                     *prompt.lead,
                     prompt.question.replace(QUESTION, question),
                     *prompt.join,
@@ -111,13 +105,14 @@ def check_joined(encoder: PairEncoder, tokenizer: Tokenizer, known: KnownPrompt)
                     *prompt.tail,
                 ]
             )
-            own = tokenizer.encode(whole, add_special_tokens=False).ids
+            wanted = tokenizer.encode(whole, add_special_tokens=False).ids
             got = pairs.token_ids[pairs.offsets[row] : pairs.offsets[row + 1]].tolist()
-            if own != got:
-                place = next((i for i, both in enumerate(zip(own, got, strict=False)) if both[0] != both[1]), len(got))
+            if wanted != got:
+                place = first_difference(wanted, got)
                 raise UnsupportedModelError(
-                    f"the prompt with {question!r} and {text[:40]!r} has {len(own)} tokens as a whole and {len(got)} "
-                    f"in pieces, which differ at place {place}: the tokenizer is not the one that the prompt is for"
+                    f"the prompt with {question!r} and {text[:40]!r} has {len(wanted)} tokens as a whole and "
+                    f"{len(got)} in pieces, which differ at place {place}: the tokenizer is not the one that the "
+                    "prompt is for"
                 )
 
 

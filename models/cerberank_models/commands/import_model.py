@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from threading import Thread
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 from cyclopts import Parameter
@@ -15,9 +14,8 @@ from cyclopts import Parameter
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.protocol import check_model
 from cerberank_models.commands.import_decoder import import_decoder
+from cerberank_models.commands.import_options import USUAL, Import, ImportOptions
 from cerberank_models.commands.question_lines import read_questions
-from cerberank_models.commands.values import Count, Names
-from cerberank_models.config import EncodingConfig
 from cerberank_models.convert.checkpoint import (
     PARITY,
     Forms,
@@ -32,22 +30,10 @@ from cerberank_models.convert.hugging_face import load_weights, ranker_config, t
 from cerberank_models.convert.limits import check_source
 from cerberank_models.convert.modules import SENTENCE_TRANSFORMERS
 from cerberank_models.convert.opaque import why_opaque
-from cerberank_models.convert.own_network import (
-    own_scores,
-    read_config,
-    read_head,
-    read_network,
-)
-from cerberank_models.convert.own_tokenizer import (
-    MOST_TOKENS,
-    check_pairs,
-    own_length,
-    plain_tokenizer,
-    read_tokenizer,
-)
+from cerberank_models.convert.own_network import own_scores, read_config, read_head, read_network
+from cerberank_models.convert.own_tokenizer import check_pairs, own_length, plain_tokenizer, read_tokenizer
 from cerberank_models.convert.source import Source, find_source
-from cerberank_models.convert.teacher_input import FILE, TeacherInput
-from cerberank_models.encoding import Candidate, PairEncoder
+from cerberank_models.encoding import PairEncoder
 from cerberank_models.first_stage.attach import write_alone
 from cerberank_models.first_stage.late_interaction import SPECIAL, document_length, is_late_interaction
 from cerberank_models.first_stage.sources import read_hugging_face
@@ -69,15 +55,7 @@ def import_(
     out: Path,
     /,
     *,
-    revision: str | None = None,
-    name: str | None = None,
-    max_length: Count | None = None,
-    context: bool = False,
-    precisions: Names = ("fp32", "int8"),
-    calibrate: Path | None = None,
-    opaque: bool = False,
-    graph: str | None = None,
-    prompt: str | None = None,
+    options: ImportOptions = USUAL,
     end_with_stdin: Annotated[bool, Parameter(show=False)] = False,
 ) -> None:
     """Make a checkpoint from a Hugging Face cross-encoder, a decoder that reranks, or a ColBERT.
@@ -85,34 +63,13 @@ def import_(
     Args:
         source: Folder or hub id of the model; a sequence classifier has one or two labels.
         out: Checkpoint folder to make.
-        revision: Branch, tag or commit of a model on the hub (default: main).
-        name: Name of the model (default: made from the last part of the source).
-        max_length: Tokens of a pair, or of a ColBERT's candidate (default: the model's, at most 512).
-        context: Read the previous and the next sentence as a third segment; not needed for a teacher's folder.
-        precisions: ONNX forms to write beside the weights, separated by commas; "" for none.
-        calibrate: File of questions to measure int8 ranges on, as `cerberank rank` reads them; labels are ignored.
-        opaque: Import as one graph without exits and heads, as for families whose layers are not supported.
-        graph: ONNX file of the source to use as the opaque graph, such as onnx/model.onnx.
-        prompt: Text around a decoder's questions, if its name does not determine it (qwen3-reranker,
-            mxbai-rerank-v2, zerank, or a JSON file).
+        options: Options.
         end_with_stdin: End when standard input ends.
     """
     if end_with_stdin:
         Thread(target=_end_with_stdin, daemon=True).start()
     logging.basicConfig(format="cerberank import: %(message)s")
-    import_model(
-        source,
-        out,
-        revision=revision,
-        name=name,
-        max_length=max_length,
-        context=context,
-        precisions=precisions,
-        calibration=read_questions(calibrate) if calibrate else (),
-        opaque=opaque,
-        graph=graph,
-        prompt=prompt,
-    )
+    import_model(source, out, options)
     made = read_checkpoint(out)
     forms = ", ".join(f"ONNX {each}" for each in made.precisions)
     note(
@@ -128,20 +85,7 @@ def _end_with_stdin() -> None:
     os._exit(1)
 
 
-def import_model(
-    source: str,
-    out: Path,
-    *,
-    name: str | None = None,
-    revision: str | None = None,
-    max_length: Count | None = None,
-    context: bool = False,
-    precisions: tuple[str, ...] = ("fp32", "int8"),
-    calibration: Sequence[tuple[str, Sequence[Candidate]]] = (),
-    opaque: bool = False,
-    graph: str | None = None,
-    prompt: str | None = None,
-) -> None:
+def import_model(source: str, out: Path, options: ImportOptions = USUAL) -> None:
     """Import the model `source` as the checkpoint `out`, after checking that all weights and pairs are read correctly.
 
     A ColBERT becomes a first stage without stages of pairs. A model of an unknown family becomes one opaque stage
@@ -151,73 +95,55 @@ def import_model(
     Raises UnsupportedModelError for models that do not rank in one of these ways, SourceError if there is no model, and
     StoreError for a `name` that no model can have.
     """
-    found = find_source(source, revision)
-    name = found.name if name is None else check_model(name)
-    check_source(found)
-    described = read_config(found)
-    if found.decodes:
-        tokenizer = read_tokenizer(found, getattr(described, "vocab_size", None))
-        length = own_length(tokenizer, described.max_position_embeddings)
-        if max_length is not None and max_length > length:
-            raise UnsupportedModelError(f"max_length {max_length} is more than the {length} tokens that {source} reads")
-        import_decoder(
-            found,
-            out,
-            described=described,
-            tokenizer=tokenizer,
-            name=name,
-            max_length=_length(source, length, max_length),
-            prompt=prompt,
-        )
-        return
-    if is_late_interaction(found) and not (opaque or graph):
-        _import_late_interaction(
-            found,
-            out,
-            described=described,
-            name=name,
-            max_length=max_length,
-            precisions=precisions,
-            calibration=calibration,
-        )
-        return
-    head = read_head(found, described)
+    calibration = read_questions(options.calibrate) if options.calibrate else ()
+    opened = find_source(source, options.revision)
+    name = opened.name if options.name is None else check_model(options.name)
+    check_source(opened)
+    model = Import(
+        source=opened,
+        described=read_config(opened),
+        out=out,
+        name=name,
+        options=options,
+        calibration=calibration,
+    )
+    if opened.decodes:
+        import_decoder(model)
+    elif is_late_interaction(opened) and not (options.opaque or options.graph):
+        _import_late_interaction(model)
+    else:
+        _import_cross_encoder(model)
+
+
+def _import_cross_encoder(model: Import) -> None:
+    """Write the checkpoint of a cross-encoder: a ranker with its layers, or one opaque stage."""
+    described = model.described
+    head = read_head(model.source, described)
     if head is not None:
         described.num_labels = head.labels
     if described.num_labels not in (1, 2):
-        raise UnsupportedModelError(f"{source} has {described.num_labels} labels; a cross-encoder has one or two")
-    check_prompt(found)
-    tokenizer = read_tokenizer(found, getattr(described, "vocab_size", None))
-    if reason := "as asked for" if opaque or graph else why_opaque(described):
-        if calibration:
+        raise UnsupportedModelError(f"{model.place} has {described.num_labels} labels; a cross-encoder has one or two")
+    check_prompt(model.source)
+    tokenizer = read_tokenizer(model.source, model.vocabulary)
+    by_option = model.options.opaque or model.options.graph
+    if reason := "as asked for" if by_option else why_opaque(described):
+        if model.calibration:
             raise ValueError("--calibrate has no meaning for an opaque network: its int8 measures no ranges")
-        logger.warning("%s becomes one opaque stage without exits and heads: %s", source, reason)
-        length = own_length(tokenizer, getattr(described, "max_position_embeddings", None) or MOST_TOKENS)
-        if max_length is not None and max_length > length:
-            raise UnsupportedModelError(f"max_length {max_length} is more than the {length} tokens that {source} reads")
+        logger.warning("%s becomes one opaque stage without exits and heads: %s", model.place, reason)
         from cerberank_models.commands.import_opaque import import_opaque  # noqa: PLC0415 - always needs onnx
 
-        import_opaque(
-            found,
-            out,
-            described=described,
-            tokenizer=tokenizer,
-            name=name,
-            encoding=_encoding(source, length, max_length, context=context),
-            precisions=precisions,
-            graph=graph,
-            head=head,
-        )
+        import_opaque(model, tokenizer, head)
         return
+
+    # The network with the layers of this package, and its pairs without context.
     transformer = transformer_config(described)
     positions = transformer.max_positions - transformer.position_offset
-    if max_length is not None and max_length > positions:
-        raise UnsupportedModelError(f"max_length {max_length} is more than the {positions} positions of {source}")
-    encoding = _encoding(source, own_length(tokenizer, positions), max_length, context=context)
-    config = ranker_config(described, name=name, encoding=encoding, logits=described.num_labels, head=head)
-    config = config.model_copy(update={"languages": found.languages})
+    model.check_length(positions, f"positions of {model.place}")
+    encoding = model.encoding(own_length(tokenizer, positions))
+    config = ranker_config(described, name=model.name, encoding=encoding, logits=described.num_labels, head=head)
+    config = config.model_copy(update={"languages": model.source.languages})
     ranker = RankingNetwork(config).eval()
-    network = read_network(found, head)
+    network = read_network(model.source, head)
     load_weights(ranker, network.state_dict())
     pairs_alone = PairEncoder(
         plain_tokenizer(tokenizer),
@@ -225,62 +151,55 @@ def import_model(
         config=encoding.model_copy(update={"segments": 2}),
         type_vocab_size=transformer.type_vocab_size,
     )
-    if encoding.segments == 2:  # with context, training defined the pairs
+
+    # Its tokens and scores are the model's own; with context, training defined the pairs.
+    got = golden_scores(ranker, pairs_alone)
+    if encoding.segments == 2:
         check_pairs(tokenizer, pairs_alone, GOLDEN_TEXTS, max_length=encoding.max_length)
         wanted = own_scores(network, tokenizer, GOLDEN_TEXTS, longest=encoding.max_length)
-        check_parity("imported", wanted, golden_scores(ranker, pairs_alone), PARITY["fp32"])
-    check_differing(source, golden_scores(ranker, pairs_alone))
+        check_parity("imported", wanted, got, PARITY["fp32"])
+    check_differing(model.place, got)
+    questions = f"{len(model.calibration)} given questions" if model.calibration else "the golden texts alone"
     export_checkpoint(
         ranker,
         plain_tokenizer(tokenizer),
-        out,
+        model.out,
         card=CARD.format(
             name=config.name,
-            source=source,
+            source=model.place,
             architecture=config.architecture,
             stages=len(config.stages),
             length=encoding.max_length,
-            calibration=f"{len(calibration)} given questions" if calibration else "the golden texts alone",
+            calibration=questions,
         ),
-        version=found.content()[:40],
-        source=source,
-        forms=Forms(precisions=precisions, calibration=calibration),
-        files=found.run,
+        version=model.version,
+        source=model.place,
+        forms=Forms(precisions=model.options.precisions, calibration=model.calibration),
+        files=model.source.run,
     )
 
 
-def _import_late_interaction(
-    source: Source,
-    out: Path,
-    *,
-    described: Any,
-    name: str,
-    max_length: int | None,
-    precisions: Sequence[str],
-    calibration: Sequence[tuple[str, Sequence[Candidate]]],
-) -> None:
-    """Write the checkpoint `out` with a ColBERT as its only stage; candidates have at most `max_length` tokens.
+def _import_late_interaction(model: Import) -> None:
+    """Write the checkpoint of a ColBERT as its only stage; the option `max_length` is about its candidates.
 
     Raises UnsupportedModelError for settings that a first stage does not support, and ParityError if a graph's results
     differ too much.
     """
-    transformer = transformer_config(described)
+    transformer = transformer_config(model.described)
     room = transformer.max_positions - transformer.position_offset - SPECIAL
-    own = min(document_length(source) or room, room)
-    if max_length is not None and max_length > room:
-        raise UnsupportedModelError(f"max_length {max_length} is more than the {room} tokens that {source.place} reads")
-    encoder = read_hugging_face(source, candidate_length=_length(source.place, own, max_length))
+    model.check_length(room, f"tokens that {model.place} reads")
+    own = min(document_length(model.source) or room, room)
     made = write_alone(
-        encoder,
-        out,
-        name=name,
-        source=source.place,
-        version=source.content()[:40],
-        precisions=precisions,
-        languages=source.languages,
-        calibration=calibration,
+        read_hugging_face(model.source, candidate_length=model.length(own)),
+        model.out,
+        name=model.name,
+        source=model.place,
+        version=model.version,
+        precisions=model.options.precisions,
+        languages=model.source.languages,
+        calibration=model.calibration,
     )
-    check_differing(source.place, [np.asarray(each.scores["fp32"]) for each in made.golden])
+    check_differing(model.place, [np.asarray(each.scores["fp32"]) for each in made.golden])
 
 
 def check_prompt(source: Source) -> None:
@@ -292,28 +211,3 @@ def check_prompt(source: Source) -> None:
             f"{source.place} reads the prompt {prompt!r} before every question ({SENTENCE_TRANSFORMERS}), which is not "
             "supported: its scores would not be its own"
         )
-
-
-def _encoding(source: str, own: int, asked: int | None, *, context: bool) -> EncodingConfig:
-    """The encoding of pairs for a model that reads `own` tokens, by the request `asked` or by a teacher's file."""
-    teacher = TeacherInput(max_length=own, context=context)
-    if (Path(source) / FILE).is_file():
-        teacher = TeacherInput.read(source)
-        if context and not teacher.context:
-            raise UnsupportedModelError(f"{source} does not read context: its {FILE} says so")
-    else:
-        own = _length(source, own, asked)
-    return teacher.model_copy(update={"max_length": asked or min(own, teacher.max_length)}).encoding()
-
-
-def _length(source: str, own: int, asked: int | None) -> int:
-    """The most tokens of a pair: `asked`, or else the model's number `own` up to the default limit."""
-    if asked is None and own > MOST_TOKENS:
-        logger.warning(
-            "pairs are cut at %d of the %d tokens that %s reads; --max-length sets another number",
-            MOST_TOKENS,
-            own,
-            source,
-        )
-        return MOST_TOKENS
-    return asked or own

@@ -10,14 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from cerberank_models.config import EncodingConfig
+from cerberank_models.commands.import_options import Import
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.convert.modules import ModularHead
 from cerberank_models.convert.opaque import export_opaque, long_texts, opaque_config, opaque_encoder
 from cerberank_models.convert.opaque_graph import OpaqueNetwork, adopt_graph, export_network
 from cerberank_models.convert.own_network import own_scores, read_network
-from cerberank_models.convert.own_tokenizer import check_pairs, plain_tokenizer
+from cerberank_models.convert.own_tokenizer import MOST_TOKENS, check_pairs, own_length, plain_tokenizer
 from cerberank_models.convert.source import Source
 
 logger = logging.getLogger(__name__)
@@ -35,31 +35,26 @@ and figures are those of the source: see its model card.
 """
 
 
-def import_opaque(
-    source: Source,
-    out: Path,
-    *,
-    described: Any,
-    tokenizer: Any,
-    name: str,
-    encoding: EncodingConfig,
-    precisions: Sequence[str],
-    graph: str | None,
-    head: ModularHead | None,
-) -> None:
-    """Write the checkpoint `out` of the model at `source`, from its exported network or from a graph that it ships.
+def import_opaque(model: Import, tokenizer: Any, head: ModularHead | None) -> None:
+    """Write the checkpoint of a model as one stage, from its exported network or from a graph that it ships.
 
-    `described` and `tokenizer` are the model's `transformers` configuration and fast tokenizer, and `head` is the head
-    of a modular cross-encoder. `graph` is the name of a file of the model to use instead of exporting the network. If
-    the model has no weights, one of `SHIPPED` is used.
+    `tokenizer` is its fast tokenizer of transformers, and `head` the head of a modular cross-encoder. The option
+    `graph` is the name of a file of the model to use instead of exporting the network. If the model has no weights, one
+    of `SHIPPED` is used.
 
     Raises UnsupportedModelError for a network or graph that cannot be exported or read, and ParityError for a graph
     whose scores differ from the model's.
     """
-    config = opaque_config(described, tokenizer, name=name, encoding=encoding)
+    source, described, graph = model.source, model.described, model.options.graph
+    most = own_length(tokenizer, getattr(described, "max_position_embeddings", None) or MOST_TOKENS)
+    model.check_length(most, f"tokens that {model.place} reads")
+    encoding = model.encoding(most)
+    config = opaque_config(described, tokenizer, name=model.name, encoding=encoding)
     config = config.model_copy(update={"languages": source.languages})
     plain = plain_tokenizer(tokenizer)
     check_pairs(tokenizer, opaque_encoder(config, plain), GOLDEN_TEXTS, max_length=encoding.max_length)
+
+    # The scores that the graph has to reproduce are those of the model's own network, if it has weights.
     pad = next(each for each in (described.pad_token_id, tokenizer.pad_token_id, 0) if each is not None)
     network = _network(source, head, pad=pad, reads_types=config.transformer.type_vocab_size > 1)
     expected = None
@@ -78,15 +73,19 @@ def import_opaque(
         write,
         config,
         plain,
-        out,
+        model.out,
         card=CARD.format(
-            name=name, source=source.place, model_type=described.model_type, graph=how, length=encoding.max_length
+            name=model.name,
+            source=model.place,
+            model_type=described.model_type,
+            graph=how,
+            length=encoding.max_length,
         ),
-        version=source.content()[:40],
-        source=source.place,
-        precisions=precisions,
+        version=model.version,
+        source=model.place,
+        precisions=model.options.precisions,
         expected=expected,
-        further=source.run,
+        files=source.run,
     )
 
 
@@ -97,7 +96,7 @@ def _network(source: Source, head: ModularHead | None, *, pad: int, reads_types:
     except OSError as error:
         if _has_weights(source):
             raise UnsupportedModelError(f"{source.place}: its weights cannot be read: {error}") from error
-        if _found(source, SHIPPED) is None:
+        if _downloaded(source, SHIPPED) is None:
             raise UnsupportedModelError(f"{source.place} has neither weights nor {SHIPPED[0]}: {error}") from error
         logger.warning("%s has no weights: its ONNX graph is taken, with nothing to compare it with", source.place)
         return None
@@ -121,12 +120,12 @@ def _has_weights(source: Source) -> bool:
 
 def _shipped(source: Source, names: Sequence[str]) -> Path:
     """The first file of `names` that the repository has. Raises UnsupportedModelError if it has none."""
-    if (file := _found(source, names)) is None:
+    if (file := _downloaded(source, names)) is None:
         raise UnsupportedModelError(f"{source.place} has no {' or '.join(names)}")
     return file
 
 
-def _found(source: Source, names: Sequence[str]) -> Path | None:
+def _downloaded(source: Source, names: Sequence[str]) -> Path | None:
     if source.commit is not None:
         from huggingface_hub import snapshot_download  # noqa: PLC0415 - folders need no hub
 

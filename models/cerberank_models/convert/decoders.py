@@ -6,7 +6,6 @@ the tokens of the answer; the other rows are left out.
 
 from __future__ import annotations
 
-import pickle
 import re
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -14,20 +13,23 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
-from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from cerberank_models.backends.stage_contract import Scores, probability
+from cerberank_models.backends.stage_contract import Scores
 from cerberank_models.config import ArchitectureConfig, DenseModule, EncodingConfig, RankerConfig
 from cerberank_models.convert.families import ImportMapping, UnsupportedModelError, usual_sizes
-from cerberank_models.convert.hugging_face import places
-from cerberank_models.convert.loading import quiet_transformers
+from cerberank_models.convert.golden_texts import Texts
+from cerberank_models.convert.hugging_face import load_weights
+from cerberank_models.convert.loading import load_network, missing_weights
+from cerberank_models.convert.modules import CLASSIFIER
+from cerberank_models.convert.own_network import scores_alone
 from cerberank_models.convert.source import Source
 from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.transformer import DecoderConfig, Family, TransformerConfig
 
-OUTPUT = "heads.0.classifier.output.weight"
+OUTPUT = f"{CLASSIFIER}output.weight"
+"""The name of the answers' rows of the language model's head, as of a classifier."""
 
 
 def _decoder(source: Any, family: Family) -> TransformerConfig:
@@ -111,17 +113,12 @@ def decoder_config(described: Any, *, name: str, encoding: EncodingConfig) -> Ra
 def read_decoder(source: Source) -> Any:
     """The causal language model in float32. Raises UnsupportedModelError for damaged or missing weights."""
     try:
-        with quiet_transformers():
-            network, loading = AutoModelForCausalLM.from_pretrained(
-                source.place,
-                revision=source.commit or "main",
-                dtype=torch.float32,
-                output_loading_info=True,
-                trust_remote_code=False,
-            )
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        network, report = load_network(
+            AutoModelForCausalLM, source.place, revision=source.commit or "main", dtype=torch.float32
+        )
+    except OSError as error:
         raise UnsupportedModelError(f"{source.place}: its weights cannot be read: {error}") from error
-    if missing := sorted(loading["missing_keys"]):
+    if missing := missing_weights(report):
         raise UnsupportedModelError(f"{source.place} lacks {', '.join(missing)}")
     return network.eval()
 
@@ -134,45 +131,24 @@ def decoder_ranker(config: RankerConfig, network: Any, answers: Sequence[int]) -
     """
     with torch.device("meta"):
         ranker = RankingNetwork(config)
-    names, prompt = MAPPINGS[config.body.family], config.encoding.prompt
+    prompt = config.encoding.prompt
     if prompt is None:
         raise ValueError(f"{config.name} has no prompt")
     rows = network.get_output_embeddings().weight.detach()[list(answers)]
-    state: dict[str, Tensor] = {OUTPUT: rows / prompt.divisor}
-    surplus = []
-    for key, value in network.state_dict().items():
-        if names.unused.search(key):
-            continue
-        found = places(key.removeprefix(names.prefix), names, ranker)
-        state |= dict.fromkeys(found, value)
-        surplus += [] if found else [key]
-    missing = sorted(set(ranker.state_dict()) - set(state))
-    if surplus or missing:
-        raise UnsupportedModelError(f"weights do not fit: without a place {surplus}, without a source {missing}")
-    try:
-        ranker.load_state_dict(state, strict=True, assign=True)
-    except RuntimeError as error:
-        raise UnsupportedModelError(f"weights do not fit: {error}") from error
+    weights = {**network.state_dict(), OUTPUT: rows / prompt.divisor}
+    load_weights(ranker, weights, names=MAPPINGS[config.body.family], assign=True)
     return ranker.eval()
 
 
 def decoder_scores(
-    network: Any,
-    encoder: PairEncoder,
-    texts: Sequence[tuple[str, Sequence[str]]],
-    *,
-    answers: Sequence[int],
-    divisor: float,
+    network: Any, encoder: PairEncoder, texts: Texts, *, answers: Sequence[int], divisor: float
 ) -> list[Scores]:
     """The scores, `[n]` per question, that the language model gives the encoder's pairs, each pair alone."""
-    scores = []
-    for question, candidates in texts:
-        pairs = encoder.encode(question, [Candidate(text=text) for text in candidates])
-        odds = []
-        for start, stop in zip(pairs.offsets[:-1], pairs.offsets[1:], strict=True):
-            ids = torch.from_numpy(pairs.token_ids[start:stop].astype(np.int64))[None]
-            with torch.no_grad():
-                logits = network(input_ids=ids, logits_to_keep=1, use_cache=False).logits[0, -1, list(answers)]
-            odds.append(float(logits[-1] - (logits[0] if len(answers) == 2 else 0.0)) / divisor)
-        scores.append(probability(np.asarray(odds, dtype=np.float32)))
-    return scores
+
+    def log_odds(question: str, text: str) -> float:
+        ids = torch.from_numpy(encoder.encode(question, [Candidate(text=text)]).token_ids.astype(np.int64))[None]
+        with torch.no_grad():
+            logits = network(input_ids=ids, logits_to_keep=1, use_cache=False).logits[0, -1, list(answers)]
+        return float(logits[-1] - (logits[0] if len(answers) == 2 else 0.0)) / divisor
+
+    return scores_alone(texts, log_odds)

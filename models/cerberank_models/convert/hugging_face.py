@@ -68,7 +68,12 @@ def ranker_config(
 
 
 def load_weights(
-    ranker: RankingNetwork | TextRanker | TextVectors, weights: Mapping[str, Tensor], *, fresh_classifier: bool = False
+    ranker: RankingNetwork | TextRanker | TextVectors,
+    weights: Mapping[str, Tensor],
+    *,
+    names: ImportMapping | None = None,
+    fresh_classifier: bool = False,
+    assign: bool = False,
 ) -> None:
     """Load the state dict of a Hugging Face model of the same family into `ranker`.
 
@@ -78,15 +83,17 @@ def load_weights(
     initialisation. With `fresh_classifier`, for a model without a classification head, the classifiers of heads keep it
     too.
 
+    `names` is the mapping of a family that is not in `FAMILIES`. With `assign`, the ranker's weights are the same
+    tensors, and not copies.
+
     Raises UnsupportedModelError with the names of all weights that the ranker has no place for, and of all weights that
     the model lacks.
     """
-    state, family = (
-        ranker.state_dict(),
-        (ranker.config.body if isinstance(ranker, RankingNetwork) else ranker.config.transformer).family,
-    )
-    names = FAMILIES[family]
-    filled, surplus = set(), []
+    transformer = ranker.config.body if isinstance(ranker, RankingNetwork) else ranker.config.transformer
+    names = names or FAMILIES[transformer.family]
+    state = ranker.state_dict()
+    filled: set[str] = set()
+    surplus: list[str] = []
     for key, value in chain.from_iterable(names.parts(*item) for item in weights.items()):
         own = key.removeprefix(names.prefix)
         if names.unused.search(key) or (fresh_classifier and names.is_classifier(own)):
@@ -100,12 +107,13 @@ def load_weights(
                 continue
             state[target] = value.to(state[target].dtype)
             filled.add(target)
+    # What no weight of the model fills must be a part that keeps its initialisation.
     copied = ("embeddings.", "body.", "heads.", "norm.")
     fresh = {key for key in state if not key.startswith(copied) or (fresh_classifier and ".classifier." in key)}
     missing = sorted(set(state) - filled - fresh)
     if surplus or missing:
         raise UnsupportedModelError(f"weights do not fit: without a place {surplus}, without a source {missing}")
-    ranker.load_state_dict(state, strict=True)
+    ranker.load_state_dict(state, strict=True, assign=assign)
 
 
 def initialise(module: torch.nn.Module, *, seed: int, deviation: float = 0.02) -> None:

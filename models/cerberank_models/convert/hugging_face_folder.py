@@ -12,7 +12,6 @@ from pathlib import Path
 from types import MappingProxyType
 
 import numpy as np
-import torch
 from huggingface_hub import ModelCard, ModelCardData
 from tokenizers import Tokenizer, processors
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
@@ -23,13 +22,14 @@ from cerberank_models.checkpoint.atomic import appearing_folder, write_bytes
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.model_card import RUN, without_section
 from cerberank_models.config import EncodingConfig
-from cerberank_models.convert.checkpoint import ParityError
+from cerberank_models.convert.checkpoint import ParityError, golden_scores
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.convert.hugging_face_model import check_exportable, classifier_of, hugging_face_config, one_head
 from cerberank_models.convert.loading import quiet_transformers
+from cerberank_models.convert.own_network import own_scores
 from cerberank_models.convert.own_tokenizer import check_pairs
-from cerberank_models.encoding import Candidate, PairEncoder
+from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.tokens import special_tokens
 from cerberank_models.transformer import PAIR_TEMPLATES, TransformerConfig
@@ -203,25 +203,12 @@ def check_written(folder: Path, ranker: RankingNetwork, tokenizer: Tokenizer) ->
         config=EncodingConfig(max_length=length, question_length=length - 7, truncation="longest_first"),
         type_vocab_size=shape.type_vocab_size,
     )
-    own = AutoTokenizer.from_pretrained(folder)
-    check_pairs(own, encoder, GOLDEN_TEXTS, max_length=length)
+    written = AutoTokenizer.from_pretrained(folder)
+    check_pairs(written, encoder, GOLDEN_TEXTS, max_length=length)
     with quiet_transformers():
-        model = AutoModelForSequenceClassification.from_pretrained(folder).eval()
-    got, wanted = [], []
-    for question, texts in GOLDEN_TEXTS:
-        pairs = encoder.encode(question, [Candidate(text=text) for text in texts])
-        arrays = (torch.from_numpy(array) for array in (pairs.token_ids, pairs.type_ids, pairs.offsets))
-        inputs = own(
-            [question] * len(texts),
-            list(texts),
-            truncation="longest_first",
-            max_length=length,
-            padding=True,
-            return_tensors="pt",
-        )
-        with torch.no_grad():
-            wanted.append(ranker(*arrays)[:, 0].sigmoid().numpy())
-            got.append(model(**inputs).logits[:, 0].sigmoid().numpy())
-    difference = float(np.abs(np.concatenate(wanted) - np.concatenate(got)).max())
+        model = AutoModelForSequenceClassification.from_pretrained(folder)
+    wanted = np.concatenate(golden_scores(ranker, encoder))
+    got = np.concatenate(own_scores(model, written, GOLDEN_TEXTS, longest=length))
+    difference = float(np.abs(wanted - got).max())
     if not difference <= SAME:
         raise ParityError(f"the Hugging Face model's scores differ by {difference:.2g}, more than {SAME:g}")

@@ -6,7 +6,8 @@ its own words what starts from random values.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import pickle
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +16,7 @@ from transformers.utils import logging
 
 from cerberank_models.convert.families import UnsupportedModelError
 
-UNUSED = "pooler."
+POOLER = "pooler."
 """The beginning of weights of encoders that many folders lack, and that no ranker uses."""
 
 
@@ -33,14 +34,32 @@ def quiet_transformers() -> Iterator[None]:
             logging.enable_progress_bar()
 
 
+def load_network(kind: Any, place: str, **options: Any) -> tuple[Any, Mapping[str, Any]]:
+    """The network of a class of transformers from a folder or the hub, and transformers' report of its weights.
+
+    `options` are those of `from_pretrained`. Code in a model's repository is never run. Raises UnsupportedModelError
+    for damaged weights, and OSError if there is no file of weights.
+    """
+    try:
+        with quiet_transformers():
+            network, report = kind.from_pretrained(place, output_loading_info=True, trust_remote_code=False, **options)
+    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
+        raise UnsupportedModelError(f"{place}: its weights cannot be read: {error}") from error
+    return network, report
+
+
+def missing_weights(report: Mapping[str, Any], *, optional: str | None = None) -> list[str]:
+    """The names of weights that the files lack, but for those that begin with `optional`."""
+    return sorted(name for name in report["missing_keys"] if optional is None or not name.startswith(optional))
+
+
 def load_encoder(place: str, **options: Any) -> Any:
     """The encoder in the folder `place` or on the hub, with `options` of `from_pretrained`.
 
     Raises UnsupportedModelError if weights are missing, which transformers would replace by random ones.
     """
-    with quiet_transformers():
-        network, report = AutoModel.from_pretrained(place, output_loading_info=True, **options)
-    if missing := sorted(name for name in report["missing_keys"] if not name.startswith(UNUSED)):
+    network, report = load_network(AutoModel, place, **options)
+    if missing := missing_weights(report, optional=POOLER):
         more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
         raise UnsupportedModelError(f"{place} lacks weights of its encoder: {missing[0]}{more}")
     return network

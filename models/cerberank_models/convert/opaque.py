@@ -15,7 +15,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-import numpy as np
 from tokenizers import Tokenizer
 
 from cerberank_models.backends.batching import BucketRule
@@ -25,10 +24,10 @@ from cerberank_models.checkpoint.folder import write_checkpoint
 from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.convert.checkpoint import PARITY, ParityError, check_differing, check_parity, golden_questions
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
+from cerberank_models.convert.golden_texts import GOLDEN_TEXTS, encoded
 from cerberank_models.convert.hugging_face import transformer_config
 from cerberank_models.convert.opaque_graph import quantise_graph
-from cerberank_models.encoding import Candidate, PairEncoder
+from cerberank_models.encoding import PairEncoder
 from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.transformer import OpaqueTransformer, PairTemplate
 
@@ -98,6 +97,8 @@ logger = logging.getLogger(__name__)
 PRECISIONS = ("fp32", "int8")
 ONE_BATCH = BucketRule(overhead=1 << 20)
 """A rule that pads pairs of mixed lengths into one batch, up to the limit of tokens."""
+ALONE = BucketRule(tokens=1)
+"""A rule that gives every pair a batch of its own."""
 GRAPH = "stage-0.onnx"
 
 
@@ -118,12 +119,12 @@ def export_opaque(
     source: str,
     precisions: Sequence[str] = PRECISIONS,
     expected: Sequence[Scores] | None = None,
-    further: Mapping[str, Path] = MappingProxyType({}),
+    files: Mapping[str, Path] = MappingProxyType({}),
 ) -> None:
     """Write the checkpoint folder `path` atomically. `graph` writes the fp32 graph to the path that it is called with.
 
     The graph must reproduce `expected`, the model's own scores of the golden texts and of `long_texts`, in padded
-    batches. Without `expected`, it must reproduce its own scores of each pair alone. `further` holds other files to
+    batches. Without `expected`, it must reproduce its own scores of each pair alone. `files` are other files to
     include, by their names in the folder.
 
     Raises ParityError if fp32 differs, or if int8 differs and fp32 was not requested; UnsupportedModelError for a model
@@ -135,11 +136,14 @@ def export_opaque(
             "--precisions with one of these, and serve it with CERBERANK_BACKEND=onnx"
         )
     with tempfile.TemporaryDirectory() as scratch:
+        # fp32 is always made: it is compared with the model, and int8 with it.
         fp32, int8 = (Path(scratch) / precision / GRAPH for precision in PRECISIONS)
         fp32.parent.mkdir()
         graph(fp32)
         scores = _scores(fp32, config, tokenizer)
-        check_parity("fp32", _alone(fp32, config, tokenizer) if expected is None else expected, scores, PARITY["fp32"])
+        if expected is None:
+            expected = _scores(fp32, config, tokenizer, ALONE)
+        check_parity("fp32", expected, scores, PARITY["fp32"])
         check_differing(source, scores)
         recorded, graphs = {"fp32": scores}, {"fp32": fp32}
         if "int8" in precisions:
@@ -152,47 +156,36 @@ def export_opaque(
                 if "fp32" not in precisions:
                     raise ParityError(f"{error}: import it in fp32") from error
                 logger.warning("%s: only fp32 is written, serve it with CERBERANK_PRECISION=fp32", error)
-        kept = {precision: graphs[precision] for precision in precisions if precision in graphs}
+        forms = [precision for precision in precisions if precision in graphs]
         write_checkpoint(
             path,
             config=config,
             tokenizer=tokenizer.to_str().encode(),
-            card=card + _forms(tuple(kept)),
+            card=card + _forms(forms),
             version=version,
             source=source,
-            files={f"onnx/{name}/{each.name}": each for name, file in kept.items() for each in file.parent.iterdir()}
-            | dict(further),
-            golden=golden_questions({name: recorded[name][: len(GOLDEN_TEXTS)] for name in kept}),
+            files={
+                **files,
+                **{f"onnx/{form}/{file.name}": file for form in forms for file in graphs[form].parent.iterdir()},
+            },
+            golden=golden_questions({form: recorded[form][: len(GOLDEN_TEXTS)] for form in forms}),
         )
 
 
-def _forms(kept: Sequence[str]) -> str:
-    if "int8" in kept:
+def _forms(precisions: Sequence[str]) -> str:
+    if "int8" in precisions:
         return (
-            f"\nPrecisions: {', '.join(kept)}. int8 is ONNX Runtime's dynamic quantisation: a score depends a little "
-            "on the pairs that run in the same batch.\n"
+            f"\nPrecisions: {', '.join(precisions)}. int8 is ONNX Runtime's dynamic quantisation: a score depends a "
+            "little on the pairs that run in the same batch.\n"
         )
-    return f"\nPrecisions: {', '.join(kept)}; there is no int8 form.\n"
+    return f"\nPrecisions: {', '.join(precisions)}; there is no int8 form.\n"
 
 
-def _scores(graph: Path, config: RankerConfig, tokenizer: Tokenizer) -> list[Scores]:
-    """The scores of every question's texts, computed in one padded batch."""
-    backend = OnnxBackend([graph], config, threads=1, buckets=ONE_BATCH)
-    encoder = opaque_encoder(config, tokenizer)
-    return [
-        rank_pairs(backend, encoder.encode(question, [Candidate(text=text) for text in texts])).scores
-        for question, texts in (*GOLDEN_TEXTS, long_texts(config.encoding.max_length))
-    ]
-
-
-def _alone(graph: Path, config: RankerConfig, tokenizer: Tokenizer) -> list[Scores]:
-    """The scores of every question's texts, computed in one batch per pair."""
-    backend = OnnxBackend([graph], config, threads=1)
-    encoder = opaque_encoder(config, tokenizer)
-    return [
-        np.concatenate([rank_pairs(backend, encoder.encode(question, [Candidate(text=text)])).scores for text in texts])
-        for question, texts in (*GOLDEN_TEXTS, long_texts(config.encoding.max_length))
-    ]
+def _scores(graph: Path, config: RankerConfig, tokenizer: Tokenizer, batching: BucketRule = ONE_BATCH) -> list[Scores]:
+    """The scores of every question's texts."""
+    backend = OnnxBackend([graph], config, threads=1, buckets=batching)
+    texts = (*GOLDEN_TEXTS, long_texts(config.encoding.max_length))
+    return [rank_pairs(backend, pairs).scores for pairs in encoded(opaque_encoder(config, tokenizer), texts)]
 
 
 def opaque_encoder(config: RankerConfig, tokenizer: Tokenizer) -> PairEncoder:

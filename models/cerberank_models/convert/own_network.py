@@ -5,8 +5,7 @@ A model that cannot be loaded is rejected with the reason. Code in a model's rep
 
 from __future__ import annotations
 
-import pickle
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,8 @@ from transformers import (
 
 from cerberank_models.backends.stage_contract import Scores, probability
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.loading import quiet_transformers
+from cerberank_models.convert.golden_texts import Texts
+from cerberank_models.convert.loading import POOLER, load_network, missing_weights
 from cerberank_models.convert.modules import ModularHead, ModularNetwork, model_kind, read_modular_head
 from cerberank_models.convert.source import CONFIG, Source
 
@@ -84,30 +84,35 @@ def read_head(source: Source, described: Any) -> ModularHead | None:
     return head
 
 
-def own_scores(
-    network: Any, tokenizer: Any, texts: Sequence[tuple[str, Sequence[str]]], *, longest: int
-) -> list[Scores]:
+def scores_alone(texts: Texts, log_odds: Callable[[str, str], float]) -> list[Scores]:
+    """The scores, `[n]` per question, by the log-odds that a network gives each question and text alone."""
+    return [
+        probability(np.asarray([log_odds(question, text) for text in candidates], dtype=np.float32))
+        for question, candidates in texts
+    ]
+
+
+def own_scores(network: Any, tokenizer: Any, texts: Texts, *, longest: int) -> list[Scores]:
     """The scores, `[n]` per question, that the network gives each pair alone, as made by the model's own tokenizer.
 
     Raises UnsupportedModelError for a pair that the network cannot read.
     """
-    network, scores = network.float().cpu().eval(), []
-    for question, candidates in texts:
-        odds = []
-        for text in candidates:
-            # Lists of one item, because transformers takes an empty text for a missing one.
-            read = tokenizer([question], [text], truncation="longest_first", max_length=longest, return_tensors="pt")
-            try:
-                with torch.no_grad():
-                    logits = network(**read).logits[0]
-            except (IndexError, RuntimeError) as error:
-                tokens = read["input_ids"].shape[1]
-                raise UnsupportedModelError(
-                    f"the model cannot read a pair of {tokens} tokens ({error}); --max-length sets fewer"
-                ) from error
-            odds.append(float(logits[-1] - logits[0] if len(logits) == 2 else logits[0]))
-        scores.append(probability(np.asarray(odds, dtype=np.float32)))
-    return scores
+    network = network.float().cpu().eval()
+
+    def log_odds(question: str, text: str) -> float:
+        # Lists of one item, because transformers takes an empty text for a missing one.
+        inputs = tokenizer([question], [text], truncation="longest_first", max_length=longest, return_tensors="pt")
+        try:
+            with torch.no_grad():
+                logits = network(**inputs).logits[0]
+        except (IndexError, RuntimeError) as error:
+            tokens = inputs["input_ids"].shape[1]
+            raise UnsupportedModelError(
+                f"the model cannot read a pair of {tokens} tokens ({error}); --max-length sets fewer"
+            ) from error
+        return float(logits[-1] - logits[0] if len(logits) == 2 else logits[0])
+
+    return scores_alone(texts, log_odds)
 
 
 def read_network(source: Source, head: ModularHead | None = None) -> Any:
@@ -115,27 +120,18 @@ def read_network(source: Source, head: ModularHead | None = None) -> Any:
 
     Raises UnsupportedModelError for damaged or missing weights, and OSError if there is no file of weights.
     """
-    kind = AutoModelForSequenceClassification if head is None else AutoModel
-    try:
-        with quiet_transformers():
-            network, loading = kind.from_pretrained(
-                source.place,
-                revision=source.commit or "main",
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,  # refused below; transformers' own error names no shape
-                trust_remote_code=False,
-            )
-    except (RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise UnsupportedModelError(f"{source.place}: its weights cannot be read: {error}") from error
-    if unequal := sorted(loading["mismatched_keys"]):
+    network, report = load_network(
+        AutoModelForSequenceClassification if head is None else AutoModel,
+        source.place,
+        revision=source.commit or "main",
+        ignore_mismatched_sizes=True,  # refused below; transformers' own error names no shape
+    )
+    if unequal := sorted(report["mismatched_keys"]):
         name, saved, described = unequal[0]
         raise UnsupportedModelError(
             f"{source.place}: its weights do not fit its config.json: {name} has the shape {list(saved)}, and the "
             f"configuration asks for {list(described)}; id2label sets the number of a classifier's logits"
         )
-    missing = sorted(loading["missing_keys"])
-    if head is not None:
-        missing = [name for name in missing if not name.startswith("pooler.")]
-    if missing:
+    if missing := missing_weights(report, optional=None if head is None else POOLER):
         raise UnsupportedModelError(f"{source.place} is not a trained cross-encoder: it lacks {', '.join(missing)}")
     return network if head is None else ModularNetwork(network, head)

@@ -10,8 +10,9 @@ from tokenizers import Tokenizer
 from transformers import AutoTokenizer
 
 from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.convert.golden_texts import Texts, encoded
 from cerberank_models.convert.source import VOCABULARIES, Source
-from cerberank_models.encoding import Candidate, PairEncoder
+from cerberank_models.encoding import PairEncoder
 from cerberank_models.tokens import check_embeddings
 
 MOST_TOKENS = 512
@@ -76,17 +77,15 @@ def own_length(tokenizer: Any, positions: int) -> int:
     return positions if stated >= UNLIMITED else min(int(stated), positions)
 
 
-def check_pairs(
-    tokenizer: Any, encoder: PairEncoder, texts: Sequence[tuple[str, Sequence[str]]], *, max_length: int
-) -> None:
+def check_pairs(tokenizer: Any, encoder: PairEncoder, texts: Texts, *, max_length: int) -> None:
     """Raise UnsupportedModelError unless `tokenizer` and `encoder` give all pairs the same token ids and types.
 
     `encoder` must read two segments of at most `max_length` tokens together. Pairs that are too long are cut as Hugging
     Face's tokenizers cut them (`longest_first`). The odd token may go to the other text if both texts, of different
     lengths, would fill the pair alone. A tokenizer without types counts as one whose types are 0.
     """
-    for question, candidates in [*texts, *_long(texts, max_length)]:
-        got = encoder.encode(question, [Candidate(text=text) for text in candidates])
+    everything = [*texts, *_long(texts, max_length)]
+    for (question, candidates), got in zip(everything, encoded(encoder, everything), strict=True):
         wanted = tokenizer(
             [question] * len(candidates), list(candidates), truncation="longest_first", max_length=max_length
         )
@@ -98,30 +97,33 @@ def check_pairs(
             _compare(f"token types of {pair}", types, got.type_ids[here].tolist())
 
 
-def _long(texts: Sequence[tuple[str, Sequence[str]]], length: int) -> list[tuple[str, list[str]]]:
+def _long(texts: Texts, length: int) -> Texts:
     """Pairs with a long question, a long candidate, and both, made from the first question's words."""
     question = texts[0][0]
     words = " ".join((question.split() * length)[:length])
     return [(words, [question, words, ""]), (question, [words])]
 
 
+def first_difference(one: Sequence[int], other: Sequence[int]) -> int:
+    """The first place at which two sequences differ."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (left, right) in pairs if left != right), min(len(one), len(other)))
+
+
 def _compare(
-    what: str, wanted: Sequence[int], got: Sequence[int], name: Callable[[int], str | None] = lambda number: None
+    subject: str, wanted: Sequence[int], got: Sequence[int], name: Callable[[int], str | None] = lambda number: None
 ) -> None:
     """Raise UnsupportedModelError, with the first difference by its `name`, unless both sequences are the same."""
     if list(wanted) == list(got):
         return
-    place = next(
-        (index for index, (own, ours) in enumerate(zip(wanted, got, strict=False)) if own != ours),
-        min(len(wanted), len(got)),
-    )
-    own, ours = (_told(each[place], name) if place < len(each) else "nothing" for each in (wanted, got))
+    place = first_difference(wanted, got)
+    theirs, ours = (_shown(each[place], name) if place < len(each) else "nothing" for each in (wanted, got))
     raise UnsupportedModelError(
-        f"the {what}: at place {place} the model's own tokenizer gives {own} and its family's template {ours}, "
+        f"the {subject}: at place {place} the model's own tokenizer gives {theirs} and its family's template {ours}, "
         f"in all {len(wanted)} and {len(got)}"
     )
 
 
-def _told(number: int, name: Callable[[int], str | None]) -> str:
+def _shown(number: int, name: Callable[[int], str | None]) -> str:
     token = name(number)
     return str(number) if token is None else f"{token!r} ({number})"

@@ -13,6 +13,7 @@ from tests.late_interaction import TEXTS, expected, multi_vector
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
 from cerberank_models.commands.import_model import import_model
+from cerberank_models.commands.import_options import ImportOptions
 from cerberank_models.commands.info import facts_of
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.first_stage.open import open_encoder
@@ -49,15 +50,15 @@ def test_a_colbert_ranks_alone(imported_colbert: Path) -> None:
 def test_what_pairs_need_is_refused(tmp_path: Path) -> None:
     """Stray files of pairs, pairs themselves, and an opaque graph."""
     multi_vector(tmp_path / "model")
-    import_model(str(tmp_path / "model"), tmp_path / "out", precisions=())
+    import_model(str(tmp_path / "model"), tmp_path / "out", ImportOptions(precisions=()))
     checkpoint = read_checkpoint(tmp_path / "out")
     backend = open_backend(checkpoint, kind="torch")
     with pytest.raises(ValueError, match="no stage 0 of pairs"):
         backend.run(backend.start(checkpoint.encoder().encode(QUESTION, [])), 0)
     with pytest.raises(UnsupportedModelError, match="without --opaque"):
-        import_model(str(tmp_path / "model"), tmp_path / "opaque", opaque=True)
+        import_model(str(tmp_path / "model"), tmp_path / "opaque", ImportOptions(opaque=True))
     with pytest.raises(UnsupportedModelError, match="max_length 99 is more than the 61 tokens"):
-        import_model(str(tmp_path / "model"), tmp_path / "long", max_length=99)
+        import_model(str(tmp_path / "model"), tmp_path / "long", ImportOptions(max_length=99))
     manifest = json.loads((tmp_path / "out/manifest.json").read_text())
     weights = manifest["files"]["first-stage/model.safetensors"]
     manifest["files"]["model.safetensors"] = weights
@@ -75,4 +76,4 @@ def test_modules_outside_of_the_folder_are_refused(tmp_path: Path) -> None:
     modules[1]["path"] = "../elsewhere"
     file.write_text(json.dumps(modules))
     with pytest.raises(UnsupportedModelError, match="outside of its folder"):
-        import_model(str(tmp_path / "model"), tmp_path / "out", precisions=())
+        import_model(str(tmp_path / "model"), tmp_path / "out", ImportOptions(precisions=()))

@@ -17,6 +17,7 @@ from tokenizers import Tokenizer
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.import_model import import_model
+from cerberank_models.commands.import_options import ImportOptions
 from cerberank_models.convert import own_tokenizer
 from cerberank_models.convert.checkpoint import ParityError
 from cerberank_models.convert.families import UnsupportedModelError
@@ -131,7 +132,7 @@ def test_a_model_that_scores_all_pairs_alike_is_refused(tmp_path: Path) -> None:
     save_cross_encoder("bert", tmp_path / "source")
     model.save_pretrained(tmp_path / "source")
     with pytest.raises(UnsupportedModelError, match=r"gives every pair the same score, 0\.5: it is not trained"):
-        import_model(str(tmp_path / "source"), tmp_path / "out", precisions=())
+        import_model(str(tmp_path / "source"), tmp_path / "out", ImportOptions(precisions=()))
 
 
 def test_a_model_with_a_prompt_is_refused(tmp_path: Path) -> None:
@@ -144,9 +145,9 @@ def test_a_model_with_a_prompt_is_refused(tmp_path: Path) -> None:
         )
         if refused:
             with pytest.raises(UnsupportedModelError, match="reads the prompt 'judge : ' before every question"):
-                import_model(str(tmp_path / str(number)), tmp_path / "out", precisions=())
+                import_model(str(tmp_path / str(number)), tmp_path / "out", ImportOptions(precisions=()))
         else:
-            import_model(str(tmp_path / str(number)), tmp_path / f"out{number}", precisions=())
+            import_model(str(tmp_path / str(number)), tmp_path / f"out{number}", ImportOptions(precisions=()))
 
 
 def test_a_model_without_its_tokenizer_is_refused(tmp_path: Path) -> None:
@@ -155,7 +156,7 @@ def test_a_model_without_its_tokenizer_is_refused(tmp_path: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (source / name).unlink()
         with pytest.raises(UnsupportedModelError, match=r"has no tokenizer: none of tokenizer\.json"):
-            import_model(str(source), tmp_path / "out", precisions=())
+            import_model(str(source), tmp_path / "out", ImportOptions(precisions=()))
 
 
 def test_a_token_without_an_embedding_is_refused_by_name(tmp_path: Path) -> None:
@@ -195,7 +196,7 @@ def test_a_model_with_another_pair_template_is_refused(tmp_path: Path) -> None:
     source = save_cross_encoder("bert", tmp_path / "source")
     state(source, model_input_names=["input_ids", "attention_mask"])
     with pytest.raises(UnsupportedModelError, match="token types of the pair"):
-        import_model(str(source), tmp_path / "out", precisions=())
+        import_model(str(source), tmp_path / "out", ImportOptions(precisions=()))
 
 
 def test_albert_keeps_its_size(tmp_path: Path) -> None:
@@ -260,7 +261,7 @@ def test_an_encoder_without_a_classifier_is_refused(tmp_path: Path) -> None:
     described = transformers.AutoConfig.from_pretrained(tmp_path / "source")
     transformers.AutoModel.from_config(described).save_pretrained(tmp_path / "source")
     with pytest.raises(UnsupportedModelError, match="is BertModel, without a classifier that ranks"):
-        import_model(str(tmp_path / "source"), tmp_path / "out", name="x", precisions=())
+        import_model(str(tmp_path / "source"), tmp_path / "out", ImportOptions(name="x", precisions=()))
     assert not (tmp_path / "out").exists()
 
 
@@ -279,7 +280,7 @@ def test_scores_that_are_not_the_original_network_s_are_refused(
 
     monkeypatch.setattr("cerberank_models.commands.import_model.load_weights", swapped)
     with pytest.raises(ParityError, match="imported scores differ from PyTorch's by"):
-        import_model(str(source), tmp_path / "out", precisions=())
+        import_model(str(source), tmp_path / "out", ImportOptions(precisions=()))
     assert not (tmp_path / "out").exists()
 
 

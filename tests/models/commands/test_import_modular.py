@@ -20,6 +20,7 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.backends.stage_contract import Scores
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.import_model import import_model
+from cerberank_models.commands.import_options import ImportOptions
 from cerberank_models.convert.checkpoint import PARITY
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.encoding import Candidate
@@ -65,7 +66,7 @@ def test_an_ettin_reranker_is_its_family_with_its_head(ettin: Path, tmp_path: Pa
 def test_a_mean_and_two_logits_are_read_from_weights_alone(tmp_path: Path) -> None:
     """BERT, whose pooler is not read; every kind of module that Ettin's head has not."""
     source = save_modular("bert", tmp_path, head=mean_head, num_hidden_layers=2)
-    import_model(str(source), tmp_path / "out", precisions=())
+    import_model(str(source), tmp_path / "out", ImportOptions(precisions=()))
     got, expected = scores(read_checkpoint(tmp_path / "out"), "torch", "fp32"), own_scores(source)
     assert np.ptp(expected) > 1000 * SAME
     assert np.abs(got - expected).max() <= SAME
@@ -74,7 +75,7 @@ def test_a_mean_and_two_logits_are_read_from_weights_alone(tmp_path: Path) -> No
 def test_an_unknown_encoder_is_opaque_with_its_head(tmp_path: Path) -> None:
     """MPNet has no layers here."""
     source = save_modular("mpnet", tmp_path, save=save_mpnet)
-    import_model(str(source), tmp_path / "out", precisions=("fp32",))
+    import_model(str(source), tmp_path / "out", ImportOptions(precisions=("fp32",)))
     checkpoint = read_checkpoint(tmp_path / "out")
     assert checkpoint.config.transformer.family == "opaque"
     assert np.abs(scores(checkpoint, "onnx", "fp32") - own_scores(source)).max() <= SAME
@@ -119,4 +120,4 @@ def test_what_a_head_cannot_be_is_refused_by_name(
     shutil.copytree(ettin, tmp_path / "model")
     change(tmp_path / "model")
     with pytest.raises(UnsupportedModelError, match=said):
-        import_model(str(tmp_path / "model"), tmp_path / "out", precisions=())
+        import_model(str(tmp_path / "model"), tmp_path / "out", ImportOptions(precisions=()))

@@ -19,6 +19,7 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.backends.stage_contract import Scores, probability
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.commands.import_model import import_model
+from cerberank_models.commands.import_options import ImportOptions
 from cerberank_models.convert import opaque
 from cerberank_models.convert.checkpoint import PARITY, ParityError
 from cerberank_models.encoding import Candidate
@@ -124,7 +125,7 @@ def test_the_real_service_serves_an_opaque_deberta(deberta: Path, tmp_path: Path
 def test_a_repository_without_weights_has_its_graph_taken(labels: int, tmp_path: Path) -> None:
     """The golden scores are the graph's own, and the card says so; the family does not matter."""
     source = save_shipped(tmp_path / "source", labels=labels)
-    import_model(str(source), tmp_path / "out", precisions=("fp32",), opaque=True)
+    import_model(str(source), tmp_path / "out", ImportOptions(precisions=("fp32",), opaque=True))
     checkpoint = read_checkpoint(tmp_path / "out")
     assert "golden scores are the graph's own" in " ".join((checkpoint.path / "README.md").read_text().split())
     pairs = checkpoint.encoder().encode(QUESTION, [Candidate(text=TEXTS[0])])
@@ -149,9 +150,9 @@ def test_int8_beyond_its_gate_is_not_written(
     monkeypatch.setattr(opaque, "PARITY", {**PARITY, "int8": 1e-7})
     source = save_shipped(tmp_path / "source")
     with pytest.raises(ParityError, match="import it in fp32"):
-        import_model(str(source), tmp_path / "none", precisions=("int8",), opaque=True)
+        import_model(str(source), tmp_path / "none", ImportOptions(precisions=("int8",), opaque=True))
     assert not (tmp_path / "none").exists()
-    import_model(str(source), tmp_path / "out", opaque=True)
+    import_model(str(source), tmp_path / "out", ImportOptions(opaque=True))
     assert "only fp32 is written" in caplog.text
     checkpoint = read_checkpoint(tmp_path / "out")
     assert checkpoint.precisions == ("fp32",)
@@ -187,14 +188,14 @@ def test_a_graph_whose_scores_depend_on_padding_is_refused(tmp_path: Path) -> No
     """Without weights to compare with, padded batches are compared with pairs alone."""
     source = save_shipped(tmp_path / "source", padding_counts=True)
     with pytest.raises(ParityError, match="fp32 scores differ"):
-        import_model(str(source), tmp_path / "out", opaque=True)
+        import_model(str(source), tmp_path / "out", ImportOptions(opaque=True))
 
 
 def test_a_repository_with_neither_is_refused(tmp_path: Path) -> None:
     """No weights, no graph."""
     (save_shipped(tmp_path / "source") / "onnx" / "model.onnx").unlink()
     with pytest.raises(ValueError, match="neither weights nor onnx/model"):
-        import_model(str(tmp_path / "source"), tmp_path / "out", opaque=True)
+        import_model(str(tmp_path / "source"), tmp_path / "out", ImportOptions(opaque=True))
 
 
 def test_a_pair_longer_than_the_model_reads_is_refused(tmp_path: Path) -> None:
@@ -214,7 +215,7 @@ def test_an_opaque_model_that_scores_all_pairs_alike_is_refused(tmp_path: Path) 
     classifier.CopyFrom(onnx.numpy_helper.from_array(np.zeros((16, 1), dtype=np.float32), "classifier"))
     onnx.save(graph, source / "onnx" / "model.onnx")
     with pytest.raises(ValueError, match="gives every pair the same score"):
-        import_model(str(source), tmp_path / "out", precisions=("fp32",), opaque=True)
+        import_model(str(source), tmp_path / "out", ImportOptions(precisions=("fp32",), opaque=True))
 
 
 def test_broken_weights_are_no_reason_to_take_the_graph(tmp_path: Path) -> None:
@@ -222,4 +223,4 @@ def test_broken_weights_are_no_reason_to_take_the_graph(tmp_path: Path) -> None:
     source = save_shipped(tmp_path / "source")
     (source / "model.safetensors.index.json").write_text('{"weight_map": {"x": "gone.safetensors"}, "metadata": {}}')
     with pytest.raises(ValueError, match="its weights cannot be read"):
-        import_model(str(source), tmp_path / "out", precisions=("fp32",), opaque=True)
+        import_model(str(source), tmp_path / "out", ImportOptions(precisions=("fp32",), opaque=True))

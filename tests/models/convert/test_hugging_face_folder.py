@@ -17,6 +17,7 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.manifest import Manifest
 from cerberank_models.commands.import_model import import_model
+from cerberank_models.commands.import_options import ImportOptions
 from cerberank_models.convert.checkpoint import Forms, ParityError, export_checkpoint
 from cerberank_models.convert.families import FAMILIES, UnsupportedModelError
 from cerberank_models.convert.hugging_face_folder import check_written, export_hugging_face, hugging_face_card
@@ -36,7 +37,7 @@ def scores(checkpoint: Checkpoint, question: str = QUESTION) -> np.ndarray:
 
 
 def imported(source: Path, out: Path, *, length: int = 60) -> Checkpoint:
-    import_model(str(source), out, name="imported", max_length=length, precisions=())
+    import_model(str(source), out, ImportOptions(name="imported", max_length=length, precisions=()))
     return read_checkpoint(out)
 
 
@@ -75,7 +76,7 @@ def test_there_and_back(family: str, labels: int, tmp_path: Path) -> None:
         logits = classifier(**tokenizer([QUESTION] * 4, TEXTS, padding=True, return_tensors="pt")).logits
     assert logits.shape == (4, 1)
     assert np.abs(logits[:, 0].sigmoid().numpy() - wanted).max() <= 1e-5
-    again = import_model(str(tmp_path / "exported"), tmp_path / "again", name="imported", precisions=())
+    again = import_model(str(tmp_path / "exported"), tmp_path / "again", ImportOptions(name="imported", precisions=()))
     again = read_checkpoint(tmp_path / "again")
     assert again.config.encoding.max_length == 60
     assert np.abs(scores(again) - wanted).max() <= 1e-5

@@ -16,6 +16,7 @@ from tests.opaque import shipped_graph
 from tests.tiny import save_cross_encoder
 
 from cerberank_models.commands.import_model import import_model
+from cerberank_models.commands.import_options import ImportOptions
 from cerberank_models.convert.limits import check_source
 from cerberank_models.convert.opaque_graph import adopt_graph
 from cerberank_models.convert.source import find_source
@@ -75,7 +76,7 @@ def test_a_hostile_folder_is_refused_at_once(
     change(tmp_path / "source")
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     with pytest.raises(ValueError, match=said):
-        import_model(str(tmp_path / "source"), tmp_path / "out", precisions=())
+        import_model(str(tmp_path / "source"), tmp_path / "out", ImportOptions(precisions=()))
     assert time.monotonic() - started < SECONDS
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEGABYTES * 1024
     assert not (tmp_path / "out").exists()

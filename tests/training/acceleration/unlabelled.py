@@ -9,12 +9,13 @@ from pathlib import Path
 from tests.tiny import save_cross_encoder
 
 from cerberank_models.commands.import_model import import_model
+from cerberank_models.commands.import_options import ImportOptions
 
 
 def imported(folder: Path) -> Path:
     """A checkpoint as `cerberank import` writes it, without ONNX forms."""
     source = save_cross_encoder("bert", folder / "source", num_labels=1)
-    import_model(str(source), folder / "imported", name="random-tiny", precisions=())
+    import_model(str(source), folder / "imported", ImportOptions(name="random-tiny", precisions=()))
     return folder / "imported"
 
 

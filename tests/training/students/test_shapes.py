@@ -19,6 +19,7 @@ from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.import_model import import_model
+from cerberank_models.commands.import_options import ImportOptions
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig, TunedSchedule
 from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.convert.families import UnsupportedModelError
@@ -167,7 +168,7 @@ def test_a_base_without_layers_here_or_without_a_tokenizer_is_refused(tmp_path: 
 def test_pairs_longer_than_the_bases_positions_are_refused_before_its_weights(family: str, tmp_path: Path) -> None:
     """In one line with option and base, by the configuration alone; RoBERTa's unused first positions do not count."""
     base = save_cross_encoder(family, tmp_path / "base")
-    import_model(str(base), tmp_path / "imported", name="imported", max_length=48, precisions=())
+    import_model(str(base), tmp_path / "imported", ImportOptions(name="imported", max_length=48, precisions=()))
     (base / "model.safetensors").unlink()
     for each in (base, tmp_path / "imported"):
         fit(each, sized(64))
@@ -187,7 +188,7 @@ def test_a_shape_takes_the_depth_of_its_body_from_the_base(tmp_path: Path) -> No
     assert fit(base, student).body_layers == 3
     assert fit(base, replace(student, layers=2)).body_layers == 1
     assert fit(base, replace(student, heads=0, exits=(ExitConfig(after=4),))).body_layers == 4
-    import_model(str(base), tmp_path / "imported", name="imported", max_length=48, precisions=())
+    import_model(str(base), tmp_path / "imported", ImportOptions(name="imported", max_length=48, precisions=()))
     imported = read_checkpoint(tmp_path / "imported").config.architecture
     assert fit(tmp_path / "imported", student).body_layers == imported.body_layers
     with pytest.raises(UnsupportedModelError, match="--exits 4: the body has 3 layers"):
@@ -198,7 +199,7 @@ def test_a_shape_takes_the_depth_of_its_body_from_the_base(tmp_path: Path) -> No
 def test_an_imported_classifier_gives_all_four_shapes(family: str, tmp_path: Path) -> None:
     """From the checkpoint that `import` makes, B11 1H1, every shape has the classifier's score; also a plain body."""
     base = save_cross_encoder(family, tmp_path / "base", num_hidden_layers=12)
-    import_model(str(base), tmp_path / "imported", name="imported", max_length=48, precisions=())
+    import_model(str(base), tmp_path / "imported", ImportOptions(name="imported", max_length=48, precisions=()))
     expected, pairs = classified(family, num_hidden_layers=12)
     for heads_layers in (0, 1, 2, 4, 6):
         wanted = shape(body_layers=12 - heads_layers, heads=3)
@@ -248,7 +249,7 @@ def test_a_classifier_that_does_not_fit_is_not_used(tmp_path: Path) -> None:
 def test_an_imported_albert_gives_every_shape(tmp_path: Path) -> None:
     """From the one layer of B4 1H0: heads with copies of it have its score. Of B2 2H2 another body is refused."""
     base = save_cross_encoder("albert", tmp_path / "base")
-    import_model(str(base), tmp_path / "imported", name="imported", max_length=48, precisions=())
+    import_model(str(base), tmp_path / "imported", ImportOptions(name="imported", max_length=48, precisions=()))
     expected, pairs = classified("albert")
     for body in (4, 3, 2):
         student = build(shape(body_layers=body, heads=2), tmp_path / "imported")
