@@ -37,8 +37,6 @@ class Dialect:
     format_error: ErrorFormat
     matches: Callable[[Mapping[str, Any]], bool] | None = None
     """True if a body with these fields is in this dialect, for shared paths; None for the path's first dialect."""
-    json_bytes: int | None = None
-    """Length of the JSON at the beginning of the body, in bytes; None when the whole body is JSON."""
 
 
 class FormattedError(Exception):
@@ -47,7 +45,8 @@ class FormattedError(Exception):
     def __init__(self, error: Exception, format_error: ErrorFormat) -> None:
         """Wrap `error`, to be rendered with `format_error`."""
         super().__init__(str(error))
-        self.error, self.format_error = error, format_error
+        self.error = error
+        self.format_error = format_error
 
 
 @contextmanager
@@ -62,11 +61,11 @@ def errors_in(dialect: Dialect) -> Iterator[None]:
 
 def by_path(dialects: Sequence[Dialect]) -> dict[str, tuple[Dialect, ...]]:
     """The dialects of each path, in the order of `dialects`."""
-    found: dict[str, tuple[Dialect, ...]] = {}
+    sharing: dict[str, tuple[Dialect, ...]] = {}
     for dialect in dialects:
         for path in dialect.paths:
-            found[path] = (*found.get(path, ()), dialect)
-    return found
+            sharing[path] = (*sharing.get(path, ()), dialect)
+    return sharing
 
 
 def select_dialect(dialects: Sequence[Dialect], document: Document) -> Dialect:

@@ -21,7 +21,8 @@ from pydantic import Field, JsonValue, model_validator
 from cerberank_models.encoding import Candidate
 from cerberank_models.request import Ratio, Wire, is_blank
 from cerberank_service.call import RankAnswer, RankCall
-from cerberank_service.dialects.wire import CEILING, Document, Items, VendorWire, check_count, validate
+from cerberank_service.dialects.dialect import Dialect
+from cerberank_service.dialects.wire import Document, Items, VendorWire, check_count, validate
 from cerberank_service.errors import Kind, ServiceError
 
 INPUTS = ("question", "candidates")
@@ -78,23 +79,18 @@ class InferAnswer(Wire):
     outputs: list[OutputTensor]
 
 
-def parse(
-    document: Document, *, model: str | None, version: str | None, most_candidates: int = CEILING
-) -> tuple[RankCall, InferRequest]:
-    """The call of a document, whose JSON may be followed by binary tensors. Raises ServiceError (400, 422).
-
-    `most_candidates` bounds the texts of a tensor, in addition to the limit of lists in JSON.
-    """
+def parse(document: Document) -> tuple[RankCall, InferRequest]:
+    """The call of a document, whose JSON may be followed by binary tensors. Raises ServiceError (400, 422)."""
     request = validate(InferRequest, document)
-    texts = dict(read_tensors(request.inputs, document.binary, most_candidates))
+    texts = dict(read_tensors(request.inputs, document.binary, document.most_candidates))
     if len(texts["question"]) != 1 or is_blank(texts["question"][0]):
         raise ServiceError(Kind.INVALID, "question: must be one text with a visible character")
     timeout = request.parameters.timeout
     call = RankCall(
         question=texts["question"][0],
         candidates=tuple(Candidate(text=text) for text in texts["candidates"]),
-        model=model,
-        version=version,
+        model=document.path.get("model"),
+        version=document.path.get("version"),
         drop_ratio=request.parameters.drop_ratio,
         deadline_ms=None if timeout is None else timeout / 1000.0,
     )
@@ -204,3 +200,18 @@ def _unpacked(data: bytes, name: str) -> Iterator[str]:
             place += 4 + size
     except (struct.error, ValueError) as error:
         raise ServiceError(Kind.MALFORMED, f"{name}: the binary data is cut off or not UTF-8") from error
+
+
+MODEL_PATHS = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
+INFER = Dialect(
+    paths=tuple(f"{path}/infer" for path in MODEL_PATHS),
+    summary="Open Inference Protocol infer",
+    tag="open-inference",
+    request=InferRequest,
+    response=InferAnswer,
+    error=InferError,
+    parse=parse,
+    render=render,
+    format_error=format_error,
+)
+"""On a path without a model the default model answers."""

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 from cerberank_service.dialects import cohere, jina, nim, open_inference, tei, vllm, vllm_score, voyage
@@ -30,20 +29,6 @@ class Has:
         return not self.names.isdisjoint(fields) and (self.also is None or self.also(fields))
 
 
-INFER = Dialect(
-    paths=PATHS,
-    summary="Open Inference Protocol infer",
-    tag="open-inference",
-    request=open_inference.InferRequest,
-    response=open_inference.InferAnswer,
-    error=open_inference.InferError,
-    parse=partial(open_inference.parse, model=None, version=None),
-    render=open_inference.render,
-    format_error=open_inference.format_error,
-)
-"""Open Inference without a model in the path: the default model answers, and tensors must be JSON."""
-
-
 def _claimed(dialect: Dialect, *names: str, also: Callable[[Mapping[str, Any]], bool] | None = None) -> Dialect:
     return replace(dialect, paths=PATHS, matches=Has(frozenset(names), also))
 
@@ -52,7 +37,7 @@ INVOCATIONS: tuple[Dialect, ...] = (
     replace(NATIVE, paths=PATHS),
     _claimed(nim.RANKING, "passages"),
     _claimed(tei.RERANK, "texts"),
-    _claimed(INFER, "inputs"),
+    _claimed(open_inference.INFER, "inputs"),
     _claimed(vllm_score.SCORE, *(name for pair in vllm_score.PAIRS for name in pair if name != "documents")),
     _claimed(jina.RERANK, "documents", also=jina.RERANK.matches),
     _claimed(voyage.RERANK, "documents", also=voyage.RERANK.matches),

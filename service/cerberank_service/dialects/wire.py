@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, ConfigDict, Field, ValidationError
@@ -110,6 +110,10 @@ class Document:
 
     content: Any
     binary: bytes = b""
+    path: Mapping[str, str] = field(default_factory=dict)
+    """The parameters of the request's path."""
+    most_candidates: int = CEILING
+    """Limit of the candidates, for a dialect whose lists are not fields of the JSON."""
 
     @property
     def fields(self) -> Mapping[str, Any]:

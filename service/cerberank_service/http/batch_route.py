@@ -36,7 +36,7 @@ class BatchRoute:
     rank: RankRoute
 
     async def __call__(self, request: Request) -> Response:
-        """200 with an entry for each question; an error response if the request as a whole is refused."""
+        """200 with an entry for each question; an error response if the call as a whole is refused."""
         request_id, service = request_id_of(request), self.rank.service
         try:
             async with accept(service, self.rank.bodies, request) as accepted:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from functools import partial
 from typing import Any
 
 from fastapi import FastAPI, Request, Response
 
 from cerberank_models import __version__
-from cerberank_service.dialects.dialect import Dialect, ErrorFormat
+from cerberank_service.dialects.dialect import ErrorFormat
 from cerberank_service.dialects.open_inference import (
+    INFER,
     INPUTS,
+    MODEL_PATHS,
     OUTPUTS,
     InferAnswer,
     InferError,
     InferRequest,
     format_error,
-    parse,
-    render,
 )
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.http.body import read_number
@@ -29,8 +28,6 @@ from cerberank_service.versions.loading import LiveVersion
 from cerberank_service.versions.registry import VersionRegistry
 from cerberank_service.versions.state import State
 
-TAG = "open-inference"
-MODEL_PATHS = ("/v2/models/{model}", "/v2/models/{model}/versions/{version}")
 SERVER_PATHS = ("/v2", "/v2/health/live", "/v2/health/ready")
 PATHS = (*SERVER_PATHS, *(f"{path}{rest}" for path in MODEL_PATHS for rest in ("", "/ready", "/config", "/infer")))
 ERROR_FORMATS: dict[str, ErrorFormat] = dict.fromkeys((*PATHS, "/v2/models/", "/v2/repository/"), format_error)
@@ -59,26 +56,26 @@ def add(app: FastAPI, service: Service, rank: RankRoute) -> None:
         return settings.form(live.checkpoint.manifest.files).backend
 
     async def model_ready(request: Request) -> dict[str, Any]:
-        return {"name": _asked(request, versions).reference.model, "ready": True}
+        return {"name": _named_version(request, versions).reference.model, "ready": True}
 
     async def model_metadata(request: Request) -> dict[str, Any]:
-        live = _asked(request, versions)
+        live = _named_version(request, versions)
         ready = versions.snapshot.model(live.reference.model).ready
         return describe(live.reference.model, ready, backend_of(live))
 
     async def model_config(request: Request) -> dict[str, Any]:
-        live = _asked(request, versions)
+        live = _named_version(request, versions)
         return describe_config(live.reference.model, backend_of(live))
 
     async def infer(request: Request) -> Response:
-        return await rank(request, (_infer_dialect(request, settings.max_candidates),))
+        return await rank(request, (INFER,), json_bytes=read_number(request.headers.get(JSON_LENGTH)))
 
     errors = describe_errors(InferError)
 
     def get(path: str, handler: Callable[..., Awaitable[Any]], summary: str) -> None:
         extra = describe_path(path)
         app.add_api_route(
-            path, handler, methods=["GET"], tags=[TAG], summary=summary, responses=errors, openapi_extra=extra
+            path, handler, methods=["GET"], tags=[INFER.tag], summary=summary, responses=errors, openapi_extra=extra
         )
 
     get("/v2", server, "The server's name and version")
@@ -92,7 +89,7 @@ def add(app: FastAPI, service: Service, rank: RankRoute) -> None:
             f"{path}/infer",
             infer,
             methods=["POST"],
-            tags=[TAG],
+            tags=[INFER.tag],
             summary="Rank candidates for a question",
             response_model=InferAnswer,
             responses=errors,
@@ -127,34 +124,13 @@ def describe_config(model: str, backend: str) -> dict[str, Any]:
     }
 
 
-def _infer_dialect(request: Request, most_candidates: int) -> Dialect:
-    """A dialect for this single request, because the parser needs the request's path and headers."""
-    return Dialect(
-        paths=(request.url.path,),
-        summary="infer",
-        tag=TAG,
-        request=InferRequest,
-        response=InferAnswer,
-        error=InferError,
-        parse=partial(
-            parse,
-            model=request.path_params["model"],
-            version=request.path_params.get("version"),
-            most_candidates=most_candidates,
-        ),
-        json_bytes=read_number(request.headers.get(JSON_LENGTH)),
-        render=render,
-        format_error=format_error,
-    )
-
-
 def _check_ready(versions: VersionRegistry) -> None:
     """Raises ServiceError (503) unless every stable version is ready."""
     if (state := versions.snapshot.state) is not State.READY:
         raise ServiceError(Kind.UNAVAILABLE, f"the model is {state.value}", retry_after=2)
 
 
-def _asked(request: Request, versions: VersionRegistry) -> LiveVersion:
+def _named_version(request: Request, versions: VersionRegistry) -> LiveVersion:
     """The version that the path names. Raises ServiceError (404 or 503)."""
     _check_ready(versions)
     model, version = request.path_params["model"], request.path_params.get("version")

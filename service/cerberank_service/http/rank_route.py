@@ -72,23 +72,28 @@ class RankRoute:
     bodies: Bodies
     ignored: IgnoredFields = field(default_factory=IgnoredFields)
 
-    async def __call__(self, request: Request, dialects: tuple[Dialect, ...]) -> Response:
-        """The response to a request on a path that `dialects` share; errors become responses too."""
+    async def __call__(
+        self, request: Request, dialects: tuple[Dialect, ...], *, json_bytes: int | None = None
+    ) -> Response:
+        """The response to a request on a path that `dialects` share; errors become responses too.
+
+        The first `json_bytes` of the body are JSON, by default all.
+        """
         request_id, trace_id = request_id_of(request), None
         try:
             with self.service.tracing.request(request.scope["route"].path, request.headers, request_id) as span:
                 trace_id = span.trace_id
-                return await self._answered(request, dialects, request_id, span)
+                most = self.service.settings.max_candidates
+                reader = Reader(dialects, most, request.path_params, json_bytes)
+                return await self._answered(request, reader, request_id, span)
         except FormattedError as formatted:
             return self.errors.respond(formatted.error, request, formatted.format_error, trace_id=trace_id)
         except Exception as error:  # `respond` logs the reason
             return self.errors.respond(error, request, dialects[0].format_error, trace_id=trace_id)
 
-    async def _answered(
-        self, request: Request, dialects: tuple[Dialect, ...], request_id: str, span: RequestSpan
-    ) -> Response:
+    async def _answered(self, request: Request, reader: Reader, request_id: str, span: RequestSpan) -> Response:
         async with accept(self.service, self.bodies, request) as accepted:
-            unread = UnreadBody(Reader(dialects, self.service.settings.max_candidates), accepted.body)
+            unread = UnreadBody(reader, accepted.body)
             ranked = self.ranked(unread, accepted, request_id, received=accepted.received)
             rendered = await unless_disconnected(request, ranked)
         if rendered is None:

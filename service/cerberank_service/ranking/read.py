@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from cerberank_service.call import RankCall
@@ -37,14 +38,17 @@ class Reader:
 
     dialects: tuple[Dialect, ...]
     most_candidates: int
+    path: Mapping[str, str] = field(default_factory=dict)
+    """The parameters of the request's path."""
+    json_bytes: int | None = None
+    """Length of the JSON at the beginning of the body, in bytes; None when the whole body is JSON."""
 
     def __call__(self, body: bytes) -> Read:
         """Read a body. Raises FormattedError, in the first dialect's format until the body's dialect is known."""
         with errors_in(self.dialects[0]):
-            json_bytes = self.dialects[0].json_bytes
-            check_structure(body[:json_bytes], self.most_candidates)
-            document = read_json(body, json_bytes)
-        return self.read(document)
+            check_structure(body[: self.json_bytes], self.most_candidates)
+            document = read_json(body, self.json_bytes)
+        return self.read(replace(document, path=self.path, most_candidates=self.most_candidates))
 
     def read(self, document: Document) -> Read:
         """Read a parsed body. Raises FormattedError."""

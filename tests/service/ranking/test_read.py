@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 import pytest
 
@@ -70,7 +69,7 @@ def test_only_the_json_of_a_body_is_bounded_in_structure() -> None:
     """The texts of binary tensors follow it without quotation marks, and may hold any number of brackets."""
     json_part = body("a")
     (native,) = READING.dialects
-    reader = Reader((replace(native, json_bytes=len(json_part)),), 3)
+    reader = Reader((native,), 3, json_bytes=len(json_part))
     assert len(reader(json_part + b"[1], {2}: " * 1000).call.candidates) == 1
     with pytest.raises(FormattedError, match="far too many"):
         READING(json_part + b"[1], {2}: " * 1000)
