@@ -32,7 +32,7 @@ from cerberank_service.http.rank_route import RankRoute
 from cerberank_service.http.response_headers import UNREAD
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings
-from cerberank_service.settings.fields import PRODUCTION, Limits
+from cerberank_service.settings.fields import PRODUCTION, ServerLimits
 from cerberank_service.versions.loading import Loader, load
 
 
@@ -41,7 +41,7 @@ def create_app(
     loader: Loader = load,
     *,
     tracer_provider: TracerProvider | None = None,
-    limits: Limits = PRODUCTION,
+    limits: ServerLimits = PRODUCTION,
     dialects: Sequence[Dialect] = DIALECTS,
 ) -> FastAPI:
     """The application. The model is loaded when the application starts."""
@@ -87,15 +87,15 @@ def create_app(
         total_bytes=settings.max_bodies_bytes,
     )
     rank = RankRoute(service, errors, bodies)
-    for path, spoken in paths.items():
+    for path, sharing in paths.items():
         app.add_api_route(
             path,
-            _handler(rank, spoken),
+            _handler(rank, sharing),
             methods=["POST"],
-            response_model=Union[tuple(dialect.response for dialect in spoken)],  # noqa: UP007 - made at run time
-            responses=describe_errors(*(dialect.error for dialect in spoken)),
-            openapi_extra=describe_body(*(dialect.request for dialect in spoken), keyed=keyed) | describe_path(path),
-            **_described(path, spoken),
+            response_model=Union[tuple(dialect.response for dialect in sharing)],  # noqa: UP007 - made at run time
+            responses=describe_errors(*(dialect.error for dialect in sharing)),
+            openapi_extra=describe_body(*(dialect.request for dialect in sharing), keyed=keyed) | describe_path(path),
+            **_described(path, sharing),
         )
     app.add_api_route(
         batch_route.PATH,
@@ -133,13 +133,13 @@ class Described(TypedDict):
     description: str
 
 
-def _described(path: str, spoken: Sequence[Dialect]) -> Described:
+def _described(path: str, sharing: Sequence[Dialect]) -> Described:
     if path in sagemaker.PATHS:
         text = "Takes the body of any other API here, recognised by its fields, and answers in its format."
         return {"summary": "SageMaker invocations", "tags": ["sagemaker"], "description": text}
-    names, sections = [dialect.summary for dialect in spoken], [dialect.tag for dialect in spoken]
+    names, sections = [dialect.summary for dialect in sharing], [dialect.tag for dialect in sharing]
     text = "Scores the candidates of one question and returns them, best first."
-    if len(spoken) > 1:
+    if len(sharing) > 1:
         text += " The fields of the body decide which of these APIs is meant."
     return {"summary": " or ".join(names), "tags": [*sections], "description": text}
 
@@ -168,7 +168,8 @@ class AllowedHosts:
 
     def __init__(self, app: ASGIApp, hosts: Sequence[str], errors: ErrorResponses) -> None:
         """`hosts` are names, addresses (`[::1]`), `*.example.org` for all names below that one, or `*` for any."""
-        self._app, self._errors = app, errors
+        self._app = app
+        self._errors = errors
         self._hosts = [host.lower() for host in hosts]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -184,8 +185,8 @@ class AllowedHosts:
         await app(scope, receive, send)
 
     def _allows(self, request: Request) -> bool:
-        found = HOST.fullmatch(request.headers.get("host", "").lower())
-        host = "" if found is None else found[1]
+        match = HOST.fullmatch(request.headers.get("host", "").lower())
+        host = "" if match is None else match[1]
         return any(
             allowed in {"*", host} or (allowed.startswith("*.") and host.endswith(allowed[1:]))
             for allowed in self._hosts

@@ -20,7 +20,8 @@ class Certificate:
 
     def __init__(self, chain: Path, key: Path) -> None:
         """Read both PEM files. Raises OSError, which names the unusable file."""
-        self._chain, self._key = chain, key
+        self._chain = chain
+        self._key = key
         self.context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         self._loaded = self._changed()
         try:
@@ -41,7 +42,8 @@ class Certificate:
                 # unusable.
                 ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(self._chain, self._key)
                 self.context.load_cert_chain(self._chain, self._key)
-                self.expires, self._loaded = _expiry(self._chain), changed
+                self.expires = _expiry(self._chain)
+                self._loaded = changed
                 logger.info("the certificate was read again; it ends at %s", datetime.fromtimestamp(self.expires, UTC))
             self.stale = False
         except OSError as error:  # includes ssl.SSLError; retried at the next check
@@ -51,8 +53,8 @@ class Certificate:
 
     def _changed(self) -> tuple[int, ...]:
         """The modification times, sizes and inodes of both files."""
-        found = [path.stat() for path in (self._chain, self._key)]
-        return tuple(number for each in found for number in (each.st_mtime_ns, each.st_size, each.st_ino))
+        states = [path.stat() for path in (self._chain, self._key)]
+        return tuple(number for state in states for number in (state.st_mtime_ns, state.st_size, state.st_ino))
 
 
 def _expiry(chain: Path) -> float:
@@ -60,11 +62,11 @@ def _expiry(chain: Path) -> float:
 
     Python's `ssl` tells it only of certificates of peers, so the field is looked up in DER (RFC 5280, 4.1).
     """
-    found = CERTIFICATE.search(chain.read_bytes())
-    if found is None:
+    match = CERTIFICATE.search(chain.read_bytes())
+    if match is None:
         raise OSError(f"{chain} has no certificate in PEM form")
-    whole, *_ = _parts(b64decode(found[1]))
-    fields = _parts(_parts(whole[1])[0][1])
+    certificate, *_ = _parts(b64decode(match[1]))
+    fields = _parts(_parts(certificate[1])[0][1])
     if fields[0][0] == VERSION_TAG:  # left out in version 1
         del fields[0]
     _, (tag, digits) = _parts(fields[3][1])  # serial number, algorithm, issuer, and then the first and last moment
@@ -80,12 +82,12 @@ VERSION_TAG, UTC_TIME = 0xA0, 0x17
 
 def _parts(content: bytes) -> list[tuple[int, bytes]]:
     """The tags and contents of consecutive DER values."""
-    found, at = [], 0
+    parts, at = [], 0
     while at < len(content):
         tag, length, at = content[at], content[at + 1], at + 2
         if length >= 0x80:  # the number of bytes that state the length
             count = length & 0x7F
             length, at = int.from_bytes(content[at : at + count]), at + count
-        found.append((tag, content[at : at + length]))
+        parts.append((tag, content[at : at + length]))
         at += length
-    return found
+    return parts

@@ -35,8 +35,8 @@ from cerberank_service.certificate import CHECK_SECONDS, Certificate
 from cerberank_service.http.connections import IgnoresLostClients
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings, read_settings
-from cerberank_service.settings.environment import json_log_asked, missing_temporary_folder
-from cerberank_service.settings.fields import PRODUCTION, Limits
+from cerberank_service.settings.environment import logs_json, missing_temporary_folder
+from cerberank_service.settings.fields import PRODUCTION, ServerLimits
 from cerberank_service.telemetry.logs import FIELDS, configure_logs
 from cerberank_service.telemetry.tracing import open_provider
 from cerberank_service.versions.single import UnusableError
@@ -70,7 +70,8 @@ class ClosesWhenLeaving:
 
     def __init__(self, app: ASGIApp, service: Service) -> None:
         """Change the answers of `app` once `service.leaving` is True."""
-        self._app, self._service = app, service
+        self._app = app
+        self._service = service
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on. The header is added if the service is leaving when the answer starts."""
@@ -89,7 +90,8 @@ class Server:
 
     def __init__(self, name: str, config: uvicorn.Config, ending: Ending) -> None:
         """Create the server without listening. It puts 0 into `ending` when it has ended."""
-        self._server, self._ending = uvicorn.Server(config), ending
+        self._server = uvicorn.Server(config)
+        self._ending = ending
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -165,7 +167,7 @@ def serve(
     return serve_with({**UNSET, **given} if chosen else given)
 
 
-def serve_with(options: Mapping[str, str | None], limits: Limits = PRODUCTION) -> int:
+def serve_with(options: Mapping[str, str | None], limits: ServerLimits = PRODUCTION) -> int:
     """Serve with the settings `options`, by the names of their fields, and the environment; returns the exit code.
 
     It is 1 if another start may end otherwise, and 2 for wrong settings, after which systemd does not start it again.
@@ -185,7 +187,7 @@ def serve_with(options: Mapping[str, str | None], limits: Limits = PRODUCTION) -
 
 def _failed(error: Exception, code: int) -> int:
     """Say why the service cannot start, as a line of the log if that is JSON; returns the exit code."""
-    if json_log_asked():
+    if logs_json():
         configure_logs(Settings.model_construct(log_format="json"))  # changes nothing if that was done
         logger.critical("cerberank serve: %s", error)
     else:
@@ -216,7 +218,7 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def assemble(settings: Settings, limits: Limits = PRODUCTION) -> FastAPI:
+def assemble(settings: Settings, limits: ServerLimits = PRODUCTION) -> FastAPI:
     """Configure the process's logs and traces, import the model that the settings name, and return the app.
 
     Raises SettingsError, SourceError, ModelImportError, or the error of reading a file that a setting names.
@@ -260,7 +262,7 @@ def _with_model(settings: Settings) -> Settings:
     return settings.model_copy(update={"checkpoint": checkpoint, "aliases": ",".join(filter(None, names))})
 
 
-def run(app: FastAPI, settings: Settings, limits: Limits = PRODUCTION) -> int:
+def run(app: FastAPI, settings: Settings, limits: ServerLimits = PRODUCTION) -> int:
     """Serve until SIGTERM or SIGINT, or until a server ends; returns the exit code.
 
     Raises OSError or ValueError for an unusable certificate, OSError when no folder for local copies can be created,
@@ -341,7 +343,7 @@ def _certificate(settings: Settings) -> Certificate | None:
 
 
 def _config(
-    app: ASGIApp, settings: Settings, limits: Limits, *, host: str, port: int, certificate: Certificate | None
+    app: ASGIApp, settings: Settings, limits: ServerLimits, *, host: str, port: int, certificate: Certificate | None
 ) -> uvicorn.Config:
     config = uvicorn.Config(
         IgnoresLostClients(app),

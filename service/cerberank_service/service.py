@@ -110,21 +110,21 @@ class Service:
         scraped |= {
             series.DROPPED_LOG_LINES: [((), float(dropped_lines()))],
             series.BUILD_INFO: [(self._build, 1.0)],
-            series.MEMORY_LIMIT_BYTES: _known(self._memory_limit),
+            series.MEMORY_LIMIT_BYTES: _sample(self._memory_limit),
             series.VERSION_INFO: _forms(live, self.settings),
-            series.DEVICE_MEMORY_TOTAL_BYTES: _known(None if memory is None else memory.total),
-            series.DEVICE_MEMORY_USED_BYTES: _known(None if memory is None else memory.total - memory.free),
-            series.DEVICE_UTILISATION_RATIO: _known(load),
+            series.DEVICE_MEMORY_TOTAL_BYTES: _sample(None if memory is None else memory.total),
+            series.DEVICE_MEMORY_USED_BYTES: _sample(None if memory is None else memory.total - memory.free),
+            series.DEVICE_UTILISATION_RATIO: _sample(load),
         }
         tokens, vectors = self.ranking.tokens.counts, self.ranking.vectors.counts
         used = vectors.hits + vectors.misses > 0  # most services have no first stage
         scraped |= {
-            series.TOKEN_CACHE_HITS: _known(tokens.hits),
-            series.TOKEN_CACHE_MISSES: _known(tokens.misses),
-            series.TOKEN_CACHE_BYTES: _known(tokens.size),
-            series.VECTOR_CACHE_HITS: _known(vectors.hits if used else None),
-            series.VECTOR_CACHE_MISSES: _known(vectors.misses if used else None),
-            series.VECTOR_CACHE_BYTES: _known(vectors.size if used else None),
+            series.TOKEN_CACHE_HITS: _sample(tokens.hits),
+            series.TOKEN_CACHE_MISSES: _sample(tokens.misses),
+            series.TOKEN_CACHE_BYTES: _sample(tokens.size),
+            series.VECTOR_CACHE_HITS: _sample(vectors.hits if used else None),
+            series.VECTOR_CACHE_MISSES: _sample(vectors.misses if used else None),
+            series.VECTOR_CACHE_BYTES: _sample(vectors.size if used else None),
         }
         if self.certificate is not None:
             scraped[series.CERTIFICATE_EXPIRY_TIMESTAMP_SECONDS] = [((), self.certificate.expires)]
@@ -179,7 +179,7 @@ class Service:
         self.workers.close()
 
 
-def _known(figure: float | None) -> list[Sample]:
+def _sample(figure: float | None) -> list[Sample]:
     """The sample of a series without labels; none if the figure is unknown."""
     return [] if figure is None else [((), figure)]
 

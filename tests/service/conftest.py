@@ -26,7 +26,7 @@ from cerberank_models.encoding import PairEncoder
 from cerberank_service.app import create_app
 from cerberank_service.engine.engine import Engine
 from cerberank_service.settings import Settings
-from cerberank_service.settings.fields import Limits
+from cerberank_service.settings.fields import ServerLimits
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.copy_process import copied
 from cerberank_service.versions.loading import Loader
@@ -58,7 +58,7 @@ def apps() -> Iterator[Serve]:
     with ExitStack() as stack:
 
         def start(load: Loader, **settings: object) -> TestClient:
-            app = create_app(Settings.model_validate(settings), load, limits=Limits(exposition_seconds=0.0))
+            app = create_app(Settings.model_validate(settings), load, limits=ServerLimits(exposition_seconds=0.0))
             return stack.enter_context(TestClient(app, raise_server_exceptions=False))
 
         yield start

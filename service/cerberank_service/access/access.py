@@ -33,7 +33,8 @@ class Charge:
 
     def __init__(self, quota: Bucket | None) -> None:
         """Start without any tokens taken; `quota` is None for a key without a quota of tokens."""
-        self._quota, self.tokens = quota, 0
+        self._quota = quota
+        self.tokens = 0
 
     def add(self, tokens: int) -> None:
         """Take more tokens, even beyond the quota, because the question was already accepted."""
@@ -47,7 +48,8 @@ class Caller:
 
     def __init__(self, key: Key, metrics: Metrics, clock: Callable[[], float]) -> None:
         """Start with full quotas."""
-        self.key, self._metrics = key, metrics
+        self.key = key
+        self._metrics = metrics
         self._requests = Bucket(key.requests_per_minute, clock) if key.requests_per_minute else None
         self._tokens = Bucket(key.tokens_per_minute, clock) if key.tokens_per_minute else None
         metrics.for_key(key.id)
@@ -60,7 +62,7 @@ class Caller:
         self._metrics[KEY_REQUESTS].labels(self.key.id).inc()
 
     @contextmanager
-    def charged(self, tokens: int) -> Iterator[Charge]:
+    def charging(self, tokens: int) -> Iterator[Charge]:
         """Take a question's tokens from the quota while the block answers it; the block may add tokens.
 
         If the block raises ServiceError, the tokens are returned, except those that the error counts. They are not
@@ -91,9 +93,9 @@ class Caller:
         self._metrics[KEY_TOKENS].labels(self.key.id).inc(error.tokens)
 
 
-def charged(caller: Caller | None, tokens: int) -> AbstractContextManager[Charge]:
-    """See `Caller.charged`; without a key nothing is counted."""
-    return nullcontext(Charge(None)) if caller is None else caller.charged(tokens)
+def charge_tokens(caller: Caller | None, tokens: int) -> AbstractContextManager[Charge]:
+    """See `Caller.charging`; without a key nothing is counted."""
+    return nullcontext(Charge(None)) if caller is None else caller.charging(tokens)
 
 
 class Access:
@@ -101,7 +103,9 @@ class Access:
 
     def __init__(self, path: Path | None, metrics: Metrics, clock: Callable[[], float] = time.monotonic) -> None:
         """Read the key file `path`. Raises KeysError when it is unusable, rather than accept everybody."""
-        self._path, self._metrics, self._clock = path, metrics, clock
+        self._path = path
+        self._metrics = metrics
+        self._clock = clock
         self._callers: dict[bytes, Caller] = {}
         self._seen: tuple[int, int, int] | None = None
         self._problem = ""
@@ -119,27 +123,27 @@ class Access:
         if self._path is None:
             return None
         self.check()
-        given = bearer(headers)
-        if given is None:
+        secret = bearer(headers)
+        if secret is None:
             raise ServiceError(Kind.UNAUTHORIZED, "this service needs an API key: Authorization: Bearer KEY")
-        found = digest(given)
-        caller = self._find(found)
+        sha256_digest = digest(secret)
+        caller = self._find(sha256_digest)
         if caller is None:
             # The id shows an operator whose removed key is still in use; a hash of random bits tells nothing else.
             raise ServiceError(
                 Kind.UNAUTHORIZED,
                 "this API key is not known: it is wrong, or it was removed",
-                reason=f"an unknown API key, with the id {id_of(found.hex())}",
+                reason=f"an unknown API key, with the id {id_of(sha256_digest.hex())}",
             )
         return caller
 
-    def _find(self, given: bytes) -> Caller | None:
+    def _find(self, secret_digest: bytes) -> Caller | None:
         """Find a key by its digest. All keys are compared, so that the time taken does not depend on the result."""
-        found = None
-        for known, caller in self._callers.items():
-            if same(known, given):
-                found = caller
-        return found
+        match = None
+        for key_digest, caller in self._callers.items():
+            if same(key_digest, secret_digest):
+                match = caller
+        return match
 
     def check(self) -> None:
         """Read the key file again if it has changed, and set `cerberank_keys_stale`; at most once a second."""
@@ -163,15 +167,15 @@ class Access:
 
     def _take(self, keys: tuple[Key, ...]) -> None:
         """Replace the keys; unchanged keys keep the state of their quotas."""
-        kept = {caller.key: caller for caller in self._callers.values()}
+        callers = {caller.key: caller for caller in self._callers.values()}
         self._callers = {
-            bytes.fromhex(key.sha256): kept.get(key) or Caller(key, self._metrics, self._clock) for key in keys
+            bytes.fromhex(key.sha256): callers.get(key) or Caller(key, self._metrics, self._clock) for key in keys
         }
 
 
 def _state(path: Path) -> tuple[int, int, int]:
-    found = path.stat()
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    state = path.stat()
+    return state.st_mtime_ns, state.st_size, state.st_ino
 
 
 class Bucket:
@@ -183,7 +187,8 @@ class Bucket:
     def __init__(self, per_minute: int, clock: Callable[[], float]) -> None:
         """Start with a full bucket; `clock` returns seconds and is monotonic."""
         self.per_minute = per_minute
-        self._clock, self._filled = clock, clock()
+        self._clock = clock
+        self._filled = clock()
         self._level = float(per_minute)
 
     def wait(self) -> float:

@@ -51,12 +51,12 @@ class Port:
         if self.url:
             return Admin(self.url, token, context)
         try:
-            own = own_address("CERBERANK_ADMIN_")
+            address = own_address("CERBERANK_ADMIN_")
         except ValueError as error:
             raise AdminError(f"{error}; name the address by --url") from error
-        if own.certificate is not None and context is None:
-            context = pinned(own.certificate)
-        return Admin(own.url, token, context)
+        if address.certificate is not None and context is None:
+            context = pinned(address.certificate)
+        return Admin(address.url, token, context)
 
     def show(self, answer: dict[str, Any]) -> None:
         """Print an answer: a label that has moved, or the state and the versions."""
@@ -243,10 +243,12 @@ class Admin:
         Raises AdminError for an invalid address or token.
         """
         try:
-            parts, self._headers = urlsplit(checked_url(url)), bearer_of(token)
+            parts = urlsplit(checked_url(url))
+            self._headers = bearer_of(token)
         except ValueError as error:
             raise AdminError(str(error)) from None
-        self._url, self._base = url, parts.path
+        self._url = url
+        self._base = parts.path
         self._connect: Callable[[], HTTPConnection] = lambda: HTTPConnection(
             parts.hostname or "", parts.port, timeout=TIMEOUT_SECONDS
         )
@@ -269,11 +271,11 @@ class Admin:
             raise AdminError(f"the admin port at {self._url} did not answer: {error}") from error
         finally:
             connection.close()
-        known = _object(content)
+        answer = _object(content)
         if response.status >= 300:
-            failure = known.get("error")
-            told = failure.get("message") if isinstance(failure, dict) else None
-            raise AdminError(str(told or f"{self._url} answered with status {response.status}"))
-        if not {"state", "label"} & known.keys():
+            failure = answer.get("error")
+            message = failure.get("message") if isinstance(failure, dict) else None
+            raise AdminError(str(message or f"{self._url} answered with status {response.status}"))
+        if not {"state", "label"} & answer.keys():
             raise AdminError(f"{self._url} is not an admin port, whose address is CERBERANK_ADMIN_HOST and _PORT")
-        return known
+        return answer

@@ -33,7 +33,9 @@ class Bodies:
 
         The first `UNCOUNTED_BYTES` of each body are not counted.
         """
-        self._limit, self._seconds, self._total_bytes = limit, seconds, total_bytes
+        self._limit = limit
+        self._seconds = seconds
+        self._total_bytes = total_bytes
         self._held = 0
 
     @asynccontextmanager

@@ -70,7 +70,8 @@ class WithoutHeader:
 
     def __init__(self, app: ASGIApp, name: bytes) -> None:
         """Surround `app`; `name` is in lower case."""
-        self._app, self._name = app, name
+        self._app = app
+        self._name = name
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on."""

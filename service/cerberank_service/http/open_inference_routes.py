@@ -52,6 +52,8 @@ def add(app: FastAPI, service: Service, rank: RankRoute) -> None:
     async def server() -> dict[str, Any]:
         return {"name": "cerberank", "version": __version__, "extensions": []}
 
+    # The version that a path names; its stable version if it names only the model.
+
     def backend_of(live: LiveVersion) -> str:
         return settings.form(live.checkpoint.manifest.files).backend
 
@@ -70,6 +72,7 @@ def add(app: FastAPI, service: Service, rank: RankRoute) -> None:
     async def infer(request: Request) -> Response:
         return await rank(request, (INFER,), json_bytes=read_number(request.headers.get(JSON_LENGTH)))
 
+    # FastAPI declares no parameter from these handlers, as they take the request: `describe_path` does.
     errors = describe_errors(InferError)
 
     def get(path: str, handler: Callable[..., Awaitable[Any]], summary: str) -> None:

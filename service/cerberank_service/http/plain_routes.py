@@ -153,6 +153,7 @@ def add_models(app: FastAPI, service: Service) -> None:
             raise ServiceError(Kind.NOT_FOUND, "this model has no stable and shadow version to compare")
         return {"model": model, **figures.describe()}
 
+    # After the path above, which it would answer too: names of models contain slashes.
     @app.get("/v1/models/{model:path}", tags=["openai"], summary="One model, as OpenAI's API describes it")
     async def one_model(model: str) -> OpenAIModel:
         if (created := list_names(versions.snapshot, settings).get(model)) is None:

@@ -16,7 +16,7 @@ from functools import partial
 from fastapi import Request, Response
 from pydantic_core import to_json
 
-from cerberank_service.access.access import charged
+from cerberank_service.access.access import charge_tokens
 from cerberank_service.call import RankAnswer
 from cerberank_service.dialects.dialect import Dialect, FormattedError, errors_in
 from cerberank_service.engine.work import Ranked
@@ -129,7 +129,7 @@ class RankRoute:
                 if caller is not None and isinstance(refused.error, ServiceError):
                     caller.charge_refused(refused.error)
                 raise
-            with errors_in(read.dialect), charged(caller, question.prepared.tokens) as charge:
+            with errors_in(read.dialect), charge_tokens(caller, question.prepared.tokens) as charge:
                 before = question.prepared.tokens
                 question, ranked = await service.ranking.rank(question, size=accepted.size)
                 charge.add(question.prepared.tokens - before)  # the pairs of a first stage's survivors

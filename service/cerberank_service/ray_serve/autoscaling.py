@@ -44,7 +44,8 @@ class OfferedRate:
 
     def __init__(self, now: float) -> None:
         """Start at `now` with an offered sum of 0."""
-        self._now, self._offered = now, 0.0
+        self._now = now
+        self._offered = 0.0
 
     def report(self, offered: float, now: float) -> float:
         """The rate since the last report; `offered` is the sum of all offered seconds. `now` must have increased.
@@ -54,5 +55,6 @@ class OfferedRate:
         (0.75, 0.0)
         """
         rate = (offered - self._offered) / (now - self._now)
-        self._now, self._offered = now, offered
+        self._now = now
+        self._offered = offered
         return rate

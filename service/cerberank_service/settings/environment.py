@@ -34,8 +34,8 @@ class SettingsError(ValueError):
     """A variable is unknown or has an unusable value; the message names it."""
 
 
-def read_settings(given: Mapping[str, str | None] = NOTHING) -> Settings:
-    """The settings from the environment; values that are `given`, by the names of fields, take precedence.
+def read_settings(options: Mapping[str, str | None] = NOTHING) -> Settings:
+    """The settings from the environment; `options`, by the names of fields, take precedence.
 
     Raises SettingsError, which names every removed, unknown or quoted variable or, without those, every wrong value.
     """
@@ -44,12 +44,12 @@ def read_settings(given: Mapping[str, str | None] = NOTHING) -> Settings:
     if wrong := [*_foreign(stated), *_quoted(stated)]:
         raise SettingsError("; ".join(wrong))
     try:
-        return Settings(**given)  # type: ignore[arg-type]
+        return Settings(**options)  # type: ignore[arg-type]
     except ValidationError as error:
         raise SettingsError("; ".join(_problem(problem) for problem in error.errors())) from None
 
 
-def json_log_asked() -> bool:
+def logs_json() -> bool:
     """True if the log is JSON according to the environment, whatever is wrong with the other settings."""
     return os.environ.get("CERBERANK_LOG_FORMAT") == "json"
 
@@ -60,10 +60,10 @@ def missing_temporary_folder() -> str:
     return folder if folder and not Path(folder).is_dir() else ""
 
 
-def _foreign(given: Mapping[str, str]) -> Iterator[str]:
+def _foreign(variables: Mapping[str, str]) -> Iterator[str]:
     """The errors of variables that are not settings; variables that Kubernetes sets are accepted."""
     known = [*(PREFIX + name.upper() for name in Settings.model_fields), *OTHERS]
-    for name, value in sorted(given.items()):
+    for name, value in sorted(variables.items()):
         if name in REMOVED:
             yield f"{name} is not a setting any more: {REMOVED[name]}"
         elif name not in known and not _is_of_kubernetes(name, value):
@@ -73,9 +73,9 @@ def _foreign(given: Mapping[str, str]) -> Iterator[str]:
             yield f"{name} is not a setting" + (f"; is {PREFIX}{nearest[0]} meant?" if nearest else "")
 
 
-def _quoted(given: Mapping[str, str]) -> Iterator[str]:
+def _quoted(variables: Mapping[str, str]) -> Iterator[str]:
     """The errors of values that a file of variables has spoilt; the value is not shown, as it may be secret."""
-    for name, value in sorted(given.items()):
+    for name, value in sorted(variables.items()):
         if len(value) > 1 and value[0] == value[-1] and value[0] in "\"'":
             yield f"{name} has quotation marks around its value, which `docker --env-file` keeps: leave them out"
         elif re.search(r"[\x00-\x1f\x7f]", value):

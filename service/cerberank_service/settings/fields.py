@@ -80,7 +80,7 @@ def listed(value: str) -> list[str]:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Limits:
+class ServerLimits:
     """Limits of the HTTP server that are not settings; tests use smaller ones."""
 
     head_bytes: int = 32 * 1024
@@ -91,7 +91,7 @@ class Limits:
     """Seconds for which an exposition of the metrics is cached, because rendering takes milliseconds."""
 
 
-PRODUCTION = Limits()
+PRODUCTION = ServerLimits()
 
 LARGE_MACHINE = 16
 """Processors above which two threads cannot read for as many questions as the model answers."""
@@ -361,7 +361,7 @@ class Settings(BaseSettings):
     ] = False
 
     @model_validator(mode="after")
-    def _whole(self) -> Settings:
+    def _consistent(self) -> Settings:
         if (self.tls_certificate is None) != (self.tls_key is None):
             raise ValueError("CERBERANK_TLS_CERTIFICATE and CERBERANK_TLS_KEY need each other")
         if self.model and (self.checkpoint is not None or self.store):

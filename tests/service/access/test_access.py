@@ -107,7 +107,7 @@ def test_quotas_refuse_with_the_time_to_come_back(path: Path) -> None:
     secret = add_key(path, "a", requests_per_minute=2, tokens_per_minute=600)
     metrics = Metrics()
     access = Access(path, metrics, clock)
-    with admit(access, secret).charged(700):
+    with admit(access, secret).charging(700):
         pass
     error = refusal(access, secret)
     assert (error.kind, error.retry_after) == (Kind.EXHAUSTED, 11)
@@ -126,9 +126,9 @@ def test_a_question_that_fails_or_is_refused_gives_its_tokens_back(path: Path) -
     secret = add_key(path, "a", tokens_per_minute=600)
     access = Access(path, Metrics(), Clock())
     caller = admit(access, secret)
-    with pytest.raises(ServiceError), caller.charged(700):
+    with pytest.raises(ServiceError), caller.charging(700):
         raise ServiceError(Kind.UNAVAILABLE, "refused")
-    with pytest.raises(asyncio.CancelledError), caller.charged(700):
+    with pytest.raises(asyncio.CancelledError), caller.charging(700):
         raise asyncio.CancelledError
     assert refusal(access, secret).retry_after == 11
 
@@ -145,7 +145,7 @@ def test_however_many_at_once_the_overdraft_is_one_question(
     served = 0
     for pause, tokens, fails in asked:
         clock.now += pause
-        with suppress(ServiceError), caller.charged(tokens):
+        with suppress(ServiceError), caller.charging(tokens):
             if fails:
                 raise ServiceError(Kind.UNAVAILABLE, "refused")
             served += tokens
