@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from cerberank_models.backends.stage_contract import Backend, StageOutput
+from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_service.app import create_app
 from cerberank_service.serve import SWITCH_SECONDS, run
 from cerberank_service.settings import Settings, read_settings
@@ -41,9 +42,9 @@ class HangingBackend:
         return self._backend.run(state, stage)
 
 
-def load_hanging(settings: Settings) -> Loaded:
+def load_hanging(checkpoint: Checkpoint, settings: Settings) -> Loaded:
     """Load a version, and wrap its backend in a HangingBackend."""
-    loaded = load(settings)
+    loaded = load(checkpoint, settings)
     backend = HangingBackend(loaded.backend, Path(os.environ["HANG_FILE"]))
     return replace(loaded, backend=cast("Backend[Any]", backend))
 

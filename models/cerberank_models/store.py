@@ -76,7 +76,7 @@ class Store:
         Pushing the same checkpoint again is not an error. Raises StoreError if another checkpoint has this version.
         """
         wanted = None if label is None else check_label(label)
-        reference = self._store.push(read_checkpoint(Path(checkpoint)))
+        reference = self._store.push(read_checkpoint(Path(checkpoint), hashed=False))
         if wanted is not None:
             self._store.move_label(reference.model, wanted, reference.version)
         return f"{reference.model}@{reference.version}"

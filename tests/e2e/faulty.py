@@ -16,9 +16,9 @@ from unittest.mock import patch
 
 from tests.service.conftest import copied_here
 from tests.service.fakes import SECRET, FakeBackend, FakeState, Faults, loader
-from tests.service.pushes import open_fake
 
 from cerberank_models.backends.stage_contract import StageOutput
+from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_service.app import create_app
 from cerberank_service.serve import run
@@ -62,9 +62,8 @@ def main(folder: str, fault: str) -> None:
     place, listed = Path(folder), FolderStore.models
     settings = read_settings()
 
-    def open_slow(settings: Settings) -> Loaded:
-        opened = open_fake(settings)
-        return Loaded(opened.checkpoint, SlowBackend(opened.checkpoint.config, folder=place))
+    def open_slow(checkpoint: Checkpoint, settings: Settings) -> Loaded:
+        return Loaded(checkpoint, SlowBackend(checkpoint.config, folder=place))
 
     def models(store: FolderStore) -> tuple[str, ...]:
         wait_while(place / "unread")

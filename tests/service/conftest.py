@@ -28,7 +28,8 @@ from cerberank_service.engine.engine import Engine
 from cerberank_service.settings import Settings
 from cerberank_service.settings.fields import ServerLimits
 from cerberank_service.telemetry.metrics import Metrics
-from cerberank_service.versions.copy_process import copied
+from cerberank_service.versions.copy_process import copy_version, failure_as_json
+from cerberank_service.versions.failure import failure_of
 from cerberank_service.versions.loading import Loader
 from cerberank_service.versions.state import State
 
@@ -52,13 +53,22 @@ def no_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     unset(monkeypatch)
 
 
+@pytest.fixture(scope="session")
+def fake_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small checkpoint that apps read; their loaders say which backend runs it."""
+    return version_at(tmp_path_factory.mktemp("fake"), "7").path
+
+
 @contextmanager
-def apps() -> Iterator[Serve]:
+def apps(checkpoint: Path) -> Iterator[Serve]:
     """A function that starts apps, which end with the block."""
     with ExitStack() as stack:
 
         def start(load: Loader, **settings: object) -> TestClient:
-            app = create_app(Settings.model_validate(settings), load, limits=ServerLimits(exposition_seconds=0.0))
+            served = {} if "store" in settings else {"checkpoint": checkpoint}
+            app = create_app(
+                Settings.model_validate(served | settings), load, limits=ServerLimits(exposition_seconds=0.0)
+            )
             return stack.enter_context(TestClient(app, raise_server_exceptions=False))
 
         yield start
@@ -72,9 +82,9 @@ def once_ready(client: TestClient) -> TestClient:
 
 
 @pytest.fixture
-def open_app(no_settings: None) -> Iterator[Serve]:
+def open_app(no_settings: None, fake_folder: Path) -> Iterator[Serve]:
     """Starts apps: `open_app(loader, max_candidates=5)` gives a client at once, whatever the model's state."""
-    with apps() as start:
+    with apps(fake_folder) as start:
         yield start
 
 
@@ -85,10 +95,10 @@ def serve(open_app: Serve, tmp_path: Path) -> Serve:
 
 
 @pytest.fixture(scope="module")
-def serve_once(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Serve]:
+def serve_once(tmp_path_factory: pytest.TempPathFactory, fake_folder: Path) -> Iterator[Serve]:
     """Starts apps as `serve` does, for all tests of a file that do nothing but ask."""
     folder = tmp_path_factory.mktemp("served")
-    with pytest.MonkeyPatch.context() as environment, apps() as start:
+    with pytest.MonkeyPatch.context() as environment, apps(fake_folder) as start:
         unset(environment)
         yield lambda backend, /, **settings: once_ready(start(loader(backend, folder), **settings))
 
@@ -136,22 +146,25 @@ def made(tmp_path: Path) -> Callable[..., Checkpoint]:
 
 
 @dataclass(frozen=True)
-class Copied:
+class CopyProcess:
     """A process that has copied a version, as `Copies` sees it."""
 
     returncode: int
-    told: bytes
+    output: bytes
 
     def communicate(self, timeout: float) -> tuple[bytes, bytes]:
-        return self.told, b""
+        return self.output, b""
 
 
 @contextmanager
-def copied_here(command: Sequence[str]) -> Iterator[Copied]:
+def copied_here(command: Sequence[str]) -> Iterator[CopyProcess]:
     *_, address, model, version, target, _, trial = command
-    most = json.loads(trial)["most_bytes"]
-    error = copied(address, Reference(model, version), Path(target), most)
-    yield Copied(0, b"{}") if error is None else Copied(1, json.dumps(error).encode())
+    try:
+        copy_version(address, Reference(model, version), Path(target), json.loads(trial)["most_bytes"])
+    except Exception as error:
+        yield CopyProcess(1, failure_as_json(failure_of(error, copying=True)).encode())
+    else:
+        yield CopyProcess(0, b'{"memory": 0}')
 
 
 @pytest.fixture

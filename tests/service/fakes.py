@@ -29,7 +29,7 @@ from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
 from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.transformer import TransformerConfig
 from cerberank_service.settings import Settings
-from cerberank_service.versions.loading import Loaded
+from cerberank_service.versions.loading import Loaded, Loader
 
 RAISES, GIVES_NAN = "explode", "nan"
 MARKERS = (RAISES, GIVES_NAN)
@@ -194,19 +194,19 @@ def checkpoint_for(backend: FakeBackend, folder: Path, *, tolerance: float = 1e-
     return Checkpoint(path=folder, config=checkpoint.config, manifest=checkpoint.manifest, golden=(golden,))
 
 
-def loader(backend: FakeBackend, folder: Path) -> Callable[[Settings], Loaded]:
-    """The loader for `create_app`, which reads no checkpoint."""
-    return lambda settings: Loaded(checkpoint_for(backend, folder), backend)
+def loader(backend: FakeBackend, folder: Path) -> Loader:
+    """The loader for `create_app` whose checkpoint has the backend's own golden scores."""
+    return lambda checkpoint, settings: Loaded(checkpoint_for(backend, folder), backend)
 
 
 @contextmanager
-def slow_loader(folder: Path) -> Iterator[Callable[[Settings], Loaded]]:
+def slow_loader(folder: Path) -> Iterator[Loader]:
     """A loader for `create_app` that returns at the end of the block."""
     gate, load = threading.Event(), loader(FakeBackend(), folder)
 
-    def slowly(settings: Settings) -> Loaded:
+    def slowly(checkpoint: Checkpoint, settings: Settings) -> Loaded:
         assert gate.wait(20)
-        return load(settings)
+        return load(checkpoint, settings)
 
     try:
         yield slowly

@@ -115,7 +115,7 @@ def loaded_with_first_stage(checkpoint: Checkpoint, vectors: FakeVectors, pairs:
 
 def load_with_first_stage(folder: Path, vectors: FakeVectors, pairs: FakeBackend) -> Loader:
     """The loader for `create_app`, which reads no checkpoint."""
-    return lambda settings: loaded_with_first_stage(checkpoint_for(pairs, folder), vectors, pairs)
+    return lambda checkpoint, settings: loaded_with_first_stage(checkpoint_for(pairs, folder), vectors, pairs)
 
 
 def store_of(folder: Path, vectors: FakeVectors, texts: Sequence[str], *, encoder: str) -> Path:

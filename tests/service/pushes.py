@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.service.fakes import FakeBackend, checkpoint_for, ranker_config, tokenizer
 
-from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint, write_checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint, write_checkpoint
 from cerberank_models.checkpoint.store.protocol import CheckpointStore, Label
 from cerberank_models.config import RankerConfig
 from cerberank_service.settings import Settings
@@ -56,8 +56,6 @@ def push(store: CheckpointStore, checkpoint: Checkpoint, *labels: Label) -> None
         store.move_label(model, label, version)
 
 
-def open_fake(settings: Settings) -> Loaded:
-    """A backend for `create_app`, which opens no graphs."""
-    assert settings.checkpoint is not None
-    checkpoint = read_checkpoint(settings.checkpoint)
+def open_fake(checkpoint: Checkpoint, settings: Settings) -> Loaded:
+    """A loader for `create_app`, which opens no graphs."""
     return Loaded(checkpoint, FakeBackend(checkpoint.config))

@@ -17,7 +17,7 @@ from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_models.checkpoint.store.protocol import Label
 from cerberank_service.settings import Settings
-from cerberank_service.versions.loading import Loaded
+from cerberank_service.versions.loading import Loaded, Loader
 
 
 def failed_device() -> RuntimeError:
@@ -29,11 +29,11 @@ def health(client: TestClient) -> tuple[int, int]:
     return client.get("/health/live").status_code, client.get("/health/ready").status_code
 
 
-def second_fails(at_once: bool) -> Callable[[Settings], Loaded]:
+def second_fails(at_once: bool) -> Loader:
     """Opens versions; the device fails in version 2, when it loads or when it is asked."""
 
-    def load(settings: Settings) -> Loaded:
-        opened = open_fake(settings)
+    def load(checkpoint: Checkpoint, settings: Settings) -> Loaded:
+        opened = open_fake(checkpoint, settings)
         if opened.checkpoint.manifest.version != "2":
             return opened
         faults = Faults(always=at_once, error=failed_device)  # asked: by a candidate with the word `explode`

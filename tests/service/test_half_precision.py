@@ -78,7 +78,7 @@ def test_it_answers_nearly_as_in_fp32(checkpoint: Path, precision: str, open_app
 )
 def test_what_cannot_be_served_names_the_command(settings: dict[str, str], command: str, open_app: Serve) -> None:
     """The bundled checkpoint has no weights and no fp16 graphs: the service says what makes them."""
-    client = open_app(load, device="cpu", **settings)
+    client = open_app(load, checkpoint=None, device="cpu", **settings)
     versions = service_of(client).versions
     wait_until(lambda: versions.snapshot.state is not State.LOADING)
     assert client.get("/health/ready").status_code == 503

@@ -91,8 +91,8 @@ def remove_remains(folder: Path, name: str | None = None, *, older_than: float =
     Only remains older than `older_than` seconds are removed, because a process may still write to younger ones. The
     present time is that of the file system, as the times of the folders are: the clocks of machines differ.
     """
-    found = folder.glob(f".{'*' if name is None else glob.escape(name)}.*")
-    remains = [item for item in found if item.is_dir() and not item.is_symlink()]
+    hidden = folder.glob(f".{'*' if name is None else glob.escape(name)}.*")
+    remains = [item for item in hidden if item.is_dir() and not item.is_symlink()]
     if not remains:
         return
     with tempfile.TemporaryFile(dir=folder) as file:

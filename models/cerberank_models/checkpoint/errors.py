@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from itertools import islice
 
 MOST_LISTED = 10
 """The most names that a message lists."""
@@ -31,6 +30,6 @@ def listing(names: Iterable[str]) -> str:
     >>> listing(["b", "a"]), listing(str(number) for number in range(10, 25))
     ('a, b', '10, 11, 12, 13, 14, 15, 16, 17, 18, 19 and 5 more')
     """
-    found = sorted(names)
-    more = f" and {len(found) - MOST_LISTED} more" if len(found) > MOST_LISTED else ""
-    return ", ".join(islice(found, MOST_LISTED)) + more
+    ordered = sorted(names)
+    more = f" and {len(ordered) - MOST_LISTED} more" if len(ordered) > MOST_LISTED else ""
+    return ", ".join(ordered[:MOST_LISTED]) + more

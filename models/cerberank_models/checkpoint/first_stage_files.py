@@ -58,7 +58,7 @@ def verify_first_stage(path: Path, names: Iterable[str], config: TextRankerConfi
         raise CheckpointError(f"{path} has {listing(surplus)}, which no first_stage of this shape reads")
 
 
-def kept_files(path: Path, names: Iterable[str], *, precisions: Sequence[str], weights: bool) -> dict[str, Path]:
+def files_to_copy(path: Path, names: Iterable[str], *, precisions: Sequence[str], weights: bool) -> dict[str, Path]:
     """The files of the first stage of the checkpoint `path` to copy to a new checkpoint, by their names.
 
     The new checkpoint has the graphs in `precisions`, and the weights if `weights` is True. `names` are the files in
@@ -76,5 +76,5 @@ def kept_files(path: Path, names: Iterable[str], *, precisions: Sequence[str], w
     graphs = [encoder_graph(precision) for precision in precisions]
     if not graphs and not (weights and WEIGHTS in have):
         raise CheckpointError(f"the first stage of {path} would have neither weights nor a graph")
-    kept = [*graphs, *(name for name in have if not name.endswith(".onnx") and (weights or name != WEIGHTS))]
-    return {name: path / name for name in kept}
+    copied = [*graphs, *(name for name in have if not name.endswith(".onnx") and (weights or name != WEIGHTS))]
+    return {name: path / name for name in copied}

@@ -9,7 +9,6 @@ others, but not read. The service ignores a folder without a valid manifest. Pic
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 from collections.abc import Mapping, Sequence
@@ -47,6 +46,7 @@ from cerberank_models.checkpoint.model_card import with_languages, without_secti
 from cerberank_models.checkpoint.regular import (
     SMALL,
     NotRegularError,
+    copy_hashed,
     file_digest,
     open_regular,
     read_regular,
@@ -75,8 +75,6 @@ __all__ = [
 REQUIRED = ("config.json", "tokenizer.json", "README.md", "golden.jsonl")
 DATA = ".data"
 """The suffix, after a graph's name, of the file that holds the graph's tensors if they take 2 GB."""
-BLOCK = 1 << 20
-"""The number of bytes that are read at once."""
 LARGEST = {"config.json": SMALL, calibration.FILE: SMALL, "golden.jsonl": 4 << 20, "tokenizer.json": 64 << 20}
 """The largest sizes in bytes of files that are read as a whole. A vocabulary of 250,000 tokens takes 33 MB, and some 13
 times that in memory."""
@@ -144,17 +142,19 @@ class Checkpoint:
         return encoder
 
 
-def read_checkpoint(path: Path, *, verified: bool = False) -> Checkpoint:
+def read_checkpoint(path: Path, *, hashed: bool = True, verified: bool = False) -> Checkpoint:
     """Verify every file of the folder `path` against its manifest, then read it.
 
-    With `verified`, for a copy that another process has just verified, no file is hashed and no graph is parsed.
+    Without `hashed` no file is hashed, for a folder that is pushed: `CheckpointStore.push` hashes what it writes. With
+    `verified`, for a copy that another process has just verified, no graph is parsed either.
     Raises MissingFileError, SurplusFileError or ChangedFileError, or their base CheckpointError for a malformed file.
     """
     manifest = _parse(Manifest, path / MANIFEST, _manifest_content(path))
     if not verified:
         _verify_names(path, manifest)
+    if hashed and not verified:
         for name in manifest.files:
-            _verify_digest(path, name, manifest, file_digest(path / name))
+            check_digest(path / name, file_digest(path / name), manifest.files[name])
     return _read(path, manifest, looked_into=verified)
 
 
@@ -240,7 +240,7 @@ def copy_checkpoint(source: Path, path: Path) -> Checkpoint:
     _verify_names(source, manifest)
     with appearing_folder(path) as partial:
         for name in sorted(manifest.files):
-            _verify_digest(source, name, manifest, _write(partial / name, source / name))
+            check_digest(source / name, _write(partial / name, source / name), manifest.files[name])
         copied = _finished(partial, manifest, content)
     return replace(copied, path=path)
 
@@ -270,23 +270,24 @@ def _verify_names(path: Path, manifest: Manifest) -> None:
     entries = list(islice(path.rglob("*"), MOST_ENTRIES + 1))
     if len(entries) > MOST_ENTRIES:
         raise SurplusFileError(f"{path} holds more than {MOST_ENTRIES} files and folders")
-    found = {item.relative_to(path).as_posix(): item for item in entries if _is_entry(item)}
-    if links := [name for name, item in found.items() if item.is_symlink()]:
+    items = {item.relative_to(path).as_posix(): item for item in entries if _is_entry(item)}
+    if links := [name for name, item in items.items() if item.is_symlink()]:
         raise CheckpointError(f"{path} holds symbolic links, which are not followed: {listing(links)}")
-    if special := [name for name, item in found.items() if not item.is_file()]:
+    if special := [name for name, item in items.items() if not item.is_file()]:
         raise CheckpointError(f"{path} holds what is not a regular file: {listing(special)}")
-    for name, item in found.items():
+    for name, item in items.items():
         if (most := LARGEST.get(item.name)) is not None and item.stat().st_size > most:
             raise CheckpointError(str(too_large(path / name, most)))
-    if absent := set(manifest.files) - set(found):
+    if absent := set(manifest.files) - set(items):
         raise MissingFileError(f"{path} lacks {listing(absent)}: its copy was not finished")
-    if surplus := set(found) - set(manifest.files) - {MANIFEST}:
+    if surplus := set(items) - set(manifest.files) - {MANIFEST}:
         raise SurplusFileError(f"{path} holds files that its manifest does not name: {listing(surplus)}")
 
 
-def _verify_digest(path: Path, name: str, manifest: Manifest, digest: str) -> None:
-    if digest != manifest.files[name]:
-        raise ChangedFileError(f"{path / name} does not have the SHA-256 that the manifest states")
+def check_digest(path: Path, digest: str, stated: str) -> None:
+    """Raise ChangedFileError unless the `digest` of what was read from `path` is the `stated` one."""
+    if digest != stated:
+        raise ChangedFileError(f"{path} does not have the SHA-256 that the manifest states")
 
 
 def _is_entry(item: Path) -> bool:
@@ -340,20 +341,16 @@ def _parse(model: type[ModelT], path: Path, content: bytes) -> ModelT:
     try:
         return model.model_validate_json(content)
     except ValidationError as error:
-        found = error.errors()[:MOST_PROBLEMS]
-        problems = "; ".join(f"{'.'.join(map(str, each['loc'])) or 'content'}: {each['msg']}" for each in found)
-        more = f"; and {error.error_count() - len(found)} more" if error.error_count() > len(found) else ""
-        raise CheckpointError(f"{path}: {problems}{more}") from error
+        problems = [f"{'.'.join(map(str, line['loc'])) or 'content'}: {line['msg']}" for line in error.errors()]
+        more = f"; and {len(problems) - MOST_PROBLEMS} more" if len(problems) > MOST_PROBLEMS else ""
+        raise CheckpointError(f"{path}: {'; '.join(problems[:MOST_PROBLEMS])}{more}") from error
 
 
 def _write(target: Path, value: Path | bytes) -> str:
     """Write one file and flush it to the disk; returns the SHA-256 of the written bytes."""
     target.parent.mkdir(parents=True, exist_ok=True)
-    digest = hashlib.sha256()
     with open_regular(value) if isinstance(value, Path) else BytesIO(value) as source, target.open("wb") as file:
-        while block := source.read(BLOCK):
-            digest.update(block)
-            file.write(block)
+        digest = copy_hashed(source, file)
         file.flush()
         os.fsync(file.fileno())
-    return digest.hexdigest()
+    return digest

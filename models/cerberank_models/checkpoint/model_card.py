@@ -19,16 +19,16 @@ SENTENCE = re.compile(r"(?m)^This model is for texts in .*\.$")
 FILES = (".md", ".txt", ".rst")
 
 
-def read_terms(given: str) -> str:
+def read_terms(terms: str) -> str:
     """The terms that `--terms TEXT|FILE` gives. Raises ValueError for an empty text and for a missing file."""
-    path = Path(given)
-    if "\n" not in given and path.is_file():
-        given = path.read_text(encoding="utf-8")
-    elif given.endswith(FILES) and not re.search(r"\s", given):
-        raise ValueError(f"--terms {given}: there is no such file")
-    if not given.strip():
+    path = Path(terms)
+    if "\n" not in terms and path.is_file():
+        terms = path.read_text(encoding="utf-8")
+    elif terms.endswith(FILES) and not re.search(r"\s", terms):
+        raise ValueError(f"--terms {terms}: there is no such file")
+    if not terms.strip():
         raise ValueError("--terms is empty: give the licence and the terms of the data, or the name of a file")
-    return given.strip()
+    return terms.strip()
 
 
 def with_terms(card: str, terms: str | None) -> str:
@@ -45,11 +45,11 @@ def with_section(card: str, title: str, body: str) -> str:
     # Headings within the body are lowered, so that they do not begin a new section.
     body = re.sub(r"(?m)^#{1,2} ", "### ", body)
     section = f"## {title}\n\n{body}\n"
-    found = _section(card, title)
-    if found is None:
+    old = _section(card, title)
+    if old is None:
         return f"{card.rstrip()}\n\n{section}"
-    rest = card[found.end() :]
-    return card[: found.start()] + section + (f"\n{rest}" if rest else "")
+    rest = card[old.end() :]
+    return card[: old.start()] + section + (f"\n{rest}" if rest else "")
 
 
 def without_section(card: str, title: str) -> str:
@@ -58,14 +58,14 @@ def without_section(card: str, title: str) -> str:
     >>> without_section("# a\n\n## b\n\nold\n\n## c\n\nd\n", "b")
     '# a\n\n## c\n\nd\n'
     """
-    found = _section(card, title)
-    return card if found is None else card[: found.start()] + card[found.end() :]
+    old = _section(card, title)
+    return card if old is None else card[: old.start()] + card[old.end() :]
 
 
 def terms_of(card: str) -> str | None:
     """The terms that the card states, or None if it states none."""
-    found = _section(card, TERMS)
-    stated = found[1].strip() if found else ""
+    section = _section(card, TERMS)
+    stated = section[1].strip() if section else ""
     return stated if stated not in ("", UNSTATED) else None
 
 
@@ -74,7 +74,7 @@ def _section(card: str, title: str) -> re.Match[str] | None:
 
 
 def with_title(card: str, old: str, new: str) -> str:
-    """The card with the title `new`, if its title is the name `old`; other titles are kept."""
+    """The card with the title `new`, if its title is the name `old`; other titles stay."""
     first, separator, rest = card.partition("\n")
     return f"# {new}{separator}{rest}" if first.strip() == f"# {old}" else card
 

@@ -8,9 +8,12 @@ import os
 import stat
 from io import BufferedReader
 from pathlib import Path
+from typing import IO
 
 SMALL = 1 << 20
 """The most bytes of a file of names, hashes and settings. The largest one is the manifest, with 100 bytes per file."""
+BLOCK = 1 << 20
+"""The number of bytes that are read at once."""
 
 
 class NotRegularError(OSError):
@@ -48,6 +51,15 @@ def file_digest(path: Path) -> str:
     """The SHA-256 of a file in hexadecimal digits. Raises as `open_regular` does."""
     with open_regular(path) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def copy_hashed(source: IO[bytes], target: IO[bytes]) -> str:
+    """Copy the rest of a file to another; returns the SHA-256 of the copied bytes in hexadecimal digits."""
+    digest = hashlib.sha256()
+    while block := source.read(BLOCK):
+        digest.update(block)
+        target.write(block)
+    return digest.hexdigest()
 
 
 def too_large(place: Path | str, most: int) -> NotRegularError:

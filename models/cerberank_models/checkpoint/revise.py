@@ -30,7 +30,7 @@ def revise_checkpoint(
         raise ValueError(
             "a revision may change a checkpoint's name, languages and schedules, not its network or encoding"
         )
-    kept = {name: checkpoint.path / name for name in checkpoint.manifest.files if name not in REQUIRED}
+    old = {name: checkpoint.path / name for name in checkpoint.manifest.files if name not in REQUIRED}
     return write_checkpoint(
         path,
         config=config,
@@ -38,7 +38,7 @@ def revise_checkpoint(
         card=card if card is not None else (checkpoint.path / "README.md").read_text(encoding="utf-8"),
         version=version,
         source=checkpoint.manifest.source,
-        files={**kept, **(files or {})},
+        files={**old, **(files or {})},
         golden=checkpoint.golden,
         metrics=checkpoint.manifest.metrics,
     )

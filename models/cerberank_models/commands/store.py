@@ -67,7 +67,7 @@ def push(
     for address in url:
         checked_url(address)
     opened = open_store(store)
-    model, version = opened.push(read_checkpoint(checkpoint))
+    model, version = opened.push(read_checkpoint(checkpoint, hashed=False))
     say(f"{model}@{version} is in {store}")
     if not label:
         return

@@ -87,7 +87,7 @@ def export_checkpoint(
     """Write the checkpoint folder `path` atomically, with the network in `forms`.
 
     `files` are other files to include, by their names in the folder. Those of the first stage in the ranker's config
-    must be among them (`first_stage_files.kept_files`).
+    must be among them (`first_stage_files.files_to_copy`).
 
     Raises ParityError if a form differs by more than its parity, and ValueError for an unknown precision or a first
     stage without its files.

@@ -60,7 +60,7 @@ class Offer:
 
 
 @dataclass(slots=True)
-class Pending:
+class Outstanding:
     """The outstanding work of an accepted question."""
 
     tokens: int
@@ -74,8 +74,10 @@ class Admission:
 
     def __init__(self, speeds: StageSpeeds, queue_seconds: float = inf, most_tokens: int = MOST_TOKENS) -> None:
         """`queue_seconds` bounds the time in the queue; above `most_tokens` pending tokens no question is accepted."""
-        self._speeds, self._bound, self._most = speeds, queue_seconds, most_tokens
-        self._pending: dict[int, Pending] = {}
+        self._speeds = speeds
+        self._bound = queue_seconds
+        self._most = most_tokens
+        self._pending: dict[int, Outstanding] = {}
         self._refused_until = -inf
         self.tokens = 0
 
@@ -154,7 +156,7 @@ class Admission:
 
     def enter(self, key: int, offer: Offer) -> None:
         """Add an accepted question."""
-        self._pending[key] = Pending(offer.tokens, self._speeds.shared(offer.stage_tokens), offer.weight)
+        self._pending[key] = Outstanding(offer.tokens, self._speeds.shared(offer.stage_tokens), offer.weight)
         self.tokens += offer.tokens
 
     def ran(self, key: int, stage: int, tokens: int) -> None:

@@ -43,7 +43,8 @@ class _Line:
     """
 
     def __init__(self, slope: float) -> None:
-        self.fixed, self.slope = 0.0, slope
+        self.fixed = 0.0
+        self.slope = slope
         self._batches = self._tokens = self._inverse = self._seconds = self._rates = 0.0
 
     def observe(self, tokens: int, seconds: float) -> None:

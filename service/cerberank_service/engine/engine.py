@@ -63,7 +63,9 @@ class Engine:
         work = backend.config.scored_stage_layers
         self.speeds = speeds or StageSpeeds(work)
         self.speeds.step_tokens = step_tokens
-        self._backend, self._metrics, self._clock = backend, metrics, clock
+        self._backend = backend
+        self._metrics = metrics
+        self._clock = clock
         self._state_bytes = default_state_bytes(backend.device_memory) if state_bytes is None else state_bytes
         self._scheduler = Scheduler(step_tokens, work)
         self._runner = Runner(backend, step_tokens=step_tokens, speeds=self.speeds, metrics=metrics, clock=clock)
@@ -74,8 +76,10 @@ class Engine:
         self._accepted: dict[int, Pending] = {}
         """The questions that are not answered yet. The thread that removes one, under the lock, answers it."""
         self._lock = threading.Lock()
-        self._accepting, self._given_up = True, False
-        self._turns, self._step_seconds = 0, 0.0
+        self._accepting = True
+        self._given_up = False
+        self._turns = 0
+        self._step_seconds = 0.0
         self._drain_deadline: float | None = None
         self._numbers = 0
         self.device_failed = False
@@ -141,6 +145,7 @@ class Engine:
         with self._lock:  # a question is either refused here or received by the thread before it ends
             if not self._accepting:
                 raise stopped() if self._drain_deadline is not None else dead()
+            # A new question is checked; the next work of an accepted one takes the room of the work before it.
             offer = Offer(
                 tokens=work.queued_tokens,
                 stage_tokens=work.stage_tokens,
@@ -382,7 +387,8 @@ class Pause:
             self.seconds = 0.0
         else:
             self.seconds += min(now - self._last, 2 * TICK_SECONDS)
-        self._seen, self._last = progress, now
+        self._seen = progress
+        self._last = now
 
 
 class Watchdog:

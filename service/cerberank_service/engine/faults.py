@@ -1,4 +1,4 @@
-"""Classifies a model's errors for the engine: out of memory, a failed device, or any other error.
+"""Classifies a model's errors for the engine: out of memory, a failed device, or any other error; and shortages.
 
 Errors are classified by their messages and type names, because the libraries' exception types are not imported here.
 The first rule that matches decides. A message may hold names and contents of a store's files, so it is cut before any
@@ -7,6 +7,8 @@ rule, page or log sees it, and no pattern repeats without a bound.
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 from dataclasses import dataclass
 from enum import Enum
@@ -136,3 +138,16 @@ def fault_of(error: BaseException) -> Fault:
         return Fault.DEVICE
     text = f"{type(error).__name__}: {text_of(error)}"
     return next((rule.fault for rule in RULES if rule.matches(text)), Fault.OTHER)
+
+
+SHORTAGES = {number: os.strerror(number) for number in (errno.EMFILE, errno.ENFILE, errno.EAGAIN, errno.ENOMEM)}
+NO_THREAD = "can't start new thread"
+
+
+def is_shortage(error: BaseException) -> bool:
+    """True if an error, by its `errno` or its text, says that the machine lacks descriptors, threads or memory.
+
+    The text is needed because errors of libraries in other languages only have the system's text.
+    """
+    number, text = getattr(error, "errno", None), text_of(error)
+    return number in SHORTAGES or any(words in text for words in (NO_THREAD, *SHORTAGES.values()))

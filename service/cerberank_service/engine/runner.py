@@ -60,7 +60,10 @@ class Runner:
         clock: Callable[[], float],
     ) -> None:
         """`step_tokens` is the initial limit of a step."""
-        self._backend, self._speeds, self._metrics, self._clock = backend, speeds, metrics, clock
+        self._backend = backend
+        self._speeds = speeds
+        self._metrics = metrics
+        self._clock = clock
         self._limit = StepLimit(step_tokens)
         self.calls = 0
         """Number of model calls that have begun."""
@@ -101,8 +104,8 @@ class Runner:
         try:
             output = self._run_together(stage, parts)
             return [
-                (part, own if np.isfinite(own.scores).all() else not_a_number())
-                for part, own in zip(parts, _split(output, parts, self._backend), strict=True)
+                (part, result if np.isfinite(result.scores).all() else not_a_number())
+                for part, result in zip(parts, _split(output, parts, self._backend), strict=True)
             ]
         except Exception as error:  # libraries of backends raise any type; `faults` classifies the errors
             fault = fault_of(error)
@@ -129,16 +132,16 @@ class Runner:
 
     def _state_of(self, stage: int, part: Part) -> Any:
         """The input state of `stage` for these rows, in their order; evicted states are recomputed."""
-        found, missing = part.question.held.find(part.rows, self._backend)
+        states, missing = part.question.held.find(part.rows, self._backend)
         if len(missing):
             state = self._backend.start(part.question.work.pairs.select(missing))
             again = Part(part.question, missing)
             for earlier in range(part.question.work.first_stage, stage):
                 state = self._run(earlier, state, [again]).state
                 self._metrics.child(RECOMPUTED_TOKENS, str(earlier)).inc(again.tokens)
-            found.append((missing, state))
-        rows = np.concatenate([rows for rows, _ in found])
-        joined = self._backend.concat([state for _, state in found])
+            states.append((missing, state))
+        rows = np.concatenate([rows for rows, _ in states])
+        joined = self._backend.concat([state for _, state in states])
         if np.array_equal(rows, part.rows):
             return joined
         by_row = np.argsort(rows)
@@ -221,7 +224,8 @@ class StepLimit:
     def ran_out(self, tokens: int) -> None:
         """Record that memory ran out in a step of `tokens`."""
         self.tokens = min(self.tokens, max(LEAST_TOKENS, tokens // 2))
-        self._calm, self._needed = 0, min(MOST_CALM_STEPS, 2 * self._needed)
+        self._calm = 0
+        self._needed = min(MOST_CALM_STEPS, 2 * self._needed)
 
     def fitted(self, tokens: int) -> None:
         """Record a step of `tokens` that ran. Steps of at most half the limit are ignored: they prove too little."""
@@ -229,4 +233,5 @@ class StepLimit:
             return
         self._calm += 1
         if self._calm == self._needed:
-            self.tokens, self._calm = min(self._most, 2 * self.tokens), 0
+            self.tokens = min(self._most, 2 * self.tokens)
+            self._calm = 0

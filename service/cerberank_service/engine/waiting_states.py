@@ -68,14 +68,14 @@ class WaitingStates:
     def find(self, rows: Rows, backend: Backend[Any]) -> tuple[list[tuple[Rows, Any]], Rows]:
         """Pairs of rows and their stored state for those of `rows` that have one, and the rows without a state."""
         chunk_of = self._chunk_of[rows]
-        found = []
+        states = []
         for number in np.unique(chunk_of[chunk_of != NOWHERE]).tolist():
             chunk, part = self._chunks[number], rows[chunk_of == number]
             if chunk.whole and np.array_equal(part, chunk.rows):
-                found.append((part, chunk.state))
+                states.append((part, chunk.state))
             else:
-                found.append((part, backend.select(chunk.state, self._place[part])))
-        return found, rows[chunk_of == NOWHERE]
+                states.append((part, backend.select(chunk.state, self._place[part])))
+        return states, rows[chunk_of == NOWHERE]
 
     def release(self, rows: Rows) -> None:
         """Remove the states of rows that have run through the next stage or were dropped."""

@@ -15,11 +15,11 @@ from starlette.exceptions import HTTPException
 from cerberank_models.request import describe_problems
 from cerberank_service.dialects.dialect import ErrorFormat
 from cerberank_service.dialects.native import format_error as native_format
+from cerberank_service.engine.faults import is_shortage
 from cerberank_service.errors import Kind, Refusal, ServiceError, reason_of
 from cerberank_service.service import Service
 from cerberank_service.telemetry.logs import LONGEST_PATH, RefusalLog, log_error, request_fields
 from cerberank_service.telemetry.series import ERRORS, REFUSED_REQUESTS
-from cerberank_service.versions.rejection import is_shortage
 
 LONGEST_REASON = 200
 REQUEST_ID = re.compile(r"[A-Za-z0-9._:-]{1,128}")
@@ -100,7 +100,7 @@ def as_service_error(error: Exception, path: str) -> ServiceError:
 
 
 def _unexpected(error: Exception) -> ServiceError:
-    if isinstance(error, MemoryError) or is_shortage(getattr(error, "errno", None), str(error)):
+    if isinstance(error, MemoryError) or is_shortage(error):
         text = "this replica lacks memory, threads or descriptors; ask another one"
         return ServiceError(
             Kind.UNAVAILABLE, text, retry_after=5, reason=repr(error)[:LONGEST_REASON], refusal=Refusal("memory")

@@ -8,7 +8,6 @@ A load is noted in the folder before it begins. If the process dies meanwhile, t
 
 from __future__ import annotations
 
-import errno
 import json
 import os
 import re
@@ -31,7 +30,7 @@ from cerberank_models.checkpoint.store.protocol import Reference
 from cerberank_models.python_process import python_command
 from cerberank_service.versions import copy_process
 from cerberank_service.versions.copy_process import Trial
-from cerberank_service.versions.rejection import DAMAGED, Reason, RejectedError, is_shortage
+from cerberank_service.versions.failure import Cause, FailedError
 
 PREFIX, LOCK, LOADS = "cerberank-", ".lock", "loads.json"
 POLL_SECONDS = 0.05
@@ -39,24 +38,7 @@ POLL_SECONDS = 0.05
 KILL_SECONDS = 5.0
 """Seconds to wait for a killed process to end; a process that waits for a dead file system may never end."""
 LONGEST_LINE = 500
-"""The most bytes of a process's last words that are told."""
-FULL = {errno.ENOSPC, errno.EDQUOT}
-
-
-class CopyError(Exception):
-    """A version could not be copied, for a reason other than the version itself, so that a retry may succeed."""
-
-    def __init__(self, cause: str, message: str) -> None:
-        """`cause` is one of `telemetry.series.COPY_CAUSES`."""
-        super().__init__(message)
-        self.cause = cause
-
-
-class KilledError(CopyError):
-    """A process was killed while it loaded a version: by the system, by somebody, or at its limit of time.
-
-    That may be the version's fault, or that of a busy machine.
-    """
+"""The most bytes of a process's last words in a message."""
 
 
 class GivenUpError(Exception):
@@ -68,7 +50,8 @@ class Copies:
 
     def __init__(self, address: str, seconds: float) -> None:
         """Create no folder before `open`; a copy may take at most `seconds`."""
-        self._address, self._seconds = address, seconds
+        self._address = address
+        self._seconds = seconds
         self._root: Path | None = None
         self._lock: FileLock | None = None
         self._hanging: subprocess.Popen[bytes] | None = None
@@ -83,7 +66,8 @@ class Copies:
         lock.acquire()
         visible = root.with_name(root.name.removeprefix("."))
         root.rename(visible)  # locked before it is visible, or another service that starts now would remove it
-        self._root, self._lock = visible, lock
+        self._root = visible
+        self._lock = lock
         for folder in visible.parent.glob(f"{PREFIX}*"):
             with suppress(Timeout, OSError):  # OSError: the folder may belong to another user and be unreadable
                 if folder != visible and (folder / LOCK).is_file():
@@ -94,12 +78,12 @@ class Copies:
     def _take_over(self, folder: Path) -> None:
         """Add the notes of a killed process that followed the same store."""
         try:
-            found = json.loads(read_regular(folder / LOADS, SMALL))
-            loads = {Reference(*names): int(count) for *names, count in found["loads"]}
+            notes = json.loads(read_regular(folder / LOADS, SMALL))
+            loads = {Reference(*names): int(count) for *names, count in notes["loads"]}
         except (OSError, ValueError, TypeError, KeyError):  # none, or of another release
             return
-        if found["store"] == self._address:
-            self._loads |= {each: max(count, self._loads.get(each, 0)) for each, count in loads.items()}
+        if notes["store"] == self._address:
+            self._loads |= {version: max(count, self._loads.get(version, 0)) for version, count in loads.items()}
             self._write_loads()
 
     def deaths(self, reference: Reference) -> int:
@@ -107,12 +91,13 @@ class Copies:
         return self._loads.get(reference, 0)
 
     def begin(self, reference: Reference) -> None:
-        """Note on the disk that a load begins. `end` must follow unless a process was killed. Raises CopyError."""
+        """Note on the disk that a load begins. `end` must follow unless a process was killed. Raises FailedError."""
         self._loads[reference] = self.deaths(reference) + 1
         try:
             self._write_loads()
         except OSError as error:
-            raise CopyError("disk", f"the load cannot be noted in {tempfile.gettempdir()}: {error.strerror}") from error
+            message = f"the load cannot be noted in {tempfile.gettempdir()}: {error.strerror}"
+            raise FailedError(Cause.DISK, message) from error
 
     def end(self, reference: Reference) -> None:
         """Remove the note of a load, which ended without killing a process."""
@@ -157,30 +142,30 @@ class Copies:
         tells, is limited by `most_memory`, which no good version takes, and by `spare_memory`, which the container has
         left at this moment.
 
-        Raises CopyError when a retry may succeed, GivenUpError as soon as `given_up` returns True, and RejectedError
-        when the version is at fault.
+        Raises FailedError, and GivenUpError as soon as `given_up` returns True.
         """
         target = self.folder(reference)
         self.drop(reference)
-        given = "" if trial is None else str(trial)
-        command = python_command(copy_process.__name__, self._address, *reference, str(target), str(niceness), given)
+        limits = "" if trial is None else str(trial)
+        command = python_command(copy_process.__name__, self._address, *reference, str(target), str(niceness), limits)
+        # A process that could not be killed stays the only one, until it has ended.
         if self._hanging is not None:
             if self._hanging.poll() is None:
-                raise CopyError(
-                    "process", f"an earlier copy's process {self._hanging.pid} was killed and has not ended"
+                raise FailedError(
+                    Cause.PROCESS, f"an earlier copy's process {self._hanging.pid} was killed and has not ended"
                 )
             self._hanging.communicate()  # closes its pipes
             self._hanging = None
         try:
             with _started(command) as process:
-                told, noise = self._told(process, target, given_up, most_memory, spare_memory)
+                output, errors = self._output(process, target, given_up, most_memory, spare_memory)
         except OSError as error:  # descriptors, processes or memory are short
-            raise CopyError("process", f"no process can copy it: {error}") from error
+            raise FailedError(Cause.PROCESS, f"no process can copy it: {error}") from error
         if process.returncode != 0:
-            raise self._error(process.returncode, told, noise, trial if target.exists() else None)
-        return int(json.loads(told).get("memory", 0))
+            raise self._failure(process.returncode, output, errors, trial if target.exists() else None)
+        return int(json.loads(output)["memory"])
 
-    def _told(
+    def _output(
         self,
         process: subprocess.Popen[bytes],
         target: Path,
@@ -190,8 +175,8 @@ class Copies:
     ) -> tuple[bytes, bytes]:
         """Wait for the process to end; returns its standard output and standard error.
 
-        Kills the process, and raises CopyError when it takes too long or more memory than the container has left,
-        RejectedError when it takes more than `most_memory`, or GivenUpError when the copy is given up.
+        Kills the process, and raises FailedError when it takes too long or too much memory, or GivenUpError when the
+        copy is given up.
         """
         end, copied = time.monotonic() + self._seconds, False
         while True:
@@ -205,19 +190,19 @@ class Copies:
                     continue
             self._end(process)
             if memory > most_memory:
-                raise RejectedError(
-                    Reason.TOO_BIG, f"the process that tried it took {memory} bytes of memory, more than {most_memory}"
+                raise FailedError(
+                    Cause.TOO_BIG, f"the process that tried it took {memory} bytes of memory, more than {most_memory}"
                 )
             if memory > spare_memory:
-                raise CopyError(
-                    "process",
+                raise FailedError(
+                    Cause.PROCESS,
                     f"the process that tries it took {memory} bytes of memory, and the container has {spare_memory} "
                     "left for it beside the service; give the container more memory",
                 )
             if late:
-                if copied:
-                    raise KilledError("time", f"it was not opened and checked within {self._seconds:g} seconds")
-                raise CopyError("time", f"it was not copied and verified within {self._seconds:g} seconds")
+                step = "opened and checked" if copied else "copied and verified"
+                message = f"it was not {step} within {self._seconds:g} seconds"
+                raise FailedError(Cause.TIME, message, killed=copied)
             raise GivenUpError
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
@@ -236,33 +221,24 @@ class Copies:
             message = re.sub(f"{before}{re.escape(place.rstrip('/'))}{after}", "", message)
         return message
 
-    def _error(self, code: int, told: bytes, noise: bytes, trial: Trial | None) -> Exception:
-        """The error of a process that ended with the status `code`; `trial` is None if it ended while it copied."""
-        if not told:
-            return _death(code, noise, trial)
-        found = json.loads(told)
-        message, memory = self.shown(found["message"]), "MemoryError" in found["kinds"]
-        if found["errno"] in FULL:
-            return CopyError("disk", f"there is no space for the copy in {tempfile.gettempdir()}")
-        reason = Reason(found["reason"])
-        if (reason not in DAMAGED and is_shortage(found["errno"], message)) or (memory and trial is None):
-            return CopyError("process", message)
-        if trial is None and reason is Reason.UNUSABLE and "OSError" in found["kinds"]:
-            return CopyError("store", message)
-        return RejectedError(reason, message)
-
-
-def _death(code: int, noise: bytes, trial: Trial | None) -> Exception:
-    """The error of a process that ended without a verdict; see `Copies._error`."""
-    if code == -signal.SIGKILL:
-        return KilledError("process", "the process that copied or tried it was killed (SIGKILL)")
-    last = noise[-LONGEST_LINE:].decode(errors="replace").strip().rpartition("\n")[2]
-    if trial is None:
-        return CopyError("process", f"the process that copies ended with status {code}: {last}")
-    if code == -signal.SIGXCPU:
-        most = f"opening and checking it took more than {trial.processor_seconds} seconds of a processor"
-        return RejectedError(Reason.SLOW, most)
-    return RejectedError(Reason.UNUSABLE, f"the process that tried it ended with status {code}: {last}")
+    def _failure(self, code: int, output: bytes, errors: bytes, trial: Trial | None) -> FailedError:
+        """The failure of a process that ended with the status `code`; `trial` is None if it ended while it copied."""
+        if output:
+            failure = json.loads(output)
+            cause = Cause(failure["cause"])
+            if cause is Cause.DISK:
+                return FailedError(cause, f"there is no space for the copy in {tempfile.gettempdir()}")
+            return FailedError(cause, self.shown(failure["message"]))
+        if code == -signal.SIGKILL:
+            message = "the process that copied or tried it was killed (SIGKILL)"
+            return FailedError(Cause.PROCESS, message, killed=True)
+        last = errors[-LONGEST_LINE:].decode(errors="replace").strip().rpartition("\n")[2]
+        if trial is None:
+            return FailedError(Cause.PROCESS, f"the process that copies ended with status {code}: {last}")
+        if code == -signal.SIGXCPU:
+            most = f"opening and checking it took more than {trial.processor_seconds} seconds of a processor"
+            return FailedError(Cause.SLOW, most)
+        return FailedError(Cause.UNUSABLE, f"the process that tried it ended with status {code}: {last}")
 
 
 def memory_of(process: int) -> int:
@@ -276,12 +252,12 @@ def memory_of(process: int) -> int:
 @contextmanager
 def _started(command: list[str]) -> Iterator[subprocess.Popen[bytes]]:
     """Start a process whose standard input is closed when the block or this process ends. Raises OSError."""
-    own, held = os.pipe()
+    reader, writer = os.pipe()
     try:
         try:
-            process = subprocess.Popen(command, stdin=own, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+            process = subprocess.Popen(command, stdin=reader, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         finally:
-            os.close(own)
+            os.close(reader)
         yield process
     finally:
-        os.close(held)
+        os.close(writer)

@@ -12,7 +12,6 @@ import os
 import resource
 import sys
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -21,11 +20,10 @@ from typing import Any
 from cerberank_models.checkpoint.folder import CheckpointError
 from cerberank_models.checkpoint.store.open_store import open_store
 from cerberank_models.checkpoint.store.protocol import Reference
-from cerberank_service.engine.faults import text_of
 from cerberank_service.settings import Settings
-from cerberank_service.versions.rejection import Reason, RejectedError, reason_of
+from cerberank_service.versions.failure import Cause, FailedError, Failure, failure_of
 
-TRIED_WITH = frozenset({"store", "device", "backend", "precision", "threads", "step_tokens"})
+TRIED_WITH = frozenset({"device", "backend", "precision", "threads", "step_tokens"})
 """The settings on which a trial depends."""
 
 
@@ -49,62 +47,54 @@ def main(argv: list[str]) -> int:
     """Copy a version and try it.
 
     `argv` is the store's address, model, version, target folder, the nice value to add, and a `Trial` or "" for none.
-    Returns 0 after writing the facts of the trial as JSON to standard output, or 1 after writing the error: the names
-    of its types, its errno, its text, and the reason for which it would reject the version. Output of libraries is
-    redirected to standard error.
+    Writes the facts of the trial as JSON to standard output and returns 0, or writes the failure and returns 1. Output
+    of libraries is redirected to standard error.
     """
     threading.Thread(target=_end_with_input, daemon=True).start()
-    verdict = os.dup(1)
+    output = os.dup(1)
     os.dup2(2, 1)
-    address, model, version, target, niceness, given = argv
+    address, model, version, target, niceness, limits = argv
     os.nice(int(niceness))
     _be_killed_first()
-    trial = Trial(**json.loads(given)) if given else None
-    told = copied(address, Reference(model, version), Path(target), None if trial is None else trial.most_bytes)
-    failed = told is not None
-    if told is None and trial is not None:
-        told = tried(trial, Path(target))
-        failed = "message" in told
-    with os.fdopen(verdict, "w") as file:
-        json.dump(told or {}, file)
-    return int(failed)
+    trial = Trial(**json.loads(limits)) if limits else None
+    failure, memory, copying = None, 0, True
+    try:
+        copy_version(address, Reference(model, version), Path(target), None if trial is None else trial.most_bytes)
+        copying = False
+        if trial is not None:
+            memory = try_copy(trial, Path(target))
+    except BaseException as error:  # libraries of stores raise their own types, and panics are not Exceptions
+        failure = failure_of(error, copying=copying)
+    with os.fdopen(output, "w") as file:
+        file.write(json.dumps({"memory": memory}) if failure is None else failure_as_json(failure))
+    return int(failure is not None)
 
 
-def copied(address: str, reference: Reference, target: Path, most_bytes: int | None = None) -> dict[str, Any] | None:
-    """Copy and verify a version; returns None, or the error as `main` writes it."""
-
-    def copy() -> None:
-        store = open_store(address)
-        if most_bytes is not None and (size := sum(store.sizes(reference).values())) > most_bytes:
-            raise RejectedError(Reason.TOO_BIG, f"its files have {size} bytes, more than {most_bytes}")
-        checkpoint = store.pull(reference, target)
-        named = Reference(checkpoint.config.name, checkpoint.manifest.version)
-        if named != reference:
-            raise CheckpointError(f"it lies under {'@'.join(reference)} and calls itself {'@'.join(named)}")
-
-    return _error_of(copy)
+def failure_as_json(failure: Failure) -> str:
+    """The failure as `copies` reads it. A device that fails in this process is the parent's only if it fails there."""
+    return json.dumps({"cause": failure.cause.value, "message": failure.message})
 
 
-def tried(trial: Trial, checkpoint: Path) -> dict[str, Any]:
-    """Open and check a copied version; returns the bytes of memory that this took, or the error with its reason."""
+def copy_version(address: str, reference: Reference, target: Path, most_bytes: int | None) -> None:
+    """Copy and verify a version. Raises FailedError for too many bytes, and as the store does."""
+    store = open_store(address)
+    if most_bytes is not None and (size := sum(store.sizes(reference).values())) > most_bytes:
+        raise FailedError(Cause.TOO_BIG, f"its files have {size} bytes, more than {most_bytes}")
+    checkpoint = store.pull(reference, target)
+    name = Reference(checkpoint.config.name, checkpoint.manifest.version)
+    if name != reference:
+        raise CheckpointError(f"it lies under {'@'.join(reference)} and calls itself {'@'.join(name)}")
+
+
+def try_copy(trial: Trial, folder: Path) -> int:
+    """Open and check a copied version; returns the bytes of memory that this took. Raises as `try_version` does."""
     _limit_processor_time(trial.processor_seconds)
     from cerberank_service.versions.loading import try_version  # noqa: PLC0415 - a copy does not need the libraries
 
     before = _resident()
     # Not from the environment: the settings of the service may have been given as options.
-    settings = Settings.model_construct(**trial.settings, checkpoint=checkpoint)
-    error = _error_of(lambda: try_version(settings))
-    return {"memory": max(0, _resident() - before)} if error is None else error
-
-
-def _error_of(work: Callable[[], None]) -> dict[str, Any] | None:
-    try:
-        work()
-    except BaseException as error:  # libraries of stores raise their own types, and panics are not Exceptions
-        kinds = [kind.__name__ for kind in type(error).__mro__]
-        told = {"kinds": kinds, "errno": getattr(error, "errno", None), "message": text_of(error)}
-        return told | {"reason": reason_of(error).value}
-    return None
+    try_version(folder, Settings.model_construct(**trial.settings))
+    return max(0, _resident() - before)
 
 
 def _resident() -> int:

@@ -87,6 +87,7 @@ def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
             {"schedule": list(entry.schedule), "cost": entry.cost, "metrics": dict(entry.metrics)}
             for entry in config.tuned_schedules
         ],
+        # How to read a score.
         "score": config.score_form if live.checkpoint.calibration is None else f"calibrated from {config.score_form}",
         "calibration": _calibration(live.checkpoint.calibration),
         "max_length": config.encoding.max_length,

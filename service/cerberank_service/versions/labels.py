@@ -30,7 +30,9 @@ class Labels:
 
     def __init__(self, store: CheckpointStore | None, versions: VersionRegistry, moved: Callable[[], None]) -> None:
         """`moved` is called after every move, so that this replica adopts the move at once."""
-        self._store, self._versions, self._moved = store, versions, moved
+        self._store = store
+        self._versions = versions
+        self._moved = moved
 
     def move(self, model: str, label: str, version: str | None, *, only_from: str | None = None) -> str | None:
         """Move `label` to `version`, or remove it (None); returns its old version. See `Store.move_label`."""

@@ -56,7 +56,7 @@ class Decision:
     """Versions that a label or pin names but that do not fit into memory, with the reason."""
 
 
-class Asked(NamedTuple):
+class WantedVersion(NamedTuple):
     """A version that is to be loaded, or is already."""
 
     importance: int
@@ -72,12 +72,14 @@ def decide(store: Mapping[str, StoredModel] | None, service: Mapping[str, ModelS
     """
     if store is None:
         return Decision()
+    # Labels move first, so that what has no role any more is known.
     flips = tuple(flip for model in sorted(service) for flip in _flips(model, store.get(model), service[model]))
     roles = _roles(service, flips)
     ready = [ref for ref, held in _held(service) if held.status is State.READY]
     idle = [ref for ref in ready if ref not in roles]
-    asked = _asked_for(store, service, memory)
-    load, makes_room, refused = _next_load(asked, service, roles, memory)
+    wanted = _wanted_versions(store, service, memory)
+    load, makes_room, refused = _next_load(wanted, service, roles, memory)
+    # A version that makes room loses its labels before it is unloaded.
     gone = tuple(
         Flip(model=ref.model, label=label, version=None)
         for ref in makes_room
@@ -88,7 +90,7 @@ def decide(store: Mapping[str, StoredModel] | None, service: Mapping[str, ModelS
         flips=flips + gone,
         unload=tuple(idle + makes_room),
         load=load,
-        overtaken=_overtaken([each for each in asked if each.reference not in refused], service),
+        overtaken=_overtaken([version for version in wanted if version.reference not in refused], service),
         refused=refused,
     )
 
@@ -140,18 +142,20 @@ def _roles(service: Mapping[str, ModelState], flips: tuple[Flip, ...]) -> dict[R
     return roles
 
 
-def _overtaken(asked: list[Asked], service: Mapping[str, ModelState]) -> Reference | None:
-    """The version that is being loaded, if a more important version of `asked` is not loaded yet."""
+def _overtaken(wanted: list[WantedVersion], service: Mapping[str, ModelState]) -> Reference | None:
+    """The version that is being loaded, if a more important version of `wanted` is not loaded yet."""
     held = dict(_held(service))
-    for each in asked:
-        if each.reference in held and held[each.reference].status is State.LOADING:
-            waiting = [other for other in asked if other.reference not in held and other.importance < each.importance]
-            return each.reference if waiting else None
+    for loading in wanted:
+        if loading.reference in held and held[loading.reference].status is State.LOADING:
+            waiting = [
+                other for other in wanted if other.reference not in held and other.importance < loading.importance
+            ]
+            return loading.reference if waiting else None
     return None
 
 
 def _next_load(
-    asked: list[Asked], service: Mapping[str, ModelState], roles: Mapping[Reference, int], memory: int
+    wanted: list[WantedVersion], service: Mapping[str, ModelState], roles: Mapping[Reference, int], memory: int
 ) -> tuple[Reference | None, list[Reference], dict[Reference, str]]:
     """The version to load now, the versions to unload first, and the versions that do not fit."""
     refused: dict[Reference, str] = {}
@@ -164,9 +168,10 @@ def _next_load(
         if item.status is State.UNLOADING or (item.status is State.READY and ref not in roles)
     )
     busy = any(item.status is State.LOADING for item in held.values())
-    for importance, reference, size in asked:
+    for importance, reference, size in wanted:
         if reference in held:
             continue
+        # Only less important versions may be unloaded for it, the least important first.
         weaker = sorted(
             (ref for ref, role in roles.items() if role > importance and held[ref].status is State.READY),
             key=lambda ref: (-roles[ref], ref),
@@ -177,6 +182,7 @@ def _next_load(
                 "version holds enough of them"
             )
             continue
+        # One version is loaded at a time, and only into memory that is free already.
         if busy or free < size <= free + coming:
             return None, [], refused
         if size <= free:
@@ -188,12 +194,14 @@ def _next_load(
     return None, [], refused
 
 
-def _asked_for(store: Mapping[str, StoredModel], service: Mapping[str, ModelState], memory: int) -> list[Asked]:
+def _wanted_versions(
+    store: Mapping[str, StoredModel], service: Mapping[str, ModelState], memory: int
+) -> list[WantedVersion]:
     """The versions of the store that labels and pins name, or that can stand in for a stable one.
 
     The most important version is first. A stand-in comes before the stable version if both fit into `memory`.
     """
-    asked = [
+    wanted = [
         (IMPORTANCE[label], 1, Reference(model, version))
         for model, stored in store.items()
         for label, version in stored.labels.items()
@@ -201,18 +209,18 @@ def _asked_for(store: Mapping[str, StoredModel], service: Mapping[str, ModelStat
     for model, stored in store.items():
         for version in _last(stored, service.get(model, ModelState()))[:1]:
             both = stored.sizes[version] + stored.sizes.get(stored.labels["stable"], 0)
-            asked.append((IMPORTANCE["stable"], 0 if both <= memory else 2, Reference(model, version)))
-    asked += [
+            wanted.append((IMPORTANCE["stable"], 0 if both <= memory else 2, Reference(model, version)))
+    wanted += [
         (IMPORTANCE["pinned"], 1, Reference(model, version))
         for model, served in service.items()
         for version in served.pinned
     ]
-    found: dict[Reference, Asked] = {}
-    for importance, _, reference in sorted(asked):
+    by_importance: dict[Reference, WantedVersion] = {}
+    for importance, _, reference in sorted(wanted):
         sizes = store[reference.model].sizes if reference.model in store else {}
         if reference.version in sizes:
-            found.setdefault(reference, Asked(importance, reference, sizes[reference.version]))
-    return list(found.values())
+            by_importance.setdefault(reference, WantedVersion(importance, reference, sizes[reference.version]))
+    return list(by_importance.values())
 
 
 def _held(service: Mapping[str, ModelState]) -> Iterator[tuple[Reference, VersionState]]:

@@ -10,13 +10,13 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from tokenizers import Tokenizer
 
 from cerberank_models.backends.registry import open_backend, spec_of
 from cerberank_models.backends.stage_contract import Backend
-from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.store.protocol import Reference
 from cerberank_models.config import RankerConfig
@@ -84,27 +84,26 @@ class LiveFirstStage:
     """The reason that the store of vectors is not used; empty if it is used or not set."""
 
 
-Loader = Callable[[Settings], Loaded]
+Loader = Callable[[Checkpoint, Settings], Loaded]
+"""Opens the backend of a checkpoint, as `load` does."""
 
 
-def load(settings: Settings) -> Loaded:
-    """Read the checkpoint that the settings name, and open its backend.
-
-    Files are not verified again if the checkpoint is a copy from a store, because copies were verified before.
-    """
-    checkpoint = read_checkpoint(settings.checkpoint or BUNDLED, verified=bool(settings.store))
+def load(checkpoint: Checkpoint, settings: Settings) -> Loaded:
+    """Open the checkpoint's backend, in the form and on the device of the settings."""
     form = settings.form(checkpoint.manifest.files)
-    where: dict[str, Any] = {
+    options: dict[str, Any] = {
         "kind": form.backend,
         "precision": form.precision,
         "threads": settings.threads or None,
         "device": settings.device,
     }
-    backend = open_backend(checkpoint, **where)
+    backend = open_backend(checkpoint, **options)
     if checkpoint.config.first_stage is None:
         return Loaded(checkpoint, backend)
     first = LoadedFirstStage(
-        backend=open_first_stage(checkpoint, **where), encoder=open_encoder(checkpoint), scorer=open_scorer(checkpoint)
+        backend=open_first_stage(checkpoint, **options),
+        encoder=open_encoder(checkpoint),
+        scorer=open_scorer(checkpoint),
     )
     return Loaded(checkpoint, backend, first)
 
@@ -121,7 +120,10 @@ class LiveVersion:
         first: LiveFirstStage | None = None,
     ) -> None:
         """Own the engine and the encoder, which worker threads share; `precision` is the backend's number format."""
-        self.checkpoint, self.engine, self.encoder, self.precision = checkpoint, engine, encoder, precision
+        self.checkpoint = checkpoint
+        self.engine = engine
+        self.encoder = encoder
+        self.precision = precision
         self.first = first
         self.schedule = checkpoint.config.schedule
         """The drop schedule of calls without drop ratios; an operator may change it."""
@@ -134,31 +136,28 @@ class LiveVersion:
         return Reference(self.checkpoint.config.name, self.checkpoint.manifest.version)
 
 
-def try_version(settings: Settings) -> None:
-    """Open and check the version at `settings.checkpoint` as `load` and `bring_up` do, with a pair of full length.
+def try_version(folder: Path, settings: Settings) -> None:
+    """Open and check the verified copy `folder` as `load` and `bring_up` do, with a pair of full length.
 
     For a GPU all files are read, but a second copy of the model may not fit on it. Graphs are programs, so they are
     opened on the processor and rank one pair; whether they are right is decided on the GPU. Weights are only numbers,
     and are not opened. Raises as `load` and `bring_up` do.
     """
+    checkpoint = read_checkpoint(folder, verified=True)
     if not on_device(settings):
-        loaded = load(settings)
-        encoder = loaded.checkpoint.encoder()
-        _checked(loaded, settings, encoder, longest=True)
+        _checked(load(checkpoint, settings), settings, checkpoint.encoder(), longest=True)
         return
-    checkpoint = read_checkpoint(settings.checkpoint or BUNDLED, verified=True)
-    checkpoint.encoder()
+    encoder = checkpoint.encoder()
     if checkpoint.config.first_stage is not None:
         open_encoder(checkpoint)
         open_scorer(checkpoint)
         read_golden(checkpoint)
     form = settings.form(checkpoint.manifest.files)
     if spec_of(form.backend).runs_programs:
-        own = {"backend": form.backend, "precision": form.precision, "device": "cpu"}
+        on_processor = {"backend": form.backend, "precision": form.precision, "device": "cpu"}
         with suppress(Exception):  # libraries raise any type; the processor may lack what the GPU has
-            loaded = load(settings.model_copy(update=own))
-            backend, first = _stages(loaded)
-            run_pair(backend, loaded.checkpoint.encoder(), first, most_tokens=SHORT_PAIR)
+            backend, first = _stages(load(checkpoint, settings.model_copy(update=on_processor)))
+            run_pair(backend, encoder, first, most_tokens=SHORT_PAIR)
 
 
 def _stages(loaded: Loaded) -> tuple[Backend[Any], TextEncoder | None]:

@@ -120,20 +120,20 @@ class VersionRegistry:
     def ready(self, reference: Reference, live: LiveVersion) -> None:
         """Record that a version is ready, so that labels may move to it."""
         with self._lock:
-            self._set(reference, replace(self._known(reference), status=State.READY, live=live))
+            self._set(reference, replace(self._state(reference), status=State.READY, live=live))
             if self._snapshot.stopped:
                 live.engine.stop(0.0)
 
     def failed(self, reference: Reference, reason: str) -> None:
         """Record that a version cannot serve."""
         with self._lock:
-            size = self._known(reference).size
+            size = self._state(reference).size
             self._set(reference, VersionState(status=State.FAILED, size=size, reason=reason))
 
     def retrying(self, reference: Reference, reason: str) -> None:
         """Record that a version could not be copied and will be retried."""
         with self._lock:
-            size = self._known(reference).size
+            size = self._state(reference).size
             self._set(reference, VersionState(status=State.RETRYING, size=size, reason=reason))
 
     def want(self, wanted: Mapping[str, Mapping[Label, str]]) -> None:
@@ -154,7 +154,7 @@ class VersionRegistry:
     def retire(self, reference: Reference) -> None:
         """Stop routing requests to a version, before it is unloaded."""
         with self._lock:
-            known = self._known(reference)
+            known = self._state(reference)
             if known.live is not None and known.live.engine.device_failed:
                 self.device_failed()
             self._set(reference, replace(known, status=State.UNLOADING))
@@ -256,7 +256,7 @@ class VersionRegistry:
         assert known.live is not None, "routes lead to ready versions"
         return known.live
 
-    def _known(self, reference: Reference) -> VersionState:
+    def _state(self, reference: Reference) -> VersionState:
         return self._snapshot.models[reference.model].versions[reference.version]
 
     def _set(self, reference: Reference, version: VersionState | None) -> None:

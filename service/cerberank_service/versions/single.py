@@ -7,13 +7,13 @@ import threading
 from collections.abc import Callable
 
 from cerberank_models.checkpoint.bundled import BUNDLED
-from cerberank_service.engine.faults import Fault, fault_of, text_of
+from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.versions.failure import Cause, failure_of
 from cerberank_service.versions.lifecycle import Flip
 from cerberank_service.versions.loading import Loader, bring_up
 from cerberank_service.versions.registry import VersionRegistry
-from cerberank_service.versions.rejection import Reason, is_shortage, reason_of
 
 logger = logging.getLogger(__name__)
 
@@ -32,7 +32,10 @@ class SingleCheckpoint:
 
     def __init__(self, settings: Settings, versions: VersionRegistry, metrics: Metrics, loader: Loader) -> None:
         """Load nothing before `start`."""
-        self._settings, self._versions, self._metrics, self._loader = settings, versions, metrics, loader
+        self._settings = settings
+        self._versions = versions
+        self._metrics = metrics
+        self._loader = loader
         self._unusable: Callable[[Exception], None] | None = None
         self._thread = threading.Thread(target=self._load, name="loader", daemon=True)
 
@@ -49,7 +52,8 @@ class SingleCheckpoint:
 
     def _load(self) -> None:
         try:
-            live = bring_up(self._loader(self._settings), self._settings, self._metrics)
+            checkpoint = read_checkpoint(self._settings.checkpoint or BUNDLED)
+            live = bring_up(self._loader(checkpoint, self._settings), self._settings, self._metrics)
         except BaseException as error:  # including panics of libraries: the service reports every error
             self._fail(error)
         else:
@@ -70,23 +74,23 @@ class SingleCheckpoint:
         self._versions.settle()
 
     def _fail(self, error: BaseException) -> None:
-        fault, why = fault_of(error), text_of(error)
-        if fault is Fault.DEVICE:
+        failure = failure_of(error)
+        if failure.device_failed:
             self._versions.device_failed()
-        self._versions.explain(why)
+        self._versions.explain(failure.message)
         # The messages of these errors need no traceback; they are printed when the process ends.
-        plain = reason_of(error) is not Reason.UNUSABLE or isinstance(error, ValueError | OSError | ImportError)
+        plain = failure.cause is not Cause.UNUSABLE or isinstance(error, ValueError | OSError | ImportError)
         if self._unusable is None or not plain:
-            logger.error("the checkpoint could not be loaded: %s", why, exc_info=error)
+            logger.error("the checkpoint could not be loaded: %s", failure.message, exc_info=error)
         if self._unusable is None:
             return
         if isinstance(error, ModuleNotFoundError):  # the program names the extra that provides the module
             self._unusable(error)
             return
-        named = self._settings.model or self._settings.checkpoint or f"the bundled checkpoint {BUNDLED}"
-        passing = fault is not Fault.OTHER or is_shortage(getattr(error, "errno", None), why)
+        source = self._settings.model or self._settings.checkpoint or f"the bundled checkpoint {BUNDLED}"
+        passing = failure.retry or failure.device_failed or failure.cause is Cause.TOO_BIG
         remedy = (
             "CERBERANK_CHECKPOINT (the folder of a checkpoint), CERBERANK_STORE (a store) or a MODEL (a cross-encoder "
             "of Hugging Face) names another one"
         )
-        self._unusable(UnusableError(f"{named} cannot be served: {why}; {remedy}", 1 if passing else 2))
+        self._unusable(UnusableError(f"{source} cannot be served: {failure.message}; {remedy}", 1 if passing else 2))

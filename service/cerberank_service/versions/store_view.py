@@ -20,7 +20,8 @@ class StoreView:
 
     def __init__(self, store: CheckpointStore, settings: Settings) -> None:
         """Read nothing yet."""
-        self._store, self._settings = store, settings
+        self._store = store
+        self._settings = settings
         self._sizes: dict[Reference, int] = {}
         self._labels: dict[str, dict[Label, str]] = {}
         self._problems: dict[str | Reference, str] = {}

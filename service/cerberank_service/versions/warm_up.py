@@ -27,7 +27,7 @@ from cerberank_models.text_encoding import TextEncoder
 from cerberank_models.tokens import largest_token_id
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.faults import Fault, fault_of
-from cerberank_service.versions.rejection import TooSlowError
+from cerberank_service.versions.failure import TooSlowError
 
 WORDS = (4, 16, 48, 96)
 """Lengths of the candidates in words, from a short phrase up to the usual token limit."""

@@ -12,21 +12,23 @@ import os
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property, partial
 
 from cerberank_models.backends.processors import cgroup_memory
 from cerberank_models.backends.registry import spec_of
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.protocol import CheckpointStore, Reference
-from cerberank_service.engine.faults import Fault, fault_of, text_of
+from cerberank_service.engine.faults import text_of
 from cerberank_service.engine.low_priority import NICENESS, LiveTraffic, at_low_priority
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.series import COPY_FAILURES, LABEL_FLIPS, REJECTED_VERSIONS, STORE_REACHABLE
-from cerberank_service.versions.copies import Copies, CopyError, GivenUpError, KilledError, memory_of
+from cerberank_service.versions.copies import Copies, GivenUpError, memory_of
 from cerberank_service.versions.copy_process import TRIED_WITH, Trial
+from cerberank_service.versions.failure import Cause, FailedError, Failure, failure_of
 from cerberank_service.versions.lifecycle import Decision, StoredModel, decide
-from cerberank_service.versions.loading import Loaded, Loader, bring_up
+from cerberank_service.versions.loading import LiveVersion, Loader, bring_up
 from cerberank_service.versions.memory_budget import (
     budget,
     check_room,
@@ -37,7 +39,6 @@ from cerberank_service.versions.memory_budget import (
     spare_bytes,
 )
 from cerberank_service.versions.registry import VersionRegistry
-from cerberank_service.versions.rejection import Reason, RejectedError, is_shortage, reason_of
 from cerberank_service.versions.state import State
 from cerberank_service.versions.store_view import StoreView
 
@@ -71,24 +72,29 @@ class Watcher:
         wake: threading.Event,
     ) -> None:
         """Read nothing before `start`. Setting `wake` causes an immediate poll."""
-        self._store, self._versions, self._settings = store, versions, settings
-        self._metrics, self._loader = metrics, loader
-        self._view, self._spec = StoreView(store, settings), spec_of(settings.form(()).backend)
+        self._store = store
+        self._versions = versions
+        self._settings = settings
+        self._metrics = metrics
+        self._loader = loader
+        self._view = StoreView(store, settings)
+        self._spec = spec_of(settings.form(()).backend)
         self._live_traffic = LiveTraffic(versions.answering)
         self._copies = Copies(settings.store, settings.copy_seconds)
         self._tries: dict[Reference, int] = {}
         self._killed: dict[Reference, str] = {}
         self._gave_up: set[Reference] = set()
         self._again: dict[Reference, float] = {}
-        self._asked: set[Reference] = set()
+        self._wanted: set[Reference] = set()
         self._overtaken: Reference | None = None
         self._load_began = 0.0
-        self._noted: dict[str, str] = {}
+        self._recorded: dict[str, str] = {}
         self._note_after = 0.0
         self._retired: dict[Reference, float] = {}
         self._polled = time.monotonic()
         self._store_reached = True
-        self._wake, self._stopped = wake, threading.Event()
+        self._wake = wake
+        self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watcher", daemon=True)
 
     def open(self) -> None:
@@ -166,8 +172,8 @@ class Watcher:
             logger.warning("nothing to serve: %s", reason)
         self._versions.explain(reason)
         self._versions.want({model: each.labels for model, each in stored.items()})
-        asked = {Reference(m, v) for m, each in stored.items() for v in (*each.labels.values(), *each.served)}
-        self._asked = asked.union(pinned)
+        named = {Reference(m, v) for m, model in stored.items() for v in (*model.labels.values(), *model.served)}
+        self._wanted = named.union(pinned)
         return stored
 
     def _reach_changed(self, *, reached: bool) -> bool:
@@ -199,7 +205,7 @@ class Watcher:
             try:
                 threading.Thread(target=self._load, args=args, name="loader", daemon=True).start()
             except RuntimeError as error:  # the system cannot start another thread now
-                self._try_again(decision.load, CopyError("process", text_of(error)))
+                self._try_again(decision.load, failure_of(error))
 
     def _why_not(self, wanted: Reference) -> str:
         """Why a version that a label names does not serve, for the log."""
@@ -210,30 +216,28 @@ class Watcher:
 
     def _load(self, reference: Reference, memory: int, room: int) -> None:
         """Load a version; `memory` is the limit of all versions together, and `room` the free part."""
-        started, died = time.monotonic(), False
+        started, killed = time.monotonic(), False
         try:
             self._note_load(reference)
             logger.info("loading %s@%s: it is copied and tried first", *reference)
-            settings = self._settings.model_copy(update={"checkpoint": self._copies.folder(reference)})
-            loaded, others = self._opened(reference, settings, memory, room), self._versions.snapshot.live()
-            live = bring_up(loaded, settings, self._metrics, others=others, pause=self._live_traffic.wait_until_idle)
-            del loaded, others
+            self._copy(reference, memory, room)
+            live = self._brought_up(reference)
         except GivenUpError:
             self._copies.drop(reference)
             self._versions.forget(reference)
-            cause = "a more important version waits" if reference in self._asked else "nothing names it now"
+            cause = "a more important version waits" if reference in self._wanted else "nothing names it now"
             logger.info("%s@%s is not loaded any further: %s", *reference, cause)
         except BaseException as error:  # panics of tokenizers are not Exceptions; other versions must still load
             self._copies.drop(reference)
             self._metrics.forget(*reference)
-            if isinstance(error, KilledError):
-                died, self._killed[reference] = True, str(error)
-            if self._is_of_device(error):
+            failure = self._final(reference, failure_of(error))
+            killed = failure.killed
+            if failure.device_failed:
                 self._versions.device_failed()
-            if (fault := self._copy_fault(reference, error)) is not None:
-                self._try_again(reference, fault)
+            if failure.retry:
+                self._try_again(reference, failure)
             else:
-                self._reject(reference, reason_of(error), self._copies.shown(text_of(error)))
+                self._reject(reference, failure.cause, failure.message)
         else:
             self._copies.drop(reference)  # the open version is in memory and does not need its files
             self._tries.pop(reference, None)
@@ -241,21 +245,16 @@ class Watcher:
             seconds, form = time.monotonic() - started, self._settings.form(live.checkpoint.manifest.files)
             why = (form.backend, live.precision, form.reason)
             logger.info("ready: %s@%s after %.1f seconds, %s in %s: %s", *reference, seconds, *why)
-        if not died and reference not in self._gave_up:
+        if not killed and reference not in self._gave_up:
             self._copies.end(reference)
         self._wake.set()
-
-    def _is_of_device(self, error: BaseException) -> bool:
-        """True if the device has failed. The texts of other errors may quote the version's files."""
-        opened = not isinstance(error, CopyError | RejectedError)
-        return opened and reason_of(error) is Reason.UNUSABLE and fault_of(error) is Fault.DEVICE
 
     def _note_load(self, reference: Reference) -> None:
         """Note that a load begins, unless processes have died of it.
 
-        Raises KilledError if the service has died of it, so that it is loaded after the version that can stand in for
-        it, and RejectedError after MOST_DEATHS. The notes of a rejected version stay, because the processes that start
-        later would die of it again, but if it is asked for again, it is loaded.
+        Raises FailedError: as killed if the service has died of it, so that it is loaded after the version that can
+        stand in for it, and as unusable after MOST_DEATHS. The notes of a rejected version stay, because the processes
+        that start later would die of it again, but if it is asked for again, it is loaded.
         """
         deaths = self._copies.deaths(reference)
         if reference in self._gave_up:
@@ -264,30 +263,31 @@ class Watcher:
             self._gave_up.add(reference)
             last = self._killed.get(reference, "the service's process was killed")
             why = f"{deaths} processes in a row were killed while they loaded it; the last time {last}"
-            raise RejectedError(Reason.UNUSABLE, why)
+            raise FailedError(Cause.UNUSABLE, why)
         elif deaths and reference not in self._tries:
-            raise KilledError("process", "the service's process was killed while it was loaded")
+            message = "the service's process was killed while it was loaded"
+            raise FailedError(Cause.PROCESS, message, killed=True)
         self._copies.begin(reference)
 
-    def _opened(self, reference: Reference, settings: Settings, memory: int, room: int) -> Loaded:
-        """Copy, verify, try and open a version; at low priority while other versions serve.
+    def _copy(self, reference: Reference, memory: int, room: int) -> None:
+        """Copy, verify and try a version, in a process that has low priority while other versions serve.
 
         A trial that was killed before, perhaps because the machine was too busy for it, has the usual priority.
         """
         serving = bool(self._versions.snapshot.live())
         low = serving and self._copies.deaths(reference) < MOST_DEATHS
         size = self._known_size(reference)
-        given = self._settings.model_dump(include=set(TRIED_WITH))
+        options = self._settings.model_dump(include=set(TRIED_WITH))
         trial = Trial(
             # One thread beside live traffic: more would take the processor time that a container is allowed.
-            settings={**given, "threads": 1} if serving else given,
+            settings={**options, "threads": 1} if serving else options,
             most_bytes=most_file_bytes(size, memory),
             processor_seconds=math.ceil(self._settings.copy_seconds / 2),
         )
         taken = self._copies.fetch(
             reference,
             niceness=NICENESS if low else 0,
-            given_up=lambda: self._stopped.is_set() or reference not in self._asked or reference == self._overtaken,
+            given_up=lambda: self._stopped.is_set() or reference not in self._wanted or reference == self._overtaken,
             trial=trial,
             most_memory=most_trial_bytes(self._settings, size, room),
             spare_memory=spare_bytes(cgroup_memory(), memory_of(os.getpid())),
@@ -295,45 +295,50 @@ class Watcher:
         if (counted := counted_bytes(self._settings, size, taken)) != size:
             logger.warning("%s@%s takes %d bytes of memory; by its files %d were expected", *reference, counted, size)
             self._versions.loading(reference, counted)
-        # By its own files: a store may hold versions for several backends.
-        files = read_checkpoint(self._copies.folder(reference), verified=True).manifest.files
-        if serving and settings.device in spec_of(settings.form(files).backend).low_priority_devices:
-            return at_low_priority(partial(self._open, reference, settings))
-        return self._open(reference, settings)
 
-    def _open(self, reference: Reference, settings: Settings) -> Loaded:
-        """Open a version. Raises DeviceFullError if the device has too little free memory, and the loader's errors."""
+    def _brought_up(self, reference: Reference) -> LiveVersion:
+        """Open the copy of a version, at low priority while other versions serve, and bring it up.
+
+        Raises DeviceFullError if the device has too little free memory, and the errors of the loader and of `bring_up`.
+        """
+        settings, serving = self._settings, bool(self._versions.snapshot.live())
+        checkpoint = read_checkpoint(self._copies.folder(reference), verified=True)
         check_room(self._known_size(reference), self._spec.device_memory(settings.device))
-        return self._loader(settings)
+        open_it = partial(self._loader, checkpoint, settings)
+        # By its own files: a store may hold versions for several backends.
+        spec = spec_of(settings.form(checkpoint.manifest.files).backend)
+        loaded = at_low_priority(open_it) if serving and settings.device in spec.low_priority_devices else open_it()
+        others = self._versions.snapshot.live()
+        return bring_up(loaded, settings, self._metrics, others=others, pause=self._live_traffic.wait_until_idle)
 
     def _known_size(self, reference: Reference) -> int:
         known = self._versions.snapshot.version(reference)
         return 0 if known is None else known.size
 
-    def _copy_fault(self, reference: Reference, error: BaseException) -> CopyError | None:
-        """The error as a CopyError if a retry may succeed: the machine lacks resources, or the version is gone."""
-        if isinstance(error, CopyError):
-            return error
-        # `Copies` has decided this for the errors of its process.
-        if not isinstance(error, RejectedError) and is_shortage(getattr(error, "errno", None), text_of(error)):
-            return CopyError("process", self._copies.shown(text_of(error)))
-        if reason_of(error) is Reason.MALFORMED:
-            # Checked before `versions`, which leaves out a version whose `manifest.json` is not a file.
-            return None
+    def _final(self, reference: Reference, failure: Failure) -> Failure:
+        """The failure, as one of the store if that does not have the version any more; without this machine's paths."""
+        failure = replace(failure, message=self._copies.shown(failure.message))
+        if failure.killed:
+            self._killed[reference] = failure.message
+        # `versions` leaves out a malformed version whose `manifest.json` is not a file.
+        if failure.retry or failure.cause is Cause.MALFORMED:
+            return failure
         try:
             there = reference.version in self._store.versions(reference.model)
         except Exception:  # libraries of stores raise their own types
             there = False
-        return None if there else CopyError("store", "the store does not have it any more, or cannot be reached")
+        if there:
+            return failure
+        message = "the store does not have it any more, or cannot be reached"
+        return replace(failure, cause=Cause.STORE, message=message)
 
-    def _try_again(self, reference: Reference, error: CopyError) -> None:
+    def _try_again(self, reference: Reference, failure: Failure) -> None:
         tries = self._tries[reference] = self._tries.get(reference, 0) + 1
         wait = min(LONGEST_BACK_OFF, self._settings.store_poll_seconds * 2.0 ** min(tries - 1, 10))
-        self._metrics[COPY_FAILURES].labels(error.cause).inc()
-        logger.warning(
-            "%s@%s could not be copied or tried (%s), again in %.1f s: %s", *reference, error.cause, wait, error
-        )
-        self._versions.retrying(reference, f"{error.cause}: {error}; it will be copied again in {wait:.0f} s")
+        cause, message = failure.cause.value, failure.message
+        self._metrics[COPY_FAILURES].labels(cause).inc()
+        logger.warning("%s@%s could not be copied or tried (%s), again in %.1f s: %s", *reference, cause, wait, message)
+        self._versions.retrying(reference, f"{cause}: {message}; it will be copied again in {wait:.0f} s")
         self._again[reference] = time.monotonic() + wait
 
     def _retry(self) -> None:
@@ -352,20 +357,20 @@ class Watcher:
         for name, model in self._versions.snapshot.models.items():
             serving = model.serving.get("stable")
             wanted = stored[name].labels.get("stable") if name in stored else None
-            if serving is None or serving != wanted or self._noted.get(name) == serving:
+            if serving is None or serving != wanted or self._recorded.get(name) == serving:
                 continue
             try:
                 self._store.note_served(Reference(name, serving))
-                self._noted[name] = serving
+                self._recorded[name] = serving
             except Exception as error:  # libraries of file systems raise their own types
                 self._note_after = time.monotonic() + NOTE_SECONDS
                 why = "a replica that starts while a bad version is stable will not know what to serve instead"
                 logger.warning("the store cannot be told that %s@%s serves; %s: %r", name, serving, why, error)
 
-    def _reject(self, reference: Reference, reason: Reason, message: str) -> None:
-        self._metrics[REJECTED_VERSIONS].labels(reason.value, *reference).inc()
-        logger.error("%s@%s is rejected (%s): %s", *reference, reason.value, message)
-        self._versions.failed(reference, f"{reason.value}: {message}")
+    def _reject(self, reference: Reference, cause: Cause, message: str) -> None:
+        self._metrics[REJECTED_VERSIONS].labels(cause.value, *reference).inc()
+        logger.error("%s@%s is rejected (%s): %s", *reference, cause.value, message)
+        self._versions.failed(reference, f"{cause.value}: {message}")
 
     def _refuse(self, refused: Mapping[Reference, str]) -> None:
         """Record versions that do not fit beside more important ones; they are loaded once memory is free."""
@@ -373,9 +378,9 @@ class Watcher:
             self._metrics.forget_rejections(*reference)
         for reference, why in refused.items():
             if reference not in self._versions.snapshot.refused:
-                self._metrics[REJECTED_VERSIONS].labels(Reason.TOO_BIG.value, *reference).inc()
-                logger.error("%s@%s is rejected (%s): %s", *reference, Reason.TOO_BIG.value, why)
-        reasons = {reference: f"{Reason.TOO_BIG.value}: {why}" for reference, why in refused.items()}
+                self._metrics[REJECTED_VERSIONS].labels(Cause.TOO_BIG.value, *reference).inc()
+                logger.error("%s@%s is rejected (%s): %s", *reference, Cause.TOO_BIG.value, why)
+        reasons = {reference: f"{Cause.TOO_BIG.value}: {why}" for reference, why in refused.items()}
         self._versions.refuse_to_load(reasons)
 
     def _forget_retired(self) -> None:
@@ -403,12 +408,12 @@ class Watcher:
     def _forget_failures(self) -> None:
         """Forget failed versions that no label or pin names any more."""
         snapshot = self._versions.snapshot.models
-        for reference in self._tries.keys() - self._asked:
+        for reference in self._tries.keys() - self._wanted:
             self._tries.pop(reference, None)
             self._killed.pop(reference, None)
         for name, model in snapshot.items():
             for version, held in model.versions.items():
-                if held.down and Reference(name, version) not in self._asked:
+                if held.down and Reference(name, version) not in self._wanted:
                     self._versions.forget(Reference(name, version))
                     self._metrics.forget_rejections(name, version)
 

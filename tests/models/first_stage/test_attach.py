@@ -12,7 +12,7 @@ from tests.first_stages import ENCODER, attached, ranker_of, without
 from tests.tiny import bert_tokenizer
 
 from cerberank_models.backends.registry import BACKENDS
-from cerberank_models.checkpoint.first_stage_files import SCORER, TOKENIZER, encoder_graph, kept_files
+from cerberank_models.checkpoint.first_stage_files import SCORER, TOKENIZER, encoder_graph, files_to_copy
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, copy_checkpoint, read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.convert.checkpoint import ParityError
@@ -172,12 +172,12 @@ def test_rewriting_keeps_it(checkpoint: Checkpoint, tmp_path: Path) -> None:
     first = {name for name in checkpoint.manifest.files if name.startswith("first-stage/")}
     assert first < set(copied.manifest.files) & set(revised.manifest.files)
     names = checkpoint.manifest.files
-    kept = kept_files(checkpoint.path, names, precisions=["int8"], weights=False)
+    kept = files_to_copy(checkpoint.path, names, precisions=["int8"], weights=False)
     assert set(kept) == first - {encoder_graph("fp32"), "first-stage/model.safetensors"}
     with pytest.raises(CheckpointError, match="no graph in fp16"):
-        kept_files(checkpoint.path, names, precisions=["fp16"], weights=True)
+        files_to_copy(checkpoint.path, names, precisions=["fp16"], weights=True)
     with pytest.raises(CheckpointError, match="neither weights nor a graph"):
-        kept_files(checkpoint.path, names, precisions=[], weights=False)
+        files_to_copy(checkpoint.path, names, precisions=[], weights=False)
 
 
 def test_its_files_count_as_memory(checkpoint: Checkpoint) -> None:

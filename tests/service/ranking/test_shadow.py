@@ -44,8 +44,8 @@ class Other(FakeBackend):
         return output
 
 
-def other_for_version_2(settings: Settings) -> Loaded:
-    loaded = open_fake(settings)
+def other_for_version_2(checkpoint: Checkpoint, settings: Settings) -> Loaded:
+    loaded = open_fake(checkpoint, settings)
     if loaded.checkpoint.manifest.version == "2":
         return Loaded(loaded.checkpoint, Other(loaded.checkpoint.config))
     return loaded
@@ -118,8 +118,8 @@ def test_a_busy_service_mirrors_nothing(follow: Follow, store: FolderStore, made
     """Questions that overlap are answered, and skipped by the shadow."""
     backends: dict[str, FakeBackend] = {}
 
-    def load(settings: Settings) -> Loaded:
-        loaded = open_fake(settings)
+    def load(checkpoint: Checkpoint, settings: Settings) -> Loaded:
+        loaded = open_fake(checkpoint, settings)
         backends[loaded.checkpoint.manifest.version] = loaded.backend  # type: ignore[assignment]
         return loaded
 
@@ -211,8 +211,8 @@ class Loading:
         self.config, self.vectors = config, FakeVectors(config.first_stage)
         self.pairs = FakeBackend(config)
 
-    def __call__(self, settings: Settings) -> Loaded:
-        loaded = open_fake(settings)
+    def __call__(self, checkpoint: Checkpoint, settings: Settings) -> Loaded:
+        loaded = open_fake(checkpoint, settings)
         if loaded.checkpoint.manifest.version != "2":
             return loaded
         return loaded_with_first_stage(loaded.checkpoint, self.vectors, self.pairs)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import subprocess
 import sys
@@ -22,9 +21,9 @@ from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_models.checkpoint.store.protocol import Reference
 from cerberank_service.settings import Settings
 from cerberank_service.versions import copies as module
-from cerberank_service.versions.copies import Copies, CopyError, GivenUpError
+from cerberank_service.versions.copies import Copies, GivenUpError
+from cerberank_service.versions.failure import Cause, FailedError, Failure
 from cerberank_service.versions.loading import Loaded
-from cerberank_service.versions.rejection import Reason, RejectedError
 
 ONE, TWO = Reference("fake-ranker", "1"), Reference("fake-ranker", "2")
 Make = Callable[..., Checkpoint]
@@ -53,18 +52,13 @@ def test_a_copy_is_what_was_pushed(copies: Copies, store: FolderStore, tmp_path:
     assert list((tmp_path / "tmp").iterdir()) == []
 
 
-def test_a_version_is_at_fault_or_it_is_not(copies: Copies, tmp_path: Path) -> None:
-    """The errors of the copying process have their reasons here too, and name no place of this machine."""
-    with pytest.raises(RejectedError, match="its versions: 1") as caught:
-        copies.fetch(TWO, niceness=0, given_up=NEVER)
-    assert caught.value.reason is Reason.TORN
+def test_a_failure_of_the_process_is_known_here(copies: Copies, tmp_path: Path) -> None:
+    """Its cause is that of the process, and its message names no place of this machine."""
     (tmp_path / "store" / "fake-ranker" / "1").rename(tmp_path / "store" / "fake-ranker" / "2")
-    with pytest.raises(RejectedError, match="calls itself fake-ranker@1") as caught:
+    with pytest.raises(FailedError, match="calls itself fake-ranker@1") as caught:
         copies.fetch(TWO, niceness=0, given_up=NEVER)
-    assert caught.value.reason is Reason.MALFORMED
+    assert caught.value.failure.cause is Cause.MALFORMED
     assert str(tmp_path) not in str(caught.value)
-    with pytest.raises(RejectedError, match="nowhere"):
-        _other(copies, "nowhere://x").fetch(TWO, niceness=0, given_up=NEVER)
 
 
 def test_messages_lose_the_places_of_this_machine_but_no_words(copies: Copies, tmp_path: Path) -> None:
@@ -84,17 +78,18 @@ def test_a_copy_that_hangs_is_ended(copies: Copies, tmp_path: Path, monkeypatch:
     hang = tmp_path / "hang.py"
     hang.write_text("import os, sys, time\nopen(sys.argv[1], 'w').write(str(os.getpid()))\ntime.sleep(600)\n")
     monkeypatch.setattr(sys, "executable", str(_program(tmp_path, hang, tmp_path / "pid")))
-    asked: tuple[tuple[Callable[[], bool], float, type[Exception], str], ...] = (
-        (NEVER, 2.0, CopyError, "within 2 seconds"),
+    cases: tuple[tuple[Callable[[], bool], float, type[Exception], str], ...] = (
+        (NEVER, 2.0, FailedError, "within 2 seconds"),
         (lambda: True, 60.0, GivenUpError, "^$"),
     )
-    for given_up, seconds, kind, why in asked:
+    for given_up, seconds, kind, why in cases:
         hanging = Copies(str(tmp_path / "store"), seconds)
         hanging.open()
         started = time.monotonic()
         with pytest.raises(kind, match=why) as caught:
             hanging.fetch(ONE, niceness=0, given_up=given_up)
-        assert getattr(caught.value, "cause", "time") == "time"
+        if isinstance(caught.value, FailedError):
+            assert caught.value.failure == Failure(cause=Cause.TIME, message=str(caught.value))
         assert time.monotonic() - started < 30
         assert not hanging.folder(ONE).exists()
         if (tmp_path / "pid").exists():
@@ -102,48 +97,41 @@ def test_a_copy_that_hangs_is_ended(copies: Copies, tmp_path: Path, monkeypatch:
                 os.kill(int((tmp_path / "pid").read_text()), 0)
 
 
-def _program(folder: Path, script: Path, told: Path) -> Path:
+def _program(folder: Path, script: Path, argument: Path) -> Path:
     """A program that runs `script`, whatever its arguments are."""
     program = folder / "program"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "{told}"\n')
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{script}" "{argument}"\n')
     program.chmod(0o755)
     return program
 
 
-def test_a_full_disk_is_not_the_stores_fault(copies: Copies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The cause is the disk; a process that ends by itself is one too."""
-    told = {"kinds": ["OSError"], "message": "it broke", "reason": "unusable"}
-    full, broken = json.dumps(told | {"errno": errno.ENOSPC}), json.dumps(told | {"errno": errno.EIO})
-    memory = json.dumps(told | {"kinds": ["MemoryError"], "errno": None})
-    thread = json.dumps(told | {"kinds": ["RuntimeError"], "errno": None, "message": "can't start new thread"})
-    for output, cause, why in (
-        (full, "disk", "no space"),
-        (broken, "store", "it broke"),
-        (memory, "process", "it broke"),
-        (thread, "process", "new thread"),
-        ("", "process", "status 3"),
-    ):
-        (tmp_path / "fails.py").write_text(f"print({output!r}, end=''); raise SystemExit(3)")
-        with monkeypatch.context() as patched:
-            patched.setattr(sys, "executable", str(_program(tmp_path, tmp_path / "fails.py", tmp_path)))
-            with pytest.raises(CopyError, match=why) as caught:
-                copies.fetch(ONE, niceness=0, given_up=NEVER)
-        assert caught.value.cause == cause
+@pytest.mark.parametrize(
+    ("output", "cause", "why"),
+    [('{"cause": "disk", "message": "no"}', Cause.DISK, "no space for the copy in"), ("", Cause.PROCESS, "status 3")],
+)
+def test_a_process_that_fails(
+    *, copies: Copies, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, output: str, cause: Cause, why: str
+) -> None:
+    """Also one that ends without saying why."""
+    (tmp_path / "fails.py").write_text(f"print({output!r}, end=''); raise SystemExit(3)")
+    monkeypatch.setattr(sys, "executable", str(_program(tmp_path, tmp_path / "fails.py", tmp_path)))
+    with pytest.raises(FailedError, match=why) as caught:
+        copies.fetch(ONE, niceness=0, given_up=NEVER)
+    assert caught.value.failure.cause is cause
 
 
-@pytest.mark.parametrize("number", [errno.EAGAIN, errno.ENOMEM, errno.EMFILE])
 def test_a_process_that_cannot_be_started_is_not_the_versions_fault(
-    copies: Copies, monkeypatch: pytest.MonkeyPatch, number: int
+    copies: Copies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No further process, no memory for one, no descriptors for its pipes."""
 
     def refuse(*arguments: object, **options: object) -> None:
-        raise OSError(number, os.strerror(number))
+        raise OSError(errno.EIO, "any")
 
     monkeypatch.setattr(subprocess, "Popen", refuse)
-    with pytest.raises(CopyError, match="no process can copy it") as caught:
+    with pytest.raises(FailedError, match="no process can copy it") as caught:
         copies.fetch(ONE, niceness=0, given_up=NEVER)
-    assert caught.value.cause == "process"
+    assert caught.value.failure.cause is Cause.PROCESS
 
 
 def test_a_process_that_cannot_be_killed_stays_the_only_one(
@@ -166,9 +154,9 @@ def test_a_process_that_cannot_be_killed_stays_the_only_one(
             copies.fetch(ONE, niceness=0, given_up=lambda: True)
     (process,) = killed
     try:
-        with pytest.raises(CopyError, match=f"{process.pid} was killed and has not ended") as caught:
+        with pytest.raises(FailedError, match=f"{process.pid} was killed and has not ended") as caught:
             copies.fetch(ONE, niceness=0, given_up=NEVER)
-        assert caught.value.cause == "process"
+        assert caught.value.failure.cause is Cause.PROCESS
     finally:
         kill(process)
         wait_until(lambda: process.poll() is not None)
@@ -241,10 +229,9 @@ def test_a_copy_lasts_no_longer_than_opening_it(follow: Follow, store: FolderSto
     """It is there when the loader opens it, and gone when the version serves or was rejected."""
     seen: list[bool] = []
 
-    def load(settings: Settings) -> Loaded:
-        assert settings.checkpoint is not None
-        seen.append((settings.checkpoint / "onnx").is_dir())
-        return open_fake(settings)
+    def load(checkpoint: Checkpoint, settings: Settings) -> Loaded:
+        seen.append((checkpoint.path / "onnx").is_dir())
+        return open_fake(checkpoint, settings)
 
     push(store, made("1"), "stable")
     push(store, made("2", golden_shift=0.5), "canary")
@@ -252,21 +239,3 @@ def test_a_copy_lasts_no_longer_than_opening_it(follow: Follow, store: FolderSto
     wait_until(lambda: served_by(client) == "1" and entry(client, "2").get("state") == "failed")
     assert seen == [True, True]
     assert [path for path in tmp_path.glob("cerberank-*/*") if path.name not in (module.LOCK, module.LOADS)] == []
-
-
-def test_a_fifo_in_a_version_stops_nothing(follow: Follow, store: FolderStore, made: Make, tmp_path: Path) -> None:
-    """The version is rejected at once, whatever file is one, and later pushes are served."""
-    push(store, made("1"), "stable")
-    client = follow()
-    wait_until(lambda: served_by(client) == "1")
-    for version, file in (("2", "onnx/int8/stage-0.onnx"), ("3", "more"), ("4", "manifest.json")):
-        store.push(made(version))
-        (tmp_path / "store" / "fake-ranker" / version / file).unlink(missing_ok=True)
-        os.mkfifo(tmp_path / "store" / "fake-ranker" / version / file)
-    labels = {"canary": "2", "shadow": "3", "stable": "4"}
-    (tmp_path / "store" / "fake-ranker" / "labels.json").write_text(json.dumps(labels))
-    wait_until(lambda: entry(client, "2").get("state") == "failed")
-    push(store, made("5"), "stable")
-    wait_until(lambda: served_by(client) == "5")
-    wait_until(lambda: entry(client, "2").get("state") == entry(client, "3").get("state") == "failed")
-    assert "not a regular file" in entry(client, "2")["reason"]

@@ -4,8 +4,6 @@ any more.
 
 from __future__ import annotations
 
-import errno
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -14,14 +12,13 @@ from typing import Any
 import pytest
 from tests.service.following import Follow, entry, served_by, wait_for_a_poll
 from tests.service.observe import samples, wait_until
-from tests.service.pushes import open_fake, push
+from tests.service.pushes import push
 
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_models.checkpoint.store.protocol import Reference
-from cerberank_service.settings import Settings
-from cerberank_service.versions.copies import Copies, CopyError, GivenUpError
-from cerberank_service.versions.loading import Loaded
+from cerberank_service.versions.copies import Copies, GivenUpError
+from cerberank_service.versions.failure import Cause, FailedError
 
 TWO = Reference("fake-ranker", "2")
 Make = Callable[..., Checkpoint]
@@ -43,15 +40,15 @@ def test_a_version_that_could_not_be_copied_is_tried_again(
 
     def limited(self: Copies, reference: Reference, **options: object) -> Path:
         if full.is_set() and reference == TWO:
-            raise CopyError("disk", "there is no space")
+            raise FailedError(Cause.DISK, "there is no space")
         return fetch(self, reference, **options)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Copies, "fetch", limited)
     client = follow()
     wait_until(lambda: served_by(client) == "1")
     push(store, made("2"), "stable")
-    said = "disk: there is no space; it will be copied again in"
-    wait_until(lambda: (entry(client, "2").get("reason") or "").startswith(said))
+    reason = "disk: there is no space; it will be copied again in"
+    wait_until(lambda: (entry(client, "2").get("reason") or "").startswith(reason))
     push(store, made("3"), "canary")
     wait_until(lambda: entry(client, "3").get("labels") == ["canary"])
     assert samples(client)["cerberank_copy_failures_total{cause=disk}"] >= 1
@@ -59,30 +56,6 @@ def test_a_version_that_could_not_be_copied_is_tried_again(
     full.clear()
     wait_until(lambda: entry(client, "2").get("labels") == ["stable"])
     assert samples(client)["cerberank_label_wanted_differs{label=stable,model=fake-ranker}"] == 0
-
-
-@pytest.mark.parametrize(
-    "error", [OSError(errno.EMFILE, os.strerror(errno.EMFILE)), RuntimeError("can't start new thread")], ids=str
-)
-def test_a_version_that_meets_a_shortage_while_it_is_opened_is_tried_again(
-    follow: Follow, store: FolderStore, made: Make, error: Exception
-) -> None:
-    """It is not condemned: it serves once the machine has descriptors and threads again."""
-    short = threading.Event()
-
-    def load(settings: Settings) -> Loaded:
-        loaded = open_fake(settings)
-        if loaded.checkpoint.manifest.version == "2" and not short.is_set():
-            raise error
-        return loaded
-
-    push(store, made("1"), "stable")
-    push(store, made("2"), "canary")
-    client = follow(load)
-    # One look, because the next attempt clears the reason while it runs.
-    wait_until(lambda: served_by(client) == "1" and str(error) in (entry(client, "2").get("reason") or ""))
-    short.set()
-    wait_until(lambda: entry(client, "2").get("labels") == ["canary"])
 
 
 def test_a_loader_that_cannot_be_started_is_started_later(
@@ -112,7 +85,7 @@ def test_a_label_that_moves_away_during_a_copy_is_no_failure(
 
     def slow(self: Copies, reference: Reference, **options: Any) -> Path:
         if reference == TWO and failing.is_set():
-            raise CopyError("store", "it does not answer")
+            raise FailedError(Cause.STORE, "it does not answer")
         if reference == TWO:
             copying.set()
             wait_until(options["given_up"])

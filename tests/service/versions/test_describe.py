@@ -8,12 +8,11 @@ from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
 from tests.service.observe import wait_until
+from tests.service.pushes import open_fake
 
-from cerberank_models.checkpoint.folder import CheckpointError
 from cerberank_service.http.plain_routes import ModelEntry, ModelList
 from cerberank_service.settings import Settings
 from cerberank_service.versions.describe import describe
-from cerberank_service.versions.loading import Loaded
 from cerberank_service.versions.state import Snapshot
 
 
@@ -25,13 +24,9 @@ def reason_of(client: TestClient) -> str:
 
 def test_a_checkpoint_that_cannot_be_read_is_named_without_its_folders(open_app: Serve, tmp_path: Path) -> None:
     """Also one in a folder whose name has a blank."""
-
-    def fail(settings: Settings) -> Loaded:
-        raise CheckpointError(f"{settings.checkpoint}/manifest.json lacks config.json")
-
-    client = open_app(fail, checkpoint=tmp_path / "my models" / "current")
+    client = open_app(open_fake, checkpoint=tmp_path / "my models" / "current")
     wait_until(lambda: client.get("/v1/models").json()["models"][0]["reason"])
-    assert reason_of(client) == "current/manifest.json lacks config.json"
+    assert reason_of(client).startswith("current has no manifest.json")
 
 
 @pytest.mark.parametrize(
@@ -70,11 +65,7 @@ def test_the_list_has_openai_s_shape_beside_ours(serve: Serve) -> None:
     assert (missing.status_code, missing.json()["error"]["kind"]) == (404, "not_found")
 
 
-def test_a_model_that_is_not_served_has_no_name(open_app: Serve) -> None:
+def test_a_model_that_is_not_served_has_no_name(open_app: Serve, tmp_path: Path) -> None:
     """Nor has an alias of it."""
-
-    def fail(settings: Settings) -> Loaded:
-        raise CheckpointError("no such checkpoint")
-
-    client = open_app(fail, aliases="rerank-v3.5")
+    client = open_app(open_fake, checkpoint=tmp_path, aliases="rerank-v3.5")
     assert client.get("/v1/models").json()["data"] == []

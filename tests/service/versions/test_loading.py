@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from queue import SimpleQueue
 
 import pytest
 from starlette.testclient import TestClient
@@ -11,11 +13,11 @@ from tests.service.observe import samples, wait_until
 
 from cerberank_models.backends.processors import usable_processors
 from cerberank_models.checkpoint.bundled import BUNDLED
-from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_service.settings import Settings
-from cerberank_service.telemetry.metrics import VersionMetrics
-from cerberank_service.versions.loading import Loaded
-from cerberank_service.versions.loading import load as load_checkpoint
+from cerberank_service.telemetry.metrics import Metrics, VersionMetrics
+from cerberank_service.versions.loading import Loaded, Loader, load
+from cerberank_service.versions.registry import VersionRegistry
+from cerberank_service.versions.single import SingleCheckpoint
 from cerberank_service.versions.state import State
 
 QUESTION = {"question": "q", "candidates": ["a"]}
@@ -51,35 +53,34 @@ def test_it_is_ready_only_after_golden_questions_and_warm_up(serve: Serve) -> No
     assert backend.runs[-3:] == warm_up
 
 
-def _mismatch(folder: Path) -> Callable[[Settings], Loaded]:
+def _mismatch(folder: Path) -> Loader:
     backend = FakeBackend()
     checkpoint = checkpoint_for(backend, folder)
     golden = checkpoint.golden[0].model_copy(update={"scores": {"int8": (0.5, 0.5, 0.5)}})
-    changed = type(checkpoint)(
-        path=checkpoint.path, config=checkpoint.config, manifest=checkpoint.manifest, golden=(golden,)
-    )
-    return lambda settings: Loaded(changed, backend)
+    return lambda *_: Loaded(replace(checkpoint, golden=(golden,)), backend)
 
 
-def _missing(folder: Path) -> Callable[[Settings], Loaded]:
-    def fail(settings: Settings) -> Loaded:
-        raise CheckpointError(f"{folder.name} has no manifest.json")
-
-    return fail
-
-
-def _failing(folder: Path) -> Callable[[Settings], Loaded]:
+def _failing(folder: Path) -> Loader:
     return loader(FakeBackend(faults=Faults(always=True)), folder)
 
 
+def _slow(folder: Path) -> Loader:
+    return loader(FakeBackend(), folder)
+
+
 @pytest.mark.parametrize(
-    ("make", "reason"), [(_mismatch, "differ from the golden ones"), (_missing, "no manifest"), (_failing, "secret")]
+    ("make", "settings", "reason"),
+    [
+        (_mismatch, {}, "differ from the golden ones"),
+        (_failing, {}, "secret"),
+        (_slow, {"slowest_ms": 1e-9}, "CERBERANK_SLOWEST_MS allows"),
+    ],
 )
 def test_a_model_that_fails_its_checks_never_serves(
-    open_app: Serve, tmp_path: Path, make: Callable[[Path], Callable[[Settings], Loaded]], reason: str
+    open_app: Serve, tmp_path: Path, make: Callable[[Path], Loader], settings: dict[str, float], reason: str
 ) -> None:
     """The service is not ready, `/v1/models` has the reason, questions get 503, and probes answer."""
-    client = open_app(make(tmp_path))
+    client = open_app(make(tmp_path), **settings)
     wait_until(lambda: state_of(client) == "failed")
     assert reason in client.get("/v1/models").json()["models"][0]["reason"]
     assert client.get("/health/ready").status_code == 503
@@ -115,25 +116,13 @@ def test_models_tells_what_is_served(client: TestClient) -> None:
     assert (model["precision"], model["max_length"]) == ("int8", 64)
 
 
-def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
-    """The loader's error says which folder it looked into."""
-    with pytest.raises(CheckpointError, match="nowhere"):
-        load_checkpoint(Settings(checkpoint=tmp_path / "nowhere"))
-
-
 def test_the_default_checkpoint_is_not_read_from_the_environment(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The settings decide: a variable that changes after the start, or that they do not hold, has no effect."""
     monkeypatch.setenv("CERBERANK_CHECKPOINT", str(tmp_path / "elsewhere"))
-    opened: list[Path] = []
-
-    def read(path: Path, *, verified: bool) -> Checkpoint:
-        assert not verified
-        opened.append(path)
-        raise CheckpointError("stop here")
-
-    monkeypatch.setattr("cerberank_service.versions.loading.read_checkpoint", read)
-    with pytest.raises(CheckpointError, match="stop here"):
-        load_checkpoint(Settings(checkpoint=None))
-    assert opened == [BUNDLED]
+    opened = SimpleQueue[Path]()
+    monkeypatch.setattr("cerberank_service.versions.single.read_checkpoint", opened.put)
+    settings = Settings(checkpoint=None)
+    SingleCheckpoint(settings, VersionRegistry(settings, on_idle=lambda: None), Metrics(), load).start()
+    assert opened.get(timeout=20) == BUNDLED

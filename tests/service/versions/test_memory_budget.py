@@ -16,7 +16,7 @@ from tests.service.observe import samples, wait_until
 from tests.service.pushes import push
 
 from cerberank_models.backends.device_memory import DeviceMemory
-from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_models.checkpoint.store.protocol import Label
 from cerberank_service.settings import Settings
@@ -157,9 +157,7 @@ def test_a_swap_that_does_not_fit_the_gpu_is_refused(
     """Under load the version that serves goes on; nothing of the new one is opened; the reason says too big."""
     opened: list[str] = []
 
-    def load(settings: Settings) -> Loaded:
-        assert settings.checkpoint is not None
-        checkpoint = read_checkpoint(settings.checkpoint)
+    def load(checkpoint: Checkpoint, settings: Settings) -> Loaded:
         opened.append(checkpoint.manifest.version)
         if len(opened) == 1:
             gpu.free = memory[0]
@@ -184,9 +182,7 @@ def test_memory_that_runs_out_while_a_version_opens_is_too_big(
 ) -> None:
     """By the library's own error, which is not a MemoryError."""
 
-    def load(settings: Settings) -> Loaded:
-        assert settings.checkpoint is not None
-        checkpoint = read_checkpoint(settings.checkpoint)
+    def load(checkpoint: Checkpoint, settings: Settings) -> Loaded:
         if checkpoint.manifest.version == "2":
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
         return Loaded(checkpoint, FakeBackend(checkpoint.config))

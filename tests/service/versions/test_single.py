@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from queue import SimpleQueue
 
 import pytest
 
-from cerberank_models.checkpoint.folder import CheckpointError
+from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.golden import GoldenMismatchError
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
@@ -25,7 +23,7 @@ class PanicError(BaseException):
 def reported(error: BaseException) -> tuple[Exception, VersionRegistry]:
     """The error that a checkpoint whose loader raises `error` reports, and the registry after it."""
 
-    def fail(settings: Settings) -> Loaded:
+    def fail(checkpoint: Checkpoint, settings: Settings) -> Loaded:
         raise error
 
     settings, errors = Settings(), SimpleQueue[Exception]()
@@ -39,12 +37,10 @@ def reported(error: BaseException) -> tuple[Exception, VersionRegistry]:
 @pytest.mark.parametrize(
     ("error", "exit_code", "traced"),
     [
-        (CheckpointError("it has no manifest.json"), 2, False),
         (GoldenMismatchError("other scores"), 2, False),
-        (RuntimeError("no such operator"), 2, True),
         (PanicError("divided by zero"), 2, True),
         (MemoryError("no room"), 1, False),
-        (OSError(errno.EMFILE, os.strerror(errno.EMFILE)), 1, False),
+        (RuntimeError("can't start new thread"), 1, False),
         (RuntimeError("CUDA error: an illegal memory access was encountered"), 1, True),
     ],
     ids=repr,

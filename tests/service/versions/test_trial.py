@@ -24,10 +24,10 @@ from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_models.checkpoint.store.protocol import Reference
 from cerberank_service.settings import Settings
 from cerberank_service.versions import loading, watcher
-from cerberank_service.versions.copies import LOADS, LOCK, Copies, CopyError, GivenUpError, KilledError
-from cerberank_service.versions.copy_process import TRIED_WITH, Trial
+from cerberank_service.versions.copies import LOADS, LOCK, Copies, GivenUpError
+from cerberank_service.versions.copy_process import TRIED_WITH, Trial, copy_version
+from cerberank_service.versions.failure import Cause, FailedError
 from cerberank_service.versions.loading import try_version
-from cerberank_service.versions.rejection import Reason, RejectedError
 
 NEVER: Callable[[], bool] = lambda: False  # noqa: E731 - a constant
 GIB = 1 << 30
@@ -78,15 +78,14 @@ def try_it(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
         *,
         seconds: float = 60.0,
         processor: int = 60,
-        most_bytes: int = GIB,
         most_memory: int = 4 * GIB,
         spare_memory: int = 4 * GIB,
     ) -> int:
         store = str(copy.parent.parent)
         copies = Copies(store, seconds)
         copies.open()
-        settings = Settings.model_construct(store=store).model_dump(include=set(TRIED_WITH))
-        trial = Trial(settings=settings, most_bytes=most_bytes, processor_seconds=processor)
+        settings = Settings.model_construct().model_dump(include=set(TRIED_WITH))
+        trial = Trial(settings=settings, most_bytes=GIB, processor_seconds=processor)
         reference = Reference(copy.parent.name, copy.name)
         limits = {"most_memory": most_memory, "spare_memory": spare_memory}
         return copies.fetch(reference, niceness=0, given_up=NEVER, trial=trial, **limits)
@@ -103,46 +102,47 @@ def test_a_graph_that_never_ends_is_ended(copy: Path, try_it: Callable[..., int]
     """The system ends the process when it has used a processor for its time."""
     graph = "onnx/int8/stage-2.onnx"
     rewrite(copy, graph, loops_for_ever(copy / graph))
-    with pytest.raises(RejectedError, match="took more than 1 seconds of a processor") as caught:
+    with pytest.raises(FailedError, match="took more than 1 seconds of a processor") as caught:
         try_it(processor=1)
-    assert caught.value.reason is Reason.SLOW
+    assert caught.value.failure.cause is Cause.SLOW
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells the memory of a process")
-def test_a_version_that_takes_too_much_memory_is_ended(try_it: Callable[..., int]) -> None:
-    """As soon as it is seen."""
-    with pytest.raises(RejectedError, match="bytes of memory, more than 1000000") as caught:
-        try_it(most_memory=1_000_000)
-    assert caught.value.reason is Reason.TOO_BIG
+@pytest.mark.parametrize(
+    ("limit", "cause", "why"),
+    [
+        ("most_memory", Cause.TOO_BIG, "bytes of memory, more than 1000000"),
+        ("spare_memory", Cause.PROCESS, "the container has 1000000 left for it"),
+    ],
+)
+def test_a_process_that_takes_too_much_memory_is_ended(
+    try_it: Callable[..., int], limit: str, cause: Cause, why: str
+) -> None:
+    """More than any good version is the version's fault; more than the container has left is not."""
+    with pytest.raises(FailedError, match=why) as caught:
+        try_it(**{limit: 1_000_000})
+    assert caught.value.failure.cause is cause
 
 
-@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells the memory of a process")
-def test_a_container_that_is_too_small_is_not_the_version_s_fault(try_it: Callable[..., int]) -> None:
-    """The version is tried again, and the operator is told what to raise."""
-    with pytest.raises(CopyError, match="the container has 1000000 left for it") as caught:
-        try_it(spare_memory=1_000_000)
-    assert caught.value.cause == "process"
-
-
-def test_a_version_with_too_many_bytes_is_not_copied(copy: Path, try_it: Callable[..., int], tmp_path: Path) -> None:
+def test_a_version_with_too_many_bytes_is_not_copied(copy: Path, tmp_path: Path) -> None:
     """All files count, also those that nobody reads; a file of holes costs nothing until it is copied."""
     with (copy / "unread").open("wb") as file:
         file.truncate(4 * GIB)
     manifest = json.loads((copy / "manifest.json").read_text())
     manifest["files"]["unread"] = "0" * 64
     (copy / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(RejectedError, match=r"its files have 4\d* bytes, more than 1073741824") as caught:
-        try_it()
-    assert caught.value.reason is Reason.TOO_BIG
-    assert not list(tmp_path.glob("cerberank-*/*/checkpoint"))
+    with pytest.raises(FailedError, match=r"its files have 4\d* bytes, more than 1073741824") as caught:
+        copy_version(str(copy.parent.parent), Reference(copy.parent.name, copy.name), tmp_path / "target", GIB)
+    assert caught.value.failure.cause is Cause.TOO_BIG
+    assert not (tmp_path / "target").exists()
 
 
 @pytest.mark.parametrize(
-    ("ends", "kind", "why"),
+    ("ends", "cause", "why"),
     [
-        ("os.abort()", RejectedError, "ended with status -6"),
-        ("os.kill(os.getpid(), 9)", KilledError, "was killed"),
-        ("time.sleep(600)", KilledError, "not opened and checked within 1 seconds"),
+        ("os.abort()", Cause.UNUSABLE, "ended with status -6"),
+        ("os.kill(os.getpid(), 9)", Cause.PROCESS, "was killed"),
+        ("time.sleep(600)", Cause.TIME, "not opened and checked within 1 seconds"),
     ],
 )
 def test_a_process_that_dies_during_a_trial(
@@ -151,7 +151,7 @@ def test_a_process_that_dies_during_a_trial(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     ends: str,
-    kind: type[Exception],
+    cause: Cause,
     why: str,
 ) -> None:
     """A crash is the version's fault; a kill, or no time on a busy machine, may not be."""
@@ -161,22 +161,24 @@ def test_a_process_that_dies_during_a_trial(
     program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{body}" "$@"\n')
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
-    with pytest.raises(kind, match=why):
+    with pytest.raises(FailedError, match=why) as caught:
         try_it(seconds=1.0)
+    assert caught.value.failure.cause is cause
+    assert caught.value.failure.killed == caught.value.failure.retry
 
 
 def test_a_network_with_fewer_positions_than_it_says_is_refused(copy: Path) -> None:
     """The first client with a long text would get an error if only short golden questions were run."""
     question = {"question": "a", "candidates": [{"text": "b"}], "scores": {"int8": [0.5]}, "tolerance": {"int8": 1.0}}
     rewrite(copy, "golden.jsonl", json.dumps(question).encode())
-    settings = Settings.model_construct(store="s", checkpoint=copy)
-    try_version(settings)
+    settings = Settings.model_construct()
+    try_version(copy, settings)
     config = json.loads((copy / "config.json").read_text())
     config["transformer"]["max_positions"] += 200
     config["encoding"]["max_length"] += 200
     rewrite(copy, "config.json", json.dumps(config).encode())
     with pytest.raises(Exception, match="out of data bounds"):
-        try_version(settings)
+        try_version(copy, settings)
 
 
 def test_for_a_gpu_a_version_is_read_and_its_graphs_rank_one_pair_on_the_processor(
@@ -186,21 +188,21 @@ def test_for_a_gpu_a_version_is_read_and_its_graphs_rank_one_pair_on_the_process
     opened: list[str] = []
     load = loading.load
 
-    def noted(settings: Settings) -> loading.Loaded:
+    def record(checkpoint: Checkpoint, settings: Settings) -> loading.Loaded:
         opened.append(f"{settings.backend} {settings.precision} {settings.device}")
-        return load(settings)
+        return load(checkpoint, settings)
 
-    monkeypatch.setattr(loading, "load", noted)
-    settings = Settings.model_construct(store="s", checkpoint=copy, device="cuda", backend="onnx", precision="int8")
-    try_version(settings)
+    monkeypatch.setattr(loading, "load", record)
+    settings = Settings.model_construct(device="cuda", backend="onnx", precision="int8")
+    try_version(copy, settings)
     assert opened == ["onnx int8 cpu"]
     rewrite(copy, "onnx/int8/stage-1.onnx", b"no graph")
-    try_version(settings)
-    try_version(settings.model_copy(update={"backend": "torch", "precision": "fp16"}))
+    try_version(copy, settings)
+    try_version(copy, settings.model_copy(update={"backend": "torch", "precision": "fp16"}))
     assert len(opened) == 2
     rewrite(copy, "tokenizer.json", b"{}")
     with pytest.raises(ValueError, match="cannot be used"):
-        try_version(settings)
+        try_version(copy, settings)
 
 
 def killed(folder: Path, store: Path, *loads: tuple[str, str, int]) -> None:
@@ -283,7 +285,7 @@ def test_a_version_that_is_tried_for_long_keeps_no_replica_from_being_ready(
     def slow(self: Copies, reference: Reference, **options: Any) -> int:
         if reference.version == "2":
             wait_until(lambda: ended.is_set() or options["given_up"]())
-            raise KilledError("time", "it was not opened in time") if ended.is_set() else GivenUpError
+            raise FailedError(Cause.TIME, "it was not opened in time", killed=True) if ended.is_set() else GivenUpError
         return fetch(self, reference, **options)
 
     monkeypatch.setattr(Copies, "fetch", slow)

@@ -55,9 +55,9 @@ def test_a_load_runs_at_low_priority_beside_what_serves(
     """
     nice: list[int] = []
 
-    def load(settings: Settings) -> Loaded:
+    def load(checkpoint: Checkpoint, settings: Settings) -> Loaded:
         nice.append(os.getpriority(os.PRIO_PROCESS, threading.get_native_id()))
-        return open_fake(settings)
+        return open_fake(checkpoint, settings)
 
     push(store, made("1"), "stable")
     client = follow(load)
@@ -193,8 +193,8 @@ def test_a_question_that_is_under_way_is_answered_by_the_version_that_took_it(
     """However often the label moves meanwhile: its version ends when the answer is given, not before."""
     backends = {}
 
-    def load(settings: Settings) -> Loaded:
-        loaded = open_fake(settings)
+    def load(checkpoint: Checkpoint, settings: Settings) -> Loaded:
+        loaded = open_fake(checkpoint, settings)
         backends[loaded.checkpoint.manifest.version] = loaded.backend
         return loaded
 

@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.calibration import FILE as CALIBRATION
-from cerberank_models.checkpoint.first_stage_files import kept_files
+from cerberank_models.checkpoint.first_stage_files import files_to_copy
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN
 from cerberank_models.commands.options import Ratios
@@ -136,7 +136,7 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: HuggingF
             accept=_gate(form, ranker, source),
         ),
         files={
-            **kept_files(source.path, source.manifest.files, precisions=precisions, weights=weights),
+            **files_to_copy(source.path, source.manifest.files, precisions=precisions, weights=weights),
             **{name: source.path / name for name in (RUN, CALIBRATION) if name in source.manifest.files},
         },
     )

@@ -63,8 +63,8 @@ class Record(BaseModel):
 
     def with_served(self, version: str) -> Record:
         """The record with `version` as the latest version that served."""
-        kept = [known for known in self.served if known != version]
-        return self.model_copy(update={"served": (version, *kept)[:MOST_SERVED]})
+        earlier = [name for name in self.served if name != version]
+        return self.model_copy(update={"served": (version, *earlier)[:MOST_SERVED]})
 
 
 class CheckpointStore(Protocol):
@@ -89,9 +89,10 @@ class CheckpointStore(Protocol):
         """The version of each label. Raises StoreError if `labels.json` is malformed, not a file or too large."""
 
     def push(self, checkpoint: Checkpoint) -> Reference:
-        """Add a verified checkpoint under its own name and version. Pushing the same checkpoint again has no effect.
+        """Add a checkpoint under its own name and version. Pushing the same checkpoint again has no effect.
 
-        Raises StoreError if another checkpoint has this version.
+        Each file is hashed while it is copied, so that one that changes meanwhile is found as well. Raises
+        ChangedFileError, and StoreError if another checkpoint has this version.
         """
 
     def pull(self, reference: Reference, target: Path) -> Checkpoint:

@@ -16,7 +16,6 @@ move, unless the holder of the lease stalls for longer than LEASE_SECONDS before
 from __future__ import annotations
 
 import hashlib
-import shutil
 import time
 import uuid
 from collections.abc import Iterator
@@ -26,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from cerberank_models.checkpoint.atomic import appearing_folder
-from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, check_digest, read_checkpoint
 from cerberank_models.checkpoint.manifest import MANIFEST, Manifest
-from cerberank_models.checkpoint.regular import SMALL, file_digest, too_large
+from cerberank_models.checkpoint.regular import BLOCK, SMALL, copy_hashed, file_digest, too_large
 from cerberank_models.checkpoint.store.protocol import (
     LABELS_FILE,
     RECORD_FILE,
@@ -51,7 +50,6 @@ from cerberank_models.checkpoint.store.protocol import (
 )
 
 LEASE_SECONDS = 30.0
-BLOCK = 1 << 20
 
 
 class UrlStore:
@@ -146,6 +144,7 @@ class UrlStore:
     def _create(self, source: Path, path: str, digest: str) -> None:
         """Write `source` to `path` unless `path` exists already. Raises StoreError if `path` has other content.
 
+        What is written is hashed, and removed if it does not have the `digest`, for which ChangedFileError is raised.
         Closing an fsspec file creates the object from the bytes written so far. After an interruption such as Ctrl-C,
         this partial object is removed, so that the push can be repeated. If closing raises FileExistsError, the object
         belongs to another process and is kept.
@@ -154,7 +153,7 @@ class UrlStore:
         with suppress(FileExistsError), source.open("rb") as content:
             file = self._files.open(path, "xb")
             try:
-                shutil.copyfileobj(content, file, BLOCK)
+                check_digest(source, copy_hashed(content, file), digest)
             except BaseException:
                 with suppress(FileExistsError):
                     file.close()
@@ -163,10 +162,10 @@ class UrlStore:
             file.close()
             return
         with self._files.open(path, "rb") as file:
-            found = hashlib.sha256()
+            stored = hashlib.sha256()
             while block := file.read(BLOCK):
-                found.update(block)
-        if found.hexdigest() != digest:
+                stored.update(block)
+        if stored.hexdigest() != digest:
             raise StoreError(f"{path} is there with other content: a version is never changed, push under a new one")
 
     @contextmanager
@@ -209,10 +208,10 @@ class UrlStore:
 
     def _names(self, folder: str) -> list[str]:
         try:
-            found = self._files.ls(folder, detail=True)
+            items = self._files.ls(folder, detail=True)
         except (FileNotFoundError, NotADirectoryError):
             return []
-        names = [item["name"].rstrip("/").rpartition("/")[2] for item in found if item["type"] == "directory"]
+        names = [item["name"].rstrip("/").rpartition("/")[2] for item in items if item["type"] == "directory"]
         return [name for name in names if is_name(name)]
 
     def _path(self, reference: Reference) -> str:

@@ -18,8 +18,8 @@ import pytest
 from tests.models.stores import Objects
 from tools.versions import edit, versions_of
 
+from cerberank_models.checkpoint import regular
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.store import url_store
 from cerberank_models.checkpoint.store.folder_store import LEFT_OVER_SECONDS, FolderStore
 from cerberank_models.checkpoint.store.open_store import open_store
 from cerberank_models.checkpoint.store.protocol import LABELS, CheckpointStore, Reference, StoreError
@@ -236,7 +236,7 @@ def test_an_interrupted_push_to_a_url_can_be_repeated(
                 return _Interrupted(file.read())
         return file
 
-    monkeypatch.setattr(url_store, "BLOCK", 1000)
+    monkeypatch.setattr(regular, "BLOCK", 1000)
     with monkeypatch.context() as patched:
         patched.setattr(Path, "open", open_)
         with pytest.raises(KeyboardInterrupt):
