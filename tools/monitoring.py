@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 import yaml
 
-from tools.process import ROOT, free_port, installed, until
+from tools.process import ROOT, free_port, installed, running_program, until
 
 FOLDER = ROOT / "deploy" / "prometheus"
 ALERTMANAGER = ROOT / "deploy" / "alertmanager" / "alertmanager.yml"
@@ -72,7 +72,8 @@ def run_prometheus(
     address = f"127.0.0.1:{free_port()}"
     options = [f"--config.file={copy / 'prometheus.yml'}", f"--storage.tsdb.path={folder / 'data'}"]
     options += [f"--web.listen-address={address}", "--enable-feature=exemplar-storage"]
-    with _running([program, *options], f"http://{address}", folder / "prometheus.log"):
+    ready = partial(_ready, f"http://{address}")
+    with running_program([program, *options], folder / "prometheus.log", ready, seconds=WAIT_SECONDS):
         yield Prometheus(f"http://{address}")
 
 
@@ -138,23 +139,11 @@ def run_alertmanager(folder: Path, changes: Callable[[str], str] = lambda text: 
             file.write_text(yaml.safe_dump(config))
             options = [f"--config.file={file}", f"--storage.path={folder / 'alertmanager'}"]
             options += [f"--web.listen-address={address}", "--cluster.listen-address="]
-            with _running([program, *options], f"http://{address}", folder / "alertmanager.log"):
+            ready = partial(_ready, f"http://{address}")
+            with running_program([program, *options], folder / "alertmanager.log", ready, seconds=WAIT_SECONDS):
                 yield running
         finally:
             server.shutdown()
-
-
-@contextmanager
-def _running(command: Sequence[str], url: str, log: Path) -> Iterator[None]:
-    """Run a program of the Prometheus project until the block ends."""
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
-    try:
-        until(lambda: _ready(url), seconds=WAIT_SECONDS)
-        yield
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
 
 
 def _ready(url: str) -> bool:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import socket
 import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
 
 import httpx
 
-from tools.process import ROOT, free_port, installed, until
+from tools.process import ROOT, free_port, installed, listens, running_program
 
 FOLDER = ROOT / "deploy" / "mtail"
 
@@ -54,13 +57,8 @@ def counting() -> Iterator[Counting]:
         log = f"127.0.0.1:{free.getsockname()[1]}"
     known = {"/etc/mtail": str(FOLDER), "udp://127.0.0.1:5140": f"udp://{log}"}
     command = [installed("mtail", "mtail"), *(known.get(option, option) for option in options()), "-port", str(page)]
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        until(lambda: process.poll() is not None or _listens(page), seconds=10.0, every=0.02)
+    with running_program(command, Path(os.devnull), partial(listens, page), seconds=10.0) as process:
         yield Counting(log, f"127.0.0.1:{page}", process)
-    finally:
-        process.kill()
-        process.wait()
 
 
 def options() -> list[str]:
@@ -69,8 +67,3 @@ def options() -> list[str]:
     return [
         word for _, line in re.findall(r"^(ENTRYPOINT|CMD) (\[.+\])$", text, re.MULTILINE) for word in json.loads(line)
     ][1:]
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as connection:
-        return connection.connect_ex(("127.0.0.1", port)) == 0

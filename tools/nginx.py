@@ -5,16 +5,15 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import socket
 import subprocess
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tools.process import ROOT, free_port, installed
+from tools.process import ROOT, free_port, installed, listens, running_program
 
 CONFIGURATION = ROOT / "deploy" / "nginx"
 START_SECONDS = 10.0
@@ -75,28 +74,12 @@ def proxying(folder: Path, replicas: Sequence[str], changes: Mapping[str, str] |
     """An nginx on a free port in front of `replicas`; its files are in the new `folder`."""
     port = free_port()
     counts = configure(folder, port, replicas, changes)
-    with (folder / "log").open("ab") as log:
-        process = subprocess.Popen(command(folder), stdout=log, stderr=log)
-    proxy = Proxy(f"http://127.0.0.1:{port}", counts, process, folder)
-    try:
-        _wait_until_listening(proxy, port)
-        yield proxy
-    finally:
-        process.terminate()
-        process.wait()
+    listening = partial(listens, port)
+    with running_program(command(folder), folder / "log", listening, seconds=START_SECONDS) as process:
+        yield Proxy(f"http://127.0.0.1:{port}", counts, process, folder)
 
 
 def directive(name: str) -> list[str]:
     """The values of a directive in the committed files, in order."""
     text = "\n".join(file.read_text() for file in sorted(CONFIGURATION.glob("*.conf")))
     return re.findall(rf"^\s*{name}\s+(.+);", text, re.MULTILINE)
-
-
-def _wait_until_listening(proxy: Proxy, port: int) -> None:
-    end = time.monotonic() + START_SECONDS
-    while proxy.process.poll() is None and time.monotonic() < end:
-        with socket.socket() as connection:
-            if connection.connect_ex(("127.0.0.1", port)) == 0:
-                return
-        time.sleep(0.02)
-    raise AssertionError(f"nginx did not start:\n{proxy.log}")

@@ -23,7 +23,7 @@ from cerberank_benchmarks.clients.load import Load, request_of, steadily
 from tools.monitoring import run_alertmanager, run_prometheus
 from tools.mtail import Counting, counting
 from tools.nginx import proxying
-from tools.process import ROOT, Process, free_port, start, until, wait_until_ready
+from tools.process import ROOT, Process, free_port, serving, until
 
 CHECKPOINT = ROOT / "models" / "cerberank_models" / "checkpoints" / "cerberank-mini"
 QUESTION = {"question": "How tall is it?", "candidates": ["It is 330 metres tall."]}
@@ -132,11 +132,7 @@ def check(folder: Path, checkpoint: Path, pace: Pace) -> Findings:
 
 
 def _replica(stack: ExitStack, log: Path, checkpoint: Path, port: int) -> Process:
-    replica = start(checkpoint, log, CERBERANK_PORT=str(port), CERBERANK_THREADS="1")
-    stack.callback(replica.process.wait)
-    stack.callback(replica.process.kill)
-    wait_until_ready(replica)
-    return replica
+    return stack.enter_context(serving(checkpoint, log, CERBERANK_PORT=str(port), CERBERANK_THREADS="1"))
 
 
 def _compared(load: Load, mtail: Counting, before: Counts) -> tuple[Counts, Counts]:

@@ -97,15 +97,34 @@ def wait_until_ready(service: Process) -> None:
 
 
 @contextmanager
-def serving(checkpoint: Path, log: Path, **settings: str) -> Iterator[Process]:
+def serving(checkpoint: Path, log: Path, *, program: Sequence[str] = SERVE, **settings: str) -> Iterator[Process]:
     """A ready service, which is killed at the end of the block."""
-    running = start(checkpoint, log, **settings)
+    service = start(checkpoint, log, program=program, **settings)
     try:
-        wait_until_ready(running)
-        yield running
+        wait_until_ready(service)
+        yield service
     finally:
-        running.process.kill()
-        running.process.wait()
+        service.process.kill()
+        service.process.wait()
+
+
+@contextmanager
+def running_program(
+    command: Sequence[str], log: Path, ready: Callable[[], bool], *, seconds: float = START_SECONDS
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program until the block ends; the block begins when it is `ready`.
+
+    Raises TimeoutError, or AssertionError with the log if the program ends before.
+    """
+    with log.open("ab") as output:
+        process = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        until(lambda: process.poll() is not None or ready(), seconds=seconds, every=0.02)
+        assert process.poll() is None, log.read_text()
+        yield process
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
 
 
 def until(condition: Callable[[], object], *, seconds: float = LONGEST_SECONDS, every: float = LOOK_SECONDS) -> float:
@@ -123,6 +142,12 @@ def free_port() -> int:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         return int(free.getsockname()[1])
+
+
+def listens(port: int) -> bool:
+    """True if a connection to the port of this machine is accepted."""
+    with socket.socket() as connection:
+        return connection.connect_ex(("127.0.0.1", port)) == 0
 
 
 def another_machine(*, yielding: bool) -> ThreadPoolExecutor:

@@ -29,7 +29,7 @@ from cerberank_benchmarks.clients.load import Load, percentile, request_of, stea
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_service.commands.server import Admin
-from tools.process import ROOT, another_machine, start, until, wait_until_ready
+from tools.process import ROOT, another_machine, serving, until
 from tools.versions import PushedVersions, damage
 
 TOKEN = "a-token-of-the-soak"
@@ -93,26 +93,21 @@ class Soak:
             "CERBERANK_ADMIN_PORT": "0",
             "TMPDIR": str(self.folder),
         }
-        self.service = start(Path(), self.folder / "log", **settings)
-        try:
-            wait_until_ready(self.service)
+        with (
+            serving(Path(), self.folder / "log", **settings) as self.service,
+            httpx.Client(base_url=self.service.url, timeout=60) as self.client,
+            another_machine(yielding=self.yielding) as self.elsewhere,
+        ):
             # One question, whose answer is known before anything is pushed.
             texts = [" ".join(self.rng.choices(WORDS, k=self.rng.randint(8, 40))) for _ in range(self.candidates)]
             self.body = {"question": "how tall is the tower ?", "candidates": texts}
+            expected = self.client.post("/v1/rank", json=self.body).json()
+            # Clients ask it while versions are pushed and rolled back.
             self.load = Load(self.service.url, connections=CONNECTIONS, patience=PATIENCE_SECONDS)
-            with (
-                httpx.Client(base_url=self.service.url, timeout=60) as self.client,
-                another_machine(yielding=self.yielding) as self.elsewhere,
-            ):
-                expected = self.client.post("/v1/rank", json=self.body).json()
-                # Clients ask it while versions are pushed and rolled back.
-                questions = itertools.repeat(request_of(self.body))
-                with self.load.meanwhile(self.load.at_times(questions, steadily(self.rate))):
-                    self._push_for_a_while()
-                    self._roll_back()
-        finally:
-            self.service.process.kill()
-            self.service.process.wait()
+            questions = itertools.repeat(request_of(self.body))
+            with self.load.meanwhile(self.load.at_times(questions, steadily(self.rate))):
+                self._push_for_a_while()
+                self._roll_back()
         self._count([result["index"] for result in expected["results"]])
         return self.report
 

@@ -12,7 +12,7 @@ from selenium.webdriver.support.ui import Select
 
 from cerberank_models.checkpoint.bundled import BUNDLED
 from tools.browser import DESKTOP, PHONE, Browser, open_browser
-from tools.process import ROOT, Process, start, wait_until_ready
+from tools.process import ROOT, Process, serving
 
 FOLDER = ROOT / "docs" / "images"
 TALL_PHONE = (PHONE[0], 1500)
@@ -20,16 +20,14 @@ TALL_PHONE = (PHONE[0], 1500)
 
 def main() -> None:
     """Start the service with the bundled checkpoint and take screenshots of both pages."""
-    with tempfile.TemporaryDirectory() as scratch, open_browser() as browser:
-        service = start(BUNDLED, Path(scratch) / "log")
-        try:
-            wait_until_ready(service)
-            for _ in range(8):  # warm-up, so that the shown times are typical
-                httpx.post(f"{service.url}/v1/rank", json={"question": "a", "candidates": ["b"]}).raise_for_status()
-            _take_all(browser, service)
-        finally:
-            service.process.kill()
-            service.process.wait()
+    with (
+        tempfile.TemporaryDirectory() as scratch,
+        open_browser() as browser,
+        serving(BUNDLED, Path(scratch) / "log") as service,
+    ):
+        for _ in range(8):  # warm-up, so that the shown times are typical
+            httpx.post(f"{service.url}/v1/rank", json={"question": "a", "candidates": ["b"]}).raise_for_status()
+        _take_all(browser, service)
 
 
 def _take_all(browser: Browser, service: Process) -> None:

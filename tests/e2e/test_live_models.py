@@ -12,7 +12,7 @@ from typing import Any
 
 import httpx
 import pytest
-from tools.process import Process, start, wait_until_ready
+from tools.process import Process, serving
 from tools.versions import versions_of
 
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -41,13 +41,8 @@ def store(tmp_path: Path, versions: dict[str, Path]) -> FolderStore:
 def following(store: FolderStore, tmp_path: Path) -> Iterator[Process]:
     """A process that follows the store, ready."""
     settings = {"CERBERANK_STORE": str(tmp_path / "store"), "CERBERANK_STORE_POLL_SECONDS": "0.1"}
-    running = start(Path(), tmp_path / "log", TMPDIR=str(tmp_path), **settings)
-    try:
-        wait_until_ready(running)
+    with serving(Path(), tmp_path / "log", TMPDIR=str(tmp_path), **settings) as running:
         yield running
-    finally:
-        running.process.kill()
-        running.process.wait()
 
 
 def until(condition: Callable[[], object], service: Process) -> None:

@@ -11,7 +11,7 @@ import httpx
 import pytest
 from tests.service.observe import wait_until
 from tools.monitoring import WAIT_SECONDS, Prometheus, run_prometheus
-from tools.process import Process, start, wait_until_ready
+from tools.process import Process, serving
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
@@ -59,13 +59,8 @@ def service(store: Path, tmp_path: Path, key: str) -> Iterator[Process]:
     """It mirrors every question, collects every trace, and knows its clients."""
     settings = {"CERBERANK_SHADOW_PERCENT": "100", "CERBERANK_TRACES": "true"}
     settings["CERBERANK_KEYS_FILE"] = str(tmp_path / "keys")
-    running = start(Path(), tmp_path / "log", CERBERANK_STORE=str(store), **settings)
-    try:
-        wait_until_ready(running)
+    with serving(Path(), tmp_path / "log", CERBERANK_STORE=str(store), **settings) as running:
         yield running
-    finally:
-        running.process.kill()
-        running.process.wait()
 
 
 @pytest.fixture

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
 import re
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from cerberank import Answer, Candidate, Client, InvalidRequestError, Ranker, Store
+from cerberank import Answer, Candidate, Client, InvalidRequestError, Ranker
 from tests.bounds import PROBABILITIES
 from tests.tiny import save_cross_encoder
 from tools.process import Process
@@ -112,97 +110,6 @@ def test_any_list_of_texts_is_ranked_by_both(ranker: Ranker, shared_service: Pro
     assert comparable(here) == comparable(there)
     for each in here:
         assert (each.text or "").removesuffix(" \ufffd") == TEXTS[each.index]
-
-
-@pytest.mark.parametrize(
-    ("question", "candidates", "options", "message"),
-    [
-        (QUESTION, "abc", {}, "candidates: must be a list of texts, not str"),
-        (QUESTION, {"text": "a", "id": "b"}, {}, "candidates: must be a list of texts, not dict"),
-        (QUESTION, pd.DataFrame({"text": TEXTS}), {}, "candidates: must be a list of texts, not DataFrame"),
-        (QUESTION, 3, {}, "candidates: must be a list of texts, not int"),
-        (QUESTION, [], {}, "candidates: List should have at least 1 item, not 0"),
-        (QUESTION, ["a", float("nan")], {}, "candidates[1]: must be a text or an object"),
-        (QUESTION, [{"text": "a", "txet": "b"}], {}, "candidates[0].txet: is not a field of this request"),
-        ("\u200b \u0301", ["a"], {}, "question: must not be blank"),
-        (None, ["a"], {}, "question: Input should be a valid string"),
-        (QUESTION, ["a"], {"top_k": 0}, "top_k: Input should be greater than or equal to 1"),
-        (QUESTION, ["a"], {"top_k": True}, "top_k: Input should be a valid integer"),
-        (QUESTION, ["a"], {"min_score": float("nan")}, "min_score: Input should be a finite number"),
-        (QUESTION, ["a"], {"min_precision": 1.0}, "min_precision: Input should be less than 1"),
-        (QUESTION, ["a"], {"deadline_ms": 0.0}, "deadline_ms: Input should be greater than 0"),
-        (QUESTION, ["a"], {"drop_ratio": [0.1, 1.0]}, "drop_ratio[1]: Input should be less than 1"),
-        (QUESTION, ["a"], {"windows": "worst"}, "windows: Input should be 'best', 'mean' or 'off'"),
-    ],
-    ids=lambda value: value if isinstance(value, str) and ": " in value else "",
-)
-def test_wrong_arguments_are_refused_by_both(
-    ranker: Ranker, question: Any, candidates: Any, options: dict[str, Any], message: str
-) -> None:
-    """With the same message, and by the client before it asks the service."""
-    for each in (ranker, Client("http://127.0.0.1:9")):
-        with pytest.raises(ValueError, match=re.escape(message)) as raised:
-            each.rank(question, candidates, **options)
-        assert str(raised.value).startswith(message)
-
-
-def test_after_the_deadline_the_known_order_is_answered(ranker: Ranker) -> None:
-    """The first stage is scored whole, the others are left out."""
-    answer = ranker.rank(QUESTION, TEXTS, deadline_ms=1e-6)
-    assert not answer.complete
-    assert {each.stage for each in answer} == {0}
-    assert "deadline" in answer.warnings[-1]
-
-
-def test_predict_is_the_score_of_each_pair(ranker: Ranker) -> None:
-    """Many questions at once, each pair in its place, a long text read in windows as in `rank`."""
-    questions = [QUESTION, "what do bees make", "where is it ?"]
-    pairs = [(question, text) for text in TEXTS for question in questions]
-    alone = [scores_of(ranker.rank(question, [text], drop_ratio=0.0))[0] for question, text in pairs]
-    assert ranker.predict(pairs).tolist() == pytest.approx(alone, abs=PROBABILITIES)
-    assert ranker.predict([]).shape == (0,)
-
-
-def test_a_ranker_is_pickled_by_its_folder(ranker: Ranker) -> None:
-    """For other processes; one that was made of an open backend has no form that could be opened again."""
-    again = pickle.loads(pickle.dumps(ranker))
-    assert repr(again) == repr(ranker)
-    assert again.predict([(QUESTION, TEXTS[0])]) == ranker.predict([(QUESTION, TEXTS[0])])
-    with pytest.raises(TypeError, match=r"only a ranker that Ranker\.load has opened"):
-        pickle.dumps(Ranker(ranker.checkpoint, ranker.backend))
-
-
-@pytest.mark.usefixtures("imports_here")
-def test_an_imported_model_predicts_as_sentence_transformers(tmp_path: Path) -> None:
-    """The folder of a cross-encoder is imported once, and its scores are those of the library that made it."""
-    from sentence_transformers import CrossEncoder
-
-    source = save_cross_encoder("bert", tmp_path / "source", num_labels=1, num_hidden_layers=2)
-    pairs = [(QUESTION, text) for text in TEXTS if text and len(text) < 100]
-    expected = CrossEncoder(str(source), device="cpu").predict(pairs)
-    ranker = Ranker.load(str(source), cache=tmp_path / "cache")
-    assert np.abs(ranker.predict(pairs) - expected).max() <= 1e-5  # fp32 in another order of additions
-    (imported,) = [path for path in (tmp_path / "cache").iterdir() if path.is_dir()]
-    assert Ranker.load(str(source), cache=tmp_path / "cache").checkpoint.path == imported
-
-
-def test_a_version_of_a_store_is_pulled_once(
-    tiny_checkpoint: Path, other_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """By address or by CERBERANK_STORE, by label or by version; a damaged copy is pulled again."""
-    store = Store(tmp_path / "store")
-    assert store.push(tiny_checkpoint, label="stable") == "random-tiny@1"
-    store.push(other_checkpoint, label="canary")
-    load = partial(Ranker.load, cache=tmp_path / "cache")
-    assert load(f"store://{tmp_path}/store/random-tiny").version == "1"
-    assert load(f"store://{tmp_path}/store/random-tiny@canary").version == "2"
-    monkeypatch.setenv("CERBERANK_STORE", str(tmp_path / "store"))
-    pulled = load("store://random-tiny@1").checkpoint.path
-    assert [path.name for path in (tmp_path / "cache").iterdir() if path.is_dir() and "tiny-1-" in path.name] == [
-        pulled.name
-    ]
-    (pulled / "config.json").write_text("{}")
-    assert load("store://random-tiny").version == "1"
 
 
 def test_every_block_of_the_page(

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from tests.service.fakes import RAISES
 from tests.service.observe import samples
-from tools.process import Process, start, wait_until_ready
+from tools.process import Process, serving
 
 from cerberank_benchmarks.clients.load import Load, main, request_of
 
@@ -31,13 +31,8 @@ CANCELLED = "cerberank_cancelled_requests_total{model=random-tiny,version=1}"
 def faulty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Process]]:
     """A ready service whose model fails on a marked candidate; the name of what it does then."""
     program = ("-m", "tests.e2e.faulty", str(tmp_path), request.param)
-    running = start(tmp_path, tmp_path / "log", program=program)
-    try:
-        wait_until_ready(running)
+    with serving(tmp_path, tmp_path / "log", program=program) as running:
         yield request.param, running
-    finally:
-        running.process.kill()
-        running.process.wait()
 
 
 def until(client: httpx.Client, series: str, wanted: float) -> dict[str, float]:
@@ -113,17 +108,12 @@ def test_a_deadline_within_the_first_stage_gets_an_order_of_what_was_scored(shar
 
 def test_under_overload_every_request_is_answered_once(tiny_checkpoint: Path, tmp_path: Path) -> None:
     """Clients that obey Retry-After all get served in the end; what was refused was told when to come back."""
-    service = start(tiny_checkpoint, tmp_path / "log", CERBERANK_QUEUE_SECONDS="0.1")
     body = {"question": QUESTION, "candidates": LARGE["candidates"][:400]}
-    load = Load(service.url, refused="wait", patience=120.0)
-    try:
-        wait_until_ready(service)
+    with serving(tiny_checkpoint, tmp_path / "log", CERBERANK_QUEUE_SECONDS="0.1") as service:
+        load = Load(service.url, refused="wait", patience=120.0)
         asyncio.run(load.at_times(itertools.repeat(request_of(body)), iter([0.0] * 16)))
         with httpx.Client(base_url=service.url) as client:
             until(client, "cerberank_queued_tokens{}", 0)
-    finally:
-        service.process.kill()
-        service.process.wait()
     assert [answer.fate for answer in load.answers] == ["answered"] * 16
     assert sum(answer.refusals for answer in load.answers) > 0
 

@@ -13,7 +13,7 @@ import pytest
 from sentence_transformers import CrossEncoder
 from tests.models.convert.test_source import COMMIT, in_hub_cache
 from tests.tiny import save_cross_encoder
-from tools.process import SERVE, launch, start, wait_until_ready
+from tools.process import SERVE, launch, serving
 
 IMPORT_SECONDS = 300.0
 """It takes ten seconds on an idle machine: two processes import torch and transformers."""
@@ -23,16 +23,11 @@ QUESTION = "how tall is the tower ? " * 12
 
 def ask(model: str, log: Path, name: str, **settings: str) -> list[float]:
     """Start the service on `model`, ask for `name` once it is ready, and end it; the scores by candidate."""
-    running = start(Path(), log, program=(*SERVE, model), CERBERANK_CHECKPOINT="", **settings)
-    try:
-        wait_until_ready(running)
+    with serving(Path(), log, program=(*SERVE, model), CERBERANK_CHECKPOINT="", **settings) as running:
         (model,) = httpx.get(f"{running.url}/v1/models").json()["models"]
         assert (model["model"], model["version"]) == ("tiny", COMMIT)
         body = {"model": name, "question": QUESTION, "candidates": TEXTS, "windows": "off"}
         results = httpx.post(f"{running.url}/v1/rank", json=body).raise_for_status().json()["results"]
-    finally:
-        running.process.kill()
-        running.process.wait()
     return [result["score"] for result in sorted(results, key=lambda result: result["index"])]
 
 

@@ -2,61 +2,27 @@
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import socket
-import subprocess
-import sys
 from collections.abc import Callable
-from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.e2e.shell import DOCS, blocks, run_in_shell
 from tests.tiny import save_cross_encoder
-
-ROOT = Path(__file__).resolve().parents[2]
-pytestmark = pytest.mark.slow  # services of the bundled model are started, and a model is trained and exported
-
-
-def commands(page: str) -> str:
-    """The shell blocks of a page without its installation, one after the other."""
-    blocks = re.findall(r"^```sh\n(.*?)^```$", (ROOT / "docs" / page).read_text(), re.MULTILINE | re.DOTALL)
-    return re.sub(r"^(python3 -m venv|pip install) .*\n", "", "\n".join(blocks), flags=re.MULTILINE)
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Callable[[str], str]:
-    """Runs a script in one shell, in a folder with links to the checkout's folders; returns what it printed."""
+    """Runs a script in a folder with links to the checkout's folders."""
     for name in ("docs", "models"):
-        (tmp_path / name).symlink_to(ROOT / name)
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("CERBERANK_")}
-    ports = []
-    for _ in range(2):
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            ports.append(str(free.getsockname()[1]))
-    environment |= {"CERBERANK_PORT": ports[0], "CERBERANK_ADMIN_PORT": ports[1]}
-    environment["PATH"] = f"{Path(sys.executable).parent}:{environment['PATH']}"
+        (tmp_path / name).symlink_to(DOCS.parent / name)
+    return partial(run_in_shell, folder=tmp_path)
 
-    def start(script: str) -> str:
-        with (
-            (tmp_path / "output").open("wb") as output,
-            subprocess.Popen(
-                ["bash", "-euo", "pipefail", "-c", script.replace(":8000", f":{ports[0]}")],
-                **{"cwd": tmp_path, "env": environment, "stdout": output, "stderr": subprocess.STDOUT},
-                start_new_session=True,
-            ) as shell,
-        ):
-            try:
-                code = shell.wait(timeout=900)
-            finally:
-                with suppress(ProcessLookupError):  # the page has stopped everything
-                    os.killpg(shell.pid, signal.SIGTERM)
-        printed = (tmp_path / "output").read_text()
-        assert code == 0, printed[-4000:]
-        return printed
 
-    return start
+def commands(page: str) -> str:
+    """The shell blocks of a page without its installation."""
+    return re.sub(r"^(python3 -m venv|pip install) .*\n", "", blocks(page), flags=re.MULTILINE)
 
 
 def test_a_user_ranks_and_gets_no_answer_where_there_is_none(run: Callable[[str], str]) -> None:

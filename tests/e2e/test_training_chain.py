@@ -10,7 +10,7 @@ import pytest
 from tests.program import program
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
-from tools.process import start, wait_until_ready
+from tools.process import serving
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 
@@ -68,14 +68,9 @@ def test_the_papers_recipe_from_teachers_to_an_answer(data: str, tmp_path: Path)
     call(program("store push"), tuned, tmp_path / "store", "--label", "stable")
     name = read_checkpoint(tuned).config.name
     call(program("store pull"), tmp_path / "store", name, tmp_path / "pulled")
-    service = start(tmp_path / "pulled", tmp_path / "log", CERBERANK_PRECISION="fp32")
-    try:
-        wait_until_ready(service)
+    with serving(tmp_path / "pulled", tmp_path / "log", CERBERANK_PRECISION="fp32") as service:
         body = {"question": "what is a ?", "candidates": ["a is a city", "b is a city", "c is a city"]}
         answer = httpx.post(f"{service.url}/v1/rank", json=body).raise_for_status().json()
-    finally:
-        service.process.kill()
-        service.process.wait()
     assert (answer["model"], answer["version"]) == (name, "2")
     assert len(answer["results"]) == 3
     assert any(answer["drop_schedule"])

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
-import socket
 import subprocess
 import sys
 from itertools import product
 from pathlib import Path
 
 import numpy as np
-import pytest
+from tests.e2e.shell import blocks, environment, run_in_shell
 from tests.tiny import save_cross_encoder
 
 from cerberank_models.backends.registry import open_backend
@@ -21,14 +18,8 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank_pairs import pairs_policy, rank_pairs
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
 LETTERS, NOUNS = "abcde", ("city", "river", "tower", "word", "opera", "mark")
 QUESTION, TEXTS = "what city is a ?", ["a is a city", "b is a river", "c is a tower"]
-
-
-def blocks(language: str) -> str:
-    """The page's blocks of a language, one after the other."""
-    return "\n".join(re.findall(rf"^```{language}\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL))
 
 
 def write_beir(folder: Path) -> None:
@@ -46,7 +37,6 @@ def write_beir(folder: Path) -> None:
         (folder / "qrels" / f"{split}.tsv").write_text("\n".join(lines) + "\n")
 
 
-@pytest.mark.slow
 def test_every_command_of_the_tutorial(tmp_path: Path) -> None:
     """All shell blocks in one shell, in a folder with a tiny six-layer cross-encoder; only the port differs.
 
@@ -56,25 +46,8 @@ def test_every_command_of_the_tutorial(tmp_path: Path) -> None:
     shape = {"num_hidden_layers": 6, "max_position_embeddings": 160, "initializer_range": 0.1}  # int8 must be near fp32
     save_cross_encoder("bert", tmp_path / "my-cross-encoder", num_labels=1, **shape)
     write_beir(tmp_path / "my-data")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = str(free.getsockname()[1])
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("CERBERANK_")}
-    environment |= {"CERBERANK_PORT": port, "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}"}
-    with (
-        (tmp_path / "output").open("wb") as written,
-        (tmp_path / "errors").open("wb") as told,
-        subprocess.Popen(
-            ["bash", "-euxo", "pipefail", "-c", blocks("sh").replace(":8000/", f":{port}/")],
-            **{"cwd": tmp_path, "env": environment, "start_new_session": True, "stdout": written, "stderr": told},
-        ) as shell,
-    ):
-        try:
-            code = shell.wait(timeout=1800)
-        finally:
-            os.killpg(shell.pid, signal.SIGTERM)
-    output, errors = (tmp_path / "output").read_text(), (tmp_path / "errors").read_text()
-    assert code == 0, errors[-4000:]
-    assert "starts from my-cross-encoder, a cross-encoder of one logit, whose classifier the heads start from" in errors
+    output = run_in_shell(blocks("tutorial.md"), tmp_path)
+    assert "starts from my-cross-encoder, a cross-encoder of one logit, whose classifier the heads start from" in output
     answer = json.loads(re.findall(r'^\{.*"results".*\}$', output, re.MULTILINE)[-1])
     assert (answer["model"], answer["version"]) == ("my-ranker", "1-tuned")
     assert len(answer["results"]) == 3
@@ -85,10 +58,12 @@ def test_every_command_of_the_tutorial(tmp_path: Path) -> None:
     for said in ("# my-ranker", "my-cross-encoder", "beir:my-data", "single", "my own data", "## Drop schedules"):
         assert said in card
 
-    script = blocks("python").replace("print(", "print(model.predict([('what city is a ?', t) for t in TEXTS]), ")
+    script = blocks("tutorial.md", "python").replace(
+        "print(", "print(model.predict([('what city is a ?', t) for t in TEXTS]), "
+    )
     script = f"TEXTS = {TEXTS}\nimport numpy\nnumpy.set_printoptions(precision=9)\n{script}"
     ranked = subprocess.run(
-        [sys.executable, "-c", script], cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+        [sys.executable, "-c", script], cwd=tmp_path, env=environment(), capture_output=True, text=True, check=True
     ).stdout
     got = np.asarray([float(number) for number in ranked[ranked.index("[") + 1 : ranked.index("]")].split()])
     pairs = checkpoint.encoder().encode(QUESTION, [Candidate(text=text) for text in TEXTS])

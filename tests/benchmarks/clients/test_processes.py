@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from itertools import islice
-from threading import Event, Thread
+from threading import Event
+from urllib.parse import urlsplit
 
 import pytest
+from tests.deploy.replica import Replica, listening
 from tokenizers import Tokenizer
 
 from cerberank_benchmarks.clients.processes import VARIANTS, Job, ask_from_processes, bodies
@@ -48,40 +48,21 @@ def test_cached_texts_are_the_same_for_all_clients() -> None:
     assert sent == texts(job(repeated=True), 5, 3 * VARIANTS)
 
 
-class Handler(BaseHTTPRequestHandler):
-    protocol_version = "HTTP/1.1"
-
-    def do_POST(self) -> None:
-        request = json.loads(self.rfile.read(int(self.headers["content-length"])))
-        answer = {"results": request["candidates"], "timing_ms": {"encode": 1.0, "compute": 2.0}}
-        status, content = self.server.status, json.dumps(answer).encode()  # type: ignore[attr-defined]
-        self.server.answers.wait()  # type: ignore[attr-defined]
-        self.send_response(status)
-        self.send_header("content-length", str(len(content)))
-        self.end_headers()
-        self.wfile.write(content)
-
-    def log_message(self, *_: object) -> None:
-        """Silence."""
-
-
 @pytest.fixture
-def server() -> Iterator[ThreadingHTTPServer]:
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.status = 200  # type: ignore[attr-defined]
-        server.answers = Event()  # type: ignore[attr-defined]
-        server.answers.set()  # type: ignore[attr-defined]
-        thread = Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield server
-        server.answers.set()  # type: ignore[attr-defined]
-        server.shutdown()
-        thread.join()
+def replica() -> Replica:
+    """A server that answers as the service does."""
+    answer = {"results": ["a", "b", "c"], "timing_ms": {"encode": 1.0, "compute": 2.0}}
+    return Replica(answer=json.dumps(answer).encode())
 
 
-def test_clients_in_processes_report_every_request(server: ThreadingHTTPServer) -> None:
+def port_of(url: str) -> int:
+    return urlsplit(url).port or 0
+
+
+def test_clients_in_processes_report_every_request(replica: Replica) -> None:
     """Ten clients in eight processes, each of which asks at least once, and the server's own times."""
-    outcome, processes = ask_from_processes(job(server.server_port, clients=10))
+    with listening(replica) as url:
+        outcome, processes = ask_from_processes(job(port_of(url), clients=10))
     assert processes == 8
     assert len(outcome.seconds) >= 10
     assert outcome.failed == 0
@@ -89,15 +70,17 @@ def test_clients_in_processes_report_every_request(server: ThreadingHTTPServer) 
     assert set(outcome.encode_ms) == {1.0}
 
 
-def test_a_server_that_refuses_ends_the_measurement(server: ThreadingHTTPServer) -> None:
+def test_a_server_that_refuses_ends_the_measurement(replica: Replica) -> None:
     """An answer other than 200 to the first request is an error that names it."""
-    server.status = 503  # type: ignore[attr-defined]
-    with pytest.raises(RuntimeError, match="answered 503"):
-        ask_from_processes(job(server.server_port))
+    replica.status = 503
+    with listening(replica) as url, pytest.raises(RuntimeError, match="answered 503"):
+        ask_from_processes(job(port_of(url)))
 
 
-def test_clients_of_a_silent_server_are_ended(server: ThreadingHTTPServer) -> None:
+def test_clients_of_a_silent_server_are_ended(replica: Replica) -> None:
     """After the caller's patience, with nothing said; their connections would end after two minutes, with an error."""
-    server.answers.clear()  # type: ignore[attr-defined]
-    with pytest.raises(RuntimeError, match=r"a process failed: $"):
-        ask_from_processes(job(server.server_port), patience=0.5)
+    replica.hang = Event()
+    with listening(replica) as url:
+        with pytest.raises(RuntimeError, match=r"a process failed: $"):
+            ask_from_processes(job(port_of(url)), patience=0.5)
+        replica.hang.set()

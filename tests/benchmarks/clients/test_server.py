@@ -17,7 +17,7 @@ def test_a_server_that_is_not_ready_in_time_is_ended(tmp_path: Path) -> None:
 
     with (
         pytest.raises(ServerError, match="did not become ready"),
-        cerberank_server(None, tmp_path, remaining=remaining, store=str(tmp_path / "none"), log_level="error"),
+        cerberank_server(None, tmp_path, {"store": str(tmp_path / "none"), "log_level": "error"}, remaining=remaining),
     ):
         pass
     assert len(looks) == 2  # for the start and for the end

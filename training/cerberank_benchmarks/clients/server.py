@@ -21,6 +21,8 @@ from cerberank_models.python_process import python_command
 
 START_SECONDS = 300.0
 STOP_SECONDS = 30.0
+ServerSettings = Mapping[str, str | float | None]
+"""Settings of the service by name; None keeps the service's default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +50,19 @@ class ServerError(RuntimeError):
 def cerberank_server(
     checkpoint: Path | None,
     scratch: Path,
+    settings: ServerSettings,
     *,
     remaining: Callable[[], float] = lambda: float("inf"),
-    **settings: str | float,
 ) -> Iterator[Server]:
     """Run `cerberank serve` with `settings` as CERBERANK_* variables; by default questions may queue for an hour.
 
-    The start and the end each take at most the seconds that `remaining` returns at that time, or one second. Raises
-    ServerError if the server is not ready in time.
+    The log is in the folder `scratch`. The start and the end each take at most the seconds that `remaining` returns at
+    that time, or one second. Raises ServerError if the server is not ready in time.
     """
     port = _free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CERBERANK_")}
     environment["CERBERANK_QUEUE_SECONDS"] = "3600"  # closed loops fill the queue on purpose
-    environment |= {f"CERBERANK_{name.upper()}": str(value) for name, value in settings.items()}
+    environment |= {f"CERBERANK_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
     environment["CERBERANK_PORT"] = str(port)
     if checkpoint is not None:
         environment["CERBERANK_CHECKPOINT"] = str(checkpoint)
@@ -95,6 +97,7 @@ def _running(
     *,
     remaining: Callable[[], float] = lambda: float("inf"),
 ) -> Iterator[Server]:
+    log.parent.mkdir(exist_ok=True)
     with log.open("wb") as output:
         process = subprocess.Popen(command, env=dict(environment), stdout=output, stderr=output)
     try:

@@ -13,7 +13,7 @@ import torch
 from tokenizers import Tokenizer
 
 from cerberank_benchmarks.clients.processes import Job, Outcome, ask_from_processes
-from cerberank_benchmarks.clients.server import Server, cerberank_server
+from cerberank_benchmarks.clients.server import Server, ServerSettings, cerberank_server
 from cerberank_benchmarks.gpu.lab import Findings, Lab, Problem, Row
 from cerberank_benchmarks.gpu.networks import MINI, THREE_HEADS, Shape, random_ranker
 from cerberank_benchmarks.workload import WORDS
@@ -52,8 +52,10 @@ def run(lab: Lab) -> Findings:
 
 
 def _serving(lab: Lab, shape: Shape, loads: Sequence[tuple[int, int, bool]]) -> Findings:
-    checkpoint, started = served_checkpoint(lab, shape), lab.clock()
+    checkpoint = served_checkpoint(lab, shape)
+    started = lab.clock()
     with service(lab, checkpoint) as server:
+        # What the service has chosen for itself.
         used: int = server.client.get("/info").raise_for_status().json()["tokenization_workers"]
         named: Row = {"network": shape.name, "encode workers": used}
         yield {
@@ -62,6 +64,7 @@ def _serving(lab: Lab, shape: Shape, loads: Sequence[tuple[int, int, bool]]) -> 
             "tokens of a step": counted(server, "cerberank_step_tokens"),
             "token cache, MB": TOKEN_CACHE / 1e6,
         }
+        # A row for each load.
         for clients, candidates, repeated in loads:
             outcome, processes = ask_from_processes(
                 job(lab, server, clients=clients, candidates=candidates, repeated=repeated),
@@ -72,6 +75,7 @@ def _serving(lab: Lab, shape: Shape, loads: Sequence[tuple[int, int, bool]]) -> 
             yield {**row, **_figures(outcome, candidates, processes)}
             if outcome.failed:
                 yield Problem(f"{shape.name}, {clients} x {candidates}: {outcome.failed} requests failed")
+        # What all loads together have cost.
         yield {
             **named,
             "graph hits": counted(server, "cerberank_graph_hits_total"),
@@ -99,11 +103,8 @@ def served_checkpoint(lab: Lab, shape: Shape) -> Path:
 
 @contextmanager
 def service(lab: Lab, checkpoint: Path, **settings: str | float | None) -> Iterator[Server]:
-    """Run `cerberank serve` on the lab's device; its output is appended to `SERVER_LOG` when it ends.
-
-    A setting that is None keeps the service's default.
-    """
-    chosen: dict[str, str | float | None] = {
+    """Run `cerberank serve` on the lab's device; its output is appended to `SERVER_LOG` when it ends."""
+    chosen: ServerSettings = {
         "backend": "torch",
         "precision": lab.precision,
         "device": lab.device,
@@ -112,18 +113,13 @@ def service(lab: Lab, checkpoint: Path, **settings: str | float | None) -> Itera
         "log_level": "warning",
         **settings,
     }
-    own = Path(tempfile.mkdtemp(dir=lab.scratch))
+    folder = Path(tempfile.mkdtemp(dir=lab.scratch))
     try:
-        with cerberank_server(
-            checkpoint,
-            own,
-            remaining=lambda: lab.remaining,
-            **{name: value for name, value in chosen.items() if value is not None},
-        ) as server:
+        with cerberank_server(checkpoint, folder, chosen, remaining=lambda: lab.remaining) as server:
             yield server
     finally:
         with (lab.scratch / SERVER_LOG).open("ab") as log:
-            log.write((own / "cerberank.log").read_bytes())
+            log.write((folder / "cerberank.log").read_bytes())
 
 
 def counted(server: Server, metric: str) -> int:

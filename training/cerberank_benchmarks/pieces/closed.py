@@ -25,7 +25,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
     rows: list[dict[str, Value]] = []
     seconds = settings.seconds / len(CLIENTS)
     checkpoint = settings.checkpoint or default_checkpoint()
-    with cerberank_server(checkpoint, scratch, precision=settings.precision) as server:
+    with cerberank_server(checkpoint, scratch, {"precision": settings.precision}) as server:
         for clients in CLIENTS:
             url = str(server.client.base_url)
             each = run_clients(url, [traffic] * clients, seconds=seconds, seed=settings.seed)

@@ -19,7 +19,7 @@ import numpy as np
 from cerberank.cli import main as program
 
 from cerberank_benchmarks.clients.accuracy import metrics_of
-from cerberank_benchmarks.clients.server import cerberank_server
+from cerberank_benchmarks.clients.server import ServerSettings, cerberank_server
 from cerberank_benchmarks.report import Chart, Report, Value
 from cerberank_benchmarks.settings import BenchmarkSettings, DataNeededError
 from cerberank_models.checkpoint.bundled import default_checkpoint
@@ -92,25 +92,21 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
     rows: list[dict[str, Value]] = []
     with ExitStack() as servers:
 
-        def serve(checkpoint: Path, name: str, *, cache: int = CACHE_BYTES, vectors: str = "") -> httpx.Client:
-            folder = scratch / name
-            folder.mkdir()
-            own: dict[str, str] = {"vectors": vectors} if vectors else {}
-            server = cerberank_server(
-                checkpoint,
-                folder,
-                precision=settings.precision,
-                vector_cache_bytes=cache,
-                **own,  # type: ignore[arg-type]
-            )
-            return servers.enter_context(server).client
+        def serve(checkpoint: Path, name: str, *, cache: int, vectors: Path | None = None) -> httpx.Client:
+            options: ServerSettings = {
+                "precision": settings.precision,
+                "vector_cache_bytes": cache,
+                "vectors": None if vectors is None else str(vectors),
+            }
+            return servers.enter_context(cerberank_server(checkpoint, scratch / name, options)).client
 
-        plain, first = serve(default_checkpoint(), "plain"), settings.checkpoint
+        # One server for both schedules, and one for each way in which vectors are got.
+        plain, first = serve(default_checkpoint(), "plain", cache=CACHE_BYTES), settings.checkpoint
         systems = {
             EVERY: System(plain, {"drop_ratio": 0}),
             DEFAULT: System(plain, {}),
-            STORED: System(serve(first, "stored", cache=0, vectors=str(stored)), {}),
-            CACHED: System(serve(first, "cached"), {}),
+            STORED: System(serve(first, "stored", cache=0, vectors=stored), {}),
+            CACHED: System(serve(first, "cached", cache=CACHE_BYTES), {}),
             COMPUTED: System(serve(first, "computed", cache=0), {}),
         }
         for count in settings.candidates:

@@ -116,18 +116,11 @@ def _tasks(settings: BenchmarkSettings) -> list[tuple[str, dict[int, list[Joined
 def _rankers(
     settings: BenchmarkSettings, tasks: Mapping[int, Sequence[Joined]], head: Path, scratch: Path, servers: ExitStack
 ) -> Iterator[Ranker]:
-    def serve(checkpoint: Path, name: str, vectors: Path | None = None) -> httpx.Client:
-        (scratch / name).mkdir()
-        options: dict[str, str | float] = {} if vectors is None else {"vectors": str(vectors), "vector_cache_bytes": 0}
-        server = cerberank_server(
-            checkpoint,
-            scratch / name,
-            precision=settings.precision,
-            token_cache_bytes=0,
-            **options,  # type: ignore[arg-type]
-        )
-        return servers.enter_context(server).client
+    def serve(checkpoint: Path, name: str, **options: str | float) -> httpx.Client:
+        options |= {"precision": settings.precision, "token_cache_bytes": 0}
+        return servers.enter_context(cerberank_server(checkpoint, scratch / name, options)).client
 
+    # Ours.
     plain = serve(default_checkpoint(), "plain")
     for point, fields in SCHEDULES.items():
         yield Ranker(OURS, point, _served(System(plain, fields)))
@@ -136,14 +129,14 @@ def _rankers(
             raise CheckpointError(f"{settings.checkpoint} has no first stage")
         texts = (text for some in tasks.values() for task in some for text in task.candidates)
         stored = stored_vectors(settings, texts, scratch)
-        client = serve(settings.checkpoint, "first", stored)
+        client = serve(settings.checkpoint, "first", vectors=str(stored), vector_cache_bytes=0)
         yield Ranker(WITH_FIRST, "stored vectors", _served(System(client, {})))
+    # Peers with the same weights, then those with others or none.
     for name, peer in cross_encoders(head).items():
         yield Ranker(name, "", _scored(lambda task, peer=peer: predicted(peer, task)))  # type: ignore[misc]
     if settings.infinity is not None:
         kinds = {INFINITY: "float32", HALF_INFINITY: "bfloat16"}
         for name, dtype in kinds.items() if HALF_PEER in cross_encoders(head) else [(INFINITY, "float32")]:
-            (scratch / dtype).mkdir()
             server = infinity_server(settings.infinity, head, scratch / dtype, dtype=dtype)
             client = servers.enter_context(server).client
             yield Ranker(name, "", _scored(lambda task, client=client: reranked(client, task)))  # type: ignore[misc]

@@ -16,7 +16,7 @@ import httpx
 import numpy as np
 
 from cerberank_benchmarks.clients.load import Answer
-from cerberank_benchmarks.clients.server import cerberank_server
+from cerberank_benchmarks.clients.server import ServerSettings, cerberank_server
 from cerberank_benchmarks.clients.traffic import Traffic, body, run_phase
 from cerberank_benchmarks.neighbours import problems, processor_time
 from cerberank_benchmarks.pieces.closed import percentiles
@@ -41,17 +41,18 @@ class Capacity:
 
 def run(settings: BenchmarkSettings, scratch: Path) -> Report:
     """A row per phase and size, and a row per phase for all sizes."""
+    # The capacity is measured on a server of its own, which refuses nothing.
     before = processor_time()
     workload = Workload(settings)
     traffic = Traffic.mixed(workload, dict(settings.mix))
     checkpoint = settings.checkpoint or default_checkpoint()
-    with cerberank_server(checkpoint, scratch, precision=settings.precision) as server:
+    with cerberank_server(checkpoint, scratch, {"precision": settings.precision}) as server:
         capacity = _capacity(server.client, body(workload, CAPACITY_CANDIDATES), settings.rounds)
+    # The phases follow one another on one server, so that the last one shows what the overload has left behind.
     rows: list[dict[str, Value]] = []
     recovery = 0.0
-    with cerberank_server(
-        checkpoint, scratch, precision=settings.precision, queue_seconds=settings.queue_seconds
-    ) as server:
+    bounded: ServerSettings = {"precision": settings.precision, "queue_seconds": settings.queue_seconds}
+    with cerberank_server(checkpoint, scratch, bounded) as server:
         for number, (phase, load) in enumerate(PHASES.items()):
             rate = load * capacity.candidates / traffic.mean_candidates
             arrivals, seconds = asyncio.run(_phase(str(server.client.base_url), traffic, rate, settings, number))

@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_benchmarks.clients.server import cerberank_server, infinity_server
+from cerberank_benchmarks.clients.server import ServerSettings, cerberank_server, infinity_server
 from cerberank_benchmarks.pieces.offline import (
     HALF_INFINITY,
     HALF_PEER,
@@ -51,13 +51,12 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
         )
         ours, theirs = dict[str, httpx.Client](), dict[str, httpx.Client]()
         for name, (backend, precision) in forms.items():
-            server = cerberank_server(
-                checkpoint.path, _folder(scratch / precision), backend=backend, precision=precision, token_cache_bytes=0
-            )
+            options: ServerSettings = {"backend": backend, "precision": precision, "token_cache_bytes": 0}
+            server = cerberank_server(checkpoint.path, scratch / precision, options)
             ours[name] = servers.enter_context(server).client
         if settings.infinity is not None:
             for name, dtype in ((INFINITY, "float32"), (HALF_INFINITY, "bfloat16"))[: 1 + half]:
-                server = infinity_server(settings.infinity, source, _folder(scratch / dtype), dtype=dtype)
+                server = infinity_server(settings.infinity, source, scratch / dtype, dtype=dtype)
                 theirs[name] = servers.enter_context(server).client
         for count in settings.candidates:
             task = workload.task(count)
@@ -95,8 +94,3 @@ def reranked(client: httpx.Client, task: Task) -> NDArray[Any]:
 
 def _by_index(results: list[dict[str, Any]], field: str) -> NDArray[Any]:
     return np.asarray([result[field] for result in sorted(results, key=lambda result: int(result["index"]))])
-
-
-def _folder(folder: Path) -> Path:
-    folder.mkdir(exist_ok=True)
-    return folder
