@@ -16,7 +16,8 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.golden import check_golden
 from cerberank_training.data import read_questions, subset
-from cerberank_training.evaluation.variants import Evaluation, rank_questions
+from cerberank_training.evaluation.figures import Evaluation
+from cerberank_training.evaluation.variants import rank_questions
 
 README = Path(__file__).resolve().parents[2] / "README.md"
 

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.training.letters import questions, sampler
 
-import cerberank_training.data
 from cerberank_models.encoding import Candidate
-from cerberank_training.data import DataError, LabelledCandidate, Question, open_questions
+from cerberank_training.data import DataError, LabelledCandidate, Question
 from cerberank_training.data.sampling import (
     Group,
     NegativeSampling,
@@ -63,13 +61,6 @@ def test_an_epoch_has_every_question_that_is_kept(unanswered: bool) -> None:
     assert sorted(group.question for group in drawn.step(0, len(kept))) == sorted(each.text for each in kept)
 
 
-def test_a_group_starts_with_its_positive() -> None:
-    """One positive, then the number of negatives asked for."""
-    group = sampler().step(0, 1)[0]
-    assert group.labels == (1.0, 0.0, 0.0)
-    assert group.candidates[0].text.startswith(group.question.split()[2])
-
-
 def test_hard_negatives_share_rare_words() -> None:
     """Sentences of the article that share words with the question are drawn first."""
     outside = [Candidate(text=text) for text in ("nothing here", "what is b not", "the river b", "word")]
@@ -82,12 +73,6 @@ def test_hard_negatives_share_rare_words() -> None:
     groups = [hard.step(step, 1)[0] for step in range(5)]
     (group,) = [group for group in groups if group.question == "what is b ?"]
     assert group.candidates[1].text == "what is b not"
-
-
-def test_no_positive_nothing_to_learn() -> None:
-    """An unlabelled set is refused before anything is loaded."""
-    with pytest.raises(ValueError, match="positive"):
-        Sampler([], NegativeSampling(), seed=1)
 
 
 def test_positives_alone_teach_no_ranking() -> None:
@@ -162,22 +147,3 @@ def test_an_epoch_has_every_pair_of_the_questions_that_are_kept(labels: list[lis
     """Once, with its label."""
     pairs = PairSampler(labelled(labels), PairSampling(unanswered=unanswered), seed=1)
     assert Counter(pairs.step(0, len(pairs))) == expected(labels, unanswered=unanswered)
-
-
-def test_asnq_is_seen_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Label 4 alone is positive, and its share in an epoch is the file's; on disk and in memory, the same steps."""
-    rows = [f"who ?\tsentence {row}\t{4 if row == 250 else row % 3 + 1}\n" for row in range(400)]
-    (tmp_path / "train.tsv").write_text("".join(rows))
-    spec = f"asnq:{tmp_path / 'train.tsv'}"
-    drawn = sampler_for(spec, open_questions(spec), PairSampling(), seed=3).step(0, 400)
-    assert [group.candidates[0].text for group in drawn if group.labels == (1.0,)] == ["sentence 250"]
-    monkeypatch.setattr(cerberank_training.data, "LARGE", 1)
-    assert sampler_for(spec, open_questions(spec), PairSampling(), seed=3).step(0, 400) == drawn
-    assert (tmp_path / "train.tsv.arrow").is_file()
-
-
-def test_pairs_without_a_positive_teach_nothing() -> None:
-    """A set without a label is refused, whether unanswered questions are kept or not."""
-    for unanswered in (True, False):
-        with pytest.raises(ValueError, match="positive"):
-            PairSampler(labelled([[0, 0], [0]]), PairSampling(unanswered=unanswered), seed=1)

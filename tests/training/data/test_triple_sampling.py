@@ -120,14 +120,6 @@ def test_what_cannot_be_learnt_is_refused() -> None:
             TripleSampling(**wrong)  # type: ignore[arg-type]
 
 
-def test_own_negatives_alone_need_no_index() -> None:
-    """Nothing is indexed, and its size cannot be asked; with BM25 it can."""
-    assert sampler(own=1.0).index is None
-    index = sampler().index
-    assert index is not None
-    assert index.nbytes > 0
-
-
 def test_a_collections_corpus_is_its_documents_and_a_data_sets_all_candidates(tmp_path: Path) -> None:
     """A document that is judged for no query is a negative; of a data set, another question's candidate."""
     spec = f"trec:{write_collection(tmp_path / 'c')}"

@@ -122,12 +122,3 @@ def test_weights_are_kept_unless_told_otherwise(
     assert (exported.weights is not None) == kept
     assert set(exported.golden[0].scores) == {"fp32", *precisions}
     assert exported.golden[0].scores["fp32"] == pytest.approx(given.golden[0].scores["fp32"], abs=PROBABILITIES)
-
-
-def test_there_must_be_something_to_run(
-    tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Neither graphs nor weights: exit code 1, and no folder."""
-    assert main([str(tiny_checkpoint), str(tmp_path / "out"), "--precisions", "", "--no-weights"]) == 1
-    assert "nothing to run" in capsys.readouterr().err
-    assert not (tmp_path / "out").exists()

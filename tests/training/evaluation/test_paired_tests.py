@@ -11,7 +11,6 @@ from scipy.integrate import quad
 
 from cerberank_training.evaluation.paired_tests import compare, compare_metric, spearman
 from cerberank_training.evaluation.per_question import QuestionRecord, RankingRecord
-from cerberank_training.evaluation.question_metrics import METRICS
 
 values = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=1, max_size=20)
 
@@ -83,13 +82,13 @@ def test_spearman_is_the_correlation_of_mean_ranks(places: list[tuple[int, int]]
 
 def test_a_question_counts_as_significant_by_its_own_p_value() -> None:
     """Five candidates in the same order are chance less than once in twenty times, four are not, whatever t says."""
-    long, short = record("long", (1, 0, 0, 0, 0), (0, 1, 2, 3, 4), 1.0), record("short", (1, 0, 0), (0, 1, 2), 1.0)
-    other = record("short", (1, 0, 0), (0, 2, 1), 1.0)
+    long, short = record("long", (1, 0, 0, 0, 0), (0, 1, 2, 3, 4)), record("short", (1, 0, 0), (0, 1, 2))
+    other = record("short", (1, 0, 0), (0, 2, 1))
     got = compare({"long": long, "short": short}, {"long": long, "short": other})
     assert (got.spearman, got.spearman_questions, got.spearman_significant) == (0.75, 2, 1)
-    four = {"four": record("four", (1, 0, 0, 0), (0, 1, 2, 3), 1.0)}
+    four = {"four": record("four", (1, 0, 0, 0), (0, 1, 2, 3))}
     assert compare(four, four).spearman_significant == 0
-    swapped = {"long": record("long", (1, 0, 0, 0, 0), (1, 0, 2, 3, 4), 1.0)}
+    swapped = {"long": record("long", (1, 0, 0, 0, 0), (1, 0, 2, 3, 4))}
     found = [compare({"long": long}, swapped, level=level).spearman_significant for level in (0.05, 0.01)]
     assert found == [1, 0]  # p is .037
 
@@ -100,20 +99,19 @@ def test_an_order_with_one_place_correlates_with_nothing() -> None:
     assert spearman(np.array([0, 0]), np.array([0, 1])) is None
 
 
-def record(identifier: str, labels: tuple[int, ...], ranks: tuple[int, ...], value: float | None) -> QuestionRecord:
-    metrics = {} if value is None else dict.fromkeys(METRICS, value)
-    rankings = {"final": RankingRecord(metrics=metrics, ranks=ranks)}
+def record(identifier: str, labels: tuple[int, ...], ranks: tuple[int, ...]) -> QuestionRecord:
+    rankings = {"final": RankingRecord(metrics={}, ranks=ranks)}
     return QuestionRecord(id=identifier, candidates="same", labels=labels, rankings=rankings)
 
 
 def test_subsets_choose_the_questions() -> None:
     """`raw` counts a question without a positive as a tie at 0; strict leaves out one without a negative."""
     first = {
-        "both": record("both", (1, 0), (0, 1), 1.0),
-        "positive": record("positive", (1, 1), (0, 1), 1.0),
-        "none": record("none", (0, 0), (0, 1), None),
+        "both": record("both", (1, 0), (0, 1)),
+        "positive": record("positive", (1, 1), (0, 1)),
+        "none": record("none", (0, 0), (0, 1)),
     }
-    second = {**first, "both": record("both", (1, 0), (1, 0), 0.5)}
+    second = {**first, "both": record("both", (1, 0), (1, 0))}
     by_subset = {name: compare(first, second, subset=name) for name in ("raw", "clean", "strict")}
     assert [by_subset[name].questions for name in ("raw", "clean", "strict")] == [3, 2, 1]
     assert by_subset["raw"].metrics["map"].mean_a == pytest.approx(200 / 3)
@@ -123,13 +121,3 @@ def test_subsets_choose_the_questions() -> None:
     assert compare({"none": missed}, {"none": missed}).questions == 1
     with pytest.raises(ValueError, match="no question is in the subset 'clean'"):
         compare({"none": first["none"]}, {"none": first["none"]})
-
-
-def test_a_metric_that_one_file_lacks_is_left_out() -> None:
-    """A file of an earlier version has no nDCG@20, which must not count as 0."""
-    new = {"q": record("q", (1, 0), (0, 1), 1.0)}
-    final = new["q"].rankings["final"]
-    old_metrics = {name: value for name, value in final.metrics.items() if name != "ndcg@20"}
-    rankings = {"final": final.model_copy(update={"metrics": old_metrics})}
-    old = {"q": new["q"].model_copy(update={"rankings": rankings})}
-    assert set(compare(new, new).metrics) - set(compare(new, old).metrics) == {"ndcg@20"}

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from cerberank_models.drop import RatioSchedule, relative_cost
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import LabelledCandidate, Question
+from cerberank_training.evaluation.figures import Evaluation
 from cerberank_training.evaluation.schedule_search import (
     FEWEST,
     DevSets,
@@ -24,7 +25,7 @@ from cerberank_training.evaluation.schedule_search import (
     tune,
     upper_bound,
 )
-from cerberank_training.evaluation.variants import AllScores, Evaluation, apply_policy
+from cerberank_training.evaluation.variants import AllScores, apply_policy
 
 LAYERS = (2.0, 2.0, 1.5)
 

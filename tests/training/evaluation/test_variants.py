@@ -16,11 +16,11 @@ from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.rank_pairs import NonFiniteScoreError, rank_pairs
 from cerberank_models.windows import Windowing
 from cerberank_training.data import LabelledCandidate, Question, read_questions
+from cerberank_training.evaluation.figures import Evaluation
 from cerberank_training.evaluation.question_metrics import ranks_of
 from cerberank_training.evaluation.report import markdown
 from cerberank_training.evaluation.variants import (
     AllScores,
-    Evaluation,
     apply_policy,
     rank_questions,
     score_all,
@@ -63,7 +63,7 @@ def check_schedules(backend: Backend[Any], pairs: EncodedPairs) -> AllScores:
     for ratios in ((0.0, 0.0), (0.3, 0.3), (0.5, 0.1), (0.9, 0.9)):
         policy = RatioSchedule(ratios)
         ranking = rank_pairs(backend, pairs, policy)
-        assert apply_policy(scores, policy).tolist() == ranks_of(ranking.stages, ranking.scores).tolist()
+        assert apply_policy(scores, policy).tolist() == ranks_of(ranking.scores, ranking.stages).tolist()
     return scores
 
 

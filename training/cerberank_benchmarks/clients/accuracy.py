@@ -17,5 +17,5 @@ def metrics_of(answer: dict[str, Any], labels: Sequence[int]) -> dict[str, float
     """
     by_candidate = sorted(answer["results"], key=lambda result: int(result["index"]))
     scores = np.asarray([result["score"] or 0.0 for result in by_candidate])
-    ranks = ranks_of(np.asarray([result["stage"] for result in by_candidate]), scores)
+    ranks = ranks_of(scores, np.asarray([result["stage"] for result in by_candidate]))
     return question_metrics(np.asarray(labels), ranks).expected

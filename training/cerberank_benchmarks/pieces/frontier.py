@@ -189,7 +189,7 @@ def _cosines(model: SentenceTransformer, task: Task) -> NDArray[np.float32]:
 
 
 def _metrics(scores: NDArray[np.floating], labels: Sequence[int]) -> Metrics:
-    ranks = ranks_of(np.zeros(len(labels), dtype=np.int64), np.asarray(scores, dtype=np.float64))
+    ranks = ranks_of(np.asarray(scores, dtype=np.float64))
     return question_metrics(np.asarray(labels), ranks).expected
 
 

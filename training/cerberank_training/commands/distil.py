@@ -30,11 +30,12 @@ from cerberank_training.data.sampling import (
     PairSampler,
     SampledGroups,
     Sampler,
+    cut_note,
     first_sizes,
-    said_of_cuts,
     sampler_for,
 )
-from cerberank_training.evaluation.variants import Evaluation, rank_questions
+from cerberank_training.evaluation.figures import Evaluation
+from cerberank_training.evaluation.variants import rank_questions
 from cerberank_training.learning.loop import STATE
 from cerberank_training.learning.strategies import check_strategy
 from cerberank_training.learning.threads import step_work, training_threads
@@ -329,7 +330,7 @@ class StudentTraining:
         """Lines on the data, the heads, the start and the first step."""
         objective, teachers = self.recipe.objective, self.inputs.bound["teachers"]
         copied = copied_heads(self.student.ranker, objective, teachers, dropout=self.recipe.train.dropout)
-        cuts = said_of_cuts(*self.run.count_cut(), what="pairs", option="--max-length")
+        cuts = cut_note(*self.run.count_cut(), what="pairs", option="--max-length")
         sizes = first_sizes(self.run.first_step())
         return self.shared, copied, "; ".join(filter(None, (self.student.start, sizes, cuts)))
 

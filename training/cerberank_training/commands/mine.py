@@ -96,6 +96,7 @@ def write_negatives(options: MineOptions) -> str:
     if options.out.exists():
         raise ValueError(f"{options.out} exists; choose another file")
     options.selection.check()
+    # What is read before any search: the cross-encoder, and the questions that have a positive.
     spec, identity = _filter(options)
     every = open_questions(options.data)
     questions = [question for question in every if positive_texts(question)]
@@ -103,9 +104,11 @@ def write_negatives(options: MineOptions) -> str:
         raise DataError(f"{options.data}: no question has a positive")
     if any(question.missed for question in questions) and "run=" in options.data:
         raise DataError(f"{options.data}: a run misses relevant documents, which could be mined; leave run= out")
+    # The corpus holds each text once, with the positives, whose scores the margins compare with.
     positives = (text for question in questions for text in positive_texts(question))
     texts = corpus_texts(options.corpus or options.data, None if options.corpus else every)
     corpus = [text for text in dict.fromkeys(map(replace_surrogates, [*texts, *positives])) if not is_blank(text)]
+    # A killed run goes on only with the same settings and data, which the work's folder holds.
     folder = options.out.with_name(f"{options.out.name}.work")
     settings = {name: str(value) for name, value in asdict(options.selection).items()} | {
         "by": options.by,

@@ -21,7 +21,7 @@ from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.commands.presets import options_from_recipe, recipe_help
 from cerberank_training.commands.run_options import DevQuestions, Track
 from cerberank_training.data import Question, read_questions
-from cerberank_training.data.sampling import said_of_cuts
+from cerberank_training.data.sampling import cut_note
 from cerberank_training.data.triple_sampling import TripleSampler, TripleSampling, triple_sampler_for
 from cerberank_training.evaluation.question_metrics import METRICS
 from cerberank_training.evaluation.sources.text_ranker import dev_metric
@@ -324,7 +324,7 @@ class TextRankerTraining:
     @property
     def lines(self) -> Sequence[str]:
         """Lines on dev questions that are trained on, and on texts that are cut."""
-        cuts = said_of_cuts(*self.run.count_cut(), what="texts", option="--question-length or --document-length")
+        cuts = cut_note(*self.run.count_cut(), what="texts", option="--question-length or --document-length")
         return in_common(self.inputs.dev, (question.text for question in self.inputs.questions)), cuts
 
     def train(self) -> dict[str, Any]:

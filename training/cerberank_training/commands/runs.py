@@ -43,10 +43,10 @@ def _cells(row: RunRow) -> tuple[str, ...]:
     data, dev = (None if text is None else _short(text) for text in (row.data, row.dev))
     base = None if row.base is None else Path(row.base).name
     values = (
-        *(row.folder, row.name, row.recipe or row.verb, base, data, f"{_said(row.steps)}/{_said(row.of)}"),
+        *(row.folder, row.name, row.recipe or row.verb, base, data, f"{_shown(row.steps)}/{_shown(row.of)}"),
         *(None if row.best is None else f"{row.best:.2f}", dev, row.seed, row.state, age(row.age)),
     )
-    return tuple(_cut(_said(value)) for value in values)
+    return tuple(_cut(_shown(value)) for value in values)
 
 
 def age(seconds: float) -> str:
@@ -67,7 +67,7 @@ def _short(spec: str) -> str:
     return f"{form}:{Path(path).name}" if colon else spec
 
 
-def _said(value: object) -> str:
+def _shown(value: object) -> str:
     return "-" if value is None else str(value)
 
 

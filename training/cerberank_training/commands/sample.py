@@ -47,12 +47,14 @@ def sample(
     chosen = read_recipe(recipe).recipe
     if len(set(train)) < len(train):
         raise UsageError("--train names a data set twice.")
+    # A sampler for each set, and their mixture.
     tables = {name: open_questions(name, training=True) for name in train}
     samplers = {
         name: sampler_for(name, table, chosen.sampling, seed=seed, unanswered=additions.unanswered > 0)
         for name, table in tables.items()
     }
     groups = Mixture(samplers, tables, additions, seed=seed).groups(questions)
+    # The file gets its name when it is complete.
     drawn, pairs, positives = Counter[str](), 0, 0
     partial = out.with_name(f".{out.name}.partial")
     with (

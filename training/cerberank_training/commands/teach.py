@@ -25,8 +25,8 @@ from cerberank_training.data.sampling import (
     PairSampling,
     Sampler,
     Sampling,
+    cut_note,
     first_sizes,
-    said_of_cuts,
     sampler_for,
 )
 from cerberank_training.learning.trainer import history, last_checkpoint
@@ -273,7 +273,7 @@ class TeacherTraining:
         start = f"starts from {base.place}, {base.kind}{own}"
         groups = [sampler.step(each, 1)[0] for each in range(max(LOOKED_AT, size))]
         reader = TeacherReader(base.tokenizer(), base.described, self.config.input)
-        cuts = said_of_cuts(*reader.count_cut(groups), what="pairs", option="--max-length")
+        cuts = cut_note(*reader.count_cut(groups), what="pairs", option="--max-length")
         shared = in_common(self.inputs.dev, self.inputs.questions.question_texts())
         return shared, "; ".join(filter(None, (start, first_sizes(groups[:size]), cuts)))
 

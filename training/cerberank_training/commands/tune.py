@@ -170,8 +170,10 @@ def _score(checkpoint: Checkpoint, form: BackendChoice, options: TuneOptions) ->
     backend, encoder = open_backend(checkpoint, **asdict(form)), checkpoint.encoder()
     first = None if checkpoint.config.first_stage is None else open_offline(checkpoint, **asdict(form))
     windowing = windowing_of(options.windows)
+    # Each depth of a data set is a set of its own, on which a schedule must hold its bound.
     sets: dict[str, list[tuple[Question, AllScores]]] = {}
     for data, name in zip(options.data, set_names(options.data), strict=True):
+        # Other questions of the data give candidates for depths, so that all are read.
         every = list(read_questions(data))
         questions = sampled(every, size=options.sample, seed=options.seed, name="clean")
         check_not_trained_on(checkpoint.path, data, every, option="--data")

@@ -56,7 +56,8 @@ class Documents:
                 key = keys[text] if text in keys else keys.setdefault(text, folded(text))
                 candidates.setdefault(key, row.candidate)
                 self._documents[document].add(key)
-        self._keys, self._candidates = list(candidates), list(candidates.values())
+        self._keys = list(candidates)
+        self._candidates = list(candidates.values())
 
     def elsewhere(self, question: Question, seed: int) -> Iterator[Candidate]:
         """Candidates of other documents, in an order that depends on the seed and the question.
@@ -91,10 +92,10 @@ class Documents:
         reached = tuple(depth for depth in wanted if depth <= len(drawn))
         if not reached:
             return None
-        kept = [(place, row) for place, row in drawn if place < reached[-1]]
+        drawn_rows = [(place, row) for place, row in drawn if place < reached[-1]]
         return DeepQuestion(
-            question=replace(question, candidates=tuple(row for _, row in kept)),
-            places=np.asarray([place for place, _ in kept], dtype=np.int64),
+            question=replace(question, candidates=tuple(row for _, row in drawn_rows)),
+            places=np.asarray([place for place, _ in drawn_rows], dtype=np.int64),
             depths=reached,
         )
 

@@ -66,8 +66,10 @@ def _other_number(question: str, text: str, others: Sequence[Candidate], rng: ra
     if not shared:
         return None
     number = rng.choice(shared)
-    kept = len(number) // 2
-    other = number[:kept] + "".join(_other_digit(mark, rng) if mark.isdigit() else mark for mark in number[kept:])
+    unchanged = len(number) // 2
+    other = number[:unchanged] + "".join(
+        _other_digit(mark, rng) if mark.isdigit() else mark for mark in number[unchanged:]
+    )
     return re.sub(rf"(?<![\d.,]){re.escape(number)}(?!\d)", other, text)
 
 

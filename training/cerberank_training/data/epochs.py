@@ -18,7 +18,9 @@ class EpochOrder:
         With `compact`, which is for tens of millions of pairs, NumPy draws the order (a different one), and memory
         holds four bytes for each item.
         """
-        self._size, self._seed, self._compact = size, seed, compact
+        self._size = size
+        self._seed = seed
+        self._compact = compact
         self._orders: dict[int, Sequence[int] | NDArray[np.uint32]] = {}
 
     def step(self, step: int, size: int) -> list[int]:
@@ -29,8 +31,8 @@ class EpochOrder:
     def _order(self, epoch: int) -> Sequence[int] | NDArray[np.uint32]:
         """The shuffled order of an epoch. Two are cached, because shuffling is slow and a step may span two epochs."""
         if epoch not in self._orders:
-            kept = {known: self._orders[known] for known in self._orders if known == epoch - 1}
-            self._orders = kept | {epoch: self._shuffled(random.Random(f"{self._seed}/epoch/{epoch}"))}
+            previous = {number: order for number, order in self._orders.items() if number == epoch - 1}
+            self._orders = previous | {epoch: self._shuffled(random.Random(f"{self._seed}/epoch/{epoch}"))}
         return self._orders[epoch]
 
     def _shuffled(self, rng: random.Random) -> Sequence[int] | NDArray[np.uint32]:

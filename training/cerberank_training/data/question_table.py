@@ -99,20 +99,20 @@ class QuestionTable(Sequence[Question]):
         """The text of every question, in order. Candidates are not read."""
         return chain.from_iterable(batch.column("text").to_pylist() for batch in self._batches)
 
-    def texts(self, kept: NDArray[np.bool_] | None = None, *, relevant: bool = False) -> Iterator[QuestionTexts]:
-        """Yield the text and the candidates of all questions in order, or only of those with a true flag in `kept` [Q].
+    def texts(self, chosen: NDArray[np.bool_] | None = None, *, relevant: bool = False) -> Iterator[QuestionTexts]:
+        """Yield the text and the candidates of all questions in order, or of those with a true flag in `chosen` [Q].
 
         With `relevant`, only relevant candidates. Whole columns are read, which takes a tenth of the time of
         `self[index]`.
         """
         for first, batch in zip(self._starts.tolist(), self._batches, strict=False):
-            if kept is not None and not kept[first : first + len(batch)].any():
+            if chosen is not None and not chosen[first : first + len(batch)].any():
                 continue
             lists = batch.column("candidates")
             columns = [lists.values.field(name).to_pylist() for name in ("text", "previous", "next")]
             labels, ends = lists.values.field("label").to_pylist(), lists.offsets.to_pylist()
             for row, question in enumerate(batch.column("text").to_pylist()):
-                if kept is None or kept[first + row]:
+                if chosen is None or chosen[first + row]:
                     yield (
                         question,
                         [

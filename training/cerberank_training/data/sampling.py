@@ -92,8 +92,8 @@ class Sampler:
         Raises ValueError when no question is left, or none has a negative.
         """
         self._questions = QuestionTable.of(questions)
-        self._kept = (self._questions.positives > 0) | unanswered
-        self._usable = np.flatnonzero(self._kept)
+        self._usable_flags = (self._questions.positives > 0) | unanswered
+        self._usable = np.flatnonzero(self._usable_flags)
         if not len(self._usable):
             raise DataError("no question has a positive candidate: nothing can be learnt")
         self._sampling = sampling
@@ -124,7 +124,7 @@ class Sampler:
 
     def known_pairs(self) -> Iterator[QuestionTexts]:
         """The questions with their own candidates that can be drawn."""
-        return self._questions.texts(self._kept, relevant=not self._draws_own)
+        return self._questions.texts(self._usable_flags, relevant=not self._draws_own)
 
     def step(self, step: int, size: int) -> list[Group]:
         """The `size` groups of step `step`, counted from 0; each epoch has its own order."""
@@ -178,10 +178,10 @@ class PairSampler:
         if not self._questions.positives.any():
             raise DataError("no question has a positive candidate: nothing can be learnt")
         self._unanswered = sampling.unanswered
-        self._kept = np.flatnonzero((self._questions.positives > 0) | self._unanswered)
-        if (self._questions.sizes == self._questions.positives)[self._kept].all():
+        self._usable = np.flatnonzero((self._questions.positives > 0) | self._unanswered)
+        if (self._questions.sizes == self._questions.positives)[self._usable].all():
             raise DataError(NOTHING_TO_RANK)
-        self._ends = np.cumsum(self._questions.sizes[self._kept])
+        self._ends = np.cumsum(self._questions.sizes[self._usable])
         self._order = EpochOrder(len(self), seed=seed, compact=True)
 
     def __len__(self) -> int:
@@ -199,7 +199,7 @@ class PairSampler:
     def _group(self, place: int) -> Group:
         """The pair at index `place` among all kept pairs in the order of the data."""
         number = int(np.searchsorted(self._ends, place, side="right"))
-        question = int(self._kept[number])
+        question = int(self._usable[number])
         row = place - int(self._ends[number]) + int(self._questions.sizes[question])
         text, pair = self._questions.pair(question, row)
         return Group(question=text, candidates=(pair.candidate,), labels=(float(pair.relevant),))
@@ -248,12 +248,12 @@ def first_sizes(groups: Sequence[Group]) -> str:
     )
 
 
-def said_of_cuts(cut: int, texts: int, *, what: str, option: str) -> str:
+def cut_note(cut: int, texts: int, *, what: str, option: str) -> str:
     """A clause that says that training will cut texts; empty if all of the `texts` that were looked at fit.
 
-    >>> said_of_cuts(412, 1000, what="pairs", option="--max-length")
+    >>> cut_note(412, 1000, what="pairs", option="--max-length")
     'of 1,000 drawn pairs 412 do not fit into --max-length, and are learnt from as far as they fit'
-    >>> said_of_cuts(0, 1000, what="pairs", option="--max-length")
+    >>> cut_note(0, 1000, what="pairs", option="--max-length")
     ''
     """
     if not cut:

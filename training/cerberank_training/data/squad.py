@@ -67,14 +67,14 @@ class Articles:
             if len(candidate.text) >= 20 and not question.holds_answer(candidate.text)
         ]
 
-    def whole(self, question: Question) -> Question:
+    def with_article(self, question: Question) -> Question:
         """The question with all sentences of its article. Labels are 0 outside of its own paragraph."""
         candidates: list[LabelledCandidate] = []
         for index, paragraph in enumerate(self._of(question)):
             if index != question.paragraph:
                 candidates += [LabelledCandidate(candidate, 0) for candidate in paragraph]
                 continue
-            if [own.candidate.text for own in question.candidates] != [candidate.text for candidate in paragraph]:
+            if [row.candidate.text for row in question.candidates] != [candidate.text for candidate in paragraph]:
                 raise DataError(f"question {question.id} does not fit paragraph {index} of {question.title!r}")
             candidates += question.candidates
         return Question(
@@ -107,4 +107,4 @@ def read_squad_articles(path: Path) -> Iterator[Question]:
     """Yield the questions of `path` one by one, each with all sentences of its article."""
     articles = Articles(articles_path(path))
     for question in read_squad(path):
-        yield articles.whole(question)
+        yield articles.with_article(question)

@@ -78,15 +78,15 @@ def _files(path: Path, options: NoOptions) -> list[Path]:
 
 
 def _blocks(path: Path) -> Iterator[_Pair]:
-    lines, known = read_lines(path, blank=True), set[str]()
+    lines, seen = read_lines(path, blank=True), set[str]()
     identifier = question = ""
     for number, line in lines:
         tag = line.strip()
         if block := BLOCK.fullmatch(tag):
-            if identifier or block[1] in known:
+            if identifier or block[1] in seen:
                 raise DataError(f"{path}:{number}: <QApairs> {identifier or block[1]!r} does not end, or comes twice")
             identifier = block[1]
-            known.add(identifier)
+            seen.add(identifier)
         elif identifier and not question and tag == "<question>":
             question = _words(path, number, lines, "question")
         elif question and tag in {"<positive>", "<negative>"}:
@@ -164,8 +164,8 @@ def _pairs_of(row: Any) -> list[Any]:
 
 def _places(names: list[str]) -> list[int]:
     """The indices of the columns of question, answer and label; empty if one of them is missing."""
-    found = [next((names.index(name) for name in known if name in names), None) for known in NAMES]
-    places = [place for place in found if place is not None]
+    columns = [next((names.index(name) for name in options if name in names), None) for options in NAMES]
+    places = [place for place in columns if place is not None]
     return places if len(places) == len(NAMES) else []
 
 

@@ -58,7 +58,9 @@ class TripleSampler:
         self._questions = [q for q in questions if any(q.labels) and not (needs_own and all(q.labels))]
         if not self._questions:
             raise DataError("no question has a positive candidate and a negative: nothing can be learnt")
-        self._corpus, self._sampling, self._seed = corpus, sampling, seed
+        self._corpus = corpus
+        self._sampling = sampling
+        self._seed = seed
         self.index = None if needs_own else Bm25Index(corpus)
         """The index of the corpus; None if all negatives are the questions' own candidates."""
         self._order = EpochOrder(len(self._questions), seed=seed)

@@ -88,10 +88,12 @@ def fit(questions: Sequence[Scored], *, sets: Iterable[str], precision: str) -> 
     Raises DataError if the best candidates are all right or all wrong, and if neither the scores nor the leads over the
     rivals are higher for right candidates.
     """
+    # A candidate without rivals is compared with a typical second candidate.
     seconds = [limited_log_odds(-np.sort(-each.final)[1:2]) for each in questions if len(each.final) > 1]
     if not seconds:
         raise DataError("every question has one candidate: there is nothing to compare")
     alone = float(np.median(np.concatenate(seconds)))
+    # Copies without their right candidates stand for questions without an answer.
     stages = len(questions[0].stages)
     removed = [each.without_answers() for each in questions if each.right.any() and not each.right.all()]
     calibration = Calibration(
@@ -112,6 +114,7 @@ def fit(questions: Sequence[Scored], *, sets: Iterable[str], precision: str) -> 
             precision=precision,
         ),
     )
+    # Thresholds and means are of the first results' calibrated scores.
     firsts = [first_result(calibration, each) for each in questions]
     return calibration.model_copy(
         update={
@@ -192,8 +195,8 @@ def _logistic(rows: Floats, flags: Flags, *, bounds: Sequence[tuple[Any, Any]]) 
         value = np.logaddexp(0.0, np.where(flags, -logits, logits)).sum() + 0.5 * (prior * weights**2).sum()
         return float(value), rows.T @ (sigmoid(logits) - flags) + prior * weights
 
-    found = minimize(loss, np.zeros(rows.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds)
-    return tuple(float(weight) for weight in found.x)
+    solution = minimize(loss, np.zeros(rows.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds)
+    return tuple(float(weight) for weight in solution.x)
 
 
 def precision_thresholds(firsts: Sequence[FirstResult]) -> tuple[Threshold, ...]:
@@ -207,7 +210,7 @@ def precision_thresholds(firsts: Sequence[FirstResult]) -> tuple[Threshold, ...]
     scores = -np.array([each.score for each in best])
     hits = np.cumsum([each.right for each in best])
     answered = max(1, sum(each.answered for each in best))
-    found = []
+    thresholds = []
     for wanted in PRECISIONS:
         # Twice the number of results that would be enough if all were right, so that one may be wrong.
         least, passed = 2 * math.ceil(math.log(1.0 - CONFIDENCE) / math.log(wanted)), 0
@@ -218,7 +221,7 @@ def precision_thresholds(firsts: Sequence[FirstResult]) -> tuple[Threshold, ...]
             passed, least = taken, taken + max(1, taken // 20)
         if passed:
             right = int(hits[passed - 1])
-            found.append(
+            thresholds.append(
                 Threshold(
                     wanted=wanted,
                     threshold=best[passed - 1].score,
@@ -227,7 +230,7 @@ def precision_thresholds(firsts: Sequence[FirstResult]) -> tuple[Threshold, ...]
                     bound=lower_bound(right, passed),
                 )
             )
-    return tuple(found)
+    return tuple(thresholds)
 
 
 def lower_bound(right: int, of: int) -> float:
@@ -251,14 +254,14 @@ def _recall_thresholds(
             if each.right.any()
         ]
     )
-    found = []
+    thresholds = []
     for wanted in RECALLS:
         place = math.floor((len(answers) + 1) * (1.0 - wanted))
         if place >= 1:
             threshold = float(answers[place - 1])
             above = [each for each in firsts if each.score >= threshold]
             right = sum(each.right for each in above)
-            found.append(
+            thresholds.append(
                 Threshold(
                     wanted=wanted,
                     threshold=threshold,
@@ -267,4 +270,4 @@ def _recall_thresholds(
                     bound=1.0 - place / (len(answers) + 1),
                 )
             )
-    return tuple(found)
+    return tuple(thresholds)

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from cerberank_models.ranker import Ranker
 from cerberank_models.windows import Reading, windowing_of
 from cerberank_training.data import Question, Subset, read_questions, sampled, subset
+from cerberank_training.evaluation.figures import Evaluation, Figures
 from cerberank_training.evaluation.measures import parse_measures
 from cerberank_training.evaluation.sources.rankings import ranker_rankings
-from cerberank_training.evaluation.variants import Evaluation, Figures, policy_name
+from cerberank_training.evaluation.variants import policy_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

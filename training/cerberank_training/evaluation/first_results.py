@@ -69,7 +69,7 @@ def first_result_figures(results: Sequence[FirstResult]) -> FirstResultFigures:
     precision = hits / np.arange(1, len(results) + 1)
     # A threshold cannot separate equal scores, so only the last of equal scores is a cut.
     cuts = np.append(np.diff(scores[best_first]) != 0, True)
-    kept = hits[cuts & (precision >= PRECISION)]
+    precise_hits = hits[cuts & (precision >= PRECISION)]
     share = right.mean()
     return FirstResultFigures(
         questions=len(results),
@@ -78,7 +78,7 @@ def first_result_figures(results: Sequence[FirstResult]) -> FirstResultFigures:
         brier=float(np.mean((scores - right) ** 2)),
         base_brier=float(share * (1.0 - share)),
         auroc=auroc(np.array([each.answerable for each in results]), answered),
-        recall=float(kept.max() / answered.sum()) if len(kept) and answered.any() else 0.0,
+        recall=float(precise_hits.max() / answered.sum()) if len(precise_hits) and answered.any() else 0.0,
         precision_at={
             f"{coverage:g}": float(precision[max(1, round(coverage * len(results))) - 1]) for coverage in COVERAGES
         },

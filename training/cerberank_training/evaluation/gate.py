@@ -14,7 +14,7 @@ import numpy as np
 from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.encoding import PairEncoder
 from cerberank_training.data import Question
-from cerberank_training.evaluation.question_metrics import question_metrics, ranks_of
+from cerberank_training.evaluation.question_metrics import expected_metrics, ranks_of
 from cerberank_training.evaluation.variants import score_questions
 
 
@@ -69,9 +69,8 @@ def measure_parity(
         ours, theirs = first.stages[-1], second.stages[-1]
         same.append(int(ours.argmax()) == int(theirs.argmax()))
         differences.append(np.abs(ours - theirs))
-        flat, labels = np.zeros(len(ours), dtype=np.int64), np.asarray(question.labels)
-        ranks = (ranks_of(flat, scores) for scores in (ours, theirs))
-        maps.append([question_metrics(labels, order, question.missed).expected["map"] for order in ranks])
+        labels = np.asarray(question.labels)
+        maps.append([expected_metrics(labels, ranks_of(each), question.missed)["map"] for each in (ours, theirs)])
     ours_map, theirs_map = np.mean(maps, axis=0)
     return Parity(
         questions=len(questions),

@@ -48,7 +48,7 @@ def gather(models: Sequence[Records], *, ranking: str = "final") -> list[Ensembl
 def combined_ranks(question: EnsembleQuestion, weights: Sequence[float]) -> tuple[Scores, NDArray[np.int64]]:
     """The scores [n] and ranks [n] of the linear combination."""
     scores = np.asarray(weights, dtype=np.float64) @ question.scores
-    return scores, ranks_of(np.zeros(len(scores), dtype=np.int64), scores)
+    return scores, ranks_of(scores)
 
 
 def mean_metric(questions: Sequence[EnsembleQuestion], weights: Sequence[float], metric: str) -> float:

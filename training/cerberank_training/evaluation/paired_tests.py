@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from scipy import stats
 
 from cerberank_training.data.question import Subset, within
-from cerberank_training.evaluation.measures import Measure, expected_measure
+from cerberank_training.evaluation.measures import Measure
 from cerberank_training.evaluation.per_question import QuestionRecord, Records
-from cerberank_training.evaluation.question_metrics import METRICS
+from cerberank_training.evaluation.question_metrics import USUAL
 
 SIGNIFICANCE = 0.05
 """The level of significance of differences and of questions' correlations."""
@@ -74,22 +74,13 @@ def compare(
 ) -> RankingComparison:
     """Compare over the questions of `subset`. In `raw`, questions without a positive are ties.
 
-    The records must be comparable (`check_comparable`); orders of different candidates have no correlation. Metrics
-    that one of the files lacks, because an earlier version wrote it, are left out. If `measures` are given, they
-    replace METRICS. `level` is the level of significance of the correlations; CERBERUS has .01. Raises ValueError for
-    an empty subset.
+    The records must be comparable (`check_comparable`); orders of different candidates have no correlation. If
+    `measures` are given, they replace the usual ones. `level` is the level of significance of the correlations;
+    CERBERUS has .01. Raises ValueError for an empty subset.
     """
     pairs = paired(first, second, subset)
-    if measures:
-        asked = {
-            str(each): compare_metric(
-                np.asarray([measured(one, ranking_a, each) for one, _ in pairs]),
-                np.asarray([measured(other, ranking_b, each) for _, other in pairs]),
-            )
-            for each in measures
-        }
-    else:
-        asked = _usual_metrics(pairs, ranking_a, ranking_b)
+    named = {str(each): each for each in measures} or USUAL
+    values = [(one.values(ranking_a, named), other.values(ranking_b, named)) for one, other in pairs]
     defined = [
         value
         for one, other in pairs
@@ -98,7 +89,10 @@ def compare(
     ]
     return RankingComparison(
         questions=len(pairs),
-        metrics=asked,
+        metrics={
+            name: compare_metric(np.asarray([a[name] for a, _ in values]), np.asarray([b[name] for _, b in values]))
+            for name in named
+        },
         spearman=float(np.mean([value for value, _ in defined])) if defined else None,
         spearman_questions=len(defined),
         spearman_significant=sum(p_value < level for _, p_value in defined),
@@ -116,27 +110,6 @@ def paired(first: Records, second: Records, subset: Subset) -> list[Pair]:
     if not pairs:
         raise ValueError(f"no question is in the subset {subset!r}")
     return pairs
-
-
-def measured(record: QuestionRecord, ranking: str, measure: Measure) -> float:
-    """The measure's value (0 to 1) by the record's ranks; 0 without a relevant document."""
-    return expected_measure(measure, np.asarray(record.labels), record.ranks(ranking), record.missed)
-
-
-def _usual_metrics(pairs: Sequence[Pair], ranking_a: str, ranking_b: str) -> dict[str, MetricComparison]:
-    held = [
-        set(record.rankings[ranking].metrics)
-        for pair in pairs
-        for record, ranking in zip(pair, (ranking_a, ranking_b), strict=True)
-        if record.answerable
-    ]
-    metrics = {}
-    for name in (name for name in METRICS if all(name in each for each in held)):
-        # A question without a positive has no metrics, and counts as 0 in `raw`.
-        a = np.asarray([one.rankings[ranking_a].metrics.get(name, 0.0) for one, _ in pairs])
-        b = np.asarray([other.rankings[ranking_b].metrics.get(name, 0.0) for _, other in pairs])
-        metrics[name] = compare_metric(a, b)
-    return metrics
 
 
 def compare_metric(a: NDArray[np.float64], b: NDArray[np.float64]) -> MetricComparison:

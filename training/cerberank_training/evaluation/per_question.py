@@ -19,6 +19,7 @@ from cerberank_models.backends.stage_contract import Scores
 from cerberank_models.transformer import Frozen
 from cerberank_training.data import DataError, Question
 from cerberank_training.data.question import parse_line, read_lines
+from cerberank_training.evaluation.measures import Measure, expected_measures
 from cerberank_training.evaluation.question_metrics import QuestionMetrics
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
@@ -70,6 +71,10 @@ class QuestionRecord(Frozen):
     def ranks(self, ranking: str) -> NDArray[np.int64]:
         """The ranks [n] of one ranking."""
         return np.asarray(self.rankings[ranking].ranks, dtype=np.int64)
+
+    def values(self, ranking: str, measures: Mapping[str, Measure]) -> dict[str, float]:
+        """The measures' values (0 to 1) of one ranking; 0 without a relevant document."""
+        return expected_measures(measures, np.asarray(self.labels), self.ranks(ranking), self.missed)
 
 
 Records = Mapping[str, QuestionRecord]

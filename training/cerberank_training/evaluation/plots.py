@@ -8,9 +8,9 @@ from io import BytesIO
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from cerberank_training.evaluation.figures import Figures
 from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.evaluation.schedule_search import Tuning, frontier
-from cerberank_training.evaluation.variants import Figures
 
 FIGURE_2 = ("map", "ndcg@10", "p@1", "mrr")
 """The metrics of the Cascade Transformer's figure 2, each in its own panel."""

@@ -55,18 +55,22 @@ class QuestionMetrics:
     """The number of candidates that are tied with a candidate of another label."""
 
 
-def ranks_of(stages: NDArray[np.integer], scores: NDArray[np.floating]) -> NDArray[np.int64]:
-    """Dense ranks [n], where 0 is best: by the reached stage, then by the score there. Equal pairs share a rank.
+def ranks_of(scores: NDArray[np.floating], stages: NDArray[np.integer] | None = None) -> NDArray[np.int64]:
+    """Dense ranks [n], where 0 is best, by falling score. Equal scores share a rank.
 
-    Raises ValueError for a score that is NaN.
+    With `stages` [n], a candidate that reached a later stage ranks above all others. Raises ValueError for a score that
+    is NaN.
 
-    >>> ranks_of(np.array([1, 0, 1, 0]), np.array([0.2, 0.9, 0.2, 0.1])).tolist()
+    >>> ranks_of(np.array([0.2, 0.9, 0.2])).tolist()
+    [1, 0, 1]
+    >>> ranks_of(np.array([0.2, 0.9, 0.2, 0.1]), np.array([1, 0, 1, 0])).tolist()
     [0, 1, 0, 2]
     """
     if np.isnan(scores).any():
         raise ValueError("a score is not a number (NaN)")
-    best_first = np.lexsort((-scores, -stages))
-    changes = (np.diff(scores[best_first]) != 0) | (np.diff(stages[best_first]) != 0)
+    reached = np.zeros(len(scores), dtype=np.int64) if stages is None else stages
+    best_first = np.lexsort((-scores, -reached))
+    changes = (np.diff(scores[best_first]) != 0) | (np.diff(reached[best_first]) != 0)
     ranks = np.empty(len(scores), dtype=np.int64)
     ranks[best_first] = np.concatenate([[0], np.cumsum(changes)])[: len(scores)]
     return ranks
@@ -78,14 +82,12 @@ def question_metrics(
     """The metrics, and `measures` by name, of `labels[n]` (0 or a grade) in the order of `ranks[n]`.
 
     Rank 0 is best, and equal ranks are ties. `missed` are the grades (1 or more) of relevant documents that are not
-    candidates. Raises ValueError if there is no positive, because no metric is defined then.
+    candidates. Without a relevant document all values are 0, as in `trec_eval -c`.
 
     >>> all_tied = question_metrics(np.array([1, 0]), np.array([0, 0]))
     >>> all_tied.expected["map"], all_tied.pessimistic["map"], all_tied.optimistic["map"]
     (0.75, 0.5, 1.0)
     """
-    if not labels.any() and not missed:
-        raise ValueError("a question without a positive candidate has no metrics")
     n = np.arange(len(labels))
     wanted = USUAL | {str(measure): measure for measure in measures}
     kinds = Counter(rank for rank, _ in set(zip(ranks.tolist(), labels.tolist(), strict=True)))
@@ -104,12 +106,6 @@ def question_metrics(
 def expected_metrics(labels: Labels, ranks: NDArray[np.integer], missed: Sequence[int] = ()) -> dict[str, float]:
     """Only `question_metrics(labels, ranks, missed).expected`, for searches that call it very often."""
     return expected_measures(USUAL, labels, ranks, missed)
-
-
-def unanswerable_metrics(measures: Sequence[Measure] = ()) -> QuestionMetrics:
-    """The metrics of a question without a positive in the subset `raw`: all are 0, as in `trec_eval -c`."""
-    zeros = dict.fromkeys((*METRICS, *map(str, measures)), 0.0)
-    return QuestionMetrics(expected=zeros, pessimistic=zeros, optimistic=zeros, tied=0)
 
 
 def _broken(ranks: NDArray[np.integer], first: Labels, second: Labels) -> NDArray[np.int64]:

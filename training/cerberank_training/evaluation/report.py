@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from cerberank_training.evaluation.agreement import GROUPS, Agreement, Majority
+from cerberank_training.evaluation.figures import Figures
 from cerberank_training.evaluation.question_metrics import TITLES
-from cerberank_training.evaluation.variants import Figures
 
 
 def markdown(

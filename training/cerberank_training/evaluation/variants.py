@@ -1,14 +1,14 @@
-"""Evaluates every exit, head and drop schedule of a ranker from one pass over the candidates.
+"""Ranks by every exit, head and drop schedule of a ranker (its variants) from one pass over the candidates.
 
-Input: questions and a backend. Output: ranks and scores for each variant, and figures for each subset. Scoring drops
-nothing; the candidates that a schedule drops follow from the exits' scores.
+Input: questions and a backend. Output: ranks, scores and costs for each variant. Scoring drops nothing; the candidates
+that a schedule drops follow from the exits' scores.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, get_args
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +20,10 @@ from cerberank_models.encoding import EncodedPairs, PairEncoder
 from cerberank_models.first_stage.rank import FirstStage
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.windows import AS_SERVED, Windowing
-from cerberank_training.data import Question, Subset, subset
+from cerberank_training.data import Question
 from cerberank_training.data.deep_questions import DeepQuestion
-from cerberank_training.evaluation.measures import Measure
 from cerberank_training.evaluation.question_metrics import (
-    QuestionMetrics,
-    question_metrics,
     ranks_of,
-    unanswerable_metrics,
 )
 
 Ranks = NDArray[np.int64]
@@ -51,20 +47,6 @@ class AllScores:
         """The scores of only these candidates; `in_windows` and `truncated` are left out."""
         heads = None if self.heads is None else self.heads[rows]
         return AllScores(tuple(stage[rows] for stage in self.stages), heads, self.first_stage)
-
-
-@dataclass(frozen=True, slots=True)
-class Figures:
-    """The figures of one variant on one subset; metrics are percentages."""
-
-    questions: int
-    pairs: int
-    mean: dict[str, float]
-    error: dict[str, float | None]
-    """The standard error of the mean; None for a single question."""
-    pessimistic: dict[str, float]
-    optimistic: dict[str, float]
-    tied: int
 
 
 def score_all(backend: Backend[Any], pairs: EncodedPairs) -> AllScores:
@@ -93,7 +75,7 @@ def apply_policy(scores: AllScores, policy: DropPolicy) -> Ranks:
     survival = Survival(len(scores.stages[0]), len(scores.stages), policy)
     for stage, all_scores in enumerate(scores.stages):
         survival.end(stage, all_scores[survival.alive])
-    return ranks_of(survival.stages, survival.scores)
+    return ranks_of(survival.scores, survival.stages)
 
 
 def flat_scores(scores: AllScores) -> dict[str, Scores]:
@@ -116,7 +98,7 @@ def stage_names(count: int, first_stage: bool) -> list[str]:
 
 def flat_ranks(flat: Mapping[str, Scores]) -> dict[str, Ranks]:
     """The ranks [n] of each variant, from scores [n] that are comparable with each other."""
-    return {name: ranks_of(np.zeros(len(scores), dtype=np.int64), scores) for name, scores in flat.items()}
+    return {name: ranks_of(scores) for name, scores in flat.items()}
 
 
 def variants(scores: AllScores, policies: Sequence[DropPolicy]) -> dict[str, Ranks]:
@@ -201,79 +183,3 @@ def rank_questions(
     """Yield each question with its ranks by all variants."""
     for question, scores in score_questions(backend, encoder, questions, windowing=windowing):
         yield question, variants(scores, policies)
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    pairs: int
-    subsets: frozenset[Subset]
-    metrics: dict[str, QuestionMetrics]
-
-
-class Evaluation:
-    """Collects the metrics of questions one by one. Texts and scores are not kept."""
-
-    def __init__(self, measures: Sequence[Measure] = ()) -> None:
-        """Start empty; `measures` are computed in addition to METRICS."""
-        self._rows: list[_Row] = []
-        self._measures = tuple(measures)
-        self.without_positive = 0
-        """The number of questions without a positive, which count as 0 in `raw` and are left out of other subsets."""
-
-    @classmethod
-    def joined(cls, parts: Sequence[Evaluation]) -> Evaluation:
-        """The evaluation of the questions of all parts, in their order; there must be a part."""
-        whole = cls(parts[0]._measures)
-        whole._rows = [row for part in parts for row in part._rows]
-        whole.without_positive = sum(part.without_positive for part in parts)
-        return whole
-
-    def add(self, question: Question, ranks: Mapping[str, Ranks]) -> dict[str, QuestionMetrics]:
-        """Add one question with its ranks by variant; returns its metrics."""
-        labels = np.asarray(question.labels)
-        if question.answerable:
-            metrics = {
-                name: question_metrics(labels, value, question.missed, self._measures) for name, value in ranks.items()
-            }
-        else:
-            metrics = dict.fromkeys(ranks, unanswerable_metrics(self._measures))
-            self.without_positive += 1
-        within = frozenset(name for name in get_args(Subset) if subset([question], name))
-        self._rows.append(_Row(len(labels), within, metrics))
-        return metrics
-
-    def figures(self, name: Subset = "clean") -> dict[str, Figures]:
-        """The figures of a subset, for the variants that all its questions have. Raises ValueError for an empty subset.
-
-        A variant may be missing, because a service returns the heads' scores only if it has dropped nothing.
-        """
-        rows = [row for row in self._rows if name in row.subsets]
-        if not rows:
-            raise ValueError(f"no question is in the subset {name!r}")
-        pairs = sum(row.pairs for row in rows)
-        everywhere = [name for name in rows[0].metrics if all(name in row.metrics for row in rows)]
-        return {variant: _figures([row.metrics[variant] for row in rows], pairs=pairs) for variant in everywhere}
-
-    def all_figures(self) -> dict[Subset, dict[str, Figures]]:
-        """The figures of each variant on every subset that has a question."""
-        present = frozenset[Subset]().union(*(row.subsets for row in self._rows))
-        return {name: self.figures(name) for name in get_args(Subset) if name in present}
-
-
-def _figures(rows: Sequence[QuestionMetrics], *, pairs: int) -> Figures:
-    names = tuple(rows[0].expected)
-    expected = {name: np.asarray([row.expected[name] for row in rows]) for name in names}
-    return Figures(
-        questions=len(rows),
-        pairs=pairs,
-        mean={name: 100.0 * float(values.mean()) for name, values in expected.items()},
-        error={name: _standard_error(values) for name, values in expected.items()},
-        pessimistic={name: 100.0 * float(np.mean([row.pessimistic[name] for row in rows])) for name in names},
-        optimistic={name: 100.0 * float(np.mean([row.optimistic[name] for row in rows])) for name in names},
-        tied=sum(row.tied for row in rows),
-    )
-
-
-def _standard_error(values: NDArray[np.float64]) -> float | None:
-    """The standard error of the mean; None and not NaN for a single value, because JSON has no NaN."""
-    return 100.0 * float(values.std(ddof=1) / np.sqrt(len(values))) if len(values) > 1 else None

@@ -13,7 +13,7 @@ from cerberank_models.calibration import folded
 from cerberank_models.encoding import Candidate
 from cerberank_models.request import is_blank
 from cerberank_training.data import LabelledCandidate, Question
-from cerberank_training.mining.search import Found, Search
+from cerberank_training.mining.search import Hits, Search
 from cerberank_training.mining.select import Selection
 from cerberank_training.teachers.scoring.teacher import Teacher
 
@@ -39,22 +39,22 @@ class Miner:
         """A record for each question, with its lines of the file and the numbers of texts that were left out."""
         known = [[self.places[text] for text in positive_texts(question)] for question in questions]
         most = self.selection.top + max(len(question.candidates) for question in questions)
-        found = list(self.search([question.text for question in questions], known, most))
-        texts = [self._candidates(question, each) for question, each in zip(questions, found, strict=True)]
+        hits = list(self.search([question.text for question in questions], known, most))
+        texts = [self._candidates(question, each) for question, each in zip(questions, hits, strict=True)]
         log_odds = self._filtered(questions, [[self.corpus[row] for row in rows] for rows, _ in texts])
-        for question, each, (rows, scores), filtered in zip(questions, found, texts, log_odds, strict=True):
+        for question, each, (rows, scores), filtered in zip(questions, hits, texts, log_odds, strict=True):
             yield self._record(question, rows, scores, each, filtered)
 
-    def _candidates(self, question: Question, found: Found) -> tuple[list[int], list[float]]:
+    def _candidates(self, question: Question, hits: Hits) -> tuple[list[int], list[float]]:
         """The indices and scores of texts that may be negatives, from `skip` up to `top` in the order of the search."""
         relevant = set(map(folded, positive_texts(question)))
         pairs = [
             (place, score)
-            for place, score in zip(found.places, found.scores.tolist(), strict=True)
+            for place, score in zip(hits.places, hits.scores.tolist(), strict=True)
             if folded(self.corpus[place]) not in relevant and not question.holds_answer(self.corpus[place])
         ]
-        kept = pairs[self.selection.skip : self.selection.top]
-        return [place for place, _ in kept], [score for _, score in kept]
+        best = pairs[self.selection.skip : self.selection.top]
+        return [place for place, _ in best], [score for _, score in best]
 
     def _filtered(self, questions: Sequence[Question], texts: Sequence[Sequence[str]]) -> Iterator[Any]:
         """The cross-encoder's log-odds of each question's positives and texts; None without a cross-encoder."""
@@ -63,21 +63,23 @@ class Miner:
             return
         pairs = [
             (question.text, Candidate(text=text))
-            for question, found in zip(questions, texts, strict=True)
-            for text in [*positive_texts(question), *found]
+            for question, negatives in zip(questions, texts, strict=True)
+            for text in [*positive_texts(question), *negatives]
         ]
         scores = self.teacher.differences(pairs)
         if not np.isfinite(scores).all():
             raise ValueError(f"the cross-encoder gave a score that is not a number in a chunk from {questions[0].id!r}")
-        sizes = [len(positive_texts(question)) + len(found) for question, found in zip(questions, texts, strict=True)]
+        sizes = [
+            len(positive_texts(question)) + len(negatives) for question, negatives in zip(questions, texts, strict=True)
+        ]
         yield from np.split(scores, np.cumsum(sizes)[:-1])
 
     def _record(
-        self, question: Question, rows: list[int], scores: list[float], found: Found, filtered: Any
+        self, question: Question, rows: list[int], scores: list[float], hits: Hits, filtered: Any
     ) -> dict[str, Any]:
         positives = list(_positives(question))
         if filtered is None:
-            chosen, above = self.selection(scores, found.known, question.id)
+            chosen, above = self.selection(scores, hits.known, question.id)
         else:
             likely = probability(filtered.astype(np.float64))
             chosen, above = self.selection(likely[len(positives) :], likely[: len(positives)], question.id)

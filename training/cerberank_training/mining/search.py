@@ -38,7 +38,7 @@ BLOCK = 1 << 15
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Found:
+class Hits:
     """The result of a search for one question."""
 
     places: list[int]
@@ -51,7 +51,7 @@ class Found:
 class Search(Protocol):
     """Finds the texts of a corpus that are most similar to questions."""
 
-    def __call__(self, questions: Sequence[str], known: Sequence[Sequence[int]], k: int) -> Iterator[Found]:
+    def __call__(self, questions: Sequence[str], known: Sequence[Sequence[int]], k: int) -> Iterator[Hits]:
         """The best `k` texts for each question, and the scores of its texts at the indices `known`."""
 
 
@@ -62,11 +62,11 @@ def bm25_search(corpus: Sequence[str]) -> Search:
     """
     index = Bm25Index(corpus)
 
-    def search(questions: Sequence[str], known: Sequence[Sequence[int]], k: int) -> Iterator[Found]:
+    def search(questions: Sequence[str], known: Sequence[Sequence[int]], k: int) -> Iterator[Hits]:
         for question, places in zip(questions, known, strict=True):
             scores = index.scores(question)
             best = best_sharing(scores, k)
-            yield Found(places=best, scores=scores[best], known=scores[list(places)])
+            yield Hits(places=best, scores=scores[best], known=scores[list(places)])
 
     return search
 
@@ -91,6 +91,7 @@ def vector_search(
     """
     opened = _opened(source, device=device, precision=precision, candidate_length=candidate_length)
     config, encoder, backend, scorer = opened.config, opened.encoder, opened.backend, opened.scorer
+    # The vectors of the corpus are in the store, which belongs to this encoder and these texts.
     digest = sha256()
     for text in corpus:
         digest.update(f"{len(text)}:{text}".encode(errors="surrogatepass"))
@@ -105,31 +106,34 @@ def vector_search(
         progress=progress,
     )
     vectors = VectorStore.open(store, config)
+    # A sentence-transformers model is compared by cosine, a pairwise ranker by its own last layers.
     cosine = config.token_ranker == "dot"
 
-    def compared(asked: Sequence[Vector], texts: Sequence[str]) -> Floats:
+    def compared(question_vectors: Sequence[Vector], texts: Sequence[str]) -> Floats:
         """The scores `[q, n]` of texts whose vectors are in the store."""
-        said = [vector for vector in vectors.find(texts) if vector is not None]
+        text_vectors = [vector for vector in vectors.find(texts) if vector is not None]
         if cosine:
             product: Floats = (
-                np.stack(asked).astype(np.float32) @ widened(np.concatenate(said)).reshape(len(said), -1).T
+                np.stack(question_vectors).astype(np.float32)
+                @ widened(np.concatenate(text_vectors)).reshape(len(text_vectors), -1).T
             )
             return product
-        return np.stack([scorer(question, said) for question in asked]).astype(np.float32)
+        return np.stack([scorer(question, text_vectors) for question in question_vectors]).astype(np.float32)
 
-    def search(questions: Sequence[str], known: Sequence[Sequence[int]], k: int) -> Iterator[Found]:
-        asked = backend.encode(concat_pairs([encoder.questions([question]) for question in questions]))
-        scores, places = np.empty((len(asked), 0), dtype=np.float32), np.empty((len(asked), 0), dtype=np.int64)
+    def search(questions: Sequence[str], known: Sequence[Sequence[int]], k: int) -> Iterator[Hits]:
+        encoded = backend.encode(concat_pairs([encoder.questions([question]) for question in questions]))
+        # Block after block, only the best k so far are held.
+        scores, places = np.empty((len(encoded), 0), dtype=np.float32), np.empty((len(encoded), 0), dtype=np.int64)
         for start in range(0, len(corpus), BLOCK):
-            block = compared(asked, corpus[start : start + BLOCK])
+            block = compared(encoded, corpus[start : start + BLOCK])
             scores = np.concatenate([scores, block], axis=1)
             places = np.concatenate([places, np.broadcast_to(np.arange(block.shape[1]) + start, block.shape)], axis=1)
             best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
             scores = np.take_along_axis(scores, best, axis=1)
             places = np.take_along_axis(places, best, axis=1)
         for row, wanted in enumerate(known):
-            others = compared([asked[row]], [corpus[place] for place in wanted])[0]
-            yield Found(places=places[row].tolist(), scores=scores[row], known=others)
+            others = compared([encoded[row]], [corpus[place] for place in wanted])[0]
+            yield Hits(places=places[row].tolist(), scores=scores[row], known=others)
 
     return search
 

@@ -17,7 +17,8 @@ class Work:
 
     def __init__(self, folder: Path, settings: Mapping[str, str], *, chunk: int) -> None:
         """Begin a run, or resume after the last complete chunk. Raises BoundError if the folder has other settings."""
-        self._path, self._bound = folder / LINES, Bound(folder, settings)
+        self._path = folder / LINES
+        self._bound = Bound(folder, settings)
         self._bound.begin()
         self.done = self._keep_whole_chunks(chunk)
         """The number of questions that are done."""
@@ -54,6 +55,6 @@ class Work:
                 position += len(line)
                 if line.endswith(b"\n"):
                     ends.append(position)
-            kept = (len(ends) - 1) // chunk * chunk
-            file.truncate(ends[kept])
-        return kept
+            complete = (len(ends) - 1) // chunk * chunk
+            file.truncate(ends[complete])
+        return complete

@@ -257,7 +257,7 @@ def _dev_metrics(dev: Sequence[Question]) -> Callable[[Any], dict[str, float]]:
         for question in dev:
             stop = start + len(question.candidates)
             if question.answerable:
-                ranks = ranks_of(np.zeros(stop - start, dtype=np.int64), scores[start:stop])
+                ranks = ranks_of(scores[start:stop])
                 metrics = question_metrics(np.asarray(question.labels), ranks, question.missed)
                 precision.append(metrics.expected["map"])
             start = stop

@@ -31,9 +31,9 @@ class LogFile:
         """
         last = step or -1  # a run from step 0 measures step 0 again
         lines = _lines(self._path)
-        kept = [line for line in lines if (record := _record(line)) is not None and record["step"] <= last]
-        if len(kept) < len(lines):
-            write_bytes(self._path, b"".join(kept))
+        before = [line for line in lines if (record := _record(line)) is not None and record["step"] <= last]
+        if len(before) < len(lines):
+            write_bytes(self._path, b"".join(before))
 
     def figures(self, step: int, values: Mapping[str, float]) -> None:
         """Append a line, with six significant digits of each figure; JSON has no infinities, so they become null."""

@@ -22,7 +22,9 @@ class MlFlow:
 
     def __init__(self, folder: Path, *, name: str, settings: Mapping[str, str]) -> None:
         """Track the run in `folder`."""
-        self._folder, self._name, self._settings = folder, name, settings
+        self._folder = folder
+        self._name = name
+        self._settings = settings
         self._last: dict[str, int] | None = None
         """The last step that MLflow has of a figure, which is asked for once; None if the run is new."""
         self._client: MlflowClient
@@ -39,7 +41,8 @@ class MlFlow:
             self._id = self._client.create_run(self._experiment(), run_name=self._name).info.run_id
             keep_id(self._folder, "mlflow", self._id)
         else:
-            self._id, self._last = known, {}
+            self._id = known
+            self._last = {}
             self._client.update_run(known, status="RUNNING")
         have = self._client.get_run(self._id).data.params
         settings = {name: value[:LONGEST] for name, value in self._settings.items()}
@@ -70,5 +73,5 @@ class MlFlow:
 
     def _experiment(self) -> str:
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", EXPERIMENT)
-        found = self._client.get_experiment_by_name(name)
-        return str(found.experiment_id if found else self._client.create_experiment(name))
+        experiment = self._client.get_experiment_by_name(name)
+        return str(experiment.experiment_id if experiment else self._client.create_experiment(name))

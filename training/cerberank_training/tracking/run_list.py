@@ -10,14 +10,10 @@ from typing import Any, Literal
 
 from cerberank_models.checkpoint.regular import read_regular
 from cerberank_models.json_lines import load_json
-from cerberank_training.runs.record import LARGEST
+from cerberank_training.runs.record import LARGEST, RECORD
 from cerberank_training.tracking.log_file import LOG, read_log
 from cerberank_training.tracking.running import LOCK, is_running
 
-RECORDS = ("record.json", "settings.json")
-"""The files by which a run is recognised: the record of `distil`, `teach` and `pretrain`, or the settings that earlier
-versions wrote.
-"""
 RESULTS = ("checkpoint/manifest.json", "ranker/manifest.json", "config.json")
 """The last files that finished runs write: of `distil`, of `pairwise`, and of `teach` and `pretrain`."""
 
@@ -58,7 +54,7 @@ def run_rows(folder: Path) -> list[RunRow]:
 
 def _runs(folder: Path) -> Iterator[Path]:
     """The folders of runs. Folders inside of a run are not searched."""
-    if (folder / LOG).is_file() or (folder / LOCK).is_file() or (folder / RECORDS[0]).is_file():
+    if (folder / LOG).is_file() or (folder / LOCK).is_file() or (folder / RECORD).is_file():
         yield folder
         return
     for inner in sorted(folder.iterdir()):
@@ -67,15 +63,15 @@ def _runs(folder: Path) -> Iterator[Path]:
 
 
 def _row(run: Path, below: Path, now: float) -> RunRow:
-    record, log, trainer = _record(run), read_log(run / LOG), _trainer_state(run)
-    bound, free = _part(record, "bound"), _part(record, "free")
-    names, settings = _part(free, "names"), _part(bound, "settings")
-    train = _part(settings, "train") or _part(record, "train")
-    result = next((run / name for name in RESULTS if (run / name).is_file()), None)
-    source = str(_json(result).get("source") or "") if result is not None and result.name == "manifest.json" else ""
+    # Any of these files may be missing; their parts are then empty.
+    record, log, trainer = _json(run / RECORD), read_log(run / LOG), _trainer_state(run)
+    free, settings = _part(record, "free"), _part(_part(record, "bound"), "settings")
+    names, train = _part(free, "names"), _part(settings, "train")
+    has_result = any((run / name).is_file() for name in RESULTS)
     config = _json(run / "checkpoint" / "config.json")
     steps = max((line["step"] for line in log), default=_number(trainer.get("global_step")))
-    of = _first(*(_number(part.get("steps")) for part in (free, train, record)), _number(trainer.get("max_steps")))
+    of = _first(_number(free.get("steps")), _number(trainer.get("max_steps")))
+    # Figures before the end of the warm start did not choose the weights.
     final_only = _number(train.get("final_only")) or 0.0
     warm_start = final_only * (_number(_part(record, "planned").get("steps")) or of or 0)
     counted = [
@@ -83,30 +79,25 @@ def _row(run: Path, below: Path, now: float) -> RunRow:
         for line in (*log, *_list(trainer.get("log_history")))
         if (_number(line.get("step")) or 0) > (0 if final_only >= 1 else warm_start)
     ]
-    found = [float(value) for value in counted if value is not None]
+    # The record of a finished run has its best figure.
+    figures = [float(value) for value in counted if value is not None]
     best = _number(_part(record, "results").get("best"))
-    state: State = "killed" if result is None else "finished"
-    if is_running(run):
-        state = "running"
+    state: State = "running" if is_running(run) else "finished" if has_result else "killed"
     return RunRow(
         folder=str(run.relative_to(below)),
         name=str(config.get("name") or run.resolve().name),
         verb=_text(record.get("verb")),
-        recipe=_text(_first(free.get("recipe"), record.get("recipe"), source.removeprefix("recipe ") or None)),
-        base=_text(_first(names.get("base"), record.get("base"))),
-        data=_text(_first(names.get("groups"), names.get("train"), record.get("groups"), record.get("train"))),
+        recipe=_text(free.get("recipe")),
+        base=_text(names.get("base")),
+        data=_text(_first(names.get("groups"), names.get("train"))),
         steps=steps,
         of=of,
-        dev=_text(_first(names.get("dev"), record.get("dev"))),
-        best=max(found, default=None) if best is None else best,
-        seed=_first(*(_number(part.get("seed")) for part in (train, settings, record))),
+        dev=_text(names.get("dev")),
+        best=max(figures, default=None) if best is None else best,
+        seed=_first(_number(train.get("seed")), _number(settings.get("seed"))),
         state=state,
         age=max(0.0, now - _last_written(run)),
     )
-
-
-def _record(run: Path) -> dict[str, Any]:
-    return next((found for name in RECORDS if (found := _json(run / name))), {})
 
 
 def _trainer_state(run: Path) -> dict[str, Any]:
@@ -116,7 +107,7 @@ def _trainer_state(run: Path) -> dict[str, Any]:
 
 
 def _last_written(run: Path) -> float:
-    files = [run / name for name in (LOG, *RECORDS, *RESULTS)]
+    files = [run / name for name in (LOG, RECORD, *RESULTS)]
     files += run.glob("run/checkpoint-*/trainer_state.json")
     return max((file.stat().st_mtime for file in files if file.is_file()), default=run.stat().st_mtime)
 

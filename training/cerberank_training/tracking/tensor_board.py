@@ -15,7 +15,8 @@ class TensorBoard:
 
     def __init__(self, folder: Path, *, settings: Mapping[str, str]) -> None:
         """Track the run in `folder`; `settings` are shown as its text."""
-        self._folder, self._settings = folder / "tensorboard", settings
+        self._folder = folder / "tensorboard"
+        self._settings = settings
         self._writer: SummaryWriter
 
     def begin(self, step: int, seen: Mapping[str, int]) -> None:

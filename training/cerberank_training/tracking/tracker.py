@@ -56,27 +56,27 @@ class Tracking:
             try:
                 tracker.begin(step, seen)
             except Exception as error:
-                raise ValueError(f"--track {name} cannot begin: {_said(error)}") from error
+                raise ValueError(f"--track {name} cannot begin: {_first_line(error)}") from error
         self._log.begin(step, seen)
 
     def figures(self, step: int, values: Mapping[str, float]) -> None:
         """Give figures of `step` to all trackers, and then to the log: what the log has, no tracker lacks."""
-        self._each(lambda tracker: tracker.figures(step, values))
+        self._call_all(lambda tracker: tracker.figures(step, values))
         self._log.figures(step, values)
 
     def close(self, *, finished: bool) -> None:
         """Close all trackers."""
-        self._each(lambda tracker: tracker.close(finished=finished))
+        self._call_all(lambda tracker: tracker.close(finished=finished))
 
-    def _each(self, call: Callable[[Tracker], None]) -> None:
+    def _call_all(self, call: Callable[[Tracker], None]) -> None:
         for name, tracker in list(self._trackers.items()):
             try:
                 call(tracker)
             except Exception as error:  # whatever a library raises
                 del self._trackers[name]
-                note(f"cerberank: {name} tracks no further, the run goes on: {_said(error)}")
+                note(f"cerberank: {name} tracks no further, the run goes on: {_first_line(error)}")
 
 
-def _said(error: Exception) -> str:
+def _first_line(error: Exception) -> str:
     """The error's first line."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]

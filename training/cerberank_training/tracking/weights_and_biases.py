@@ -17,7 +17,9 @@ class WeightsAndBiases:
 
     def __init__(self, folder: Path, *, name: str, settings: Mapping[str, str]) -> None:
         """Track the run in `folder`."""
-        self._folder, self._name, self._settings = folder, name, settings
+        self._folder = folder
+        self._name = name
+        self._settings = settings
         self._seen: Mapping[str, int] = {}
         self._run: wandb.Run
 

@@ -3,10 +3,8 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from itertools import pairwise, permutations
 from math import exp
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -53,70 +51,8 @@ def write_scores(path: Path, scores: list[list[float]]) -> str:
     return str(path)
 
 
-def expected_by_trec_eval(rows: Labelled) -> dict[str, float]:
-    """The mean of trec_eval's figures over every order that respects the scores."""
-    orders = [order for order in set(permutations(rows)) if all(a[1] >= b[1] for a, b in pairwise(order))]
-    totals = []
-    for order in orders:
-        qrels = [Qrel("q", str(place), label) for place, (label, _) in enumerate(order)]
-        run = [ScoredDoc("q", str(place), float(-place)) for place in range(len(order))]
-        totals.append(calc_aggregate(MEASURES.values(), qrels, run))
-    return {name: fmean(total[measure] for total in totals) for name, measure in MEASURES.items()}
-
-
-def test_it_agrees_with_trec_eval_over_all_tie_breaks(tmp_path: Path) -> None:
-    """Random scores of three values on generic JSONL: every subset's means, every question's metrics."""
-    rng = random.Random(5)
-    questions: list[Labelled] = [
-        [(rng.randint(0, 1), rng.choice([0.1, 0.5, 0.9])) for _ in range(rng.randint(1, 5))] for _ in range(40)
-    ]
-    data = write_data(tmp_path / "data.jsonl", [[label for label, _ in rows] for rows in questions])
-    scores = write_scores(tmp_path / "scores.jsonl", [[score for _, score in rows] for rows in questions])
-    out, lines = tmp_path / "out.json", tmp_path / "lines.jsonl"
-    assert main(["--data", data, "--scores", scores, "--json", str(out), "--per-question", str(lines)]) == 0
-    labels = [[label for label, _ in rows] for rows in questions]
-    oracle = [expected_by_trec_eval(rows) if any(row) else None for rows, row in zip(questions, labels, strict=True)]
-    figures = json.loads(out.read_text())["figures"]
-    zeros = dict.fromkeys(MEASURES, 0.0)
-    subsets = {
-        "raw": [value or zeros for value in oracle],
-        "clean": [value for value in oracle if value],
-        "strict": [value for value, row in zip(oracle, labels, strict=True) if value and not all(row)],
-    }
-    assert len({len(values) for values in subsets.values()}) == 3
-    for subset, values in subsets.items():
-        assert figures[subset]["final"]["questions"] == len(values)
-        for name in MEASURES:
-            mean = 100 * fmean(value[name] for value in values)
-            assert figures[subset]["final"]["mean"][name] == pytest.approx(mean)
-    records = [json.loads(line) for line in lines.read_text().splitlines()]
-    for record, rows, value in zip(records, questions, oracle, strict=True):
-        assert record["labels"] == [label for label, _ in rows]
-        assert record["rankings"]["final"]["scores"] == [score for _, score in rows]
-        assert record["rankings"]["final"]["metrics"] == pytest.approx(value or {})
-
-
 GOOD = {"question": "q", "candidates": [{"text": "a", "label": 1}, {"text": "b", "label": 0}]}
 SCORES = '{"id": "1", "scores": [0.1, 0.2]}\n{"id": "2", "scores": [0.1, 0.2]}\n'
-
-
-@pytest.mark.parametrize(
-    ("line", "message"),
-    [
-        ('{"question": "q", "candi', "data.jsonl:2: is not JSON: "),
-        (json.dumps({**GOOD, "candidates": [{"text": "a"}]}), "data.jsonl:2: candidates.0.label: Field required"),
-        (json.dumps({**GOOD, "candidates": [{"text": "a", "label": -1}]}), "data.jsonl:2: candidates.0.label"),
-        (json.dumps({**GOOD, "candidates": []}), "data.jsonl:2: candidates"),
-        (json.dumps({**GOOD, "id": "1"}), "data.jsonl:2: the question id '1' comes twice"),
-    ],
-)
-def test_broken_data_is_an_error_with_file_and_line_and_nothing_is_written(
-    line: str, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """The second line is the broken one; no output, whole or half, is left."""
-    (tmp_path / "data.jsonl").write_text(json.dumps(GOOD) + "\n" + line + "\n")
-    (tmp_path / "scores.jsonl").write_text(SCORES)
-    check_refused(tmp_path, message, capsys)
 
 
 @pytest.mark.parametrize(

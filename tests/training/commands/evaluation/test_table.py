@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from tests.program import program
-from tests.training.data.formats.test_beir import write_beir
 from tests.training.evaluation.systems.systems import write_system
 
 evaluate = program("evaluate")
@@ -84,28 +83,6 @@ def test_runs_of_others_are_systems_too(tmp_path: Path, capsys: pytest.CaptureFi
     assert capsys.readouterr().out.splitlines()[2:] == [
         "| bm25 | 50.0 | 50.0 | 50.0 |",
         "| dense | 100.0 | 100.0 | 100.0 |",
-    ]
-
-
-def test_a_suite_of_beir_folders(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each set evaluated with two runs of its candidates, whose documents have the collection's ids."""
-    orders = {"good": ["d1", "d3"], "bad": ["d3", "d1"]}
-    for name in ("fever", "quora"):
-        folder = write_beir(tmp_path / "suite" / name)
-        (folder / "first.txt").write_text("1 Q0 d3 1 9.0 t\n1 Q0 d1 2 8.0 t\n2 Q0 d2 1 7.0 t\n")
-        for system, order in orders.items():
-            run = tmp_path / f"{system}.{name}"
-            run.write_text(f"1 Q0 {order[0]} 1 2 t\n1 Q0 {order[1]} 2 1 t\n2 Q0 d2 1 7.0 t\n")
-            out = tmp_path / system / f"{name}.jsonl"
-            data = f"beir:{folder}?run=first.txt"
-            assert evaluate(["--data", data, "--run", str(run), "--per-question", str(out)]) == 0
-    capsys.readouterr()
-    assert main([*(str(tmp_path / system) for system in orders), "--measures", "RR"]) == 0
-    assert capsys.readouterr().out.splitlines() == [
-        "| RR | fever (2) | quora (2) | mean |",
-        "| --- | --- | --- | --- |",
-        "| good | 100.0 | 100.0 | 100.0 |",
-        "| bad | 75.0 | 75.0 | 75.0 |",
     ]
 
 

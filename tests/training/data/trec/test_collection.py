@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import random
 from pathlib import Path
-from statistics import fmean
 
-import numpy as np
 import pytest
-from ir_measures import AP, P, Qrel, ScoredDoc, calc_aggregate, nDCG
-from tests.training.data.trec.collections import LINES, QRELS, TOPICS, write_collection
+from tests.training.data.trec.collections import QRELS, TOPICS, write_collection
 
 from cerberank_training.data import DataError, read_questions
-from cerberank_training.evaluation.question_metrics import question_metrics
 
 
 def labels(spec: str) -> dict[str, tuple[int, ...]]:
@@ -112,9 +107,7 @@ def test_a_query_that_bm25_finds_nothing_for_is_named(tmp_path: Path) -> None:
         ("?run", "expected key=value"),
         ("?run=a&run=b", "each key once"),
         ("?fold=2", "folds, perhaps fold, and part"),
-        ("?folds=folds.txt", "folds, perhaps fold, and part"),
         ("?part=test", "folds, perhaps fold, and part"),
-        ("?fold=2&part=test", "folds, perhaps fold, and part"),
         ("?k=5", "k is of a run"),
         ("?rum=x", "trec has no option 'rum'; it has run, k, queries"),
         ("?k=0", "k: Input should be greater"),
@@ -158,26 +151,3 @@ def test_two_files_that_could_be_meant_are_an_error(tmp_path: Path) -> None:
     (folder / "qrels.other").write_text(QRELS)
     with pytest.raises(DataError, match=r"needs one entry qrels\*"):
         list(read_questions(f"trec:{folder}"))
-
-
-def test_figures_of_a_run_are_those_of_trec_eval(tmp_path: Path) -> None:
-    """Random grades and a random run over all documents, cut at k: MAP, P@20, nDCG@10 and nDCG@20."""
-    rng, folder = random.Random(4), write_collection(tmp_path)
-    documents = [str(line["id"]) for line in LINES] + [f"D-{i}" for i in range(60)]
-    (folder / "docs.tsv").write_text("".join(f"{each}\ttext of {each}\n" for each in documents))
-    grades = {
-        query: {each: rng.choice([0, 0, 1, 2, 3]) for each in rng.sample(documents, 50)} for query in ("301", "21")
-    }
-    runs = {query: rng.sample(documents, 40) for query in grades}
-    qrels = [Qrel(query, each, grade) for query, row in grades.items() for each, grade in row.items()]
-    (folder / "graded").write_text("".join(f"{q.query_id} 0 {q.doc_id} {q.relevance}\n" for q in qrels))
-    run = [ScoredDoc(query, each, float(-place)) for query, row in runs.items() for place, each in enumerate(row)]
-    (folder / "run.txt").write_text("".join(f"{s.query_id} Q0 {s.doc_id} 1 {s.score} tag\n" for s in run))
-    measures = {"map": AP, "p@20": P @ 20, "ndcg@10": nDCG @ 10, "ndcg@20": nDCG @ 20}
-    expected = calc_aggregate(measures.values(), qrels, run)
-    rows = [
-        question_metrics(np.asarray(question.labels), np.arange(40), question.missed).expected
-        for question in read_questions(f"trec:{folder}?documents=docs.tsv&qrels=graded&run=run.txt&k=40")
-    ]
-    for name, measure in measures.items():
-        assert fmean(row[name] for row in rows) == pytest.approx(expected[measure])

@@ -38,8 +38,10 @@ def test_shared_candidates_in_parts_score_as_alone(shape: dict[str, Any], monkey
     reads = []
     monkeypatch.setattr(
         source,
-        "read_documents",
-        lambda ranker, encoder, texts, read=source.read_documents: reads.append(texts) or read(ranker, encoder, texts),
+        "encoded_candidates",
+        lambda ranker, encoder, texts, read=source.encoded_candidates: (
+            reads.append(texts) or read(ranker, encoder, texts)
+        ),
     )
     ranked = {
         each.question.text: each.scores["final"]

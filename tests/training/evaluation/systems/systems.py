@@ -25,7 +25,7 @@ def write_system(folder: Path, noise: float, sets: dict[str, int], *, seed: int 
                 rows = tuple(LabelledCandidate(Candidate(text=f"{n}"), label) for n, label in enumerate(labels))
                 question = Question(id=str(number), text=name, candidates=rows)
                 scores = np.asarray([label + noises.gauss(0, noise) for label in labels])
-                ranks = {"final": ranks_of(np.zeros(len(rows), dtype=int), scores)}
+                ranks = {"final": ranks_of(scores)}
                 metrics = {"final": question_metrics(np.asarray(labels), ranks["final"])}
                 write_record(file, record(question, metrics=metrics, ranks=ranks, scores={"final": scores}))
     return folder

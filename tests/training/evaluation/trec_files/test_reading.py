@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import DataError, LabelledCandidate, Question
+from cerberank_training.evaluation.figures import Evaluation
 from cerberank_training.evaluation.measures import parse_measures
 from cerberank_training.evaluation.paired_tests import compare
 from cerberank_training.evaluation.per_question import QuestionRecord, check_comparable, check_same_candidates, record
 from cerberank_training.evaluation.question_metrics import METRICS, TITLES
 from cerberank_training.evaluation.trec_files.reading import JudgedRun, judged_run, run_rankings
-from cerberank_training.evaluation.variants import Evaluation
 
 MEASURES = parse_measures("AP(rel=2) RR(rel=2)@5 R@3 Success@2 nDCG")
 documents = st.sampled_from([f"d{number}" for number in range(8)])

@@ -31,7 +31,7 @@ def question(
 
 def run_of(asked: Question, scores: list[float]) -> tuple[str, WrittenRun]:
     file, written, values = io.BytesIO(), WrittenRun(), np.asarray(scores)
-    ranks = ranks_of(np.zeros(len(scores), dtype=int), values)
+    ranks = ranks_of(values)
     write_run_rows(file, asked, ranks, values, tag="t", written=written)
     return file.getvalue().decode(), written
 

@@ -72,17 +72,20 @@ def calibrate(checkpoint: Path, /, *, options: CalibrateOptions) -> None:
     """
     if options.out.exists():
         raise FileExistsError(f"{options.out} exists; a checkpoint is never overwritten")
+    # Every question is scored once, by the form that the command names.
     source = read_checkpoint(checkpoint)
     form = options.backend.chosen(source)
     check_device(form.device, form.kind)
     chosen = _chosen(checkpoint, options)
     check_number(len(chosen))
     questions = _scored(checkpoint, form, options, chosen)
+    # The calibration is fitted on all questions; its figures come from folds that it was not fitted on.
     names = set_names(options.data)
     fitted = partial(fit, sets=names, precision=form.precision)
     calibration = fitted(questions)
     before = first_result_figures([first_result(None, each) for each in questions])
     after = cross_validated(questions, fitted)
+    # The same lines are shown and stand in the card of the new folder.
     lines = (
         sentence(before, "First scores before calibration"),
         NO_FIGURES if after is None else sentence(after, "Afterwards, by fivefold cross-validation"),
@@ -105,14 +108,14 @@ def calibrate(checkpoint: Path, /, *, options: CalibrateOptions) -> None:
 def thresholds(calibration: Calibration) -> str:
     """Markdown tables of the thresholds."""
 
-    def rows(found: tuple[Threshold, ...]) -> list[list[str]]:
-        return [[f"{value:.2f}" for value in row.model_dump().values()] for row in found]
+    def rows(reached: tuple[Threshold, ...]) -> list[list[str]]:
+        return [[f"{value:.2f}" for value in row.model_dump().values()] for row in reached]
 
     columns = ["score of the first result", "precision there", "answered and right there", "guaranteed"]
     return "\n\n".join(
-        table([f"wanted {name}", *columns], rows(found))
-        for name, found in (("precision", calibration.precision), ("recall", calibration.recall))
-        if found
+        table([f"wanted {name}", *columns], rows(reached))
+        for name, reached in (("precision", calibration.precision), ("recall", calibration.recall))
+        if reached
     )
 
 

@@ -10,23 +10,17 @@ from cerberank_models.checkpoint.atomic import write_bytes, write_json
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.options import check_device
-from cerberank_models.drop import DropPolicy, RatioSchedule
 from cerberank_models.first_stage.rank import open_offline
 from cerberank_models.output import UsageError, say, say_written
 from cerberank_models.progress import progress
 from cerberank_models.windows import AS_SERVED, windowing_of
 from cerberank_training.commands.evaluation.evaluate_options import EvaluateOptions
+from cerberank_training.commands.evaluation.sources import default_note, schedules
 from cerberank_training.data import read_questions
 from cerberank_training.data.deep_questions import deep_questions
+from cerberank_training.evaluation.figures import Evaluation
 from cerberank_training.evaluation.report import depth_markdown
-from cerberank_training.evaluation.variants import (
-    Evaluation,
-    dropping_ranks,
-    flat_ranks,
-    policy_name,
-    score_depths,
-    variant_costs,
-)
+from cerberank_training.evaluation.variants import dropping_ranks, flat_ranks, score_depths, variant_costs
 from cerberank_training.runs.trained_on import trained_on
 
 OTHER_TABLES = (
@@ -45,15 +39,14 @@ def evaluate_depths(options: EvaluateOptions) -> None:
         raise UsageError(f"--depths and {' and '.join(named)} do not go together")
     if not options.data:
         raise UsageError("--depths takes the questions of --data")
+    # The checkpoint and its schedules.
     checkpoint = read_checkpoint(options.checkpoint or default_checkpoint())
     form = options.backend.chosen(checkpoint)
     check_device(form.device, form.kind)
-    policies: list[DropPolicy] = [RatioSchedule(ratios, options.minimum) for ratios in options.schedule]
-    default = checkpoint.config.drop_policy()
-    if any(checkpoint.config.schedule):
-        policies = [default, *(policy for policy in policies if policy != default)]
+    policies = schedules(options, checkpoint.config)
+    # Each question is scored once, with the candidates of its greatest depth.
     every = list(read_questions(options.data))
-    told = trained_on(checkpoint.path, options.data, every)
+    warning = trained_on(checkpoint.path, options.data, every)
     questions = deep_questions(every, options.depths, size=options.sample, pairs=options.depth_pairs, seed=options.seed)
     backend, encoder = open_backend(checkpoint, **asdict(form)), checkpoint.encoder()
     first = None if checkpoint.config.first_stage is None else open_offline(checkpoint, **asdict(form))
@@ -63,6 +56,7 @@ def evaluate_depths(options: EvaluateOptions) -> None:
         for depth, question, scores in at_depths:
             ranks = flat_ranks({"final": scores.stages[-1]}) | dropping_ranks(scores, policies)
             evaluations[depth].add(question, ranks)
+    # Figures and costs of the depths that some question reaches.
     reached = [depth for depth in evaluations if any(depth in deep.depths for deep in questions)]
     figures = {depth: evaluations[depth].figures() for depth in reached}
     costs = {
@@ -73,11 +67,11 @@ def evaluate_depths(options: EvaluateOptions) -> None:
         }
         for depth in reached
     }
+    # What is shown, and what is written.
     say(depth_markdown(figures, costs))
-    if any(checkpoint.config.schedule):
-        say(f"`{policy_name(default)}` is the checkpoint's default schedule: the service answers with it.")
-    if told:
-        say(f"{told}.")
+    for line in (default_note(checkpoint.config), f"{warning}." if warning else ""):
+        if line:
+            say(line)
     for depth in evaluations.keys() - set(reached):
         say(f"No question has {depth:,} candidates, with those of other documents.")
     if options.json:

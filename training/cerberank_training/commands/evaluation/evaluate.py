@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -22,6 +22,7 @@ from cerberank_training.commands.evaluation.sources import open_source
 from cerberank_training.commands.evaluation.trec_output import TrecOutput
 from cerberank_training.data import DataError, Question
 from cerberank_training.evaluation.agreement import GROUPS, Agreement, Majority, agreement, majority
+from cerberank_training.evaluation.figures import Evaluation
 from cerberank_training.evaluation.first_results import FirstResult, first_result_figures, sentence
 from cerberank_training.evaluation.per_question import (
     QuestionRecord,
@@ -34,27 +35,77 @@ from cerberank_training.evaluation.per_question import (
 from cerberank_training.evaluation.question_metrics import QuestionMetrics, usual_columns
 from cerberank_training.evaluation.report import agreement_markdown, majority_markdown, markdown
 from cerberank_training.evaluation.sources.rankings import RankedQuestion, teacher_rankings
-from cerberank_training.evaluation.variants import Evaluation, Ranks
+from cerberank_training.evaluation.variants import Ranks
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
+
+Teacher = Records | TeacherScoreCache
+"""Ranks of the questions that were made before: the records of an evaluation, or a cache of `cerberank data score`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Agreements:
-    """Heads and the final ranking beside the teachers of --agreement."""
+    """The agreement of heads and the final ranking with the teachers of --agreement."""
 
+    teachers: Mapping[str, Teacher]
     pairs: dict[tuple[str, str], Agreement] = field(default_factory=dict)
     """By (head, teacher)."""
     majorities: dict[str, Majority] = field(default_factory=dict)
     """By head; empty unless there are several teachers."""
+
+    @classmethod
+    def open(cls, paths: Sequence[Path]) -> Agreements:
+        """With the teachers in these files and folders. Raises ValueError for two of the same name."""
+        teachers = {path.stem: TeacherScoreCache.open(path) if path.is_dir() else read_records(path) for path in paths}
+        if len(teachers) < len(paths):
+            raise ValueError("teachers are told apart by their files' names, and two are the same")
+        return cls(teachers)
+
+    def add(self, ranked: RankedQuestion) -> None:
+        """Add a question. Raises ValueError when a teacher has not scored it."""
+        labels = np.asarray(ranked.question.labels)
+        by_teacher = {name: self._ranks(name, ranked.question) for name in self.teachers}
+        for variant, ranks in ranked.ranks.items():
+            if variant != "final" and not variant.startswith("head "):
+                continue
+            for name, teacher_ranks in by_teacher.items():
+                so_far = self.pairs.get((variant, name), Agreement())
+                self.pairs[variant, name] = so_far + agreement(labels, ranks, teacher_ranks)
+            if len(by_teacher) > 1:
+                added = majority(labels, ranks, list(by_teacher.values()))
+                self.majorities[variant] = self.majorities.get(variant, Majority()) + added
+
+    def _ranks(self, name: str, question: Question) -> Ranks:
+        """The ranks [n] that a teacher gives the candidates."""
+        teacher = self.teachers[name]
+        if isinstance(teacher, TeacherScoreCache):
+            return next(teacher_rankings(teacher, [question])).ranks["final"]
+        line = teacher.get(question.id)
+        if line is None or line.candidates != candidates_hash(question):
+            raise DataError(f"teacher {name!r} has not scored these candidates of question {question.id!r}")
+        return line.ranks("final")
 
     def tables(self) -> list[str]:
         """In Markdown, without those that would be empty."""
         tables = [agreement_markdown(self.pairs)] if self.pairs else []
         return tables + ([majority_markdown(self.majorities)] if self.majorities else [])
 
+    def content(self) -> dict[str, Any]:
+        """The part of --json."""
+        return {
+            "agreement": [
+                {"head": head, "teacher": teacher, **asdict(value), "agreement": value.share}
+                for (head, teacher), value in self.pairs.items()
+            ],
+            "majority": [
+                {
+                    "head": head,
+                    **asdict(value),
+                    **{name: dict(zip(("questions", "right"), value.where(name), strict=True)) for name in GROUPS},
+                }
+                for head, value in self.majorities.items()
+            ],
+        }
 
-Teacher = Records | TeacherScoreCache
-"""Who ranked the questions beforehand: the records of an evaluation, or a cache of `cerberank data score`."""
 
 DEFAULT = EvaluateOptions()
 
@@ -73,62 +124,67 @@ def evaluate(*, options: EvaluateOptions = DEFAULT) -> None:
 
 
 def _evaluate(options: EvaluateOptions) -> None:
-    teachers: dict[str, Teacher] = {
-        path.stem: TeacherScoreCache.open(path) if path.is_dir() else read_records(path) for path in options.agreement
-    }
-    if len(teachers) < len(options.agreement):
-        raise ValueError("teachers are told apart by their files' names, and two are the same")
+    # Whatever could fail is opened before the first question is scored.
+    agreements = Agreements.open(options.agreement)
     form = options.backend.chosen()
     if not (options.url or options.scores or options.run):
         check_device(form.device, "torch" if options.text_ranker else form.kind)
     trec = TrecOutput.of(options)
     source = open_source(options)
-    costs = source.costs
-    if options.plot and not costs:
+    if options.plot and not source.costs:
         raise ValueError("--plot needs costs, which only a checkpoint has")
-    trec.check(costs)
-    evaluation, agreements, same_top = Evaluation(options.measures), Agreements(), []
-    reading, firsts, largest = Counter[str](), list[FirstResult](), 0
+    trec.check(source.costs)
+    # One pass over the questions adds up every figure; files of single questions are written on the way.
+    evaluation, firsts = Evaluation(options.measures), list[FirstResult]()
+    reading, largest, same_top = Counter[str](), 0, list[bool]()
     with replacing(options.per_question) if options.per_question else nullcontext() as file, trec.files():
         for ranked in progress(source.rankings, total=source.questions, unit="question"):
             metrics = evaluation.add(ranked.question, ranked.ranks)
-            _add_agreements(agreements, ranked, teachers)
+            agreements.add(ranked)
             trec.add(ranked)
-            largest = max(largest, len(ranked.question.candidates))
-            firsts += [ranked.first] * (ranked.first is not None)
-            reading.update(
-                candidates=len(ranked.question.candidates), in_windows=ranked.in_windows, truncated=ranked.truncated
-            )
+            size = len(ranked.question.candidates)
+            largest = max(largest, size)
+            firsts += [] if ranked.first is None else [ranked.first]
+            reading.update(candidates=size, in_windows=ranked.in_windows, truncated=ranked.truncated)
             if options.against:
                 same_top.append(len({int(np.argmin(ranks)) for ranks in ranked.ranks.values()}) == 1)
             if file is not None:
                 write_record(file, _record(ranked, metrics))
         # Within the block, so that an empty subset leaves no file either.
         shown = evaluation.figures(options.subset)
-    columns = {name: name for name in map(str, options.measures)} or usual_columns(largest)
-    say(markdown(shown, costs, columns))
+    # The table, and what its reader has to know.
+    first_figures = first_result_figures(firsts) if firsts else None
+    say(markdown(shown, source.costs, {str(each): str(each) for each in options.measures} or usual_columns(largest)))
     if evaluation.without_positive and options.subset != "raw":
         say(f"{evaluation.without_positive} questions without a positive are not in the means.")
-    first_figures = first_result_figures(firsts) if firsts else None
-    told = None if first_figures is None else sentence(first_figures)
-    for line in filter(None, (told, source.note, _reading(reading, options.windows))):
-        say(line)
+    notes = [sentence(first_figures)] if first_figures else []
+    notes += [" ".join(filter(None, source.notes)), _reading(reading, options.windows)]
     if same_top:
-        share = 100 * np.mean(same_top)
-        say(f"Top-1 agreement of {form.precision} and {options.against}: {share:.1f} %")
-    for shown_table in agreements.tables():
-        say("\n" + shown_table)
+        notes.append(f"Top-1 agreement of {form.precision} and {options.against}: {100 * np.mean(same_top):.1f} %")
+    for line in filter(None, [*notes, *(f"\n{table}" for table in agreements.tables())]):
+        say(line)
+    # Files of the whole.
     if options.json:
-        write_json(
-            options.json,
-            _content(options, source.data, evaluation, costs=costs, agreements=agreements, reading=reading)
-            | {"first_results": None if first_figures is None else asdict(first_figures)},
-        )
+        content = {
+            "data": source.data,
+            "sample": options.sample,
+            "seed": options.seed,
+            "windows": options.windows or AS_SERVED.combine,
+            "reading": dict(reading),
+            "costs": source.costs,
+            "figures": {
+                name: {variant: asdict(row) for variant, row in rows.items()}
+                for name, rows in evaluation.all_figures().items()
+            },
+            **agreements.content(),
+            "first_results": None if first_figures is None else asdict(first_figures),
+        }
+        write_json(options.json, content)
     if options.plot:
         from cerberank_training.evaluation.plots import evaluation_plot  # noqa: PLC0415 - matplotlib, only for plots
 
         title = f"{Path(source.data).name}, {options.subset}"
-        write_bytes(options.plot, evaluation_plot(shown, costs, title=title))
+        write_bytes(options.plot, evaluation_plot(shown, source.costs, title=title))
     say_written(
         (options.per_question, "ranks, scores and figures of every question"),
         (options.json, "figures of all subsets"),
@@ -156,62 +212,3 @@ def _record(ranked: RankedQuestion, metrics: Mapping[str, QuestionMetrics]) -> Q
         scores=ranked.scores,
         judgements=ranked.judgements,
     )
-
-
-def _add_agreements(agreements: Agreements, ranked: RankedQuestion, teachers: Mapping[str, Teacher]) -> None:
-    labels = np.asarray(ranked.question.labels)
-    by_teacher = {name: _ranks_by(teacher, name, ranked.question) for name, teacher in teachers.items()}
-    for variant, ranks in ranked.ranks.items():
-        if variant != "final" and not variant.startswith("head "):
-            continue
-        for name, teacher_ranks in by_teacher.items():
-            so_far = agreements.pairs.get((variant, name), Agreement())
-            agreements.pairs[variant, name] = so_far + agreement(labels, ranks, teacher_ranks)
-        if len(by_teacher) > 1:
-            added = majority(labels, ranks, list(by_teacher.values()))
-            agreements.majorities[variant] = agreements.majorities.get(variant, Majority()) + added
-
-
-def _ranks_by(teacher: Teacher, name: str, question: Question) -> Ranks:
-    """The ranks [n] that a teacher gives the candidates. Raises ValueError when it has not scored them."""
-    if isinstance(teacher, TeacherScoreCache):
-        return next(teacher_rankings(teacher, [question])).ranks["final"]
-    line = teacher.get(question.id)
-    if line is None or line.candidates != candidates_hash(question):
-        raise DataError(f"teacher {name!r} has not scored these candidates of question {question.id!r}")
-    return line.ranks("final")
-
-
-def _content(
-    options: EvaluateOptions,
-    data: str,
-    evaluation: Evaluation,
-    *,
-    costs: Mapping[str, float],
-    agreements: Agreements,
-    reading: Mapping[str, int],
-) -> dict[str, Any]:
-    return {
-        "data": data,
-        "sample": options.sample,
-        "seed": options.seed,
-        "windows": options.windows or AS_SERVED.combine,
-        "reading": dict(reading),
-        "costs": costs,
-        "figures": {
-            name: {variant: asdict(row) for variant, row in rows.items()}
-            for name, rows in evaluation.all_figures().items()
-        },
-        "agreement": [
-            {"head": head, "teacher": teacher, **asdict(value), "agreement": value.share}
-            for (head, teacher), value in agreements.pairs.items()
-        ],
-        "majority": [
-            {
-                "head": head,
-                **asdict(value),
-                **{name: dict(zip(("questions", "right"), value.where(name), strict=True)) for name in GROUPS},
-            }
-            for head, value in agreements.majorities.items()
-        ],
-    }

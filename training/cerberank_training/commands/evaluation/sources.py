@@ -5,12 +5,13 @@ TREC run.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.options import chosen_device
+from cerberank_models.config import RankerConfig
 from cerberank_models.drop import DropPolicy, RatioSchedule
 from cerberank_models.ranker import Ranker
 from cerberank_models.windows import windowing_of
@@ -37,13 +38,13 @@ class Source:
     """Rankings that are computed as they are asked for."""
 
     questions: int
-    costs: dict[str, float]
-    """By variant; empty where they are unknown."""
     rankings: Iterator[RankedQuestion]
     data: str
     """The origin of the questions."""
-    note: str = ""
-    """A sentence that a reader of the figures needs beside them, or nothing."""
+    costs: dict[str, float] = field(default_factory=dict)
+    """By variant; empty where they are unknown."""
+    notes: tuple[str, ...] = ()
+    """Sentences that a reader of the figures needs beside them; some may be empty."""
 
 
 def open_source(options: EvaluateOptions) -> Source:
@@ -52,21 +53,24 @@ def open_source(options: EvaluateOptions) -> Source:
     if options.windows and (options.scores or options.run or options.text_ranker):
         raise ValueError("--windows is of a checkpoint that reads pairs, or of a service")
     if options.qrels and options.run:
-        read = judged_run(options.run, options.qrels)
-        by_id = {each.question.id: each for each in read.ranked}
-        chosen = sampled(
-            (each.question for each in read.ranked), size=options.sample, seed=options.seed, name=options.subset
-        )
-        rankings = iter([by_id[question.id] for question in chosen])
-        return Source(questions=len(chosen), costs={}, rankings=rankings, data=str(options.qrels), note=read.note())
+        return _judged(options, options.run, options.qrels)
     data = options.data or ""
     questions = sampled(read_questions(data), size=options.sample, seed=options.seed, name=options.subset)
     if options.trec_run or options.trec_qrels:
         check_ids(questions)
-    costs, rankings, note = _rankings(options, questions)
-    told = [said for folder in _models(options) if (said := trained_on(folder, data, read_questions(data)))]
-    note = " ".join([*filter(None, [note]), *(f"{said}." for said in told)])
-    return Source(questions=len(questions), costs=costs, rankings=rankings, data=data, note=note)
+    source = _ranked(options, questions, data)
+    warnings = [text for folder in _models(options) if (text := trained_on(folder, data, read_questions(data)))]
+    return replace(source, notes=(*source.notes, *(f"{text}." for text in warnings)))
+
+
+def _judged(options: EvaluateOptions, run: Path, qrels: Path) -> Source:
+    """The documents of a run with the judgements of its qrels."""
+    read = judged_run(run, qrels)
+    by_id = {each.question.id: each for each in read.ranked}
+    every = (each.question for each in read.ranked)
+    chosen = sampled(every, size=options.sample, seed=options.seed, name=options.subset)
+    rankings = iter([by_id[question.id] for question in chosen])
+    return Source(questions=len(chosen), rankings=rankings, data=str(qrels), notes=(read.note(),))
 
 
 def _models(options: EvaluateOptions) -> tuple[Path, ...]:
@@ -98,50 +102,64 @@ def _check_run(options: EvaluateOptions) -> None:
         raise ValueError("a run is scored already: it goes with no option of a checkpoint")
 
 
-def _rankings(
-    options: EvaluateOptions, questions: list[Question]
-) -> tuple[dict[str, float], Iterator[RankedQuestion], str]:
-    """The costs by variant, empty where they are unknown, the rankings, and a note for the reader."""
+def _ranked(options: EvaluateOptions, questions: list[Question], data: str) -> Source:
+    """The rankings of the questions, with costs and a note where they come from checkpoints."""
     if options.url:
         if options.against:
             raise ValueError("--against compares a checkpoint's precisions: it does not go with --url")
         schedule = options.schedule[0] if options.schedule else None
-        return {}, service_rankings(options.url, questions, schedule=schedule, windows=options.windows), ""
+        rankings = service_rankings(options.url, questions, schedule=schedule, windows=options.windows)
+        return Source(questions=len(questions), rankings=rankings, data=data)
     if options.scores or options.run:
-        return {}, _scored(options, questions), ""
+        return Source(questions=len(questions), rankings=_scored(options, questions), data=data)
     if options.text_ranker:
         if options.schedule or options.against or options.backend.backend or options.backend.precision:
             raise ValueError("a text ranker has one stage, and runs on torch in fp32")
         from cerberank_training.evaluation.sources.text_ranker import folder_rankings  # noqa: PLC0415 - needs torch
 
-        return {}, folder_rankings(options.text_ranker, questions, device=chosen_device(options.backend.device)), ""
-    windowing = windowing_of(options.windows)
-    asked = subset(questions, options.subset)
-    if not asked:
+        rankings = folder_rankings(options.text_ranker, questions, device=chosen_device(options.backend.device))
+        return Source(questions=len(questions), rankings=rankings, data=data)
+    # Costs depend on the numbers of candidates of the questions in the table.
+    sizes = [len(question.candidates) for question in subset(questions, options.subset)]
+    if not sizes:
         raise ValueError(f"no question is in the subset {options.subset!r}")
-    sizes = [len(question.candidates) for question in asked]
-    policies: list[DropPolicy] = [RatioSchedule(ratios, options.minimum) for ratios in options.schedule]
+    windowing, note = windowing_of(options.windows), ""
     if options.sequence:
         models = [read_checkpoint(path) for path in options.sequence]
-        rankings = sequence_rankings(
-            models, questions, **asdict(options.backend.chosen()), windowing=windowing, policies=policies
-        )
-        return sequence_costs(models, policies, sizes), rankings, ""
+        policies = schedules(options)
+        costs = sequence_costs(models, policies, sizes)
+        form = options.backend.chosen()
+        rankings = sequence_rankings(models, questions, **asdict(form), windowing=windowing, policies=policies)
+        return Source(questions=len(questions), costs=costs, rankings=rankings, data=data)
     checkpoint = read_checkpoint(options.checkpoint or default_checkpoint())
     form = options.backend.chosen(checkpoint)
     if options.against:
+        costs = {"final": 1.0, options.against: 1.0}
         rankings = precision_rankings(
             checkpoint, questions, **asdict(form), windowing=windowing, against=options.against
         )
-        return {"final": 1.0, options.against: 1.0}, rankings, ""
-    note = ""
-    if any(checkpoint.config.schedule):
-        default = checkpoint.config.drop_policy()
-        policies = [default, *(policy for policy in policies if policy != default)]
-        note = f"`{policy_name(default)}` is the checkpoint's default schedule: the service answers with it."
-    costs = variant_costs(checkpoint.config, policies, sizes)
-    ranker = Ranker.load(checkpoint.path, device=form.device, backend=form.kind, precision=form.precision)
-    return costs, ranker_rankings(ranker, questions, policies=policies, windowing=windowing), note
+    else:
+        policies, note = schedules(options, checkpoint.config), default_note(checkpoint.config)
+        costs = variant_costs(checkpoint.config, policies, sizes)
+        ranker = Ranker.load(checkpoint.path, device=form.device, backend=form.kind, precision=form.precision)
+        rankings = ranker_rankings(ranker, questions, policies=policies, windowing=windowing)
+    return Source(questions=len(questions), costs=costs, rankings=rankings, data=data, notes=(note,))
+
+
+def schedules(options: EvaluateOptions, config: RankerConfig | None = None) -> list[DropPolicy]:
+    """The schedules that are measured: a checkpoint's default if it drops anything, then those of --schedule."""
+    policies: list[DropPolicy] = [RatioSchedule(ratios, options.minimum) for ratios in options.schedule]
+    if config is None or not any(config.schedule):
+        return policies
+    default = config.drop_policy()
+    return [default, *(policy for policy in policies if policy != default)]
+
+
+def default_note(config: RankerConfig) -> str:
+    """A sentence that names the default schedule of a checkpoint; empty if it drops nothing."""
+    if not any(config.schedule):
+        return ""
+    return f"`{policy_name(config.drop_policy())}` is the checkpoint's default schedule: the service answers with it."
 
 
 def _scored(options: EvaluateOptions, questions: list[Question]) -> Iterator[RankedQuestion]:

@@ -79,8 +79,8 @@ class TrecOutput:
     def summary(self) -> str:
         """The content of the run, and the places where TREC's programs will see another order."""
         done = self.written
-        said = f"ranking {self.ranking!r} of {done.questions} questions, {done.documents} documents"
-        parts = [f"{said}, tag {self.tag}."]
+        content = f"ranking {self.ranking!r} of {done.questions} questions, {done.documents} documents"
+        parts = [f"{content}, tag {self.tag}."]
         if done.by_rank:
             parts.append(f"{done.by_rank} questions have n - rank as scores, because their own do not give the order.")
         if done.tied:

@@ -71,23 +71,24 @@ class Columns:
     @classmethod
     def of(cls, names: Sequence[str], options: ColumnOptions, place: str) -> Columns:
         """Find the columns among `names`. Raises DataError, which lists the columns, if the choice is not clear."""
-        found = {field: _one(field, getattr(options, field), names, place) for field in KNOWN if field != "negative"}
-        if found["text"] and found["positive"] and not (options.text or options.positive):
-            raise DataError(f"{place}: both {found['text']!r} and {found['positive']!r} hold texts; name one of them")
-        if found["positive"] and not options.text:
-            found["text"] = ""
-        negatives = _negatives(options.negative, names) if found["positive"] and not found["text"] else ()
-        missing = [field for field in ("question", "text") if not found[field]]
-        if found["positive"] and not found["text"]:
-            missing = [
-                field for field in ("question", "negative") if not (negatives if field == "negative" else found[field])
-            ]
-        elif not found["label"]:
+        columns = {field: _one(field, getattr(options, field), names, place) for field in KNOWN if field != "negative"}
+        if columns["text"] and columns["positive"] and not (options.text or options.positive):
+            raise DataError(
+                f"{place}: both {columns['text']!r} and {columns['positive']!r} hold texts; name one of them"
+            )
+        if columns["positive"] and not options.text:
+            columns["text"] = ""
+        negatives = _negatives(options.negative, names) if columns["positive"] and not columns["text"] else ()
+        missing = [field for field in ("question", "text") if not columns[field]]
+        if columns["positive"] and not columns["text"]:
+            needed = {"question": columns["question"], "negative": negatives}
+            missing = [name for name, value in needed.items() if not value]
+        elif not columns["label"]:
             missing.append("label")
         if missing:
             raise DataError(f"{place}: which column is the {missing[0]}? {missing[0]}=NAME names one of {_list(names)}")
-        found |= dict.fromkeys(OF_PAIRS if found["positive"] and not found["text"] else OF_POSITIVES, "")
-        return cls(**found, negatives=negatives)
+        columns |= dict.fromkeys(OF_PAIRS if columns["positive"] and not columns["text"] else OF_POSITIVES, "")
+        return cls(**columns, negatives=negatives)
 
     def unused(self, names: Iterable[str]) -> list[str]:
         """Those of the names that are not read."""
@@ -101,24 +102,24 @@ class Columns:
         return [name for name in (*single, *self.negatives, self.negative_score, self.previous, self.next) if name]
 
 
-def _one(field: str, given: str, names: Sequence[str], place: str) -> str:
-    if given:
-        if given not in names:
-            raise DataError(f"{place}: there is no column {given!r} for {field}; there are {_list(names)}")
-        return given
-    known = [name for name in KNOWN[field] if name in names]
-    if len(known) > 1:
-        raise DataError(f"{place}: several columns may be the {field}: {_list(known)}; {field}=NAME names one")
-    return known[0] if known else ""
+def _one(field: str, option: str, names: Sequence[str], place: str) -> str:
+    if option:
+        if option not in names:
+            raise DataError(f"{place}: there is no column {option!r} for {field}; there are {_list(names)}")
+        return option
+    present = [name for name in KNOWN[field] if name in names]
+    if len(present) > 1:
+        raise DataError(f"{place}: several columns may be the {field}: {_list(present)}; {field}=NAME names one")
+    return present[0] if present else ""
 
 
-def _negatives(given: str, names: Sequence[str]) -> tuple[str, ...]:
+def _negatives(option: str, names: Sequence[str]) -> tuple[str, ...]:
     """The columns of negatives: the one with this name, and those with a number after it, by number."""
-    for stem in (given,) if given else KNOWN["negative"]:
+    for stem in (option,) if option else KNOWN["negative"]:
         numbered = {name: name.removeprefix(f"{stem}_") for name in names if name.startswith(f"{stem}_")}
         ordered = sorted((name for name, rest in numbered.items() if rest.isdecimal()), key=lambda n: int(numbered[n]))
-        if found := (*((stem,) if stem in names else ()), *ordered):
-            return found
+        if columns := (*((stem,) if stem in names else ()), *ordered):
+            return columns
     return ()
 
 

@@ -29,7 +29,7 @@ def joined(questions: Iterable[Question], key: Callable[[Question], str], notes:
         name = key(question)
         if name not in held:
             if size >= MOST_HELD:
-                yield from _whole(held)
+                yield from _questions(held)
                 ended.update(map(hash, held))
                 held, size = {}, 0
             notes[APART] += hash(name) in ended
@@ -39,10 +39,10 @@ def joined(questions: Iterable[Question], key: Callable[[Question], str], notes:
             if row not in candidates:
                 candidates[row] = None
                 size += _size(row)
-    yield from _whole(held)
+    yield from _questions(held)
 
 
-def _whole(held: dict[str, tuple[Question, dict[LabelledCandidate, None]]]) -> Iterator[Question]:
+def _questions(held: dict[str, tuple[Question, dict[LabelledCandidate, None]]]) -> Iterator[Question]:
     return (replace(question, candidates=tuple(candidates)) for question, candidates in held.values())
 
 

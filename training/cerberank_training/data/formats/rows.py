@@ -41,9 +41,9 @@ class Rows:
 
     def questions(self) -> Iterator[Question]:
         """Yield the questions. Raises DataError with the place of a wrong row, and for a table without rows."""
-        given = self._joined() if self.columns.positive else self._pairs_or_lists()
+        read = self._joined() if self.columns.positive else self._pairs_or_lists()
         none = True
-        for question in given:
+        for question in read:
             none = False
             yield question
         if none:
@@ -118,9 +118,9 @@ class Rows:
                     groups.clear()
                     if hash(key) in ended:
                         raise _Wrong(f"rows of the question {key!r} do not stand together; sort so large a file")
-                asked, candidates = groups.setdefault(key, (text, []))
-                if asked != text:
-                    raise _Wrong(f"the question id {key!r} has two texts, {asked!r} and {text!r}")
+                question, candidates = groups.setdefault(key, (text, []))
+                if question != text:
+                    raise _Wrong(f"the question id {key!r} has two texts, {question!r} and {text!r}")
                 candidates.append(self._pair(row))
             except _Wrong as error:
                 raise DataError(f"{place}: {error}") from error
@@ -131,8 +131,8 @@ class Rows:
         label, score = self._label(row[columns.label])
         if columns.score:
             (score,) = _scores(row, columns.score, 1)
-        known = [name for name in ("previous", "next") if row.get(getattr(columns, name)) is not None]
-        around = {name: _string(row, getattr(columns, name)) for name in known}
+        present = [name for name in ("previous", "next") if row.get(getattr(columns, name)) is not None]
+        around = {name: _string(row, getattr(columns, name)) for name in present}
         return LabelledCandidate(Candidate(text=_string(row, columns.text), **around), label, score)
 
     def _label(self, value: Any) -> tuple[int, float | None]:

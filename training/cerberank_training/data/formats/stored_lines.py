@@ -22,7 +22,8 @@ class StoredLines(Mapping[str, str]):
 
     def __init__(self, path: Path, parse: Parse) -> None:
         """Read the file once. Raises DataError with file and line for a bad line and for a repeated id."""
-        self._parse, keys, starts, start = parse, list[bytes](), list[int](), 0
+        self._parse = parse
+        keys, starts, start = list[bytes](), list[int](), 0
         self._content = _content(path)
         for number, line in read_lines(path, blank=True):
             if line.strip():
@@ -31,7 +32,8 @@ class StoredLines(Mapping[str, str]):
             start = self._content.find(b"\n", start) + 1
         hashed = np.frombuffer(b"".join(keys), dtype="<u8")
         self._order = np.argsort(hashed, kind="stable")
-        self._keys, self._starts = hashed[self._order], np.asarray(starts, dtype=np.int64)
+        self._keys = hashed[self._order]
+        self._starts = np.asarray(starts, dtype=np.int64)
         if len(twice := np.flatnonzero(self._keys[1:] == self._keys[:-1])):
             row = int(self._order[twice[0] + 1])
             number, _ = next(islice(read_lines(path), row, None))

@@ -17,14 +17,14 @@ def blocks(path: Path, tag: str, *, encoding: str) -> Iterator[tuple[int, str]]:
 
     Raises DataError with file and line for a block without an end, text between blocks, and a file without blocks.
     """
-    start, lines, found = 0, list[str](), False
+    start, lines, any_block = 0, list[str](), False
     opening, closing = f"<{tag}>".lower(), f"</{tag}>".lower()
     for number, line in read_lines(path, encoding=encoding):
         edge = line.strip().lower()
         if edge.startswith(opening):
             if start:
                 raise DataError(f"{path}:{start}: <{tag}> has no </{tag}> before the next one in line {number}")
-            start, lines, found = number, [], True
+            start, lines, any_block = number, [], True
         if start:
             lines.append(line)
         elif edge:
@@ -34,7 +34,7 @@ def blocks(path: Path, tag: str, *, encoding: str) -> Iterator[tuple[int, str]]:
             start = 0
     if start:
         raise DataError(f"{path}:{start}: <{tag}> has no </{tag}>")
-    if not found:
+    if not any_block:
         raise DataError(f"{path}: no <{tag}>")
 
 

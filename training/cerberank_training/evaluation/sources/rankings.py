@@ -25,13 +25,7 @@ from cerberank_training.data.question import parse_line, read_lines
 from cerberank_training.evaluation.calibration_fit import Scored, first_result
 from cerberank_training.evaluation.first_results import FirstResult
 from cerberank_training.evaluation.question_metrics import ranks_of
-from cerberank_training.evaluation.variants import (
-    Ranks,
-    dropping_ranks,
-    flat_ranks,
-    flat_scores,
-    score_questions,
-)
+from cerberank_training.evaluation.variants import Ranks, dropping_ranks, flat_ranks, flat_scores, score_questions
 
 if TYPE_CHECKING:  # imports torch, which an evaluation with ONNX does not need
     from cerberank_training.learning.batch import TeacherScores
@@ -160,11 +154,11 @@ def _served(
     stages = np.asarray([result["stage"] for result in by_candidate])
     # Calibrated scores of two candidates may be equal although the network's scores differ.
     scores = [result.get("raw_score", result["score"]) for result in by_candidate]
-    ranks = {"final": ranks_of(stages, np.asarray(scores))}
+    ranks = {"final": ranks_of(np.asarray(scores), stages)}
     heads = [result.get("heads") for result in by_candidate]
     if all(heads):
         for head, scores in enumerate(np.asarray(heads, dtype=np.float64).T):
-            ranks[f"head {head + 1}"] = ranks_of(np.zeros(len(scores), dtype=np.int64), scores)
+            ranks[f"head {head + 1}"] = ranks_of(scores)
     best = results[0]
     first = FirstResult(
         best["score"],

@@ -16,8 +16,9 @@ from cerberank_models.network.texts import Texts
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data import Question
+from cerberank_training.evaluation.figures import Evaluation
 from cerberank_training.evaluation.sources.rankings import RankedQuestion
-from cerberank_training.evaluation.variants import Evaluation, flat_ranks
+from cerberank_training.evaluation.variants import flat_ranks
 from cerberank_training.runs.processes import Processes
 
 BATCH = 128
@@ -25,7 +26,7 @@ BATCH = 128
 
 
 @torch.inference_mode()
-def read_documents(ranker: TextRanker, encoder: TextEncoder, texts: Sequence[str]) -> Side | Texts:
+def encoded_candidates(ranker: TextRanker, encoder: TextEncoder, texts: Sequence[str]) -> Side | Texts:
     """The part of the computation that does not depend on the question.
 
     These are the token ids of documents, and for a bi-encoder also the output of its encoder.
@@ -39,14 +40,14 @@ def read_documents(ranker: TextRanker, encoder: TextEncoder, texts: Sequence[str
 def text_scores(ranker: TextRanker, encoder: TextEncoder, question: str, documents: Iterable[Side | Texts]) -> Scores:
     """The scores `[n]` of documents that are given in parts. The ranker must be in evaluation mode."""
     texts, parts = Texts.on(_device(ranker), encoder.questions([question])), []
-    asked = None if ranker.config.joint else ranker.alone(texts)
+    question_side = None if ranker.config.joint else ranker.alone(texts)
     for part in documents:
         count = len(part.windows if isinstance(part, Texts) else part.offsets) - 1
         owners = torch.zeros(count, dtype=torch.int64, device=_device(ranker))
-        if isinstance(part, Texts) or asked is None:
+        if isinstance(part, Texts) or question_side is None:
             parts.append(ranker(texts, part, owners).scores)
         else:
-            parts.append(ranker.score(asked.select(owners), part).scores)
+            parts.append(ranker.score(question_side.select(owners), part).scores)
     scores: Scores = torch.cat(parts).cpu().numpy()
     return scores
 
@@ -61,7 +62,7 @@ def text_rankings(ranker: TextRanker, encoder: TextEncoder, questions: Iterable[
         groups.setdefault(tuple(row.candidate.text for row in question.candidates), []).append(question)
     for texts, sharing in groups.items():
         starts = range(0, len(texts), BATCH)
-        parts: Iterable[Side | Texts] = (read_documents(ranker, encoder, texts[at : at + BATCH]) for at in starts)
+        parts: Iterable[Side | Texts] = (encoded_candidates(ranker, encoder, texts[at : at + BATCH]) for at in starts)
         parts = parts if len(sharing) == 1 else list(parts)
         for question in sharing:
             scores = text_scores(ranker, encoder, question.text, parts)

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from cerberank_training.data import Subset
 from cerberank_training.data.question import within
 from cerberank_training.evaluation.measures import Measure
-from cerberank_training.evaluation.paired_tests import MetricComparison, compare_metric, measured
+from cerberank_training.evaluation.paired_tests import MetricComparison, compare_metric
 from cerberank_training.evaluation.per_question import Records
 from cerberank_training.evaluation.systems.folders import Systems
 
@@ -78,20 +78,23 @@ def compare_systems(
     """
     if baseline is not None and baseline not in systems:
         raise ValueError(f"there is no system {baseline!r}; there are: {', '.join(systems)}")
+    # The measure's values [runs, questions] by system and set, over the questions that all runs of the set have.
     values = {}
     for name in next(iter(systems.values())):
         questions = _questions([run for sets in systems.values() for run in sets[name]], subset)
         for system, sets in systems.items():
-            runs = [[measured(run[question], ranking, measure) for question in questions] for run in sets[name]]
+            runs = [[run[question].values(ranking, {"": measure})[""] for question in questions] for run in sets[name]]
             values[system, name] = np.asarray(runs)
+    # Each system's means over runs against the baseline's, and the correction within each family.
     tests = {
-        place: compare_metric(found.mean(axis=0), values[baseline, place[1]].mean(axis=0))
-        for place, found in values.items()
+        place: compare_metric(runs_values.mean(axis=0), values[baseline, place[1]].mean(axis=0))
+        for place, runs_values in values.items()
         if baseline is not None and place[0] != baseline
     }
     groups = _groups(list(tests), family)
     student = _corrected({place: test.student_p_value for place, test in tests.items()}, groups)
     wilcoxon = _corrected({place: test.p_value for place, test in tests.items()}, groups)
+    # The table itself.
     cells = {
         system: {
             name: _cell(

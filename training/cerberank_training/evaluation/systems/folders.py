@@ -26,15 +26,15 @@ def read_systems(folders: Sequence[Path], *, ranking: str = "final", sets: Seque
     if len(runs) < len(folders):
         raise DataError("systems are told apart by their folders' names, and two are the same")
     if sets:
-        complete = {name: [run for run in found if _has(run, sets)] for name, found in runs.items()}
-        runs = {name: found for name, found in complete.items() if found}
+        complete = {name: [run for run in folders if _has(run, sets)] for name, folders in runs.items()}
+        runs = {name: folders for name, folders in complete.items() if folders}
     every = sorted(set(sets)) or sorted(
-        {path.stem for found in runs.values() for run in found for path in run.glob("*.jsonl")}
+        {path.stem for folders in runs.values() for run in folders for path in run.glob("*.jsonl")}
     )
     first: dict[str, tuple[Path, Records]] = {}
     records: dict[str, dict[str, list[Records]]] = {system: {name: [] for name in every} for system in runs}
-    for system, found in runs.items():
-        for path in (run / f"{name}.jsonl" for run in found for name in every):
+    for system, system_runs in runs.items():
+        for path in (run / f"{name}.jsonl" for run in system_runs for name in every):
             if not path.is_file():
                 raise DataError(f"{path.parent} lacks {path.name}, a set that other systems have")
             read = read_records(path, ranking=ranking)

@@ -32,8 +32,8 @@ class JudgedRun:
 
     def note(self) -> str:
         """A line with both numbers; empty if they are 0."""
-        said = {"of the run without a judgement, ignored": self.unjudged, "that the run lacks count 0": self.absent}
-        return "; ".join(f"{count} queries {what}" for what, count in said.items() if count)
+        reasons = {"of the run without a judgement, ignored": self.unjudged, "that the run lacks count 0": self.absent}
+        return "; ".join(f"{count} queries {what}" for what, count in reasons.items() if count)
 
 
 def judged_run(run_path: Path, qrels_path: Path) -> JudgedRun:

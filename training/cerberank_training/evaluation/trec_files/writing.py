@@ -96,6 +96,6 @@ def faithful_scores(ranks: Ranks, scores: Scores | None) -> Sequence[str] | None
         return None
     with np.errstate(over="ignore"):
         short = np.asarray(scores).astype(np.float32)
-    if not np.isfinite(short).all() or (ranks_of(np.zeros(len(short), dtype=np.int64), short) != ranks).any():
+    if not np.isfinite(short).all() or (ranks_of(short) != ranks).any():
         return None
     return [repr(float(score)) for score in scores]
