@@ -19,6 +19,7 @@ from tools.process import Process, free_port, installed, serving
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
 
+pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 BEST = "The Eiffel Tower is 330 metres tall."
 CLIENTS = ("langchain_rerank.py", "litellm_rerank.py")
@@ -107,7 +108,6 @@ def test_prometheus_takes_the_configuration(promtool: str) -> None:
     assert "SUCCESS: 2 rule files found" in checked.stdout
 
 
-@pytest.mark.slow
 def test_training_by_the_python_interface(tmp_path: Path) -> None:
     """On a tiny encoder: a checkpoint, its figures, and a version in a store."""
     base = save_cross_encoder("bert", tmp_path / "base", num_hidden_layers=4, max_position_embeddings=160)
@@ -115,10 +115,3 @@ def test_training_by_the_python_interface(tmp_path: Path) -> None:
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert "\nMAP " in printed
     assert "example@" in printed.splitlines()[-1]
-
-
-def test_every_example_is_listed() -> None:
-    """README.md has a row for each file."""
-    readme = (EXAMPLES / "README.md").read_text()
-    for path in [*EXAMPLES.glob("*.py"), *EXAMPLES.glob("*.yml")]:
-        assert f"[{path.name}]({path.name})" in readme

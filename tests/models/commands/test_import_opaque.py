@@ -1,17 +1,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
-import httpx
 import numpy as np
 import onnx
 import pytest
 import torch
 import transformers
-from tests.opaque import graph_logits, save_deberta, save_mpnet, save_shipped
+from tests.opaque import graph_logits, save_deberta, save_mpnet, save_shipped, shipped_graph
 from tests.program import program
-from tools.process import serving
 
 from cerberank_models.backends.batching import BucketRule
 from cerberank_models.backends.onnx_backend import OnnxBackend
@@ -94,33 +93,6 @@ def test_an_opaque_deberta_gives_its_own_scores(deberta: Path) -> None:
     assert "its own forward" in card
 
 
-def test_an_opaque_mpnet_gives_its_own_scores(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Two labels, no token types, positions that count from the padding token; a line says why it is opaque."""
-    source = save_mpnet(tmp_path / "source")
-    (source / "run.json").write_text('{"earlier_data": []}')
-    assert main([str(source), str(tmp_path / "out"), "--precisions", "fp32"]) == 0
-    assert (tmp_path / "out" / "run.json").read_text() == '{"earlier_data": []}'  # the data of a teacher
-    assert "becomes one opaque stage without exits and heads: model type 'mpnet'" in caplog.text
-    checkpoint = read_checkpoint(tmp_path / "out")
-    expected, got = own_scores(source, TEXTS), scores_of(checkpoint, TEXTS)
-    assert np.abs(got - expected).max() <= PARITY_BOUND
-    assert np.abs(got - scores_of(checkpoint, TEXTS, together=False)).max() <= PARITY_BOUND
-    assert np.ptp(got) > 1000 * PARITY_BOUND
-
-
-def test_the_real_service_serves_an_opaque_deberta(deberta: Path, tmp_path: Path) -> None:
-    """A process of its own answers in the native and in Cohere's dialect with transformers' scores."""
-    expected = own_scores(deberta / "source", TEXTS)
-    with serving(deberta / "out", tmp_path / "log", CERBERANK_PRECISION="fp32", CERBERANK_THREADS="1") as service:
-        cut = {"question": QUESTION, "candidates": TEXTS, "windows": "off"}
-        native = httpx.post(f"{service.url}/v1/rank", json=cut).json()
-        whole = {"model": "deberta", "query": QUESTION, "documents": TEXTS, "max_chunks_per_doc": 1}  # no windows
-        cohere = httpx.post(f"{service.url}/v1/rerank", json=whole).json()
-    for results, key in ((native["results"], "score"), (cohere["results"], "relevance_score")):
-        got = {result["index"]: result[key] for result in results}
-        assert np.abs(np.asarray([got[index] for index in range(len(TEXTS))]) - expected).max() <= PARITY_BOUND
-
-
 @pytest.mark.parametrize("labels", [1, 2])
 def test_a_repository_without_weights_has_its_graph_taken(labels: int, tmp_path: Path) -> None:
     """The golden scores are the graph's own, and the card says so; the family does not matter."""
@@ -184,18 +156,37 @@ def test_what_an_opaque_network_cannot_do_is_refused(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_graph_whose_scores_depend_on_padding_is_refused(tmp_path: Path) -> None:
-    """Without weights to compare with, padded batches are compared with pairs alone."""
-    source = save_shipped(tmp_path / "source", padding_counts=True)
-    with pytest.raises(ParityError, match="fp32 scores differ"):
-        import_model(str(source), tmp_path / "out", ImportOptions(opaque=True))
+def without_graph(source: Path) -> None:
+    (source / "onnx" / "model.onnx").unlink()
 
 
-def test_a_repository_with_neither_is_refused(tmp_path: Path) -> None:
-    """No weights, no graph."""
-    (save_shipped(tmp_path / "source") / "onnx" / "model.onnx").unlink()
-    with pytest.raises(ValueError, match="neither weights nor onnx/model"):
-        import_model(str(tmp_path / "source"), tmp_path / "out", ImportOptions(opaque=True))
+def untrained(source: Path) -> None:
+    graph = onnx.load(source / "onnx" / "model.onnx")
+    classifier = next(each for each in graph.graph.initializer if each.name == "classifier")
+    classifier.CopyFrom(onnx.numpy_helper.from_array(np.zeros((16, 1), dtype=np.float32), "classifier"))
+    onnx.save(graph, source / "onnx" / "model.onnx")
+
+
+def without_weights_of_the_index(source: Path) -> None:
+    (source / "model.safetensors.index.json").write_text('{"weight_map": {"x": "gone.safetensors"}, "metadata": {}}')
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        # Without weights to compare with, padded batches are compared with pairs alone.
+        (lambda source: shipped_graph(source / "onnx" / "model.onnx", padding_counts=True), "fp32 scores differ"),
+        (without_graph, "neither weights nor onnx/model"),
+        (untrained, "gives every pair the same score"),
+        (without_weights_of_the_index, "its weights cannot be read"),  # the graph may be another model's
+    ],
+    ids=["padding", "nothing", "untrained", "broken weights"],
+)
+def test_a_repository_that_cannot_rank_is_refused(change: Callable[[Path], None], message: str, tmp_path: Path) -> None:
+    """With the reason."""
+    change(save_shipped(tmp_path / "source"))
+    with pytest.raises((ValueError, ParityError), match=message):
+        import_model(str(tmp_path / "source"), tmp_path / "out", ImportOptions(precisions=("fp32",), opaque=True))
 
 
 def test_a_pair_longer_than_the_model_reads_is_refused(tmp_path: Path) -> None:
@@ -205,22 +196,3 @@ def test_a_pair_longer_than_the_model_reads_is_refused(tmp_path: Path) -> None:
     (source / "tokenizer_config.json").write_text(json.dumps(settings | {"model_max_length": 66}))
     with pytest.raises(ValueError, match="cannot read a pair of 66 tokens"):
         import_model(str(source), tmp_path / "out")
-
-
-def test_an_opaque_model_that_scores_all_pairs_alike_is_refused(tmp_path: Path) -> None:
-    """A shipped graph whose classifier is zero."""
-    source = save_shipped(tmp_path / "source")
-    graph = onnx.load(source / "onnx" / "model.onnx")
-    classifier = next(each for each in graph.graph.initializer if each.name == "classifier")
-    classifier.CopyFrom(onnx.numpy_helper.from_array(np.zeros((16, 1), dtype=np.float32), "classifier"))
-    onnx.save(graph, source / "onnx" / "model.onnx")
-    with pytest.raises(ValueError, match="gives every pair the same score"):
-        import_model(str(source), tmp_path / "out", ImportOptions(precisions=("fp32",), opaque=True))
-
-
-def test_broken_weights_are_no_reason_to_take_the_graph(tmp_path: Path) -> None:
-    """An index whose files are missing: the graph may be another model's."""
-    source = save_shipped(tmp_path / "source")
-    (source / "model.safetensors.index.json").write_text('{"weight_map": {"x": "gone.safetensors"}, "metadata": {}}')
-    with pytest.raises(ValueError, match="its weights cannot be read"):
-        import_model(str(source), tmp_path / "out", ImportOptions(precisions=("fp32",), opaque=True))

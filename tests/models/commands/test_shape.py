@@ -33,12 +33,6 @@ def test_the_notation_of_the_paper_gives_the_shape(
     assert checkpoint.config.architecture.classifier_activation == "gelu"  # ELECTRA's, whose shape is the default
 
 
-def test_graphs_are_written_in_the_precisions(tokenizer: str, tmp_path: Path) -> None:
-    call = ["B1", "1H1", str(tmp_path / "out"), *SMALL, "--precisions", "int8", "--tokenizer", tokenizer]
-    assert main(call) == 0
-    assert read_checkpoint(tmp_path / "out").precisions == ("int8",)
-
-
 def test_a_plain_encoder_ends_in_an_exit(tokenizer: str, tmp_path: Path) -> None:
     """0H0: the cascade's shape, weights alone."""
     out = tmp_path / "out"

@@ -20,6 +20,7 @@ def test_a_checkpoint_of_graphs_gets_weights(
 ) -> None:
     """The error is printed and stands in card and manifest; scores further away than a form may be are refused."""
     monkeypatch.setitem(weights.PARITY, "int8", 1.0)  # random weights are quantised badly
+    monkeypatch.setattr(weights, "read_back", lambda *_: load_ranker(read_checkpoint(other_checkpoint)))
     revise_checkpoint(read_checkpoint(other_checkpoint), tmp_path / "whole", version="2", files={"run.json": b"{}"})
     graphs = without(read_checkpoint(tmp_path / "whole"), tmp_path / "graphs", "model.safetensors")
     assert program("checkpoint weights")([str(graphs), str(tmp_path / "out")]) == 0

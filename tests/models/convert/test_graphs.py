@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import warnings
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,19 +14,8 @@ from cerberank_models.backends.registry import open_backend, spec_of
 from cerberank_models.checkpoint.external_data import external_files
 from cerberank_models.checkpoint.folder import ChangedFileError, MissingFileError, copy_checkpoint, read_checkpoint
 from cerberank_models.convert.checkpoint import Forms, export_checkpoint
-from cerberank_models.convert.graphs import export_stages, quiet
-from cerberank_models.convert.random_weights import SHAPES, random_config, random_ranker
+from cerberank_models.convert.graphs import quiet
 from cerberank_models.golden import check_golden
-
-
-def test_a_layer_that_all_depths_share_is_in_a_graph_once(tmp_path: Path) -> None:
-    """ALBERT-base's width, two depths: the graph is as large as the weights, which hold one layer."""
-    shape = replace(SHAPES["albert-base"], vocabulary=300)
-    ranker = random_ranker(random_config("albert", shape, body_layers=2, heads=1, head_layers=0))
-    (graph,) = export_stages(ranker, tmp_path)
-    weights = 4 * sum(parameter.numel() for parameter in ranker.parameters())
-    layer = 4 * sum(parameter.numel() for parameter in ranker.body[0].parameters())
-    assert abs(graph.stat().st_size - weights) < layer / 100
 
 
 def test_large_weights_lie_in_a_file_beside_the_graph(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,14 +73,10 @@ def test_weights_are_a_function_of_the_seed() -> None:
     assert not torch.equal(one["body.0.query.weight"], other["body.0.query.weight"])
 
 
-@pytest.mark.parametrize("name", SHAPES)
-def test_every_known_shape_is_a_ranker(name: str) -> None:
-    """B1 1H1 of each; attention heads are 64 wide but for MiniLM's 32."""
-    config = random_config(name, SHAPES[name], body_layers=1, heads=1, head_layers=1)
-    transformer = config.transformer
-    assert transformer.hidden_size // transformer.attention_heads == (32 if name == "MiniLM" else 64)
-    narrow = name == "electra-small" or name.startswith("albert")
-    assert transformer.embedding_size == (128 if narrow else transformer.hidden_size)
+def test_every_known_shape_is_a_ranker() -> None:
+    """B1 1H1 of each."""
+    for name, shape in SHAPES.items():
+        random_config(name, shape, body_layers=1, heads=1, head_layers=1)
 
 
 def test_what_would_mislead_or_fail_is_refused(tmp_path: Path) -> None:
