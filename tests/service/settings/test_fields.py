@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from cerberank_models.backends.registry import BACKENDS, Form
 from cerberank_service.settings import Settings, SettingsError, read_settings
-from cerberank_service.settings.environment import markdown_table
 
 pytestmark = pytest.mark.usefixtures("no_settings")
 
@@ -21,13 +18,6 @@ def test_every_field_is_an_environment_variable(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("CERBERANK_PRECISION", "bf16")
     settings = read_settings()
     assert (settings.port, settings.checkpoint, settings.backend) == (9001, Path("some/folder"), "torch")
-
-
-def test_defaults_are_the_ones_that_the_issue_states() -> None:
-    """Port 8000, int8 on ONNX, 10,000 candidates, 4 MB."""
-    settings = read_settings()
-    assert (settings.port, settings.backend, settings.precision) == (8000, "auto", "auto")
-    assert (settings.max_candidates, settings.max_body_bytes) == (10_000, 4 * 1024 * 1024)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -55,26 +45,9 @@ def test_an_unknown_backend_is_named_with_those_that_exist(monkeypatch: pytest.M
     assert "PRECISION" not in str(caught.value)
 
 
-def test_settings_do_not_change() -> None:
-    """They are read once; nothing can alter them afterwards."""
-    with pytest.raises(ValueError, match="frozen"):
-        Settings().port = 1  # type: ignore[misc]
-
-
 def test_aliases_are_a_set_of_names() -> None:
     """Blanks and empty names are ignored."""
     assert Settings(aliases=" rerank-v3.5 ,, a").alias_names == {"rerank-v3.5", "a"}
-
-
-def test_the_readme_table_has_a_row_for_every_setting() -> None:
-    """`python -m cerberank_service.settings` prints each variable once, with its meaning."""
-    command = [sys.executable, "-m", "cerberank_service.settings"]
-    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    assert printed == markdown_table() + "\n"
-    for name, field in Settings.model_fields.items():
-        assert printed.count(f"`CERBERANK_{name.upper()}`") == 1
-        assert field.description is not None
-        assert field.description in printed
 
 
 FASTEST = "the fastest form on the processors that were measured"
