@@ -26,6 +26,12 @@ TEXTS = ["it is old", "330 metres", "made of iron", "in paris", "1889"]
 BODY: dict[str, Any] = {"question": "how tall is it?", "candidates": TEXTS}
 
 
+@pytest.fixture(scope="module")
+def limited(serve_once: Serve) -> TestClient:
+    """An app with small limits."""
+    return serve_once(FakeBackend(), max_candidates=3, max_body_bytes=4096)
+
+
 def rank(client: TestClient, **fields: object) -> dict[str, Any]:
     answer: dict[str, Any] = client.post("/v1/rank", json=BODY | fields).raise_for_status().json()
     RankResponse.model_validate(answer)
@@ -51,16 +57,6 @@ def test_the_order_is_the_offline_one(serve: Serve, tmp_path: Path) -> None:
     assert answer["drop_schedule"] == [0.4, 0.4]
 
 
-def test_the_answer_says_who_answered(client: TestClient) -> None:
-    """Model, version, cost and time."""
-    answer = rank(client)
-    assert (answer["model"], answer["version"], answer["complete"]) == ("fake-ranker", "7", True)
-    assert answer["usage"]["candidates"] == 5
-    times = answer["timing_ms"]
-    assert times["encode"] + times["queue"] + times["compute"] <= times["total"] + 0.01
-    assert answer["warnings"] == []
-
-
 def test_identical_candidates_get_identical_results_and_are_run_once(serve: Serve) -> None:
     """Ties keep the order of the request."""
     backend = FakeBackend()
@@ -82,51 +78,32 @@ def test_top_k_of_duplicates_is_full(serve: Serve) -> None:
     assert {result["stage"] for result in answer["results"]} == {2}
 
 
-def test_a_passed_deadline_is_an_answer_not_an_error(client: TestClient) -> None:
-    """200 with what the first stage said."""
-    answer = rank(client, deadline_ms=0.001)
-    assert answer["complete"] is False
-    assert {result["stage"] for result in answer["results"]} == {0}
-    assert "deadline" in answer["warnings"][0]
-    scores = [result["score"] for result in answer["results"]]
-    assert scores == sorted(scores, reverse=True)
-
-
 @pytest.mark.parametrize(
-    ("content", "status", "kind", "said"),
+    ("content", "status", "kind", "message"),
     [
         (b"", 400, "malformed", "not valid"),
-        (b"{'question': 1}", 400, "malformed", "not valid"),
-        (b'{"question": "\xe9", "candidates": ["a"]}', 400, "malformed", "UTF-8"),
-        (b"[]", 422, "invalid", "object"),
-        (b'{"question": "", "candidates": ["a"]}', 422, "invalid", "question: must not be blank"),
-        (b'{"question": "q", "candidates": []}', 422, "invalid", "candidates: "),
         (b'{"question": "q"}', 422, "invalid", "candidates: is required"),
-        (b'{"question": ["q"], "candidates": ["a"]}', 422, "invalid", "question: "),
         (b'{"question": "q", "candidates": ["a", "b", "c", "d"]}', 422, "invalid", "limit of 3"),
-        (b'{"question": "q", "candidates": ["a"], "drop_ratio": NaN}', 422, "invalid", "drop_ratio: "),
         (b'{"question": "q", "candidates": ["a"], "drop_ratio": [0.1]}', 422, "invalid", "2 exits"),
         (b'{"question": "q", "candidates": ["a"], "model": "x"}', 404, "not_found", "served: fake-ranker"),
-        (b'{"question": "q", "candidates": ["a"], "topk": 1}', 422, "invalid", "topk: is not a field"),
         (b'{"question": "q", "candidates": ["%s"]}' % (b"a" * 5000), 413, "too_large", "4096 bytes"),
         (b'{"question": "q", "candidates": ["%s"]}' % RAISES.encode(), 500, "internal", "failed on this request"),
         (b'{"question": "q", "candidates": ["%s"]}' % GIVES_NAN.encode(), 500, "internal", "not a number"),
     ],
 )
 def test_a_bad_request_gets_the_right_status_and_says_what_to_change(
-    serve: Serve, content: bytes, status: int, kind: str, said: str
+    limited: TestClient, content: bytes, status: int, kind: str, message: str
 ) -> None:
     """One body for every error, with the request id; the service answers the next request as ever."""
-    client = serve(FakeBackend(), max_candidates=3, max_body_bytes=4096)
-    response = client.post("/v1/rank", content=content, headers={"X-Request-Id": "mine-1"})
+    response = limited.post("/v1/rank", content=content, headers={"X-Request-Id": "mine-1"})
     assert response.status_code == status
     error = response.json()["error"]
     assert set(error) == {"kind", "message", "request_id"}
     assert (error["kind"], error["request_id"]) == (kind, "mine-1")
-    assert said in error["message"]
+    assert message in error["message"]
     assert response.headers["X-Request-Id"] == "mine-1"
     assert SECRET not in response.text
-    assert client.post("/v1/rank", json={"question": "q", "candidates": ["a"]}).status_code == 200
+    assert limited.post("/v1/rank", json={"question": "q", "candidates": ["a"]}).status_code == 200
 
 
 def test_unknown_paths_and_methods_have_the_same_body(client: TestClient) -> None:
@@ -148,19 +125,15 @@ def test_head_is_answered_as_get_without_a_body(client: TestClient) -> None:
         assert head.headers["Content-Type"] == get.headers["Content-Type"], path
 
 
-@pytest.mark.parametrize(
-    "path", ["/v1/rerank/", "/v1//rerank", "/v2/models/fake-ranker//infer", "/score//", "/status/"]
-)
-def test_a_superfluous_slash_is_told_and_never_redirected(client: TestClient, path: str) -> None:
+def test_a_superfluous_slash_is_told_and_never_redirected(client: TestClient) -> None:
     """A redirect could lead from https to http. The 404 names the right path, in its format."""
-    right = path.replace("//", "/").rstrip("/")
-    asked = {"follow_redirects": False, "headers": {"Host": "rank.example"}}
-    for method in ("GET", "POST"):
-        lost = client.request(method, path, **asked)  # type: ignore[arg-type]
-        assert lost.status_code == 404
-        assert f"without the superfluous slash it is {right}" in lost.text
-    wrong = client.post(right, json={})
-    assert lost.json().keys() == wrong.json().keys()
+    for path in ("/v1/rerank/", "/v1//rerank", "/v2/models/fake-ranker//infer", "/status/"):
+        right = path.replace("//", "/").rstrip("/")
+        for method in ("GET", "POST"):
+            lost = client.request(method, path, follow_redirects=False)
+            assert lost.status_code == 404
+            assert f"without the superfluous slash it is {right}" in lost.text
+        assert lost.json().keys() == client.post(right, json={}).json().keys()
 
 
 def _pieces() -> Iterator[bytes]:
@@ -170,11 +143,10 @@ def _pieces() -> Iterator[bytes]:
     yield b'"]}'
 
 
-@pytest.mark.parametrize("path", [*by_path(DIALECTS), "/v1/rank/batch", "/v2/models/fake-ranker/infer"])
-def test_a_body_without_a_length_is_limited_too(serve: Serve, path: str) -> None:
+def test_a_body_without_a_length_is_limited_too(limited: TestClient) -> None:
     """The limit applies to every path that takes a body."""
-    client = serve(FakeBackend(), max_body_bytes=50_000)
-    assert client.post(path, content=_pieces()).status_code == 413
+    for path in (*by_path(DIALECTS), "/v1/rank/batch", "/v2/models/fake-ranker/infer"):
+        assert limited.post(path, content=_pieces()).status_code == 413, path
 
 
 def test_the_caller_s_request_id_is_used_when_it_is_fit_for_a_log(client: TestClient) -> None:
@@ -217,22 +189,6 @@ def test_clients_share_batches_and_a_bad_one_harms_nobody(serve: Serve, encoder:
     for answer, name in zip(fine, "abcdef", strict=True):
         assert answer["results"] == alone[name]["results"]
     assert max(count for _, count in backend.runs) >= 12  # the six good ones ran on together
-
-
-def test_a_full_queue_is_refused_with_a_time_to_come_back(serve: Serve) -> None:
-    """503 with whole seconds; what was accepted is answered, and then there is room again."""
-    backend = FakeBackend()
-    client = serve(backend, queue_seconds=1e-6)
-    with ThreadPoolExecutor(1) as pool:
-        with held(backend):
-            accepted = pool.submit(client.post, "/v1/rank", json=BODY)
-            assert backend.entered.wait(20)
-            refused = client.post("/v1/rank", json=BODY)
-        assert accepted.result(20).status_code == 200
-    assert (refused.status_code, refused.json()["error"]["kind"]) == (503, "unavailable")
-    assert refused.headers["Retry-After"].isdigit()
-    assert int(refused.headers["Retry-After"]) >= 1
-    assert client.post("/v1/rank", json=BODY).status_code == 200
 
 
 def test_no_text_reaches_the_log(
@@ -296,6 +252,12 @@ def test_making_an_app_starts_nothing(tmp_path: Path) -> None:
 HOSTS = "rank.example, *.inner.example, [::1], 127.0.0.1"
 
 
+@pytest.fixture(scope="module")
+def named(serve_once: Serve) -> TestClient:
+    """An app that answers only to these hosts."""
+    return serve_once(FakeBackend(), allowed_hosts=HOSTS)
+
+
 @pytest.mark.parametrize(
     ("host", "status"),
     [
@@ -314,28 +276,21 @@ HOSTS = "rank.example, *.inner.example, [::1], 127.0.0.1"
         ("", 400),
     ],
 )
-def test_only_the_service_s_own_names_are_answered(serve: Serve, host: str, status: int) -> None:
+def test_only_the_service_s_own_names_are_answered(named: TestClient, host: str, status: int) -> None:
     """With a port or without; the refusal is in the format of the path, also of a page and of an unknown path."""
-    client = serve(FakeBackend(), allowed_hosts=HOSTS)
-    assert client.post("/v1/rank", json=BODY, headers={"Host": host}).status_code == status
-    assert client.get("/", headers={"Host": host}).status_code == status
-    told = client.post("/v2/models/fake-ranker/infer", json={}, headers={"Host": host})
-    assert list(told.json()) == ["error"]
+    assert named.post("/v1/rank", json=BODY, headers={"Host": host}).status_code == status
+    assert named.get("/", headers={"Host": host}).status_code == status
+    refused = named.post("/v2/models/fake-ranker/infer", json={}, headers={"Host": host})
+    assert list(refused.json()) == ["error"]
     if status == 400:
-        unknown = client.get("/v1/nothing", headers={"Host": host})
+        unknown = named.get("/v1/nothing", headers={"Host": host})
         assert unknown.json()["error"]["kind"] == "malformed"
         assert "CERBERANK_ALLOWED_HOSTS" in unknown.json()["error"]["message"]
 
 
-def test_probes_and_metrics_are_answered_for_any_host(serve: Serve) -> None:
+def test_probes_and_metrics_are_answered_for_any_host(named: TestClient) -> None:
     """Kubernetes, load balancers and Prometheus ask by address. The list of paths has no other one."""
-    client = serve(FakeBackend(), allowed_hosts=HOSTS)
     for path in ANY_HOST:
-        assert client.get(path, headers={"Host": "10.0.0.7"}).status_code == 200, path
+        assert named.get(path, headers={"Host": "10.0.0.7"}).status_code == 200, path
     for path in ("/v1/models", "/info", "/status", "/openapi.json", "/v2"):
-        assert client.get(path, headers={"Host": "10.0.0.7"}).status_code == 400, path
-
-
-def test_every_host_is_answered_by_default(serve: Serve) -> None:
-    """A service without names has none to compare with."""
-    assert serve(FakeBackend()).post("/v1/rank", json=BODY, headers={"Host": "any.example"}).status_code == 200
+        assert named.get(path, headers={"Host": "10.0.0.7"}).status_code == 400, path

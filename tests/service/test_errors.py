@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from cerberank_service.errors import Kind, ServiceError, from_validation, native_body
+from cerberank_service.errors import Kind, ServiceError, from_validation
 
 
 class Item(BaseModel):
@@ -40,12 +40,6 @@ def test_a_long_field_name_is_not_echoed_whole() -> None:
     """The length of the message is bounded for a hostile field name."""
     error = validation_error('{"items": [{"text": "a", "' + "x" * 10_000 + '": 1}]}')
     assert len(error.message) < 300
-
-
-def test_the_body_has_kind_message_and_request_id() -> None:
-    """The one body of every error."""
-    body = native_body(ServiceError(Kind.NOT_FOUND, "no such thing"), "abc")
-    assert body == {"error": {"kind": "not_found", "message": "no such thing", "request_id": "abc"}}
 
 
 def test_retry_after_is_in_whole_seconds_from_one() -> None:

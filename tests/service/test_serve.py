@@ -16,9 +16,8 @@ from tests.service.fakes import FakeBackend
 from tests.service.observe import service_of, wait_until
 
 from cerberank_models.convert.source import Source
-from cerberank_service.serve import SWITCH_SECONDS, assemble, serve
+from cerberank_service.serve import assemble, serve
 from cerberank_service.settings import Settings, read_settings
-from cerberank_service.settings.environment import REMOVED
 
 BODY = {"question": "q", "candidates": ["a", "b"]}
 
@@ -30,16 +29,6 @@ def test_a_wrong_setting_ends_the_program_before_it_serves(
     monkeypatch.setenv("CERBERANK_PORT", "http")
     assert serve() == 2
     assert "CERBERANK_PORT='http'" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("name", REMOVED)
-def test_a_removed_setting_ends_the_program_before_it_serves(
-    name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Exit code 2 names the removed variable and its replacement, instead of ignoring it."""
-    monkeypatch.setenv(name, "1")
-    assert serve() == 2
-    assert capsys.readouterr().err == f"cerberank serve: {name} is not a setting any more: {REMOVED[name]}\n"
 
 
 @pytest.mark.parametrize(
@@ -186,13 +175,3 @@ def test_a_replica_that_leaves_is_not_ready_and_still_answers(serve: Serve) -> N
     assert client.get("/health/ready").json() == {"ready": False, "state": "draining"}
     assert client.get("/health/live").status_code == 200
     assert client.post("/v1/rank", json=BODY).status_code == 200
-
-
-def test_threads_of_the_service_give_way_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python's own 5 ms would be waited for by every thread that an answer passes through."""
-    said: list[float] = []
-    monkeypatch.setattr("sys.setswitchinterval", said.append)
-    monkeypatch.setattr("cerberank_service.serve.configure_logs", lambda settings: None)
-    assemble(Settings())
-    assert said == [SWITCH_SECONDS]
-    assert sys.getswitchinterval() > SWITCH_SECONDS

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import pytest
 from starlette.testclient import TestClient
-from tests.service.conftest import Serve
-from tests.service.fakes import FakeBackend
 
 QUERY = {"model": "fake-ranker", "query": "how tall?", "documents": ["it is old", "330 metres", "made of iron"]}
 
@@ -78,9 +76,3 @@ def test_v1_has_what_other_clients_of_its_path_read(client: TestClient) -> None:
     assert answer["meta"]["tokens"] == {"input_tokens": answer["usage"]["total_tokens"], "output_tokens": 0}
     error = client.post("/v1/rerank", json=QUERY | {"model": "unknown"}).json()
     assert error["detail"] == error["message"]
-
-
-def test_an_alias_answers_to_a_vendor_s_model_name(serve: Serve) -> None:
-    """Clients with a fixed model name need no change."""
-    client = serve(FakeBackend(), aliases="rerank-v3.5")
-    assert client.post("/v2/rerank", json=QUERY | {"model": "rerank-v3.5"}).status_code == 200

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
@@ -21,18 +20,6 @@ def test_the_hosted_path_answers_the_same(client: TestClient) -> None:
     answer = client.post(PATH, json=BODY).raise_for_status().json()
     assert client.post("/v1/retrieval/nvidia/a-model/reranking", json=BODY).json() == answer
     assert answer["usage"]["prompt_tokens"] == answer["usage"]["total_tokens"]
-
-
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"query": {"text": " "}}, "query.text: must not be blank"),
-        ({"passages": ["a"]}, "passages[0]: Input should be"),
-    ],
-)
-def test_an_error_names_the_field_at_fault(client: TestClient, changes: dict[str, Any], said: str) -> None:
-    """With its place."""
-    assert said in client.post(PATH, json=BODY | changes).json()["message"]
 
 
 def test_fields_of_other_versions_have_no_effect(client: TestClient) -> None:

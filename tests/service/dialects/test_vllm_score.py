@@ -33,14 +33,18 @@ class Published(Strict):
     usage: dict[str, int]
 
 
+@pytest.fixture(scope="module")
+def dropping(serve_once: Serve) -> TestClient:
+    return serve_once(FakeBackend(ranker_config(schedule=(0.4, 0.4))))
+
+
 @pytest.mark.parametrize("path", ["/score", "/v1/score"])
 @pytest.mark.parametrize("names", [("text_1", "text_2"), ("data_1", "data_2"), ("queries", "documents")])
-def test_scores_come_in_the_order_of_the_texts(serve: Serve, path: str, names: tuple[str, str]) -> None:
+def test_scores_come_in_the_order_of_the_texts(dropping: TestClient, path: str, names: tuple[str, str]) -> None:
     """Sorting by them gives the native order, dropped candidates included."""
-    client = serve(FakeBackend(ranker_config(schedule=(0.4, 0.4))))
-    native = client.post("/v1/rank", json={"question": "how tall?", "candidates": TEXTS}).json()["results"]
+    native = dropping.post("/v1/rank", json={"question": "how tall?", "candidates": TEXTS}).json()["results"]
     body = {names[0]: "how tall?", names[1]: TEXTS}
-    answer = Published.model_validate(client.post(path, json=body).raise_for_status().json())
+    answer = Published.model_validate(dropping.post(path, json=body).raise_for_status().json())
     assert [scored.index for scored in answer.data] == [0, 1, 2, 3]
     along = np.asarray([answer.data[result["index"]].score for result in native])
     assert (np.diff(along) <= 0).all()

@@ -14,13 +14,6 @@ def test_the_module_finds_a_ready_server_and_its_model(client: TestClient) -> No
     assert (meta["model"], meta["version"]) == ("fake-ranker", client.get("/v1/models").json()["models"][0]["version"])
 
 
-def test_old_weaviates_single_property_is_refused_in_its_own_form(client: TestClient) -> None:
-    """A body without documents would mean one document per request; Weaviate reads `error`."""
-    answer = client.post("/rerank", json={"query": "how tall?", "property": "330 metres", "documents": None})
-    assert answer.status_code == 422
-    assert "documents" in answer.json()["error"]
-
-
 def test_nothing_is_dropped(serve: Serve) -> None:
     """Weaviate joins the scores of several requests, which must all be of the last stage."""
     client = serve(FakeBackend(ranker_config(schedule=(0.5, 0.5))))

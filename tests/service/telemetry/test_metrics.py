@@ -77,6 +77,11 @@ def test_an_answer_is_counted_once(serve: Serve) -> None:
     assert not any(name.startswith("cerberank_errors") for name in grown)
 
 
+@pytest.fixture(scope="module")
+def limited(serve_once: Serve) -> TestClient:
+    return serve_once(FakeBackend(), max_body_bytes=1024)
+
+
 @pytest.mark.parametrize(
     ("path", "content", "kind"),
     [
@@ -87,12 +92,11 @@ def test_an_answer_is_counted_once(serve: Serve) -> None:
         ("/rerank", b"{", Kind.MALFORMED),
     ],
 )
-def test_an_error_is_counted_once_by_its_kind(serve: Serve, path: str, content: bytes, kind: Kind) -> None:
+def test_an_error_is_counted_once_by_its_kind(limited: TestClient, path: str, content: bytes, kind: Kind) -> None:
     """The error counter rises by one, and the counter of answers does not."""
-    client = serve(FakeBackend(), max_body_bytes=1024)
-    before = samples(client)
-    client.post(path, content=content)
-    after = samples(client)
+    before = samples(limited)
+    limited.post(path, content=content)
+    after = samples(limited)
     errors = {name for name in after if name.startswith("cerberank_errors") and after[name] != before[name]}
     assert errors == {f"cerberank_errors_total{{kind={kind.label}}}"}
     assert sum(after[name] - before[name] for name in errors) == 1
