@@ -22,6 +22,8 @@ from cerberank_models.backends.stage_contract import BackendCounts
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.encoding import EncodedPairs
 
+pytestmark = pytest.mark.slow
+"""No GPU has run this yet, and no everyday change touches it."""
 Compute = Callable[[], tuple[Tensor, Tensor]]
 
 

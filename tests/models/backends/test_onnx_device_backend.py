@@ -18,6 +18,8 @@ from cerberank_models.drop import RatioSchedule
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.rank_pairs import rank_pairs
 
+pytestmark = pytest.mark.slow
+"""No GPU has run this yet, and no everyday change touches it."""
 LENGTHS = [5, 30, 3, 12, 9, 31, 30, 48]
 NEAR = 0.01
 """Half precision on probabilities of random weights."""
@@ -107,14 +109,6 @@ def test_questions_that_shared_a_batch_share_it_again(backend: OnnxDeviceBackend
     assert len(joined.places.held) == len(held)
     scores = backend.run(joined, 1).scores
     assert np.abs(scores[[0, 1, 4]] - expected[1][[7, 2, 5]]).max() <= NEAR / 10
-
-
-def test_pairs_join_before_the_first_stage(backend: OnnxDeviceBackend) -> None:
-    """Token ids are joined and selected as in every backend."""
-    states = [backend.start(random_pairs(lengths)) for lengths in (LENGTHS[:3], LENGTHS[3:])]
-    joined = backend.concat(states)
-    assert backend.concat(states[:1]) is states[0]
-    assert backend.select(joined, np.array([7, 0])).lengths.tolist() == [48, 5]
 
 
 def test_a_whole_cascade_ranks(checkpoint: Checkpoint) -> None:

@@ -7,11 +7,9 @@ import platform
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
-import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
@@ -27,28 +25,6 @@ def test_a_silent_fall_back_to_the_processor_is_an_error() -> None:
     check_provider([CUDA, CPU], "cuda:1")
     with pytest.raises(RuntimeError, match=r"'cuda' needs .*CUDAExecutionProvider.*onnx-gpu"):
         check_provider([CPU], "cuda")
-
-
-def test_fp32_on_a_gpu_is_fp32_and_takes_the_memory_that_it_needs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """ONNX Runtime's defaults round products to TF32 and double the arena whenever it is too small."""
-    asked: list[Any] = []
-
-    class Session:
-        def __init__(self, graph: str, options: Any, *, providers: list[Any], disabled_optimizers: list[str]) -> None:
-            asked.extend(providers)
-
-        def get_providers(self) -> list[str]:
-            return [CUDA, CPU]
-
-    monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: [CUDA, CPU])
-    monkeypatch.setattr(onnxruntime, "preload_dlls", lambda: None)
-    monkeypatch.setattr(onnx_session, "products_saturate", lambda: False)
-    monkeypatch.setattr(onnxruntime, "InferenceSession", Session)
-    open_session(tmp_path / "graph.onnx", threads=1, device="cuda:1")
-    options = {"device_id": 1, "use_tf32": "0", "arena_extend_strategy": "kSameAsRequested"}
-    assert asked == [(CUDA, options)]
 
 
 def products(path: Path, weight: np.ndarray, *, zero_points: bool) -> Path:

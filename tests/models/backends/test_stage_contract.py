@@ -13,7 +13,7 @@ from tests.tiny import random_pairs, random_ranker
 
 from cerberank_models.backends import stage_contract
 from cerberank_models.backends.registry import open_backend
-from cerberank_models.backends.stage_contract import Backend, BackendCounts
+from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import read_checkpoint
 
@@ -34,12 +34,6 @@ def test_the_examples_hold() -> None:
     """The doctests of the contract's functions."""
     assert doctest.testmod(stage_contract).attempted == 2
     assert doctest.testmod(stage_contract).failed == 0
-
-
-def test_counts_add_up() -> None:
-    """The sum of two counts is the sum of each number."""
-    one = BackendCounts(padding_tokens=1, graph_hits=2, graph_misses=3)
-    assert one + one == BackendCounts(padding_tokens=2, graph_hits=4, graph_misses=6)
 
 
 def test_consecutive_rows_are_sliced(backend: Backend[Any]) -> None:
@@ -74,10 +68,3 @@ def test_half_precision_takes_half_of_the_bytes(precision: str) -> None:
     """The bytes of a state follow the precision in which it is kept."""
     half = TorchBackend(random_ranker(), precision=precision)
     assert half.state_bytes(after_a_stage(half)) == 2 * WIDTH * sum(LENGTHS)
-
-
-def test_a_processor_has_no_device_memory(backend: Backend[Any]) -> None:
-    """On a processor there is no device's memory to know, and nothing to return to it."""
-    assert backend.device_memory is None
-    backend.free_memory()
-    assert backend.counts.graph_hits == backend.counts.graph_misses == 0

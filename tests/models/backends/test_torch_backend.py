@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from tests.first_stages import first_stage_config, network_of, ranker_of
-from tests.models.network.varlen_oracle import varlen_oracle
 from tests.tiny import random_ranker
 
 from cerberank_models.backends.stage_contract import DeviceError
@@ -39,39 +38,6 @@ def opened(request: pytest.FixtureRequest) -> Callable[..., TorchBackend | Torch
     """A ranker's backend, or a first stage's."""
     function: Callable[..., TorchBackend | TorchEncoder] = request.param
     return function
-
-
-def test_weights_are_moved_on_the_stream_that_reads_them(
-    opened: Callable[..., TorchBackend | TorchEncoder], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A stream waits for no other one by itself: it might read weights that another one is still writing."""
-    streams = ["the default stream"]
-    log: list[str] = []
-
-    class Stream:
-        def __init__(self, device: torch.device) -> None:
-            pass
-
-        def wait_stream(self, stream: str) -> None:
-            log.append(f"waits for {stream}")
-
-    @contextmanager
-    def on_stream(stream: Stream) -> Iterator[None]:
-        streams.append("its own stream")
-        yield
-        streams.pop()
-
-    def move(module: torch.nn.Module, *where: Any, **also_where: Any) -> torch.nn.Module:
-        log.append(f"moves on {streams[-1]}")
-        return module
-
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(torch.cuda, "Stream", Stream)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: streams[-1])
-    monkeypatch.setattr(torch.cuda, "stream", on_stream)
-    monkeypatch.setattr(torch.nn.Module, "to", move)
-    opened(device="cuda", kernel=varlen_oracle)
-    assert log == ["waits for the default stream", "moves on its own stream"]
 
 
 @pytest.mark.parametrize(("precision", "reduced"), [("fp16", False), ("bf16", True), ("fp32", True)])

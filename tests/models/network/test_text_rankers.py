@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -61,6 +61,7 @@ def test_mono_classifies_the_first_token_as_it_is() -> None:
     assert torch.allclose(scores, first @ ranker.output.weight[0] + ranker.output.bias)
 
 
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 7)), min_size=1, max_size=4), st.integers(0, 99))
 def test_twin_is_its_equation(lengths: list[tuple[int, int]], seed: int) -> None:
     """The mean over a side's own tokens, for any lengths side by side; one question row serves all documents."""
@@ -79,6 +80,7 @@ def test_twin_is_its_equation(lengths: list[tuple[int, int]], seed: int) -> None
     assert torch.allclose(ranker.score(first, document)[0], ranker.score(expanded, document)[0], atol=1e-5)
 
 
+@settings(max_examples=25)
 @given(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 7)), min_size=1, max_size=4), st.integers(0, 99))
 def test_colbert_is_its_equation(lengths: list[tuple[int, int]], seed: int) -> None:
     """Projection, length 1, sum over question tokens of the maximum over the document's own tokens."""

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_models.rank_pairs import rank_pairs
 from cerberank_service.engine.engine import Engine
 from cerberank_service.engine.low_priority import LiveTraffic
-from cerberank_service.engine.work import Ranked
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.telemetry.metrics import Metrics, VersionMetrics
 from cerberank_service.telemetry.series import OFFERED_SECONDS, STATE_BYTES
@@ -83,14 +81,6 @@ def test_states_that_do_not_fit_are_run_again(start: Start, state_bytes: int, sc
     assert ran == needed or state_bytes < 10**9
 
 
-def test_rows_that_no_exit_drops_wait_for_nothing(start: Start) -> None:
-    """However large the question, one step's states are all that is held."""
-    metrics, held = recording_states()
-    running = start(FakeBackend(), step_tokens=128, metrics=metrics)
-    ranked(running.ask(["abcdefg"[: number % 8] for number in range(100)]))
-    assert max(held) <= 128 * 4 * 4  # the fake's hidden states have four numbers
-
-
 def test_requests_that_wait_share_batches(start: Start) -> None:
     """Requests that came while the model was busy run together, and one thread runs it all."""
     backend = FakeBackend()
@@ -103,17 +93,6 @@ def test_requests_that_wait_share_batches(start: Start) -> None:
         ranked(future)
     assert backend.runs == [(0, 1), (1, 1), (2, 1), (0, 6), (1, 6), (2, 6)]
     assert backend.threads == {"engine"}
-
-
-def test_a_large_question_runs_in_several_steps(start: Start) -> None:
-    """As few as the budget allows, of nearly equal size."""
-    backend = FakeBackend()
-    running = start(backend, step_tokens=128)
-    pairs = running.encoder.encode("how?", [Candidate(text="abcdefg")] * 40)
-    ranked(running.submit(pairs))
-    most = 128 // int(pairs.lengths.max())
-    steps = -(-40 // most)
-    assert [count for stage, count in backend.runs if stage == 0] == [40 // steps] * steps
 
 
 @pytest.mark.parametrize(
@@ -254,29 +233,6 @@ def test_times_add_up(encoder: PairEncoder) -> None:
     engine.stop(0.0)
     engine.join(20.0)
     assert (got.queue_seconds, got.compute_seconds) == (3.0, 3.0)
-
-
-def test_many_threads_may_submit(start: Start) -> None:
-    """Every question of every client gets its own answer."""
-    running = start(FakeBackend(), step_tokens=200)
-    answers: dict[str, Ranked] = {}
-
-    def client(name: str) -> None:
-        for number in range(10):
-            texts = [f"{name} {number} {index}" for index in range(1 + number)]
-            answers[f"{name}{number}"] = ranked(running.ask(texts, policy=RatioSchedule((0.5, 0.5))))
-
-    threads = [threading.Thread(target=client, args=(name,)) for name in "abcd"]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(30)
-    assert len(answers) == 40
-    for name, answer in answers.items():
-        texts = [f"{name[0]} {name[1:]} {index}" for index in range(1 + int(name[1:]))]
-        pairs = running.encoder.encode("how?", [Candidate(text=text) for text in texts])
-        alone = rank_pairs(FakeBackend(), pairs, RatioSchedule((0.5, 0.5)))
-        np.testing.assert_array_equal(answer.scores, alone.scores)
 
 
 def _stage_scores(pairs: EncodedPairs, stage: int) -> Any:

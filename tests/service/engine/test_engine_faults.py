@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -15,13 +16,11 @@ from cerberank_models.backends.stage_contract import StageOutput
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank_pairs import rank_pairs
-from cerberank_service.engine.work import Ranked
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.telemetry.metrics import Metrics
 
 
-@pytest.mark.parametrize("stage", [0, 1, 2])
-@pytest.mark.parametrize("marker", [RAISES, GIVES_NAN])
+@pytest.mark.parametrize(("marker", "stage"), [(RAISES, 0), (GIVES_NAN, 1), (RAISES, 2)])
 def test_a_poisoned_question_fails_alone(start: Start, marker: str, stage: int) -> None:
     """Its neighbours in the same batch get the answers that they get without it."""
     backend = FakeBackend()
@@ -38,67 +37,6 @@ def test_a_poisoned_question_fails_alone(start: Start, marker: str, stage: int) 
         alone = rank_pairs(FakeBackend(), running.encoder.encode("how?", [Candidate(text=text) for text in texts]))
         np.testing.assert_array_equal(ranked(future).scores, alone.scores)
     assert running.engine.alive
-
-
-def test_the_engine_goes_on_after_a_failure(start: Start) -> None:
-    """A backend that failed once is asked again."""
-    backend = FakeBackend(faults=Faults(always=True))
-    running = start(backend)
-    assert error(running.ask(["a"])).kind is Kind.INTERNAL
-    backend.faults.always = False
-    assert ranked(running.ask(["a"])).complete
-    assert running.engine.queued_tokens == 0
-
-
-def test_many_poisoned_questions_are_found_without_asking_all_one_by_one(start: Start) -> None:
-    """Two of thirty-two cost about two times the depth of the bisection; all others get their answers."""
-    backend = FakeBackend()
-    running = start(backend)
-    with held(backend):
-        first = running.ask(["hold the model"])
-        assert backend.entered.wait(20)
-        asked = [running.ask([RAISES if number in (3, 20) else f"{number}"]) for number in range(32)]
-        attempts: list[int] = []
-        run = backend.run
-        backend.run = lambda state, stage: (attempts.append(stage), run(state, stage))[1]  # type: ignore[method-assign]
-    ranked(first)
-    failures = [number for number, future in enumerate(asked) if not isinstance(future.result(20), Ranked)]
-    assert failures == [3, 20]
-    assert attempts.count(0) <= 1 + 2 * 2 * 5
-
-
-@pytest.mark.parametrize("error_", [MemoryError, None])
-def test_out_of_memory_halves_the_steps_and_fails_nobody(start: Start, error_: type[Exception] | None) -> None:
-    """One large question, which no bisection by questions could save."""
-    backend = FakeBackend(faults=Faults(memory_tokens=300))
-    running = start(backend, step_tokens=2000)
-    texts = [f"{number} abcdefg" for number in range(150)]
-    pairs = running.encoder.encode("how?", [Candidate(text=text) for text in texts])
-    if error_ is not None:
-        run = backend.run
-
-        def fail(state: FakeState, stage: int) -> StageOutput[FakeState]:
-            if state.pairs.tokens > 300:
-                raise error_
-            return run(state, stage)
-
-        backend.run = fail  # type: ignore[method-assign]
-    policy = RatioSchedule((0.3, 0.0))
-    got = ranked(running.ask(texts, policy=policy))
-    np.testing.assert_array_equal(got.scores, rank_pairs(FakeBackend(), pairs, policy).scores)
-    assert running.engine.step_tokens <= 300
-    before = len(backend.runs)
-    ranked(running.ask(texts))
-    assert len(backend.runs) > before
-
-
-def test_a_single_pair_that_does_not_fit_fails_alone(start: Start) -> None:
-    """Its neighbours fit."""
-    backend = FakeBackend(faults=Faults(memory_tokens=20))
-    running = start(backend)
-    small, large = running.ask(["a"]), running.ask(["abcdefghijklmnopqrstuvwxyz"])
-    assert error(large).kind is Kind.INTERNAL
-    assert ranked(small).complete
 
 
 def test_a_client_that_has_gone_frees_its_candidates_between_steps(start: Start) -> None:
@@ -122,25 +60,27 @@ def test_a_client_that_has_gone_frees_its_candidates_between_steps(start: Start)
     assert running.engine.queued_tokens == 0
 
 
-def test_a_thread_that_is_ended_from_within_answers_everybody(start: Start) -> None:
-    """Even SystemExit in the engine's thread answers all waiting clients."""
-    backend = FakeBackend()
-    backend.faults.always, backend.faults.error = True, SystemExit
-    running = start(backend)
-    with held(backend):
-        waiting = [running.ask(["a"])]
-        assert backend.entered.wait(20)
-        waiting += [running.ask(["b"]) for _ in range(3)]
-    assert {error(future).kind for future in waiting} == {Kind.UNAVAILABLE}
-    running.engine.join(20.0)
-    assert not running.engine.alive
-    assert not running.engine.device_failed
+def test_out_of_memory_halves_the_steps_and_fails_nobody(start: Start) -> None:
+    """One large question, which no bisection by questions could save."""
+    running = start(FakeBackend(faults=Faults(memory_tokens=300)), step_tokens=2000)
+    texts = [f"{number} abcdefg" for number in range(150)]
+    pairs = running.encoder.encode("how?", [Candidate(text=text) for text in texts])
+    policy = RatioSchedule((0.3, 0.0))
+    got = ranked(running.ask(texts, policy=policy))
+    np.testing.assert_array_equal(got.scores, rank_pairs(FakeBackend(), pairs, policy).scores)
+    assert running.engine.step_tokens <= 300
+    assert ranked(running.ask(texts)).complete
 
 
-def test_a_failed_device_answers_everybody_once(start: Start) -> None:
-    """After a sticky error nothing more runs; every waiting question gets an error, and the engine says why."""
-    backend = FakeBackend()
-    backend.faults.always, backend.faults.error = True, lambda: RuntimeError("CUDA error: device-side assert triggered")
+@pytest.mark.parametrize(
+    ("fault", "device_failed"),
+    [(SystemExit, False), (lambda: RuntimeError("CUDA error: device-side assert triggered"), True)],
+)
+def test_whatever_ends_the_thread_everybody_is_answered_once(
+    start: Start, fault: Callable[[], BaseException], device_failed: bool
+) -> None:
+    """Every waiting question gets an error, the next one is refused, and the engine says whether the device failed."""
+    backend = FakeBackend(faults=Faults(always=True, error=fault))
     running = start(backend)
     with held(backend):
         waiting = [running.ask(["a"])]
@@ -148,8 +88,12 @@ def test_a_failed_device_answers_everybody_once(start: Start) -> None:
         waiting += [running.ask(["b", "c"]) for _ in range(3)]
     assert {error(future).kind for future in waiting} == {Kind.UNAVAILABLE}
     running.engine.join(20.0)
-    assert (running.engine.alive, running.engine.device_failed) == (False, True)
+    assert (running.engine.alive, running.engine.device_failed) == (False, device_failed)
     assert backend.runs == []
+    with pytest.raises(ServiceError, match="failed") as refused:
+        running.ask(["d"])
+    assert refused.value.kind is Kind.UNAVAILABLE
+    assert "Retry-After" in refused.value.headers
 
 
 def test_memory_that_runs_out_when_states_are_compacted_fails_nobody(start: Start) -> None:
@@ -199,30 +143,6 @@ def test_a_stop_without_time_answers_with_503(start: Start) -> None:
         running.engine.stop(drain_seconds=0.0)
     assert {error(future).kind for future in waiting} == {Kind.UNAVAILABLE}
     assert running.engine.queued_tokens == 0
-
-
-def test_a_dead_thread_answers_everybody_and_refuses_the_next(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fault outside the model ends the thread; the engine reports it, and every question is answered."""
-
-    def fail(*args: object, **kwargs: object) -> None:
-        raise OSError("out of something")
-
-    backend = FakeBackend()
-    metrics = Metrics().for_model("fake-ranker", "7", 3)
-    monkeypatch.setattr(metrics, "step", fail)
-    running = start(backend, metrics=metrics)
-    with held(backend):
-        waiting = [running.ask(["a"])]
-        assert backend.entered.wait(20)
-        waiting += [running.ask(["b"]) for _ in range(3)]
-    assert {error(future).kind for future in waiting} == {Kind.UNAVAILABLE}
-    running.engine.join(20.0)
-    assert not running.engine.alive
-    with pytest.raises(ServiceError) as refused:
-        running.ask(["c"])
-    assert refused.value.kind is Kind.UNAVAILABLE
-    assert "failed" in refused.value.message
-    assert "Retry-After" in refused.value.headers
 
 
 class WatchedStates(SlowBackend):

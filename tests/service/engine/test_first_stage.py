@@ -60,31 +60,6 @@ def test_evicted_states_run_again_from_the_jobs_first_stage(start: Start) -> Non
     assert vectors.encoded == []
 
 
-def test_texts_of_several_questions_share_a_step_and_pairs_their_own(start: Start) -> None:
-    """Two vectors jobs run as one batch; a pairs job beside them is not in it."""
-    running, vectors, fake = launch(start)
-    with held(vectors):
-        blocker = running.ask(["z"], **VECTORS)
-        assert vectors.entered.wait(20)
-        jobs = [running.ask(TEXTS, **VECTORS), running.ask(TEXTS, **VECTORS), running.ask(TEXTS, **PAIRS)]
-    for job in (blocker, *jobs):
-        assert ranked(job).complete
-    assert vectors.encoded == [1, 2 * len(TEXTS)]
-    assert [rows for _, rows in fake.runs] == [len(TEXTS)] * 3
-
-
-def test_a_text_that_makes_the_encoder_raise_fails_its_question_alone(start: Start) -> None:
-    """The batch is bisected; so is one with a vector that is not finite."""
-    running, vectors, _ = launch(start)
-    with held(vectors):
-        blocker = running.ask(["z"], **VECTORS)
-        assert vectors.entered.wait(20)
-        good, bad, nan = (running.ask(texts, **VECTORS) for texts in (TEXTS, ["ab", "explode"], ["ab", "nan"]))
-    assert ranked(blocker).complete
-    assert ranked(good).complete
-    assert error(bad).kind is error(nan).kind is Kind.INTERNAL
-
-
 def test_a_step_of_texts_that_does_not_fit_is_halved(start: Start) -> None:
     """Too little memory in stage 0 cuts the rows; every vector comes all the same."""
     running, vectors, _ = launch(start, first=Faults(memory_tokens=30))
@@ -168,30 +143,3 @@ def test_stage_0_is_learnt_like_any_other(start: Start) -> None:
     after = running.engine.speeds.seconds_per_token
     assert after[1:] == pytest.approx(before[1:], rel=1e-9)  # one batch is fitted to its own seconds but for rounding
     assert after[0] != pytest.approx(before[0], rel=1e-9)
-
-
-def test_a_cancelled_vectors_job_frees_the_engine(start: Start) -> None:
-    """A client that leaves while its texts wait takes them out of the queue."""
-    running, vectors, _ = launch(start)
-    with held(vectors):
-        running.ask(["z"], **VECTORS)
-        assert vectors.entered.wait(20)
-        gone = running.ticket(running.encoder.encode("how?", [Candidate(text=text) for text in TEXTS]), **VECTORS)
-        running.engine.cancel(gone.key)
-    assert error(gone.outcome).kind is Kind.UNAVAILABLE
-    assert sum(vectors.encoded) == 1
-
-
-def test_a_small_question_overtakes_a_large_ones_texts(start: Start) -> None:
-    """Shares are by work: texts of a small question do not wait for all steps of a large one's."""
-    running, vectors, _ = launch(start, step_tokens=130)
-    ended: list[str] = []
-    with held(vectors):
-        large = running.ask(TEXTS * 40, **VECTORS)
-        large.add_done_callback(lambda _: ended.append("large"))
-        assert vectors.entered.wait(20)
-        small = running.ask(TEXTS, **VECTORS)
-        small.add_done_callback(lambda _: ended.append("small"))
-    assert ranked(large).complete
-    assert ranked(small).complete
-    assert ended == ["small", "large"]

@@ -11,7 +11,6 @@ from tests.service.pairs import numbered_pairs
 
 from cerberank_models.backends.stage_contract import StageOutput
 from cerberank_models.drop import UNSCORED, RatioSchedule
-from cerberank_models.windows import Windows
 from cerberank_service.engine.pending import Pending
 from cerberank_service.engine.work import Work
 
@@ -62,20 +61,6 @@ def test_only_survivors_go_on_and_the_dropped_keep_their_scores() -> None:
     assert result.heads is not None
     assert np.isnan(result.heads[dropped]).all()
     assert not np.isnan(result.heads[kept]).any()
-
-
-def test_a_drop_leaves_as_many_as_were_asked_for() -> None:
-    """`top_k` results come from the last stage."""
-    assert len(run(question_of(6, schedule=(0.9, 0.0), minimum=4), FakeBackend(), 0, list(range(6)))) == 4
-
-
-def test_drops_of_windows_are_counted_in_candidates() -> None:
-    """Two of four candidates, whatever number of windows goes with them."""
-    windows = Windows(first=np.asarray([0, 3, 4, 6, 7]), spans=np.zeros((7, 2), np.int64), combine="best")
-    question = pending(replace(work(7), pairs=replace(numbered_pairs(7), windows=windows)))
-    kept = run(question, FakeBackend(), 0, list(range(7)))
-    assert question.dropped == [(0, 2)]
-    assert len({int(np.searchsorted(windows.first, row, side="right")) for row in kept}) == 2
 
 
 def test_rows_pass_an_exit_that_drops_nothing_unless_there_is_a_deadline() -> None:
@@ -138,14 +123,3 @@ def test_the_expected_tokens_are_those_of_survivors_of_average_length(
     question = work(8, schedule=schedule)
     mean = question.pairs.tokens / 8
     assert question.stage_tokens == tuple(count * mean for count in rows)
-
-
-def test_heads_are_kept_by_row() -> None:
-    """Whatever the order in which the rows ran."""
-    question = question_of(3, schedule=())
-    scores = np.asarray([0.1, 0.2, 0.3])
-    heads = np.asarray([[0.1], [0.2], [0.3]])
-    output: StageOutput[Any] = StageOutput(state=None, scores=scores, head_scores=heads)
-    question.record(0, np.asarray([2, 0, 1]), output, FakeBackend())
-    assert question.heads is not None
-    assert question.heads[:, 0].tolist() == question.trace[:, 0].tolist() == [0.2, 0.3, 0.1]

@@ -25,6 +25,7 @@ from cerberank_service.engine.runner import CALM_STEPS, LEAST_TOKENS, MOST_CALM_
 from cerberank_service.engine.work import Work
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.telemetry.metrics import Metrics
+from cerberank_service.telemetry.series import RECOMPUTED_TOKENS
 
 
 @dataclass
@@ -93,19 +94,6 @@ def parts(*questions: Pending) -> list[Part]:
     return [Part(each, np.arange(len(each.work.pairs))) for each in questions]
 
 
-@dataclass
-class Recomputed:
-    """The engine's metrics, of which this counts one."""
-
-    tokens: dict[int, int] = field(default_factory=dict)
-
-    def recomputed(self, stage: int, tokens: int) -> None:
-        self.tokens[stage] = self.tokens.get(stage, 0) + tokens
-
-    def out_of_memory(self) -> None:
-        raise AssertionError("nothing is out of memory here")
-
-
 def runner(backend: FakeBackend, *, step_tokens: int = 10_000, metrics: Any = None) -> Runner:
     counts = Metrics().for_model("fake-ranker", "7", len(backend.config.stages)) if metrics is None else metrics
     return Runner(backend, step_tokens=step_tokens, speeds=StageSpeeds((1.0, 1.0, 1.0)), metrics=counts, clock=Clock())
@@ -140,10 +128,9 @@ def test_a_guilty_question_is_found_by_halves() -> None:
             np.testing.assert_array_equal(scores(question, results), expected(question))
 
 
-@pytest.mark.parametrize("says", [MemoryError(), RuntimeError("bad_alloc"), RuntimeError("Failed to allocate memory")])
-def test_what_does_not_fit_is_halved_by_rows(says: BaseException) -> None:
+def test_what_does_not_fit_is_halved_by_rows() -> None:
     """A question of 20 rows comes back in parts that hold every row once, and fails nobody."""
-    backend, questions = Watched(fits=200, says=says), [question_of(20), question_of(3)]
+    backend, questions = Watched(fits=200), [question_of(20), question_of(3)]
     running = runner(backend)
     results = list(running.run(0, parts(*questions)))
     assert len(results) > 2
@@ -171,19 +158,6 @@ def test_a_failed_attempts_tensors_are_dead_before_the_retry() -> None:
     assert len(backend.failed) >= 6
     assert set(backend.alive) == {0}
     assert backend.freed == len(backend.failed) / 2
-
-
-def test_steps_grow_again_once_memory_is_there() -> None:
-    """After enough steps that fit, the original size is tried again; that it fits is remembered."""
-    backend, question = Watched(fits=question_of(40).work.pairs.tokens - 1), question_of(40)
-    running = runner(backend)
-    list(running.run(0, parts(question)))
-    assert running.step_tokens == question.work.pairs.tokens // 2
-    backend.fits = None
-    smaller = [Part(question, np.arange(28))]  # more than half of the limit
-    for _ in range(10 * CALM_STEPS):
-        list(running.run(0, smaller))
-    assert running.step_tokens > question.work.pairs.tokens
 
 
 def test_a_part_that_does_not_fit_beside_the_others_is_cut_too() -> None:
@@ -242,7 +216,8 @@ def test_a_single_row_that_does_not_fit_is_an_error() -> None:
 
 def test_states_that_were_given_up_are_run_again() -> None:
     """The rows without a state start from their tokens, the others go on; scores come in the order that was asked."""
-    backend, metrics, question = Watched(), Recomputed(), question_of(6)
+    backend, question = Watched(), question_of(6)
+    metrics = Metrics().for_model("fake-ranker", "7", 3)
     running = runner(backend, metrics=metrics)
     for rows in ([0, 1, 2], [3, 4, 5]):
         ((part, output),) = running.run(0, [Part(question, np.asarray(rows))])
@@ -255,7 +230,8 @@ def test_states_that_were_given_up_are_run_again() -> None:
     assert isinstance(output, StageOutput)
     np.testing.assert_array_equal(output.scores, expected(question, 1)[order])
     assert backend.tried == [(0, 2), (1, 4)]
-    assert metrics.tokens == {0: 2 + 4}
+    (sample, _) = next(iter(metrics.child(RECOMPUTED_TOKENS, "0").collect())).samples
+    assert sample.value == 2 + 4
 
 
 def steps_until(limit: StepLimit, tokens: int) -> int:

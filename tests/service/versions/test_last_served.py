@@ -45,15 +45,13 @@ def test_a_replica_that_starts_after_a_rejected_push_serves_the_last_good_versio
     wait_until(lambda: store.record("fake-ranker").served == ("3", "1"))
 
 
-@pytest.mark.parametrize("damage", ["missing", "malformed"])
 def test_what_the_store_does_not_know_is_not_served(
-    follow: Follow, store: FolderStore, made: Make, tmp_path: Path, damage: str
+    follow: Follow, store: FolderStore, made: Make, tmp_path: Path
 ) -> None:
-    """Without a record, or one that cannot be read, only the label counts, and nothing breaks."""
+    """With a record that cannot be read, only the label counts, and nothing breaks."""
     push(store, made("1"))
     push(store, made("2", golden_shift=0.5), "stable")
-    if damage == "malformed":
-        (tmp_path / "store" / "fake-ranker" / "record.json").write_text("{")
+    (tmp_path / "store" / "fake-ranker" / "record.json").write_text("{")
     client = follow()
     wait_until(lambda: entry(client, "2").get("state") == "failed")
     assert client.get("/health/ready").status_code == 503
@@ -73,16 +71,3 @@ def test_a_version_that_served_and_is_gone_is_skipped(
     push(store, made("3", golden_shift=0.5), "stable")
     client = follow()
     wait_until(lambda: served_by(client) == "1")
-
-
-def test_a_store_that_does_not_exist_is_told(
-    follow: Follow, store: FolderStore, made: Make, caplog: pytest.LogCaptureFixture
-) -> None:
-    """By a log line, a metric and a reason in /v1/models; once something is pushed, it is served."""
-    client = follow()
-    wait_until(lambda: samples(client)["cerberank_store_reachable{}"] == 0)
-    assert client.get("/v1/models").json()["models"] == [{"state": "loading", "reason": "the store does not exist"}]
-    assert "the store cannot be read, nothing changes" in caplog.text
-    push(store, made("1"), "stable")
-    wait_until(lambda: served_by(client) == "1")
-    assert samples(client)["cerberank_store_reachable{}"] == 1

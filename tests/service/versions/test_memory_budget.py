@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 
 import pytest
-import torch
 from tests.models.nvml import Nvml
 from tests.service.fakes import FakeBackend
 from tests.service.following import Follow, entry, served_by
@@ -177,24 +176,7 @@ def test_a_swap_that_does_not_fit_the_gpu_is_refused(
     assert client.get("/health/ready").status_code == 200
 
 
-def test_memory_that_runs_out_while_a_version_opens_is_too_big(
-    follow: Follow, pushed: Callable[[str, Label], None]
-) -> None:
-    """By the library's own error, which is not a MemoryError."""
-
-    def load(checkpoint: Checkpoint, settings: Settings) -> Loaded:
-        if checkpoint.manifest.version == "2":
-            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB")
-        return Loaded(checkpoint, FakeBackend(checkpoint.config))
-
-    pushed("1", "stable")
-    client = follow(load)
-    wait_until(lambda: served_by(client) == "1")
-    pushed("2", "canary")
-    wait_until(lambda: (entry(client, "2").get("reason") or "").startswith("too_big: CUDA out of memory"))
-    assert served_by(client) == "1"
-
-
+@pytest.mark.slow
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other C libraries have no such call")
 def test_memory_between_blocks_that_stay_is_returned() -> None:
     """Most of 125 MB that were freed between small blocks leaves the process."""

@@ -147,6 +147,7 @@ def test_survivors_keep_their_scores() -> None:
     assert np.abs(got - expected(pairs, modern())[2][kept]).max() <= PROBABILITIES
 
 
+@pytest.mark.slow
 def test_it_is_exported_with_states_that_stay_on_the_device(tmp_path: Path) -> None:
     """Exported graphs give the network's scores; how far tokens are decides what a local layer reads."""
     ranker = modern(exits=(1,), heads=1)
@@ -155,6 +156,7 @@ def test_it_is_exported_with_states_that_stay_on_the_device(tmp_path: Path) -> N
     check(OnnxDeviceBackend(graphs, ranker.config, threads=1), ranker, 1e-5)
 
 
+@pytest.mark.slow
 def test_a_graph_of_short_pairs_has_no_window(tmp_path: Path) -> None:
     """If every pair fits into the window, the graph does not ask how far tokens are; with everything else that
     ModernBERT leaves out.
@@ -165,6 +167,7 @@ def test_a_graph_of_short_pairs_has_no_window(tmp_path: Path) -> None:
     check(OnnxBackend(graphs, ranker.config, threads=1), ranker, 1e-5)
 
 
+@pytest.mark.slow
 def test_it_has_an_int8_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both products that compute an inner channel are reordered with the one that reads it: scores stay near fp32."""
     monkeypatch.setattr("cerberank_models.convert.int8.KEPT_CHANNELS", 4)
