@@ -10,43 +10,28 @@ import subprocess
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-import yaml
 from tests.calibrations import calibrated
 from tests.service.fakes import RAISES
 from tests.service.observe import wait_until
 from tests.service.pushes import push, version_at
-from tools.monitoring import FOLDER, WAIT_SECONDS, Prometheus, run_prometheus
+from tools.monitoring import WAIT_SECONDS, Prometheus, run_prometheus
 from tools.outage import Pace, check
 from tools.process import Process, start, wait_until_ready
 
 from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_service.access.key_file import add_key
 
-pytestmark = pytest.mark.slow
-
 SHORT = {"2m": "2s", "5m": "2s", "10m": "2s", "15m": "2s", "30m": "2s", "1h": "3s", "6h": "3s", "3d": "4s"}
 """Windows of the rules, in their order of length; a day stays one."""
-ALERTS = {rule["alert"] for rule in yaml.safe_load((FOLDER / "rules" / "alerts.yml").read_text())["groups"][0]["rules"]}
 DEAD = {"CerberankNoReplicaReady", "CerberankReplicaNotReady", "CerberankReplicasMissing"}
 PROXY = {"CerberankProxyDown", "CerberankProxyNotCounted"}
-SCRIPTED = {
-    *("CerberankDeviceMemoryNearlyFull", "CerberankMemoryNearlyFull", "CerberankCertificateNotRenewed"),
-    *("CerberankVersionsDiffer", "CerberankReleasesDiffer", "CerberankNoRequests", "CerberankScoresWrong"),
-}
-"""Faulty hardware, a GPU, time and several releases: only scripted series test them (`deploy/test_prometheus.py`)."""
-TOLD = {
-    *("CerberankQuestionsRefused", "CerberankQueueStuck", "CerberankDeadlinesMissed", "CerberankCanaryOrShadowFails"),
-    *("CerberankVersionRejected", "CerberankWantedVersionNotServed", "CerberankVersionDead", "CerberankOutOfMemory"),
-    *("CerberankStoreUnreachable", "CerberankDiskFull", "CerberankKeysStale"),
-    *("CerberankRestartsOften", "CerberankDescriptorsNearlyOut", "CerberankCalibrationDrift"),
-}
 BURN = {"CerberankErrorBudgetBurnsFast", "CerberankErrorBudgetBurnsSlowly"}
 SMALL = {"question": "q", "candidates": ["a", "b"]}
 
@@ -157,19 +142,30 @@ def burning(slo: str) -> set[str]:
     return {f"{name} {slo}" for name in BURN}
 
 
-def test_failed_requests_burn_the_budget(watched: Watched) -> None:
-    """One in two."""
-    watched.wait_for(burning("availability"), SMALL, {**SMALL, "candidates": [RAISES, "b"]})
+FAILING = {**SMALL, "candidates": [RAISES, "b"]}
+SLOW = {"question": "q", "candidates": [f"{number:050}" for number in range(12)]}
+"""Its answer takes three quarters of a second."""
+MANY = [{**SMALL, "candidates": ["a" * 25, "b" * 25]}] * 64
+LATE = {**SMALL, "deadline_ms": 80}
+"""Its deadline passes within the second of three steps of 50 ms; on a busy machine within the first."""
 
 
-def test_slow_answers_burn_the_budget(watched: Watched) -> None:
-    """Three quarters of a second each."""
-    watched.wait_for(burning("latency"), {"question": "q", "candidates": [f"{number:050}" for number in range(12)]})
-
-
-def test_lasting_refusals_are_told(watched: Watched) -> None:
-    """Many questions of 50 tokens at once."""
-    watched.wait_for({"CerberankQuestionsRefused"}, *[{**SMALL, "candidates": ["a" * 25, "b" * 25]}] * 64)
+@pytest.mark.parametrize(
+    ("alerts", "bodies", "file"),
+    [
+        (burning("availability"), [SMALL, FAILING], ""),
+        (burning("latency"), [SLOW], ""),
+        ({"CerberankQuestionsRefused"}, MANY, ""),
+        ({"CerberankDeadlinesMissed"}, [LATE], ""),
+        ({"CerberankStoreUnreachable"}, [SMALL], "unread"),
+        ({"CerberankOutOfMemory"}, [FAILING], "memory"),
+    ],
+    ids=["failed requests", "slow answers", "refusals", "missed deadlines", "a store that hangs", "memory"],
+)
+def test_a_fault_is_told(watched: Watched, alerts: set[str], bodies: list[dict[str, object]], file: str) -> None:
+    """While requests come in; some faults are those that a file causes."""
+    with watched.fault(file) if file else nullcontext():
+        watched.wait_for(alerts, *bodies)
 
 
 def test_a_call_that_hangs_is_told(watched: Watched) -> None:
@@ -179,11 +175,6 @@ def test_a_call_that_hangs_is_told(watched: Watched) -> None:
         watched.wait_until_told({"CerberankQueueStuck"})
         (watched.folder / "hang").unlink()
         asked.result()
-
-
-def test_missed_deadlines_are_told(watched: Watched) -> None:
-    """They pass within the second of three steps of 50 ms; on a busy machine within the first."""
-    watched.wait_for({"CerberankDeadlinesMissed"}, {**SMALL, "deadline_ms": 80})
 
 
 def test_a_rejected_version_is_told(watched: Watched) -> None:
@@ -216,18 +207,6 @@ def test_a_store_that_is_away_is_told(watched: Watched) -> None:
     (watched.folder / "store").rename(away)
     watched.wait_for({"CerberankStoreUnreachable"})
     away.rename(watched.folder / "store")
-
-
-def test_a_store_that_hangs_is_told(watched: Watched) -> None:
-    """A read of it does not end."""
-    with watched.fault("unread"):
-        watched.wait_for({"CerberankStoreUnreachable"})
-
-
-def test_a_model_that_exceeds_the_memory_is_told(watched: Watched) -> None:
-    """Again and again."""
-    with watched.fault("memory"):
-        watched.wait_for({"CerberankOutOfMemory"}, {**SMALL, "candidates": [RAISES, "b"]})
 
 
 def test_a_shortage_of_descriptors_is_told(watched: Watched) -> None:
@@ -299,14 +278,9 @@ def test_an_outage_is_counted_and_told(tmp_path: Path, tiny_checkpoint: Path) ->
     pace = Pace(
         load_seconds=4.0, outage_seconds=4.0, page_seconds=WAIT_SECONDS, interval="250ms", rules=in_seconds, routes=soon
     )
-    report = check(tmp_path, tiny_checkpoint, pace)
-    for seen, counted in report.counts.values():
+    findings = check(tmp_path, tiny_checkpoint, pace)
+    for seen, counted in findings.counts.values():
         assert counted == seen
-    assert report.counts["all is well"][0].failed == 0
-    assert report.counts["both replicas stopped"][0].answered == 0
-    assert PROXY | {"CerberankNoReplicaReady"} == set(report.seconds)
-
-
-def test_no_alert_is_without_its_fault() -> None:
-    """Every alert in the file has a fault that triggers it."""
-    assert BURN | DEAD | PROXY | TOLD | SCRIPTED == ALERTS
+    assert findings.counts["all is well"][0].failed == 0
+    assert findings.counts["both replicas stopped"][0].answered == 0
+    assert PROXY | {"CerberankNoReplicaReady"} == set(findings.seconds)

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
+import itertools
 import shutil
-import threading
-import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
-from tools.process import Process, serving
-from tools.versions import versions_of
+from tools.process import Process, serving, until
+from tools.versions import damage, versions_of
 
+from cerberank_benchmarks.clients.load import Load, request_of
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.folder_store import FolderStore
 
-BODY = {"question": "how tall is the tower ?", "candidates": ["it was built in paris", "a mark", "1 metres"]}
+BODY = {"question": "how tall is the tower ?", "candidates": [f"{number} metres in paris" for number in range(20)]}
 MODEL = "random-tiny"
 
 
@@ -45,13 +44,6 @@ def following(store: FolderStore, tmp_path: Path) -> Iterator[Process]:
         yield running
 
 
-def until(condition: Callable[[], object], service: Process) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end, service.log.read_text()
-        time.sleep(0.02)
-
-
 Models = Callable[[], dict[str, dict[str, Any]]]
 
 
@@ -62,61 +54,29 @@ def models(following: Process) -> Iterator[Models]:
         yield lambda: {each["version"]: each for each in client.get("/v1/models").json()["models"] if "version" in each}
 
 
-class Client:
-    """Asks again a hundredth of a second after each answer until it is told to stop.
-
-    Without that pause the service's loading waits for a processor: the test took 37 seconds on one, not 3.
-    """
-
-    def __init__(self, url: str) -> None:
-        self.url, self.done = url, threading.Event()
-        self.answers: list[tuple[int, str, tuple[float, ...]]] = []
-
-    def run(self) -> None:
-        with httpx.Client(timeout=30) as client:
-            while not self.done.wait(0.01):
-                answer = client.post(f"{self.url}/v1/rank", json=BODY)
-                content = answer.json()
-                scores = tuple(result["score"] for result in content.get("results", ()))
-                self.answers.append((answer.status_code, content.get("version", ""), scores))
-
-
 def test_pushes_good_and_bad_and_a_rollback_fail_no_request(
     following: Process, models: Models, store: FolderStore, versions: dict[str, Path], tmp_path: Path
 ) -> None:
-    """Every question is answered by a version that was ready, and each version always says the same of it."""
-    client = Client(following.url)
-    with ThreadPoolExecutor(1) as pool:
-        running = pool.submit(client.run)
-        try:
-            store.push(read_checkpoint(versions["2"]))
-            store.move_label(MODEL, "stable", "2")
-            until(lambda: models().get("2", {}).get("labels") == ["stable"], following)
-            damage(shutil.copytree(versions["3"], tmp_path / "store" / MODEL / "3"))
-            store.move_label(MODEL, "stable", "3")
-            until(lambda: models().get("3", {}).get("state") == "failed", following)
-            assert models()["3"]["reason"].startswith("changed: ")
-            assert models()["2"]["labels"] == ["stable"]
-            store.move_label(MODEL, "stable", "1")
-            until(lambda: models()["1"]["labels"] == ["stable"], following)
-            seen = len(client.answers)
-            until(lambda: len(client.answers) > seen + 5, following)
-        finally:
-            client.done.set()
-        running.result()
-    assert {status for status, _, _ in client.answers} == {200}
-    order = [version for _, version, _ in client.answers]
-    changes = [version for place, version in enumerate(order) if place == 0 or order[place - 1] != version]
-    assert changes == ["1", "2", "1"]
-    for version in ("1", "2"):
-        assert len({scores for _, answered, scores in client.answers if answered == version}) == 1
-    assert len({scores for _, _, scores in client.answers}) == 2
+    """Every question is answered by a version that was ready, and each version has an order of its own."""
+    load = Load(following.url)
+    # Without a pause the service's loading waits for a processor: the test took 37 seconds on one, not 3.
+    with load.meanwhile(load.in_loops([itertools.repeat(request_of(BODY))], pause=0.01)):
+        store.push(read_checkpoint(versions["2"]))
+        store.move_label(MODEL, "stable", "2")
+        until(lambda: models().get("2", {}).get("labels") == ["stable"])
+        damage("changed", Path(shutil.copytree(versions["3"], tmp_path / "store" / MODEL / "3")))
+        store.move_label(MODEL, "stable", "3")
+        until(lambda: models().get("3", {}).get("state") == "failed")
+        assert models()["3"]["reason"].startswith("changed: ")
+        assert models()["2"]["labels"] == ["stable"]
+        store.move_label(MODEL, "stable", "1")
+        until(lambda: models()["1"]["labels"] == ["stable"])
+        answers = len(load.answers)
+        until(lambda: len(load.answers) > answers + 5)
+    assert {answer.status for answer in load.answers} == {200}
+    assert [version for version, _ in itertools.groupby(answer.version for answer in load.answers)] == ["1", "2", "1"]
+    orders = {(answer.version, answer.order) for answer in load.answers}
+    assert {version for version, _ in orders} == {"1", "2"}
+    assert len(orders) == len({order for _, order in orders}) == 2
     assert 'version="3"' not in httpx.get(f"{following.url}/metrics").text
     assert "is rejected (changed)" in following.log.read_text()
-
-
-def damage(version: Path) -> None:
-    graph = version / "onnx" / "int8" / "stage-0.onnx"
-    content = bytearray(graph.read_bytes())
-    content[len(content) // 2] ^= 1
-    graph.write_bytes(content)

@@ -1,14 +1,38 @@
-"""Admission and scheduling together, simulated: who is refused, and how long the others wait."""
+"""Admission and scheduling together, simulated on a clock of their own: how long questions wait under overload."""
 
 from __future__ import annotations
 
+import heapq
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from math import inf
+
 import numpy as np
 import pytest
-from tests.service.simulation import BOUND, InOrder, Shape, Simulated, arrivals, loop, serve
 
-MINI = (2.0, 2.0, 1.5)
+from cerberank_service.engine.admission import Admission, Offer
+from cerberank_service.engine.cost import StageSpeeds
+from cerberank_service.engine.scheduler import Scheduler, Step
+from cerberank_service.errors import ServiceError
+from cerberank_service.settings import Settings
+from cerberank_service.versions.warm_up import LONGEST_STEP_SECONDS, PROCESSOR_TOKENS
+
+TOKENS = 36
+"""Tokens of every candidate."""
+BOUND: float = Settings.model_fields["queue_seconds"].default
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """A model on two cores: the work of its stages, and the candidates that it scores per second without drops."""
+
+    work: tuple[float, ...]
+    rate: float
+
+
 SHAPES = {
-    "cerberank-mini, int8": Shape(MINI, 600.0),
+    "cerberank-mini, int8": Shape((2.0, 2.0, 1.5), 600.0),
     "MiniLM-L6, fp32": Shape((1.0,), 274.0),
     "B11 3H1, int8": Shape((4.0, 2.0, 2.0, 3.0), 75.0),
 }
@@ -16,50 +40,129 @@ SHAPES = {
 eighth of the first model's rate."""
 MIX = {4: 0.3, 20: 0.3, 50: 0.2, 200: 0.2}
 """Sizes of questions, with their shares."""
-CLIENTS = [[4, 4, 50, 200]] * 16
-"""The sizes from which each client of a closed loop draws its questions."""
-RUNS = 20
 
 
-@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
-def test_below_the_capacity_only_those_are_refused_that_would_wait_too_long(shape: Shape) -> None:
-    """At 0.7 of it the refused share is at most a point above the share that waits beyond the bound when all are
-    accepted.
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """A question that was answered."""
+
+    candidates: int
+    arrival: float
+    queued: float
+    """Seconds in the queue: the time until the answer minus the question's compute time alone."""
+    alone: float
+    """Seconds of its compute time alone."""
+
+    @property
+    def latency(self) -> float:
+        """Seconds from arrival to answer."""
+        return self.queued + self.alone
+
+
+@dataclass
+class Simulated:
+    """One service. A step takes its predicted time, times a random factor between the two values of `slowness`."""
+
+    shape: Shape
+    slowness: tuple[float, float] = (1.0, 1.0)
+    answers: list[Answered] = field(default_factory=list)
+    refusals: list[int] = field(default_factory=list)
+    """Candidates of each refused question."""
+
+    def __post_init__(self) -> None:
+        work = self.shape.work
+        seconds = [stage / sum(work) / self.shape.rate / TOKENS for stage in work]
+        least, most = PROCESSOR_TOKENS
+        step_tokens = max(least, min(int(LONGEST_STEP_SECONDS / max(seconds)), most))
+        self.speeds = StageSpeeds(work, step_tokens)
+        for stage, stage_seconds in enumerate(seconds):
+            self.speeds.observe(stage, 10**6, 10**6 * stage_seconds)
+        self.admission = Admission(self.speeds, BOUND)
+        self.scheduler = Scheduler(step_tokens, work)
+        self.ends = inf
+        """The time at which the running step ends."""
+        self._open: dict[int, tuple[float, int]] = {}
+        """Arrival and candidates of each question in progress."""
+        self._unscored: dict[int, int] = {}
+        self._keys = 0
+        self._step: Step | None = None
+        self._random = random.Random(0)
+
+    def offer(self, now: float, candidates: int) -> int:
+        """Offer a question; returns `Retry-After`, or 0 if it is accepted."""
+        tokens = (float(candidates * TOKENS),) * len(self.shape.work)
+        offer = Offer(tokens=candidates * TOKENS, stage_tokens=tokens, received=now)
+        try:
+            self.admission.check(offer, now)
+        except ServiceError as error:
+            self.refusals.append(candidates)
+            return error.retry_after or 1
+        key = self._keys
+        self._keys += 1
+        self.admission.enter(key, offer)
+        self.scheduler.add(key, tokens)
+        self.scheduler.queue(key, 0, np.arange(candidates), np.full(candidates, TOKENS))
+        self._open[key] = (now, candidates)
+        self._unscored[key] = candidates
+        if self._step is None:
+            self._begin(now)
+        return 0
+
+    def _begin(self, now: float) -> None:
+        self._step = self.scheduler.next_step()
+        self.ends = inf
+        if self._step is not None:
+            seconds = self._step.tokens * self.speeds.seconds_per_token[self._step.stage]
+            self.ends = now + self._random.uniform(*self.slowness) * seconds
+
+    def end_step(self) -> None:
+        """End the running step and begin the next."""
+        assert self._step is not None
+        step, now = self._step, self.ends
+        for key, rows in step.parts:
+            self.admission.ran(key, step.stage, len(rows) * TOKENS)
+            if step.stage + 1 < len(self.shape.work):
+                self.scheduler.queue(key, step.stage + 1, rows, np.full(len(rows), TOKENS))
+                continue
+            self._unscored[key] -= len(rows)
+            if not self._unscored[key]:
+                self.scheduler.remove(key, answered=True)
+                self.admission.leave(key)
+                arrival, candidates = self._open.pop(key)
+                alone = candidates / self.shape.rate
+                self.answers.append(Answered(candidates, arrival, now - arrival - alone, alone))
+        self._begin(now)
+
+
+def arrivals(rate: float, seconds: float, mix: Mapping[int, float]) -> list[tuple[float, int, int]]:
+    """Poisson arrivals of `rate` candidates per second: (time, number, candidates), in order."""
+    rng = random.Random(0)
+    questions = rate / sum(size * share for size, share in mix.items())
+    coming: list[tuple[float, int, int]] = []
+    moment = rng.expovariate(questions)
+    while moment < seconds:
+        coming.append((moment, len(coming), rng.choices(list(mix), list(mix.values()))[0]))
+        moment += rng.expovariate(questions)
+    return coming
+
+
+def serve(service: Simulated, coming: list[tuple[float, int, int]], seconds: float = 0.0) -> int:
+    """Simulate until all questions are answered; returns how many were refused finally.
+
+    Until `seconds`, clients retry after `Retry-After`.
     """
-    coming = arrivals(0.7 * shape.rate, 200.0, MIX)
-    questions, bounded, unbounded = len(coming), Simulated(shape), Simulated(shape, bound=np.inf)
-    refused = serve(bounded, list(coming))
-    serve(unbounded, coming)
-    assert refused <= sum(each.queued > BOUND for each in unbounded.answers) + 0.01 * questions
-
-
-def closed_loops(rate: float) -> list[Simulated]:
-    """Runs of 20 seconds, each with other questions, of cerberank-mini at this rate."""
-    runs = [Simulated(Shape(MINI, rate), slowness=(0.95, 1.05)) for _ in range(RUNS)]
-    for seed, run in enumerate(runs):
-        loop(run, CLIENTS, 20.0, seed)
-    return runs
-
-
-def test_clients_that_first_come_first_served_would_answer_in_time_are_not_refused() -> None:
-    """Sixteen of them, two quiet cores, and sizes at random: none is refused, and in the median of the runs the longest
-    answer takes at most 8 seconds for 200 candidates, 5 for 50 and 1 for 4.
-    """
-    runs = closed_loops(400.0)
-    assert [run.refusals for run in runs] == [[]] * RUNS
-    for candidates, most in ((200, 8.0), (50, 5.0), (4, 1.0)):
-        longest = [max(each.latency for each in run.answers if each.candidates == candidates) for run in runs]
-        assert np.median(longest) <= most
-
-
-def test_beside_a_busy_core_no_more_are_refused_than_in_the_order_of_arrival() -> None:
-    """With the same bound; and no small question at all."""
-    in_order = [InOrder(200.0) for _ in range(RUNS)]
-    for seed, run in enumerate(in_order):
-        loop(run, CLIENTS, 20.0, seed)
-    refused = [candidates for run in closed_loops(200.0) for candidates in run.refusals]
-    assert 4 not in refused
-    assert len(refused) <= sum(len(run.refusals) for run in in_order)
+    refused = 0
+    while coming or service.ends < inf:
+        if not coming or service.ends < coming[0][0]:
+            service.end_step()
+            continue
+        now, number, candidates = heapq.heappop(coming)
+        wait = service.offer(now, candidates)
+        if wait and now + wait < seconds:
+            heapq.heappush(coming, (now + wait, number, candidates))
+        elif wait:
+            refused += 1
+    return refused
 
 
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
