@@ -131,7 +131,7 @@ COMMANDS = (
         TRAINING,
         "training",
         ("train teach", "commands.teach:app", "Fine-tune a cross-encoder as a teacher (TANDA)."),
-        ("train distil", "commands.distil:distil", "Train a student by a recipe, on labels or teachers' scores."),
+        ("train distil", "commands.distil:app", "Train a student by a recipe, on labels or teachers' scores."),
         ("train pretrain", "commands.pretrain:app", "Continue the pre-training of an encoder on documents (SSP)."),
         ("train pairwise", "commands.pairwise:app", "Train bi-encoders and their teachers on triples (TRMD)."),
         ("train accelerate", "commands.accelerate:accelerate", "Add exits to a ranker, trained on its own scores."),

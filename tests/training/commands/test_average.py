@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 import torch
 from tests.program import program
-from tests.tiny import ENCODING, ONE_STAGE, random_checkpoint
+from tests.tiny import ONE_STAGE, random_checkpoint
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
-from cerberank_models.config import ExitConfig, TunedSchedule
+from cerberank_models.config import TunedSchedule
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.commands.average import average_rankers
 from cerberank_training.runs.base import open_base
@@ -23,9 +23,9 @@ from cerberank_training.students.shapes import StudentShape, build_student
 main = program("checkpoint average")
 
 
-def one_headed(base: Path, exits: tuple[ExitConfig, ...]) -> RankingNetwork:
+def one_headed(base: Path, exits: tuple[int, ...]) -> RankingNetwork:
     """The body of `base` with its first head alone and every weight increased by one."""
-    shape = StudentShape(name="one", body_layers=3, heads=1, exits=exits, encoding=ENCODING)
+    shape = StudentShape(name="one", body_layers=3, heads=1, exits=exits, max_length=48, question_length=16)
     ranker = build_student(shape, open_base(str(base)), seed=3, dropout=0.0).ranker
     ranker.load_state_dict({name: tensor + 1.0 for name, tensor in ranker.state_dict().items()})
     return ranker
@@ -36,7 +36,7 @@ def test_every_weight_is_the_mean_of_those_that_have_it(tiny_checkpoint: Path) -
     ours = load_ranker(read_checkpoint(tiny_checkpoint))
     known, *rest = ours.config.exits
     before = ours.state_dict()
-    after = average_rankers([ours, one_headed(tiny_checkpoint, (known,))]).state_dict()
+    after = average_rankers([ours, one_headed(tiny_checkpoint, (known.after,))]).state_dict()
     for name in (
         "embeddings.tokens.weight",
         "body.1.up.weight",
@@ -72,7 +72,7 @@ def test_schedules_of_other_weights_are_left_behind(tiny_checkpoint: Path) -> No
 def test_strangers_are_refused(tiny_checkpoint: Path) -> None:
     """Networks of another depth, or with two heads instead of three, are refused."""
     ours = load_ranker(read_checkpoint(tiny_checkpoint))
-    shape = StudentShape(name="two", body_layers=3, heads=2, encoding=ENCODING)
+    shape = StudentShape(name="two", body_layers=3, heads=2, max_length=48, question_length=16)
     two = build_student(shape, open_base(str(tiny_checkpoint)), seed=1, dropout=0.0).ranker
     with pytest.raises(ValueError, match="checkpoint 2 has 2 heads, not 3 or one"):
         average_rankers([ours, two])

@@ -18,7 +18,6 @@ from tests.training.pretraining.documents import articles, paragraphs
 from tests.training.pretraining.networks import save_base
 from transformers.trainer_callback import TrainerState
 
-from cerberank_models.config import EncodingConfig
 from cerberank_training.learning.trainer import STATE, last_checkpoint
 from cerberank_training.runs.base import open_base
 from cerberank_training.students.shapes import StudentShape, build_student
@@ -99,9 +98,7 @@ def test_electra_learns_and_a_student_starts_from_the_folder(
     before = load_file(tmp_path / "electra" / "model.safetensors")
     name = "electra.encoder.layer.0.output.dense.weight"
     assert not torch.equal(written[name], before[name])
-    shape = StudentShape(
-        name="s", body_layers=1, heads=1, encoding=EncodingConfig(max_length=32, question_length=12, segments=3)
-    )
+    shape = StudentShape(name="s", body_layers=1, heads=1, max_length=32, question_length=12, segments=3)
     student = build_student(shape, open_base(str(tmp_path / "out")), seed=1, dropout=0.0)
     table = written["electra.embeddings.token_type_embeddings.weight"]
     assert len(table) == 3

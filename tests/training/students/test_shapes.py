@@ -20,7 +20,7 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.import_model import import_model
 from cerberank_models.commands.import_options import ImportOptions
-from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig, TunedSchedule
+from cerberank_models.config import EncodingConfig, RankerConfig, TunedSchedule
 from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import ranker_config
@@ -30,14 +30,16 @@ from cerberank_models.convert.source import find_source
 from cerberank_models.convert.token_types import NewTypes
 from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.network.ranking_network import RankingNetwork
+from cerberank_training.commands.presets import student_settings
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.runs.base import open_base
-from cerberank_training.students.recipes import RECIPES
 from cerberank_training.students.shapes import Student, StudentShape, build_student, copied_heads, fitted
 
+READS = {"max_length": ENCODING.max_length, "question_length": ENCODING.question_length}
 
-def shape(*, body_layers: int = 3, heads: int, exits: tuple[ExitConfig, ...] = ()) -> StudentShape:
-    return StudentShape(name="s", body_layers=body_layers, heads=heads, exits=exits, encoding=ENCODING)
+
+def shape(*, body_layers: int = 3, heads: int, exits: tuple[int, ...] = ()) -> StudentShape:
+    return StudentShape(name="s", body_layers=body_layers, heads=heads, exits=exits, **READS)
 
 
 def fit(base: Path, shape: StudentShape) -> StudentShape:
@@ -81,7 +83,7 @@ def assert_every_head_gives(ranker: RankingNetwork, pairs: EncodedPairs, expecte
 )
 def test_the_papers_shapes_have_about_the_papers_sizes(recipe: str, millions: float) -> None:
     """CERBERUS table 4 prints 124, 139, 169 and 199 M parameters; ours are counted without allocating them."""
-    shape = RECIPES[recipe]().shape
+    shape = student_settings(recipe).shape
     base = transformers.ElectraConfig(
         embedding_size=768, hidden_size=768, num_hidden_layers=12, num_attention_heads=12, intermediate_size=3072
     )
@@ -141,14 +143,14 @@ def test_heads_start_with_the_score_of_a_modular_base(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("body", "exits"), [(3, (1,)), (3, (3,)), (4, (2,)), (4, ())])
 def test_exits_alone_must_read_the_last_layer(body: int, exits: tuple[int, ...], tmp_path: Path) -> None:
     """Without heads the last exit gives the score; the message names the options, before a base is loaded."""
-    base, last = save_cross_encoder("bert", tmp_path), tuple(ExitConfig(after=after) for after in exits)
+    base, last = save_cross_encoder("bert", tmp_path), exits
     with pytest.raises(UnsupportedModelError, match=r"^--heads 0: .*--body-layers 4 and --exits that end in 4"):
         fit(base, shape(heads=0, body_layers=body, exits=last))
-    assert fit(base, shape(heads=0, body_layers=4, exits=(*last, ExitConfig(after=4)))).body_layers == 4
+    assert fit(base, shape(heads=0, body_layers=4, exits=(*last, 4))).body_layers == 4
 
 
 def sized(max_length: int) -> StudentShape:
-    return replace(shape(heads=1), encoding=EncodingConfig(max_length=max_length, question_length=8))
+    return replace(shape(heads=1), max_length=max_length, question_length=8)
 
 
 def test_a_base_without_layers_here_or_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
@@ -184,15 +186,15 @@ def test_pairs_longer_than_the_bases_positions_are_refused_before_its_weights(fa
 def test_a_shape_takes_the_depth_of_its_body_from_the_base(tmp_path: Path) -> None:
     """All layers but the last, all without heads, and those of a checkpoint's body; deeper exits are refused."""
     base = save_cross_encoder("bert", tmp_path / "base")
-    student = replace(RECIPES["student"]().shape, encoding=ENCODING)
+    student = replace(student_settings("student").shape, **READS)
     assert fit(base, student).body_layers == 3
     assert fit(base, replace(student, layers=2)).body_layers == 1
-    assert fit(base, replace(student, heads=0, exits=(ExitConfig(after=4),))).body_layers == 4
+    assert fit(base, replace(student, heads=0, exits=(4,))).body_layers == 4
     import_model(str(base), tmp_path / "imported", ImportOptions(name="imported", max_length=48, precisions=()))
     imported = read_checkpoint(tmp_path / "imported").config.architecture
     assert fit(tmp_path / "imported", student).body_layers == imported.body_layers
     with pytest.raises(UnsupportedModelError, match="--exits 4: the body has 3 layers"):
-        fit(base, replace(student, exits=(ExitConfig(after=4),)))
+        fit(base, replace(student, exits=(4,)))
 
 
 @pytest.mark.parametrize("family", ["electra", "modernbert"])
@@ -206,7 +208,7 @@ def test_an_imported_classifier_gives_all_four_shapes(family: str, tmp_path: Pat
         student = build(wanted, tmp_path / "imported")
         assert str(student.ranker.config.architecture) == f"B{12 - heads_layers} 3H{heads_layers}"
         assert_every_head_gives(student.ranker, pairs, expected, layers=12)
-    cascade = shape(body_layers=12, heads=0, exits=(ExitConfig(after=12),))
+    cascade = shape(body_layers=12, heads=0, exits=(12,))
     without_heads = build(cascade, tmp_path / "imported")
     assert without_heads.start.endswith("without heads; the exits start from random weights")
     plain = without_heads.ranker
@@ -265,7 +267,7 @@ def test_an_imported_albert_gives_every_shape(tmp_path: Path) -> None:
 def test_heads_on_albert_have_a_copy_of_the_shared_layer_each(tmp_path: Path) -> None:
     """B2 2H2 of four depths: body and heads begin with the base's one layer, and train apart; an exit is within."""
     base = save_cross_encoder("albert", tmp_path)
-    shape = StudentShape(name="s", body_layers=2, heads=2, exits=(ExitConfig(after=1),), encoding=ENCODING)
+    shape = StudentShape(name="s", body_layers=2, heads=2, exits=(1,), **READS)
     ranker = build(shape, base).ranker
     state, source = ranker.state_dict(), transformers.AutoModel.from_pretrained(base).state_dict()
     shared = source["encoder.albert_layer_groups.0.albert_layers.0.ffn.weight"]
@@ -281,14 +283,14 @@ def test_heads_on_albert_have_a_copy_of_the_shared_layer_each(tmp_path: Path) ->
 
 def test_a_checkpoint_learns_on(tiny_checkpoint: Path) -> None:
     """Body, heads and common exits are taken over, missing heads copy the first, new exits are random."""
-    wanted = shape(body_layers=3, heads=4, exits=(ExitConfig(after=2), ExitConfig(after=3)))
+    wanted = shape(body_layers=3, heads=4, exits=(2, 3))
     student = build(wanted, tiny_checkpoint, seed=5)
     old, new = load_ranker(read_checkpoint(tiny_checkpoint)).state_dict(), student.ranker.state_dict()
     assert torch.equal(new["body.2.up.weight"], old["body.2.up.weight"])
     assert torch.equal(new["heads.1.classifier.dense.weight"], old["heads.1.classifier.dense.weight"])
     assert torch.equal(new["heads.3.classifier.dense.weight"], old["heads.0.classifier.dense.weight"])
     assert torch.equal(new["exits.0.output.weight"], old["exits.1.output.weight"])
-    assert student.ranker.config.exits == wanted.exits
+    assert student.ranker.config.exits == wanted.exit_configs
 
 
 def test_a_checkpoint_with_three_heads_gives_a_smaller_body_not_a_larger(tiny_checkpoint: Path) -> None:
@@ -315,7 +317,7 @@ def test_a_checkpoints_schedules_do_not_survive_and_its_languages_do(tiny_checkp
     measured = {"drop_schedule": (0.5, 0.5), "drop_minimum": 20, "tuned_schedules": (tuned,), "languages": ("en",)}
     config = RankerConfig.model_validate({**old.config.model_dump(), **measured})
     revise_checkpoint(old, tmp_path / "tuned", version="2", config=config)
-    for exits in (old.config.exits, ()):
+    for exits in (tuple(exit_.after for exit_ in old.config.exits), ()):
         student = build(shape(heads=3, exits=exits), tmp_path / "tuned")
         after = student.ranker.config
         assert (after.drop_schedule, after.drop_minimum, after.tuned_schedules) == ((), 1, ())
@@ -325,7 +327,7 @@ def test_a_checkpoints_schedules_do_not_survive_and_its_languages_do(tiny_checkp
 def test_a_student_may_have_the_bases_first_layers_alone(tmp_path: Path) -> None:
     """B1 1H1 of four layers: the first two, unchanged; more than the base has is refused."""
     base = save_cross_encoder("bert", tmp_path)
-    shape = StudentShape(name="s", layers=2, body_layers=1, heads=1, encoding=ENCODING)
+    shape = StudentShape(name="s", layers=2, body_layers=1, heads=1, **READS)
     half = build(shape, base).ranker.state_dict()
     whole = build(replace(shape, layers=None, body_layers=3), base).ranker.state_dict()
     assert torch.equal(half["body.0.up.weight"], whole["body.0.up.weight"])
@@ -337,8 +339,7 @@ def test_a_student_may_have_the_bases_first_layers_alone(tmp_path: Path) -> None
 @pytest.mark.parametrize("new", get_args(NewTypes))
 def test_a_third_segment_may_get_a_token_type(new: NewTypes, tiny_checkpoint: Path, tmp_path: Path) -> None:
     """The base's table grows to three rows; a checkpoint, whose table stays, is refused."""
-    encoding = EncodingConfig(max_length=48, question_length=16, segments=3)
-    shape = StudentShape(name="s", body_layers=3, heads=1, encoding=encoding, token_types=new)
+    shape = StudentShape(name="s", body_layers=3, heads=1, segments=3, token_types=new, **READS)
     base = save_cross_encoder("bert", tmp_path)
     student = build(shape, base)
     rows = student.ranker.state_dict()["embeddings.types.weight"]

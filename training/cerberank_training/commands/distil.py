@@ -5,24 +5,23 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
-from cyclopts import Parameter
+from cyclopts import App, CycloptsError, Parameter
 
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN, read_terms, terms_of
 from cerberank_models.checkpoint.store.protocol import is_name, name_of
 from cerberank_models.commands.options import check_device, chosen_device
-from cerberank_models.commands.values import Names, Whole
+from cerberank_models.commands.values import Names, Whole, arguments_of
 from cerberank_models.convert.checkpoint import PARITY, Forms, export_checkpoint
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, say
-from cerberank_training.commands.presets import read_recipe, recipe_help
-from cerberank_training.commands.recipe_options import UNCHANGED, RecipeOptions, changed_recipe
+from cerberank_training.commands.presets import options_from_recipe, read_preset, recipe_help
 from cerberank_training.commands.run_options import DevQuestions, Track, data_help
 from cerberank_training.data import Question, open_questions
 from cerberank_training.data.question_table import QuestionTable
@@ -51,8 +50,8 @@ from cerberank_training.runs.run import run_job
 from cerberank_training.runs.trained import Trained
 from cerberank_training.runs.trained_on import training_data
 from cerberank_training.students.calibration import calibration_texts
-from cerberank_training.students.recipes import Recipe, settings_of
-from cerberank_training.students.shapes import Student, StudentShape, build_student, copied_heads, fitted
+from cerberank_training.students.settings import StudentSettings
+from cerberank_training.students.shapes import Student, build_student, copied_heads, fitted
 from cerberank_training.teachers.completeness import refuse_missing_scores
 from cerberank_training.teachers.scoring.hugging_face import teacher_origin
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
@@ -98,7 +97,7 @@ class DistilOptions:
     """Version of the model in stores and services (default: strategy, steps, seed and a digest of the run's record)."""
     terms: str | None = None
     """Licence and terms of the data for the model card, as text or as a file."""
-    changes: RecipeOptions = UNCHANGED
+    settings: StudentSettings = field(default_factory=StudentSettings)
 
     @property
     def data(self) -> str:
@@ -106,6 +105,10 @@ class DistilOptions:
         return self.groups or self.train or ""
 
 
+app = App(config=options_from_recipe("distil"))
+
+
+@app.default
 def distil(*, options: DistilOptions) -> None:
     """Train a student by a recipe, on labels or teachers' scores.
 
@@ -118,21 +121,23 @@ def distil(*, options: DistilOptions) -> None:
     train_student(options)
 
 
+def student_options(words: Sequence[str]) -> DistilOptions:
+    """The options of a call. Raises UsageError, which names the option."""
+    try:
+        options: DistilOptions = arguments_of(distil, words, config=options_from_recipe("distil"))["options"]
+    except CycloptsError as error:
+        raise UsageError(" ".join(str(error).split())) from error
+    return options
+
+
 def train_student(options: DistilOptions) -> Trained:
     """Train by the options and write the checkpoint, or say that this was done.
 
     Raises UsageError for options that do not go together, and what the parts raise: each names the option or file.
     """
-    named = read_recipe(options.recipe)
-    options = replace(
-        options,
-        recipe=named.title,
-        device=chosen_device(options.device),
-        dev_questions=options.dev_questions or named.dev_questions,
-    )
     if (options.train is None) == (options.groups is None):
         raise UsageError("Give --train or --groups.")
-    job = StudentJob(options, changed_recipe(named.recipe, options.changes, sampled=options.groups is not None))
+    job = StudentJob(replace(options, recipe=read_preset(options.recipe).name, device=chosen_device(options.device)))
     return Trained(checkpoint=job.result, dev_map=run_job(job)["best"])
 
 
@@ -141,8 +146,8 @@ class StudentInputs:
     """What a student starts and learns from."""
 
     base: Base
-    shape: StudentShape
-    """The shape with the depth of the base."""
+    settings: StudentSettings
+    """The settings with the depth of the base."""
     questions: QuestionTable
     groups: Sampler | PairSampler | SampledGroups
     dev: Sequence[Question]
@@ -158,7 +163,6 @@ class StudentJob:
 
     verb: ClassVar[str] = "distil"
     options: DistilOptions
-    recipe: Recipe
 
     @property
     def out(self) -> Path:
@@ -189,16 +193,17 @@ class StudentJob:
 
     def check(self) -> None:
         """Raise what is wrong with any option that can be told without reading data or a base."""
-        options, recipe = self.options, self.recipe
+        options, settings = self.options, self.options.settings
+        settings.check(sampled=options.groups is not None)
         if options.no_export and options.precisions is not None:
             raise UsageError("--no-export writes no forms: leave --precisions out.")
         if unknown := set(self.precisions) - set(PARITY):
             raise ValueError(f"--precisions are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}")
         check_trackers(options.track)
-        if recipe.train.tokens_per_step is None:
+        if settings.train.tokens_per_step is None:
             with named_options({"questions_per_step"}):
-                batch_of_step(recipe.train.questions_per_step, recipe.train.accumulate)
-        check_strategy(recipe.objective.strategy, heads=recipe.shape.heads, teachers=len(options.teacher))
+                batch_of_step(settings.train.questions_per_step, settings.train.accumulate)
+        check_strategy(settings.objective.strategy, heads=settings.shape.heads, teachers=len(options.teacher))
         for option in ("name", "version"):
             if (value := getattr(options, option)) is not None and not is_name(value):
                 raise ValueError(f"--{option} {value!r} is not a name: letters, digits, '.', '_' and '-', at most 96")
@@ -211,7 +216,7 @@ class StudentJob:
         """Open the base, the teachers' scores, and the questions to train on and to choose by."""
         options, data, size = self.options, self.options.data, self.size
         base = open_base(options.base)
-        recipe = replace(self.recipe, shape=fitted(base, self.recipe.shape))
+        settings = replace(options.settings, shape=fitted(base, options.settings.shape))
         base_content = base.content()
         dev = dev_set(options.dev, size)
         teachers = {path: TeacherScoreCache.open(path) for path in options.teacher}
@@ -219,13 +224,13 @@ class StudentJob:
         groups = (
             SampledGroups(data, questions)
             if options.groups
-            else sampler_for(data, questions, recipe.sampling, seed=recipe.train.seed)
+            else sampler_for(data, questions, settings.sampling, seed=settings.train.seed)
         )
         content, dev_content = held_out_contents(data, questions, options.dev, dev)
         places = {name: str(value) for name in ("train", "groups", "dev", "out") if (value := getattr(options, name))}
         return StudentInputs(
             base=base,
-            shape=recipe.shape,
+            settings=settings,
             questions=questions,
             groups=groups,
             dev=dev,
@@ -235,10 +240,10 @@ class StudentJob:
                 "data": {"drawn": not options.groups} | content,
                 "dev": {"size": size} | dev_content,
                 "teachers": [teachers[path].content(path) for path in options.teacher],
-                "settings": settings_of(recipe, drawn=not options.groups),
+                "settings": settings.bound(drawn=not options.groups),
             },
             free={
-                **{name: getattr(recipe.train, name) for name in ("steps", "patience", "save_every")},
+                **{name: getattr(settings.train, name) for name in ("steps", "patience", "save_every")},
                 "recipe": options.recipe,
                 "names": places | {"base": base.name, "place": base.place, "commit": base.commit},
                 "device": options.device,
@@ -280,12 +285,13 @@ class StudentJob:
         refuse_missing_scores(inputs.teachers, inputs.groups, data=options.data)
         terms = None if options.terms is None else read_terms(options.terms)
         names = names_of(self.out, name=options.name, default=name_of(self.out.resolve().name), terms=terms)
-        recipe = replace(
-            self.recipe,
-            shape=replace(inputs.shape, name=names.name),
-            train=replace(self.recipe.train, planned=record.planned["steps"]),
+        settings = replace(
+            inputs.settings,
+            shape=replace(inputs.settings.shape, name=names.name),
+            train=replace(inputs.settings.train, planned=record.planned["steps"]),
         )
-        student = build_student(recipe.shape, inputs.base, seed=recipe.train.seed, dropout=recipe.train.dropout)
+        train = settings.train
+        student = build_student(settings.shape, inputs.base, seed=train.seed, dropout=train.dropout)
         if names.languages:
             student.ranker.config = student.ranker.config.model_copy(update={"languages": names.languages})
         run = Run(
@@ -293,8 +299,8 @@ class StudentJob:
             student.ranker,
             inputs.groups,
             student.encoder(),
-            recipe.train,
-            objective=recipe.objective,
+            train,
+            objective=settings.objective,
             teachers=[inputs.teachers[path] for path in options.teacher],
             device=options.device,
             workers=options.workers,
@@ -303,7 +309,7 @@ class StudentJob:
         return StudentTraining(
             job=self,
             inputs=inputs,
-            recipe=recipe,
+            settings=settings,
             names=names,
             student=student,
             run=run,
@@ -317,8 +323,8 @@ class StudentTraining:
 
     job: StudentJob
     inputs: StudentInputs
-    recipe: Recipe
-    """The recipe with the name of the model, the depth of the base, and the steps of the first call."""
+    settings: StudentSettings
+    """The settings with the name of the model, the depth of the base, and the steps of the first call."""
     names: ModelNames
     student: Student
     run: Run
@@ -328,17 +334,17 @@ class StudentTraining:
     @property
     def lines(self) -> Sequence[str]:
         """Lines on the data, the heads, the start and the first step."""
-        objective, teachers = self.recipe.objective, self.inputs.bound["teachers"]
-        copied = copied_heads(self.student.ranker, objective, teachers, dropout=self.recipe.train.dropout)
+        objective, teachers = self.settings.objective, self.inputs.bound["teachers"]
+        copied = copied_heads(self.student.ranker, objective, teachers, dropout=self.settings.train.dropout)
         cuts = cut_note(*self.run.count_cut(), what="pairs", option="--max-length")
         sizes = first_sizes(self.run.first_step())
         return self.shared, copied, "; ".join(filter(None, (self.student.start, sizes, cuts)))
 
     def train(self) -> dict[str, Any]:
         """Train, and leave the weights that are best on dev in the student."""
-        recipe, inputs = self.recipe, self.inputs
-        length = recipe.shape.encoding.max_length
-        work = step_work(self.student.ranker, recipe.train, recipe.sampling, max_length=length)
+        settings, inputs = self.settings, self.inputs
+        length = settings.shape.max_length
+        work = step_work(self.student.ranker, settings.train, settings.sampling, max_length=length)
         measure = dev_map(self.student.encoder(), inputs.dev, self.job.options.device, self.run.processes)
         with training_threads(work):
             best = self.run.train(measure)
@@ -346,16 +352,16 @@ class StudentTraining:
 
     def history(self) -> dict[str, Any]:
         """The last step, the best step and the dev figure at the start, from the log."""
-        return history(self.job.out, counts=self.recipe.train.all_trained)
+        return history(self.job.out, counts=self.settings.train.all_trained)
 
     def write(self, record: RunRecord) -> None:
         """Write the checkpoint, and say what it is and which commands come next."""
-        job, options, recipe, names = self.job, self.job.options, self.recipe, self.names
+        job, options, settings, names = self.job, self.job.options, self.settings, self.names
         origins = [teacher_origin(self.inputs.teachers[path].teacher) for path in options.teacher]
         summary = summary_of(record, teachers=origins, earlier=training_data(self.inputs.base.folder))
         version = (
             options.version
-            or f"{recipe.objective.strategy}-steps-{recipe.train.steps}-seed-{recipe.train.seed}-{record.digest}"
+            or f"{settings.objective.strategy}-steps-{settings.train.steps}-seed-{settings.train.seed}-{record.digest}"
         )
         architecture = self.student.ranker.config.architecture
         export_checkpoint(

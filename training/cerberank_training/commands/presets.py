@@ -1,13 +1,14 @@
-"""The papers' settings as they were published, and files that change a recipe: options by name, each with its source.
+"""Recipes: options of a command by name, each with its source if a paper states it.
 
-`published/PAPER.toml` has a table for every preset of a paper, `PAPER/NAME`; a user's file is one such table:
+`recipes.toml` has ours, `published/PAPER.toml` a table for every preset of a paper, `PAPER/NAME`; a user's file is one
+such table:
 
     from = "cerberus/wikiqa"
     learning_rate = 2e-5
     exits = { value = [2, 4], source = "our own grid" }
 
-`from` names the preset or recipe that the table changes, `verb` the command of a preset that changes none. All other
-keys are options of the command.
+`from` names the recipe that the table changes, `verb` the command of a recipe that changes none. All other keys are
+options of the command. Options of a call change a recipe as the keys of a table do (`changed`).
 """
 
 from __future__ import annotations
@@ -18,7 +19,6 @@ from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
 from importlib.resources import files
-from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +28,33 @@ from cyclopts.config import Dict
 
 from cerberank_models.commands.values import arguments_of
 from cerberank_models.output import UsageError
-from cerberank_training.commands.recipe_options import UNCHANGED, RecipeOptions, as_words
 from cerberank_training.commands.run_options import DevQuestions
-from cerberank_training.runs.dev_set import Size
-from cerberank_training.students.recipes import RECIPES, Recipe
+from cerberank_training.students.settings import StudentSettings
 
 FROM, VERB, ABOUT = "from", "verb", "about"
 DISTIL = "distil"
-INSTEAD = {"steps": ("epochs",), "epochs": ("steps",), "unanswered": ("sampling",)}
-"""Options that replace each other: a preset's value is left out where the call gives one of the others."""
+SAMPLING = ("sampling", "unanswered", "own", "hard", "hard_pool", "random")
+INSTEAD = {
+    "steps": ("epochs",),
+    "epochs": ("steps",),
+    "unanswered": ("sampling",),
+    "tokens_per_step": ("questions_per_step",),
+}
+"""Options that replace each other: a recipe's value is left out where a call or a file gives one of the others."""
+USELESS = (
+    (SAMPLING[2:], "sampling", "pairs", "is for --sampling grouped: pairs are drawn whatever their question."),
+    (("unanswered",), "sampling", "grouped", "is for --sampling pairs: a group begins with a positive."),
+    (
+        ("question_length",),
+        "truncation",
+        "longest_first",
+        "is for --truncation last_first: the longest texts are cut, whichever.",
+    ),
+    (("soft_loss",), "strategy", "hard", "is for strategies with teachers, not for hard."),
+)
+"""Options that have no effect where another option has some value, with the reason for users."""
+USUAL = {"sampling": "grouped", "truncation": "last_first", "strategy": "hard"}
+"""The defaults of these other options."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -49,14 +67,15 @@ class Setting:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Preset:
-    """Options of a command by name. One of `train distil` changes a recipe of `students/recipes.py`."""
+    """A recipe, ours or a paper's preset: options of a command by name."""
 
     name: str
     """The name for `--recipe`; of a file its name, with its changes."""
     verb: str
     about: str
     recipe: str = ""
-    settings: Mapping[str, Setting]
+    """Our recipe that this one changes; a recipe of ours names itself. Empty for presets of other commands."""
+    settings: dict[str, Setting]
 
     @property
     def values(self) -> dict[str, Any]:
@@ -66,16 +85,16 @@ class Preset:
 
 @cache
 def presets() -> Mapping[str, Preset]:
-    """All presets and recipes by name."""
-    found = {
-        name: Preset(name=name, verb=DISTIL, about=cleandoc(recipe.__doc__ or ""), recipe=name, settings={})
-        for name, recipe in RECIPES.items()
-    }
+    """All recipes and presets by name."""
+    known: dict[str, Preset] = {}
+    folder = files(__package__)
+    for name, table in tomllib.loads((folder / "recipes.toml").read_text(encoding="utf-8")).items():
+        known[name] = replace(_preset(name, table, known, f"{name}: from"), recipe=name)
     for paper in ("tanda", "cerberus", "ct", "trmd", "ssp"):  # a preset is from one before it
-        text = (files(__package__) / "published" / f"{paper}.toml").read_text(encoding="utf-8")
+        text = (folder / "published" / f"{paper}.toml").read_text(encoding="utf-8")
         for name, table in tomllib.loads(text).items():
-            found[f"{paper}/{name}"] = _made(f"{paper}/{name}", table, found, f"{paper}/{name}: from")
-    return found
+            known[f"{paper}/{name}"] = _preset(f"{paper}/{name}", table, known, f"{paper}/{name}: from")
+    return known
 
 
 def read_preset(text: str) -> Preset:
@@ -90,8 +109,11 @@ def read_preset(text: str) -> Preset:
         raise ValueError(f"--recipe {path}: {reason}") from error
     if not isinstance(table.get(FROM), str):
         raise ValueError(f"--recipe {path}: `from` is missing, the name of the recipe that it changes")
-    made = _made(path.name, table, presets(), f"--recipe {path}: from")
-    changes = ", ".join(f"{name} {_text(_setting(value).value)}" for name, value in _options(table).items())
+    try:
+        made = _preset(path.name, table, presets(), f"--recipe {path}: from")
+    except UsageError as error:
+        raise ValueError(f"--recipe {path}: {error}") from error
+    changes = ", ".join(f"{name} {option_text(_setting(value).value)}" for name, value in _options(table).items())
     return replace(made, name=f"{path.name} (from {table[FROM]}{': ' if changes else ''}{changes})")
 
 
@@ -109,44 +131,113 @@ def recipe_help(verb: str = DISTIL) -> str:
     return f"TOML file, or one of {', '.join(sorted(names))}."
 
 
-@dataclass(frozen=True, slots=True)
-class NamedRecipe:
-    """A recipe, and the title by which records and cards name it."""
+def student_settings(text: str) -> StudentSettings:
+    """The settings of the recipe of `train distil` with this name, or of this file.
 
-    title: str
-    """Its name, or the file's name with the recipe that it starts from and the settings that it changes."""
-    recipe: Recipe
-    dev_questions: Size | None = None
-
-
-def read_recipe(text: str) -> NamedRecipe:
-    """The recipe of `train distil` with this name, or of this file. Raises ValueError, which names the key."""
+    Raises ValueError, which names the file and its key.
+    """
     preset = preset_of(text, DISTIL)
 
-    def settings(*, dev_questions: DevQuestions = None, changes: RecipeOptions = UNCHANGED) -> None:
+    def command(*, dev_questions: DevQuestions = None, settings: StudentSettings = StudentSettings()) -> None:  # noqa: B008 - frozen
         """A command with the options that a recipe may set."""
 
     try:
-        given = arguments_of(settings, as_words(preset.values))
-        recipe = given.get("changes", UNCHANGED).applied(RECIPES[preset.recipe]())
-    except (CycloptsError, UsageError) as error:
+        settings: StudentSettings = arguments_of(command, as_words(preset.values)).get("settings", StudentSettings())
+    except CycloptsError as error:
         raise ValueError(f"--recipe {text}: {' '.join(str(error).split())}") from error
-    return NamedRecipe(preset.name, recipe, given.get("dev_questions"))
+    return settings
 
 
 def options_from_recipe(verb: str) -> Callable[[App, tuple[str, ...], ArgumentCollection], None]:
     """A configuration of cyclopts: options of `train VERB` that a call leaves out have the values of its `--recipe`."""
 
     def fill(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
-        given = {name.lstrip("-").replace("-", "_") for each in arguments if each.tokens for name in each.names}
-        words = [token.value for each in arguments if "--recipe" in each.names for token in each.tokens]
-        if not words:
+        call = {
+            name.lstrip("-").replace("-", "_"): each.tokens[-1].value
+            for each in arguments
+            if each.tokens
+            for name in each.names
+        }
+        if "recipe" not in call:
+            _check_useful(call, call)
             return
-        preset = preset_of(words[0], verb)
-        values = {name: value for name, value in preset.values.items() if not given.intersection(INSTEAD.get(name, ()))}
-        Dict(values, source=f"recipe {words[0]}", use_commands_as_keys=False)(app, commands, arguments)
+        preset = preset_of(call["recipe"], verb)
+        if verb == DISTIL and call["recipe"].endswith(".toml"):
+            student_settings(call["recipe"])  # an error in the file names the file
+        values = changed(preset.values, call, verb=verb)
+        added = {name: option_text(value) for name, value in values.items() if name not in call}
+        Dict(added, source=f"recipe {call['recipe']}", use_commands_as_keys=False)(app, commands, arguments)
 
     return fill
+
+
+def changed(have: Mapping[str, Any], own: Mapping[str, Any], *, verb: str) -> dict[str, Any]:
+    """The options of a recipe, `have`, with those that a file or a call gives, `own`.
+
+    Raises UsageError for options that exclude each other, or have no effect beside the others.
+    """
+    left = {name: value for name, value in have.items() if not own.keys() & set(INSTEAD.get(name, ()))}
+    # 1. Examples of another kind have none of the recipe's settings, and a step of another size.
+    mode = left.get("sampling", USUAL["sampling"])
+    if verb == DISTIL and own.get("sampling", mode) != mode:
+        if "tokens_per_step" not in left and not own.keys() & {"questions_per_step", "tokens_per_step"}:
+            unit = "pairs" if own["sampling"] == "pairs" else "groups"
+            raise UsageError(f"--sampling {own['sampling']} needs --questions-per-step, which counts {unit} then.")
+        left = {name: value for name, value in left.items() if name not in SAMPLING}
+    # 2. A learning rate alone changes the fresh one in the recipe's ratio.
+    if verb == DISTIL and "fresh_learning_rate" in left and (rate := _number(own.get("learning_rate"))):
+        left["fresh_learning_rate"] = left["fresh_learning_rate"] / left["learning_rate"] * rate
+    values = {**left, **own}
+    _check_useful(own, values)
+    return values
+
+
+def _check_useful(own: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Raise UsageError for an option of `own` that excludes another one, or has no effect beside the `values`."""
+    if {"questions_per_step", "tokens_per_step"} <= own.keys():
+        raise UsageError("--questions-per-step and --tokens-per-step are two sizes of a step: give one.")
+    useless: list[tuple[tuple[str, ...], str]]
+    useless = [(SAMPLING, "is for --train: --groups were sampled beforehand.")] if "groups" in values else []
+    useless += [(names, reason) for names, other, value, reason in USELESS if values.get(other, USUAL[other]) == value]
+    for names, reason in useless:
+        for name in names:
+            if name in own:
+                raise UsageError(f"{flag_of(name)} {reason}")
+
+
+def flag_of(name: str) -> str:
+    """The option of a field.
+
+    >>> flag_of("hard_pool")
+    '--hard-pool'
+    """
+    return f"--{name.replace('_', '-')}"
+
+
+def option_text(value: Any) -> str:
+    """The value of an option as it is typed.
+
+    >>> option_text([2, 4]), option_text(1e-5)
+    ('2,4', '1e-05')
+    """
+    return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
+
+
+def as_words(values: Mapping[str, Any]) -> list[str]:
+    """Values of options, by the fields' names, as words of a shell.
+
+    >>> as_words({"steps": 20, "exits": [2, 4]})
+    ['--steps=20', '--exits=2,4']
+    """
+    return [f"{flag_of(key)}={option_text(value)}" for key, value in values.items()]
+
+
+def _number(value: Any) -> float:
+    """The value of an option as a number; 0 if it is none, which the option itself refuses."""
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        return 0.0
 
 
 def _named(name: str, known: Mapping[str, Preset], where: str) -> Preset:
@@ -157,13 +248,16 @@ def _named(name: str, known: Mapping[str, Preset], where: str) -> Preset:
     raise ValueError(f"{where} {name!r} is unknown{hint}; `cerberank train recipes` lists them")
 
 
-def _made(name: str, table: Mapping[str, Any], known: Mapping[str, Preset], where: str) -> Preset:
+def _preset(name: str, table: Mapping[str, Any], known: Mapping[str, Preset], where: str) -> Preset:
     """The preset of a table, which has all settings of the one that it is from."""
     own = {option: _setting(value) for option, value in _options(table).items()}
     if FROM not in table:
-        return Preset(name=name, verb=table[VERB], about=table[ABOUT], settings=own)
+        return Preset(name=name, verb=table[VERB], about=table[ABOUT].strip(), settings=own)
     start = _named(table[FROM], known, where)
-    return replace(start, name=name, about=table.get(ABOUT, start.about), settings={**start.settings, **own})
+    values = changed(start.values, {option: setting.value for option, setting in own.items()}, verb=start.verb)
+    settings = start.settings | own
+    settings = {option: replace(settings[option], value=value) for option, value in values.items()}
+    return replace(start, name=name, about=table.get(ABOUT, start.about), settings=settings)
 
 
 def _options(table: Mapping[str, Any]) -> dict[str, Any]:
@@ -172,7 +266,3 @@ def _options(table: Mapping[str, Any]) -> dict[str, Any]:
 
 def _setting(value: Any) -> Setting:
     return Setting(**value) if isinstance(value, dict) and set(value) <= {"value", "source"} else Setting(value=value)
-
-
-def _text(value: Any) -> str:
-    return as_words({"x": value})[0].partition("=")[2]

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 
 from cerberank_models.output import say
-from cerberank_training.commands.presets import DISTIL, presets, read_preset, read_recipe
-from cerberank_training.commands.recipe_options import flag_of
-from cerberank_training.students.recipes import settings_of
+from cerberank_training.commands.presets import DISTIL, flag_of, presets, read_preset, student_settings
 
 
 def recipes(name: str | None = None, /) -> None:
@@ -24,7 +22,8 @@ def recipes(name: str | None = None, /) -> None:
         return
     preset = read_preset(name)
     say(f"cerberank train {preset.verb} --recipe {name}: {preset.about}")
-    shown = {flag_of(option): setting for option, setting in preset.settings.items()}
+    ours = presets()[preset.recipe].settings if preset.recipe else {}
+    shown = {flag_of(option): value for option, value in preset.settings.items() if ours.get(option) != value}
     if shown:
         wide = max(len(f"{flag} {json.dumps(setting.value)}") for flag, setting in shown.items())
         for flag, setting in shown.items():
@@ -35,6 +34,6 @@ def recipes(name: str | None = None, /) -> None:
         return
     if shown:
         say(f"All settings; those without a source above are of the recipe {preset.recipe}:")
-    for part, settings in settings_of(read_recipe(name).recipe, drawn=True).items():
+    for part, settings in student_settings(name).bound(drawn=True).items():
         for setting, value in settings.items():
             say(f"{part}.{setting} = {json.dumps(value)}")

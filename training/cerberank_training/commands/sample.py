@@ -13,7 +13,7 @@ from cyclopts import Parameter
 from cerberank_models.commands.values import Count, Whole
 from cerberank_models.output import UsageError, note
 from cerberank_models.progress import progress
-from cerberank_training.commands.presets import read_recipe, recipe_help
+from cerberank_training.commands.presets import recipe_help, student_settings
 from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import open_questions
 from cerberank_training.data.mixture import Additions, Mixture
@@ -44,13 +44,13 @@ def sample(
         additions: Changes of the groups.
         seed: Random seed.
     """
-    chosen = read_recipe(recipe).recipe
+    sampling = student_settings(recipe).sampling
     if len(set(train)) < len(train):
         raise UsageError("--train names a data set twice.")
     # A sampler for each set, and their mixture.
     tables = {name: open_questions(name, training=True) for name in train}
     samplers = {
-        name: sampler_for(name, table, chosen.sampling, seed=seed, unanswered=additions.unanswered > 0)
+        name: sampler_for(name, table, sampling, seed=seed, unanswered=additions.unanswered > 0)
         for name, table in tables.items()
     }
     groups = Mixture(samplers, tables, additions, seed=seed).groups(questions)

@@ -33,23 +33,13 @@ def train(
 
     Raises ValueError, which names the option, and OSError for files.
     """
-    from cerberank_training.commands.distil import DistilOptions, train_student  # noqa: PLC0415 - loads torch
-    from cerberank_training.commands.recipe_options import options_of  # noqa: PLC0415 - loads torch
+    from cerberank_training.commands.distil import student_options, train_student  # noqa: PLC0415 - loads torch
+    from cerberank_training.commands.presets import as_words  # noqa: PLC0415 - loads torch
 
     stem = Path(recipe).stem if recipe.endswith(".toml") else recipe
-    options = DistilOptions(
-        recipe=recipe,
-        base=str(base),
-        dev=dev,
-        train=train,
-        groups=groups,
-        teacher=tuple(Path(folder) for folder in teachers),
-        out=Path(out or stem),
-        device=device,
-        precisions=None if precisions is None else tuple(precisions),
-        name=name,
-        version=version,
-        terms=terms,
-        changes=options_of(settings),
-    )
-    return train_student(options)
+    single = {
+        **{"recipe": recipe, "base": base, "dev": dev, "train": train, "groups": groups, "out": out or stem},
+        **{"device": device, "precisions": precisions, "name": name, "version": version, "terms": terms},
+    }
+    words = as_words({name: value for name, value in (single | settings).items() if value is not None})
+    return train_student(student_options([*words, *(f"--teacher={folder}" for folder in teachers)]))

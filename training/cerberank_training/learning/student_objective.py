@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from typing import Annotated, Literal, TypeAlias
 
 import torch
+from cyclopts import Parameter
+from cyclopts.validators import Number
 from torch import Tensor
 
+from cerberank_models.commands.values import NotNegative, listed
 from cerberank_training.learning.batch import Batch
 from cerberank_training.learning.losses import (
     distillation_loss,
@@ -26,26 +30,34 @@ COMPARES: tuple[SoftLoss, ...] = ("margin-mse", "listwise")
 """The losses that compare the candidates of a question."""
 
 
+@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudentObjective:
-    """The strategy and its settings. A tuple has one value for all heads, or one for each head."""
+    """The strategy and its settings, which are options of `train distil`.
+
+    A tuple has one value for all heads, or one for each head.
+    """
 
     strategy: Strategy = "hard"
-    alpha: tuple[float, ...] = (0.5,)
-    """Weight of the loss on labels; the loss on the teacher has 1 - alpha. CERBERUS's grid: 0, .1, .5, .9."""
-    tau: tuple[float, ...] = (3.0,)
-    """The distillation temperature. CERBERUS's grid: 1, 3, 5."""
-    weights: tuple[float, ...] = (1.0,)
-    """The weights lambda_i of the heads' losses in their sum."""
-    listwise: float = 0.0
-    """Weight of the listwise loss that is added to the pointwise loss; 0 in the paper."""
+    """Rule that assigns teachers to heads (docs/training.md)."""
+    alpha: Annotated[tuple[float, ...], listed(float, "0.1 or 0,0.5,1", within=Number(gte=0, lte=1))] = (0.5,)
+    """Weight of the labels against the teachers, 0 to 1: one number, or one per head (0.1 or 0,0.5,1)."""
+    tau: Annotated[tuple[float, ...], listed(float, "5 or 1,3,5", within=Number(gt=0, lt=math.inf))] = (3.0,)
+    """Temperature of the distillation: one number, or one per head (5 or 1,3,5)."""
+    # `mse` and `margin-mse` have no temperature.
     soft_loss: SoftLoss = "kl"
-    """The loss by which a head learns from a teacher's scores; the papers use `kl`.
-
-    `mse` and `margin-mse` have no temperature.
-    """
-    exits: Literal["labels", "heads"] = "labels"
-    """The targets of the exits: the labels (CT), or the model's own heads with the settings of head 1 (in no paper)."""
+    """Loss against the teachers' scores: kl is the papers'; margin-mse and listwise compare a question's candidates."""
+    weights: Annotated[
+        tuple[float, ...],
+        listed(float, "1 or 1,0,1", within=Number(gte=0, lt=math.inf)),
+        Parameter(name="lambda"),
+    ] = (1.0,)
+    """Weights of the heads' losses: one number, or one per head."""
+    # CT: the labels. From the heads they learn with the settings of head 1, which is in no paper.
+    exits: Annotated[Literal["labels", "heads"], Parameter(name="exits-learn")] = "labels"
+    """Targets of the exits: the labels, or the scores of the model's own heads."""
+    listwise: NotNegative = 0.0
+    """Weight of the listwise loss on the labels; 0 in the papers."""
 
     def heads_loss(
         self,

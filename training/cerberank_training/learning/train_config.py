@@ -4,7 +4,12 @@ from __future__ import annotations
 
 import random
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from cerberank_models.commands.values import Count, NotNegative, Positive, Share, Whole
 
 
 def ramp_steps(warmup: float, steps: int) -> float:
@@ -22,56 +27,63 @@ FREE = ("steps", "patience", "save_every", "planned", "gradient_checkpointing")
 """The settings that may change when a run is continued."""
 
 
+@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
-    """All settings that determine the result of a run, apart from its data and objective."""
+    """The steps and the optimiser of a run, as settings of the loop and as options of `train distil`."""
 
-    steps: int
-    questions_per_step: int = 16
-    tokens_per_step: int | None = None
-    """The largest number of tokens in a step of all processes, which replaces `questions_per_step` (CT section 5.2: up
-    to 2,000). A step has at least one question or pair."""
-    accumulate: int = 1
-    """The number of batches that each process divides its part of a step into; their gradients are added up."""
-    learning_rate: float = 6e-5
-    fresh_learning_rate: float = 4e-4
-    """The learning rate of classifiers and exits. They start from random weights unless the base has them."""
-    warmup: float = 0.05
-    """The part of the run in which the learning rate rises linearly, before it falls linearly to 0. A value below 1 is
-    a share of the steps, and from 1 on a number of steps (CT section 5.2: 4,000).
-    """
-    decay: bool = True
+    steps: Count = 2000
+    """Most training steps."""
+    questions_per_step: Count = 16
+    """Groups (with --sampling pairs: pairs) of a step, of all processes together."""
+    # CT section 5.2: up to 2,000 tokens. Replaces `questions_per_step`; a step has at least one question or pair.
+    tokens_per_step: Count | None = None
+    """Most tokens of a step, of all processes together: groups or pairs are added until the next would not fit."""
+    accumulate: Count = 1
+    """Number of batches into which each process divides its part of a step, to need less memory."""
+    evaluate_every: Count = 500
+    """Steps between two evaluations on dev."""
+    save_every: Count = 100
+    """Steps between two saved states, from which a killed run continues."""
+    patience: Count | None = None
+    """Number of evaluations without a gain after which the run stops."""
+    learning_rate: Positive = 6e-5
+    """Highest learning rate of the layers and embeddings."""
+    fresh_learning_rate: Positive = 4e-4
+    """Highest learning rate of classifiers and exits, new ones or the base's (default: scaled with --learning-rate)."""
+    # The rate falls linearly to 0 behind it. CT section 5.2 has 4,000 steps.
+    warmup: NotNegative = 0.05
+    """Steps during which the learning rate rises; a number below 1 is a share of all steps."""
+    decay: Annotated[bool, Parameter(parse=False)] = True
     """If False, the learning rate stays constant after the warm-up (TRMD's released code)."""
-    weight_decay: float = 0.01
-    """The decay of matrices; biases and the weights of norms do not decay. A run that was begun by a version that
-    decayed them too goes on with that rule."""
-    clip: float = 1.0
-    """The largest norm of a step's gradients; 0 for none."""
-    dropout: float = 0.1
+    # Matrices decay, biases and norms do not. A run that a version began which decayed them too keeps that rule.
+    weight_decay: NotNegative = 0.01
+    """Weight decay of AdamW."""
+    clip: NotNegative = 1.0
+    """Largest norm of a step's gradients; 0 for none."""
+    dropout: Annotated[float, Parameter(validator=Number(gte=0, lt=1))] = 0.1
+    """Dropout of the whole network."""
+    # CT section 5.2 draws one. All jointly share one pass through the body, for hardly more work.
     stages: Literal["uniform", "joint"] = "uniform"
-    """`uniform`: a step trains ONE stage, drawn uniformly among exits and heads (CT section 5.2). `joint`: a step
-    trains all stages in one pass through the body, for hardly more work."""
-    final_only: float = 0.0
-    """Share of the steps, at the start, that train the heads alone (a warm start)."""
-    train_token_embeddings: bool = False
-    """Off by default: a small data set would change the embeddings of its few words and not those of other words."""
-    gradient_checkpointing: bool = False
-    """Keep only the input of each layer, and compute the layer again in the backward pass (Chen et al., 2016). The
-    gradients are the same and need less memory; a step takes a third longer."""
-    precision: str = "bf16"
-    evaluate_every: int = 500
-    patience: int | None = None
-    """Stop after this number of evaluations on dev without improvement."""
-    save_every: int = 100
-    seed: int = 1
-    planned: int | None = None
+    """Stages (exits, and heads) that a step trains: one, drawn uniformly, or all jointly."""
+    final_only: Share = 0.0
+    """Share of the steps, from the first on, that train only the heads and no exits."""
+    precision: Literal["fp32", "bf16"] = "bf16"
+    """Precision of the forward pass in training."""
+    # Chen et al., 2016: the input of each layer alone is in memory. The gradients are the same.
+    gradient_checkpointing: Annotated[bool, Parameter(negative="--no-gradient-checkpointing")] = False
+    """Compute layers again in the backward pass, which takes less memory and a third more work."""
+    seed: Whole = 1
+    """Random seed."""
+    # A small data set would change the embeddings of its few words, and not those of other words.
+    train_token_embeddings: Annotated[bool, Parameter(negative="--no-train-token-embeddings")] = False
+    """Train the token embeddings too."""
+    planned: Annotated[int | None, Parameter(parse=False)] = None
     """The number of steps with which the run was begun; None stands for `steps`. `warmup` and `final_only` are shares
     of this number, so that the warm-up and the warm start do not move when the run is extended."""
 
     def __post_init__(self) -> None:
-        """Raise ValueError, which names the setting, for a step without a batch or a warm-up longer than the run."""
-        if self.accumulate < 1:
-            raise ValueError(f"accumulate must be at least 1, not {self.accumulate}")
+        """Raise ValueError, which names the setting, for a warm-up longer than the run."""
         ramp_steps(self.warmup, self.planned or self.steps)
 
     @property

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from cyclopts import Parameter
 from tokenizers import Tokenizer
 from torch import nn
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.commands.values import Count, Integers, Whole, whole
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import initialise, load_weights, ranker_config
@@ -26,23 +28,54 @@ from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.runs.base import Base
 
 
+@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudentShape:
-    """`B_b kH_h` with exits. The depth n = b + h is that of the base, or `layers` if it is set."""
+    """`B_b kH_h` with exits, and what it reads, as options of `train distil`.
 
-    name: str
-    body_layers: int | None = None
-    """The depth of the body. None takes that of a checkpoint; for other bases all layers but one that is left to the
-    heads, or all layers without heads (`fitted`)."""
-    heads: int
-    exits: tuple[ExitConfig, ...] = ()
-    encoding: EncodingConfig
-    layers: int | None = None
-    """The number of the base's first layers to use, for a student that is not as deep as its base."""
-    token_types: Literal["shared"] | NewTypes = "shared"
-    """The initial value of the third segment's token type if the encoder has none (`grow_token_types`). `shared` adds
-    no type, and the segment has the last one.
+    The depth n = b + h is that of the base, or `layers` if it is set.
     """
+
+    name: Annotated[str, Parameter(parse=False)] = "student"
+    layers: Count | None = None
+    """Number of the base's layers to use, counted from the first."""
+    # None takes the depth of a checkpoint; for other bases all layers but one for the heads (`fitted`).
+    body_layers: Whole | None = None
+    """Layers of the body that all heads share (b of B_b kH_h); each head gets the base's other layers."""
+    heads: Whole = 1
+    """Number of heads (k of B_b kH_h)."""
+    exits: Integers = ()
+    """Body layers with an exit after them, such as 2,4; "" for none."""
+    # `shared` adds no type, and the third segment has the last one.
+    token_types: Literal["shared"] | NewTypes = "shared"
+    """Token type of the context where the base has fewer than three: the last type (shared), a random row (fresh), a
+    copy of the last row (copied), or a new random table (anew, as in SSP)."""
+    max_length: Annotated[int, whole(8)] = 128
+    """Most tokens of a pair."""
+    truncation: Literal["last_first", "longest_first"] = "last_first"
+    """Rule that cuts a pair of too many tokens: at the candidate's end (last_first), or at the ends of the longest
+    texts (longest_first, as in the papers)."""
+    question_length: Count = 48
+    """Most tokens of the question with --truncation last_first."""
+    segments: Literal[2, 3] = 2
+    """Segments of a pair; 3 adds the previous and the next sentence."""
+
+    @property
+    def exit_configs(self) -> tuple[ExitConfig, ...]:
+        """The exits as the network has them."""
+        return tuple(ExitConfig(after=after) for after in self.exits)
+
+    @property
+    def encoding(self) -> EncodingConfig:
+        """The rules by which texts become a pair. Raises ValidationError if the question leaves no room."""
+        longest_first = self.truncation == "longest_first"
+        return EncodingConfig(
+            max_length=self.max_length,
+            truncation=self.truncation,
+            # The longest text is cut, whichever it is, and the question's own bound is ignored.
+            question_length=min(self.question_length, self.max_length - 7) if longest_first else self.question_length,
+            segments=self.segments,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +120,7 @@ def build_student(shape: StudentShape, base: Base, *, seed: int, dropout: float)
         name=shape.name,
         body_layers=shape.body_layers,
         heads=shape.heads,
-        exits=shape.exits,
+        exits=shape.exit_configs,
         encoding=shape.encoding,
         logits=2 if fresh else encoder.config.num_labels,
         head=None if fresh else head,
@@ -113,12 +146,12 @@ def fitted(base: Base, shape: StudentShape) -> StudentShape:
         body = have.architecture.body_layers if have and shape.layers is None else layers - bool(shape.heads)
     if body > layers:
         raise UnsupportedModelError(f"--body-layers {body}: of {base.place} {layers} layers are used")
-    if not shape.heads and (body < layers or not shape.exits or shape.exits[-1].after < body):
+    if not shape.heads and (body < layers or not shape.exits or shape.exits[-1] < body):
         raise UnsupportedModelError(
             f"--heads 0: the last exit gives the score and reads the last of the {layers} layers of {base.place}: give "
             f"--body-layers {layers} and --exits that end in {layers}, or fewer --layers"
         )
-    if shape.exits and (last := shape.exits[-1].after) > body:
+    if shape.exits and (last := shape.exits[-1]) > body:
         raise UnsupportedModelError(f"--exits {last}: the body has {body} layers")
     return replace(shape, body_layers=body)
 
@@ -192,7 +225,7 @@ def _from_checkpoint(shape: StudentShape, checkpoint: Checkpoint, *, seed: int, 
         architecture=architecture.model_copy(
             update={"body_layers": body, "heads": shape.heads, "head_layers": layers - body}
         ),
-        exits=shape.exits,
+        exits=shape.exit_configs,
         encoding=shape.encoding,
         languages=have.languages,
     )

@@ -215,5 +215,5 @@ def test_a_grid_is_bound_to_its_settings_and_to_the_content_of_what_it_reads(
     assert sweep([*options, "--dropout", "0.5"]) == 1
     error = capsys.readouterr().err
     assert "begun with other content of contents.train (SHA-256: data.jsonl " in error
-    assert "settings.train.dropout None, not 0.5" in error
+    assert "settings.train.dropout 0.0, not 0.5" in error
     assert len(planned) == 2

@@ -13,8 +13,7 @@ from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.commands.options import BackendOptions, check_device, chosen_device
 from cerberank_models.commands.values import Count
 from cerberank_models.output import UsageError
-from cerberank_training.commands.presets import read_recipe, recipe_help
-from cerberank_training.commands.recipe_options import flag_of
+from cerberank_training.commands.presets import flag_of, recipe_help, student_settings
 from cerberank_training.commands.run_options import DevQuestions, data_help
 from cerberank_training.commands.sweep.grid import HEADER, Alphas, Rates, Sizes, Taus, Warmups, finished_points
 from cerberank_training.commands.sweep.runs import (
@@ -137,7 +136,7 @@ def cerberus(*, options: CerberusOptions) -> None:
     if (options.train is None) == (options.groups is None):
         raise UsageError("Give --train or --groups.")
     options = replace(options, device=chosen_device(options.device))
-    read_recipe(options.recipe)  # an unknown one is refused before anything is written
+    student_settings(options.recipe)  # an unknown one is refused before anything is written
     every, table = plan([str(path) for path in options.teacher], [str(path) for path in options.hydra]), options.table
     runs = chosen(every, options.only)
     for run in runs:
@@ -177,7 +176,7 @@ def _tuned(run: PlannedRun, options: CerberusOptions) -> list[object]:
     values = {name: value for name in GRID if (value := getattr(options, name))}
     if all(len(value) == 1 for value in values.values()):
         return [part for name, (value,) in values.items() for part in (flag_of(name), value)]
-    recipe, folder = read_recipe(options.recipe).recipe, _grid(run.name, options.table)
+    recipe, folder = student_settings(options.recipe), _grid(run.name, options.table)
     own = {"alpha": recipe.objective.alpha[:1], "tau": recipe.objective.tau[:1]}
     own["learning_rate"] = (recipe.train.learning_rate,)
     lists = [part for name, value in (own | values).items() for part in (flag_of(name), ",".join(map(str, value)))]

@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -19,8 +19,7 @@ from cerberank_models.commands.values import arguments_of, listed
 from cerberank_models.convert.teacher_input import FILE
 from cerberank_models.output import UsageError
 from cerberank_training.commands.distil import DistilOptions, distil
-from cerberank_training.commands.presets import options_from_recipe, read_recipe
-from cerberank_training.commands.recipe_options import changed_recipe, flag_of, given
+from cerberank_training.commands.presets import flag_of, options_from_recipe
 from cerberank_training.commands.sweep.runs import TABLE, Rest, contents, run_command, say_table
 from cerberank_training.commands.teach import TeachOptions, configuration, teach
 from cerberank_training.evaluation.report import table
@@ -57,7 +56,7 @@ class Point:
     @property
     def values(self) -> dict[str, float]:
         """The settings of the combination."""
-        return given(self)
+        return {each.name: value for each in fields(self) if (value := getattr(self, each.name)) is not None}
 
     @property
     def name(self) -> str:
@@ -154,11 +153,9 @@ def grid(*training: Rest, options: GridOptions) -> None:
 
 
 def _options_of_run(verb: str, words: Sequence[str]) -> DistilOptions | TeachOptions:
-    if verb == "distil":
-        student: DistilOptions = arguments_of(distil, words)["options"]
-        return student
-    teacher: TeachOptions = arguments_of(teach, words, config=options_from_recipe("teach"))["options"]
-    return teacher
+    command = distil if verb == "distil" else teach
+    options: DistilOptions | TeachOptions = arguments_of(command, words, config=options_from_recipe(verb))["options"]
+    return options
 
 
 def _points(shared: DistilOptions | TeachOptions, options: GridOptions, training: Sequence[str]) -> list[Point]:
@@ -168,8 +165,8 @@ def _points(shared: DistilOptions | TeachOptions, options: GridOptions, training
     if isinstance(shared, TeachOptions):
         alphas = taus = (None,)
     else:
-        recipe = changed_recipe(read_recipe(shared.recipe).recipe, shared.changes, sampled=shared.groups is not None)
-        if recipe.objective.strategy == "hard" and recipe.objective.exits == "labels":
+        shared.settings.check(sampled=shared.groups is not None)
+        if shared.settings.objective.strategy == "hard" and shared.settings.objective.exits == "labels":
             alphas = taus = (1.0,)
             note_of("sweep grid", "labels alone have no alpha and no tau: the other settings are compared")
     points = [
@@ -185,16 +182,13 @@ def _points(shared: DistilOptions | TeachOptions, options: GridOptions, training
         if isinstance(run, TeachOptions):
             configuration(run)
         else:
-            changed_recipe(read_recipe(run.recipe).recipe, run.changes, sampled=run.groups is not None)
+            run.settings.check(sampled=run.groups is not None)
     return points
 
 
 def _recorded(options: DistilOptions | TeachOptions) -> dict[str, Any]:
     """The settings that all runs of a grid share."""
-    values = asdict(options)
-    if isinstance(options, DistilOptions):
-        values["settings"] = values.pop("changes")
-    return {name: value for name, value in values.items() if name not in FREE}
+    return {name: value for name, value in asdict(options).items() if name not in FREE}
 
 
 def _is_done(folder: Path, verb: str) -> bool:

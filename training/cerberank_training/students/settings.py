@@ -1,0 +1,107 @@
+"""All settings of a student: the options of `train distil`, the keys of a recipe, and what a run's record binds."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from cyclopts import Group, Parameter
+
+from cerberank_models.commands.values import Whole
+from cerberank_models.output import UsageError
+from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sampling
+from cerberank_training.learning.student_objective import COMPARES, StudentObjective
+from cerberank_training.learning.train_config import TrainConfig, bound_settings
+from cerberank_training.students.shapes import StudentShape
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExampleOptions:
+    """The examples of a step."""
+
+    own: Whole = 2
+    """Number of negatives of a group from the question's own candidates."""
+    hard: Whole = 2
+    """Number of negatives that share rare words with the question; from the article if there is one."""
+    hard_pool: Whole = 12
+    """Number of sentences with the rarest shared words from which the --hard negatives are drawn."""
+    random: Whole = 1
+    """Number of other negatives; from the article if there is one, else from the candidates."""
+    sampling: Literal["grouped", "pairs"] = "grouped"
+    """Examples of a step: groups of a question's candidates (ours), or every labelled pair once an epoch (papers)."""
+    unanswered: Literal["keep", "drop"] = "drop"
+    """Questions without a positive in --sampling pairs: kept or left out (default: drop)."""
+
+    def chosen(self) -> Sampling:
+        """The rule by which examples are drawn."""
+        if self.sampling == "pairs":
+            return PairSampling(unanswered=self.unanswered == "keep")
+        return NegativeSampling(own=self.own, hard=self.hard, hard_pool=self.hard_pool, random=self.random)
+
+
+@Parameter(name="*", group=Group("Settings that replace the recipe's", sort_key=1), show_default=False)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class StudentSettings:
+    """Everything that determines a student apart from its base, data and teachers."""
+
+    shape: StudentShape = field(default_factory=StudentShape)
+    objective: StudentObjective = field(default_factory=StudentObjective)
+    examples: ExampleOptions = field(default_factory=ExampleOptions)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    @property
+    def sampling(self) -> Sampling:
+        """The rule by which examples are drawn."""
+        return self.examples.chosen()
+
+    def check(self, *, sampled: bool) -> None:
+        """Raise UsageError, which names the option, for settings that do not fit each other.
+
+        `sampled` is true if groups were sampled beforehand.
+        """
+        shape, objective = self.shape, self.objective
+        # 1. One value for each head.
+        for flag, values in (("--alpha", objective.alpha), ("--tau", objective.tau), ("--lambda", objective.weights)):
+            if len(values) not in {1, shape.heads}:
+                raise UsageError(
+                    f"{flag} has {len(values)} numbers; it takes one, or one for each of {shape.heads} heads."
+                )
+        # 2. The network has a score, and exits in its body.
+        after = list(shape.exits)
+        deepest = math.inf if shape.body_layers is None else shape.body_layers
+        if after != sorted(set(after)) or (after and after[-1] > deepest):
+            raise UsageError(f"--exits are {after}; they must be ascending and at most {deepest} (--body-layers).")
+        if not shape.heads and not after:
+            raise UsageError("--heads is 0 and --exits are none: nothing would score a pair.")
+        # 3. A question leaves room for a candidate.
+        if shape.truncation == "last_first" and (room := shape.max_length - 7) < shape.question_length:
+            raise UsageError(f"--question-length must be at most --max-length - 7, which is {room}.")
+        # 4. Single pairs are not compared with others of their question.
+        if sampled or self.examples.sampling == "grouped":
+            return
+        if objective.soft_loss in COMPARES:
+            raise UsageError(
+                f"--sampling pairs cannot go with --soft-loss {objective.soft_loss}, which compares the candidates of "
+                "a question."
+            )
+        if objective.listwise:
+            raise UsageError(
+                f"--sampling pairs cannot go with the listwise loss (weight {objective.listwise:g}), which compares "
+                "the candidates of a question; give --listwise 0."
+            )
+
+    def bound(self, *, drawn: bool) -> dict[str, Any]:
+        """The settings that determine a run's result. The sampling is included if groups are `drawn` in the run."""
+        shape = self.shape
+        return {
+            "shape": {
+                **{name: getattr(shape, name) for name in ("body_layers", "heads", "layers", "token_types")},
+                "exits": [exit_.model_dump() for exit_ in shape.exit_configs],
+            },
+            "encoding": shape.encoding.model_dump(),
+            "objective": asdict(self.objective),
+            **({"sampling": {"mode": self.examples.sampling} | asdict(self.sampling)} if drawn else {}),
+            "train": bound_settings(self.train),
+        }
