@@ -20,7 +20,7 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.import_model import import_model
 from cerberank_models.commands.import_options import ImportOptions
-from cerberank_models.config import EncodingConfig, RankerConfig, TunedSchedule
+from cerberank_models.config import RankerConfig, TunedSchedule
 from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import ranker_config
