@@ -129,6 +129,7 @@ def test_pairs_are_scored_as_without_a_first_stage(case: Case) -> None:
     assert by_index(answer, "score") == pytest.approx(wanted.tolist(), abs=bound)
 
 
+@pytest.mark.parametrize("case", CASES[:1], ids=" ".join, indirect=True)
 def test_a_store_of_another_encoder_is_refused(case: Case, tmp_path: Path) -> None:
     """The service does not start the version, and names both encoders and no folder of the machine."""
     folder = case.store(tmp_path / "vectors")
