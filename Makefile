@@ -20,14 +20,14 @@ serve: $(SERVE)/.installed ## install what serving needs (no torch) and serve th
 # of their names, which begins with the dearest; by default those with one test, such as a real process, would come last.
 WORKERS ?= auto
 # SlipCover is imported before pytest could rewrite its assertions. torch.compile, which a test calls on post_norm.py, and Ray,
-# which pickles autoscaling.py by value, cannot read SlipCover's probes.
+# which pickles autoscaling.py by value, cannot read SlipCover's probes. Kept exports (--cache-clear) would leave lines out.
 SLIPCOVER = -m slipcover --json --out .coverage.json --omit '*/bodies/post_norm.py,*/ray_serve/autoscaling.py' \
 	--source cerberank,models/cerberank_models,service/cerberank_service,training/cerberank_training,training/cerberank_benchmarks
 # Bytecode is written even where the environment forbids it: both workers, and each process of a test, would compile anew.
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(DEV)/bin/python $(if $(COVERAGE),$(SLIPCOVER)) -m pytest --numprocesses=$(WORKERS) \
-	--dist=loadfile --no-loadscope-reorder $(if $(COVERAGE),-W ignore::pytest.PytestAssertRewriteWarning)
+	--dist=loadfile --no-loadscope-reorder $(if $(COVERAGE),--cache-clear -W ignore::pytest.PytestAssertRewriteWarning)
 
-test: $(DEV)/.installed ## run the tests that guard everyday changes, five to eight minutes on two cores
+test: $(DEV)/.installed ## run the tests that guard everyday changes, four minutes on two cores
 	$(PYTEST) -m "not slow"
 
 test-all: $(DEV)/.installed ## what make test runs, and the slow tests; COVERAGE=yes compares line coverage with tests/coverage.json

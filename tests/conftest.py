@@ -10,8 +10,8 @@ import gc
 import os
 import shutil
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import hypothesis
@@ -29,7 +29,25 @@ hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 
 MadeOnce = Callable[[str, Callable[[Path], object]], Path]
-SHARED = Path(__file__).resolve().parents[2] / "shared"
+TESTS = Path(__file__).resolve().parent
+SHARED = TESTS.parents[1] / "shared"
+LEFT_OUT = (
+    "benchmarks",
+    "deploy",
+    "e2e",
+    "soak",
+    "test_examples.py",
+    "test_gpu_kit.py",
+    "test_packaging.py",
+    "test_site.py",
+    "test_supported_models.py",
+)
+"""Folders and files that `make test-all` runs and `make test` does not: services, browsers, proxies, wheels, sites."""
+NOT_LEFT_OUT = "tests/e2e/test_lifetime.py::test_sigterm_answers_what_was_accepted"
+"""The real process that `make test` asks over HTTP."""
+DEAREST = 10
+"""The number of files that the end of a long run names."""
+A_MINUTE = 60.0
 MOST_WORKERS = 8
 """A worker imports PyTorch, which takes 0.4 GB; beyond eight the longest files decide how long a run takes."""
 
@@ -38,6 +56,13 @@ MOST_WORKERS = 8
 def pytest_xdist_auto_num_workers() -> int:
     """The number for `-n auto`: the processors that this process may use, in a container too, up to MOST_WORKERS."""
     return min(usable_processors(), MOST_WORKERS)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of LEFT_OUT as slow."""
+    for item in items:
+        if item.path.relative_to(TESTS).parts[0] in LEFT_OUT and item.nodeid != NOT_LEFT_OUT:
+            item.add_marker("slow")
 
 
 def pytest_collection_finish() -> None:
@@ -90,8 +115,15 @@ def pytest_runtest_call() -> Iterator[None]:
         pytest.skip(str(missing))
 
 
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """One line for each reason why tests were skipped, with how many they were."""
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """The dearest files, and one line for each reason why tests were skipped, with how many they were."""
+    seconds = seconds_by_file(report for reports in terminalreporter.stats.values() for report in reports)
+    if config.cache is not None:
+        config.cache.set("durations/seconds", seconds)
+    if sum(seconds.values()) > A_MINUTE:
+        terminalreporter.section("seconds of the dearest files")
+        for path in sorted(seconds, key=seconds.__getitem__)[-DEAREST:]:
+            terminalreporter.write_line(f"{seconds[path]:6.1f} {path}")
     skipped = {report.nodeid: report for report in terminalreporter.stats.get("skipped", [])}
     if not skipped:
         return
@@ -100,6 +132,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     terminalreporter.section(f"{sum(reasons.values())} skipped")
     for reason, count in reasons.most_common():
         terminalreporter.write_line(f"{count:4} {reason}")
+
+
+def seconds_by_file(reports: Iterable[object]) -> dict[str, float]:
+    """The seconds of all tests and fixtures of each file; python -m tools.durations compares them."""
+    seconds = defaultdict[str, float](float)
+    for report in reports:
+        if isinstance(report, pytest.TestReport):
+            seconds[report.nodeid.partition("::")[0]] += report.duration
+    return seconds
 
 
 def skip_reason(report: pytest.TestReport | pytest.CollectReport) -> str:
@@ -118,6 +159,16 @@ def unsynced() -> Iterator[None]:
     """
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda descriptor: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def exported_once(pytestconfig: pytest.Config) -> Iterator[None]:
+    """PyTorch's exporter is called once for equal networks; `pytest --cache-clear` deletes what it has made."""
+    from tests.exports import exports_once
+
+    assert pytestconfig.cache is not None
+    with exports_once(pytestconfig.cache.mkdir("exports")):
         yield
 
 

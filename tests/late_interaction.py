@@ -12,7 +12,7 @@ import transformers
 from sentence_transformers import MultiVectorEncoder
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.multi_vector_encoder.modules import MultiVectorMask
-from tests.tiny import bert_tokenizer, hugging_face_config
+from tests.tiny import bert_tokenizer, hugging_face_config, save_tokenizer
 
 TEXTS = ["a, b. c?", "b", "what do bees make honey from?", "the river-city of paris, the tower."]
 FIXED = {"strategy": "fixed", "length": 16}
@@ -21,11 +21,7 @@ FIXED = {"strategy": "fixed", "length": 16}
 def encoder(folder: Path, family: str) -> Path:
     torch.manual_seed(0)
     transformers.AutoModel.from_config(hugging_face_config(family, num_hidden_layers=2)).save_pretrained(folder)
-    special = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    names = ["input_ids", "attention_mask"] + ["token_type_ids"] * (family == "bert")
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=bert_tokenizer(), mask_token="[MASK]", model_input_names=names, **special
-    ).save_pretrained(folder)
+    save_tokenizer(bert_tokenizer(), folder, types=family == "bert", mask_token="[MASK]")
     return folder
 
 

@@ -10,7 +10,7 @@ import torch
 import transformers
 from numpy.typing import NDArray
 from onnx import numpy_helper
-from tests.tiny import albert_tokenizer, bert_tokenizer, hugging_face_config, roberta_tokenizer
+from tests.tiny import albert_tokenizer, bert_tokenizer, hugging_face_config, roberta_tokenizer, save_tokenizer
 
 GRAPH = """<ir_version: 8, opset_import: ["" : 17]>
 shipped ({inputs}) => (float[n, {labels}] {output}) {{
@@ -74,20 +74,9 @@ def graph_logits(ids: list[int], types: list[int], *, labels: int = 1, seed: int
 def save_shipped(folder: Path, *, labels: int = 1, seed: int = 0, padding_counts: bool = False) -> Path:
     """A repository of an ELECTRA with a graph in place of weights; the graph is not an ELECTRA."""
     hugging_face_config("electra", num_labels=labels).save_pretrained(folder)
-    save_tokenizer(folder, types=True)
+    save_tokenizer(bert_tokenizer(), folder, model_max_length=64)
     shipped_graph(folder / "onnx" / "model.onnx", labels=labels, seed=seed, padding_counts=padding_counts)
     return folder
-
-
-def save_tokenizer(folder: Path, *, types: bool) -> None:
-    """BERT's tiny tokenizer, which says that it reads 64 tokens."""
-    special = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=bert_tokenizer(),
-        model_max_length=64,
-        model_input_names=["input_ids", "attention_mask", *["token_type_ids"] * types],
-        **special,
-    ).save_pretrained(folder)
 
 
 def save_deberta(folder: Path) -> Path:
@@ -112,15 +101,7 @@ def save_deberta(folder: Path) -> Path:
         num_labels=1,
     )
     transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=albert_tokenizer(),
-        model_max_length=64,
-        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
-        unk_token="<unk>",
-        pad_token="<pad>",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-    ).save_pretrained(folder)
+    save_tokenizer(albert_tokenizer(), folder, model_max_length=64)
     return folder
 
 
@@ -138,13 +119,5 @@ def save_mpnet(folder: Path) -> Path:
         num_labels=2,
     )
     transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=roberta_tokenizer(),
-        model_max_length=64,
-        model_input_names=["input_ids", "attention_mask"],
-        unk_token="<unk>",
-        pad_token="<pad>",
-        cls_token="<s>",
-        sep_token="</s>",
-    ).save_pretrained(folder)
+    save_tokenizer(roberta_tokenizer(), folder, types=False, model_max_length=64)
     return folder

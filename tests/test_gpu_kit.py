@@ -65,7 +65,6 @@ def test_a_wheel_that_pip_does_not_find_is_named(
         gpu_kit.pack(tmp_path / "kit", python=PYTHON)
 
 
-@pytest.mark.slow
 def test_the_kit_serves_and_measures_in_a_fresh_environment(tmp_path: Path) -> None:
     """An environment of the kit and the machine's listed packages alone: every piece runs from it, the service too."""
     packed = tmp_path / "kit"

@@ -152,19 +152,19 @@ def _make_cross_encoder(family: str, folder: Path, **changes: object) -> None:
     if family == "xlm-roberta":
         xlm_roberta_tokenizer().save_pretrained(folder)
         return
-    special = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    tokenizer = bert_tokenizer()
-    if family == "roberta":
-        special = {"unk_token": "<unk>", "pad_token": "<pad>", "cls_token": "<s>", "sep_token": "</s>"}
-        tokenizer = roberta_tokenizer()
-    if family == "albert":
-        special |= {"unk_token": "<unk>", "pad_token": "<pad>"}
-        tokenizer = albert_tokenizer()
-    names = ["input_ids", "attention_mask"] + (
-        [] if family in ("roberta", "distilbert", "modernbert") else ["token_type_ids"]
-    )
+    tokenizers = {"roberta": roberta_tokenizer, "albert": albert_tokenizer}
+    types = family not in ("roberta", "distilbert", "modernbert")
+    save_tokenizer(tokenizers.get(family, bert_tokenizer)(), folder, types=types)
+
+
+def save_tokenizer(tokenizer: Tokenizer, folder: Path, *, types: bool = True, **options: Any) -> None:
+    """Write a tokenizer as transformers does; its special tokens are known by their names, as BERT's or RoBERTa's."""
+    marks = {"unk": ("[UNK]", "<unk>"), "pad": ("[PAD]", "<pad>"), "cls": ("[CLS]", "<s>"), "sep": ("[SEP]", "</s>")}
+    known = tokenizer.get_vocab()
+    special = {f"{kind}_token": next(mark for mark in both if mark in known) for kind, both in marks.items()}
+    names = ["input_ids", "attention_mask", *["token_type_ids"] * types]
     transformers.PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, model_input_names=names, **special
+        tokenizer_object=tokenizer, model_input_names=names, **special, **options
     ).save_pretrained(folder)
 
 

@@ -36,7 +36,6 @@ def data(tmp_path: Path) -> str:
     return f"jsonl:{path}"
 
 
-@pytest.mark.slow
 def test_the_engine_and_its_peer_give_equal_results(tmp_path: Path) -> None:
     """Offline and over HTTP, a tiny cross-encoder: every row is there, and the fp32 results are the peer's."""
     source = save_cross_encoder("bert", tmp_path / "source", num_labels=1, vocab_size=300, max_position_embeddings=140)
@@ -56,7 +55,6 @@ def test_the_engine_and_its_peer_give_equal_results(tmp_path: Path) -> None:
         assert all(row["largest difference"] <= 1e-4 for row in rows if "fp32" in row["by"])
 
 
-@pytest.mark.slow
 def test_load_is_measured_on_a_real_service(tmp_path: Path, tiny_checkpoint: Path, data: str) -> None:
     """Each arrival has one fate, in closed loops and under load."""
     out = tmp_path / "out"

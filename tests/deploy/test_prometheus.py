@@ -34,7 +34,6 @@ def test_promtool_accepts_configuration_and_rules() -> None:
     promtool("check", "rules", *map(str, sorted((FOLDER / "rules").glob("*.yml"))))
 
 
-@pytest.mark.slow
 def test_each_alert_fires_in_its_fault_and_clears_after_it() -> None:
     """On scripted series, by promtool."""
     promtool("test", "rules", *map(str, sorted((FOLDER / "tests").glob("*.yml"))))

@@ -59,7 +59,6 @@ def test_context_changes_the_score_to_hugging_faces(source: Path, contextual: Pr
     assert max(abs(a - b) for a, b in zip(alone, around, strict=True)) > 0.02
 
 
-@pytest.mark.slow
 def test_the_playground_sends_a_lines_neighbours(contextual: Process) -> None:
     """For a model that reads context a box appears; with it, neighbours are sent and shown."""
     with open_browser() as browser:

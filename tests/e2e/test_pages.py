@@ -20,8 +20,6 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.checkpoint.store.folder_store import FolderStore
 
-pytestmark = pytest.mark.slow
-
 AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 QUESTION = "how tall is the tower ?"
 TEXTS = [f"{number} metres word " + "word " * number for number in range(10)]

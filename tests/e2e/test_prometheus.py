@@ -18,8 +18,6 @@ from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_service.access.key_file import add_key
 
-pytestmark = pytest.mark.slow
-
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 DASHBOARD = json.loads((DEPLOY / "grafana" / "dashboards" / "cerberank.json").read_text())
 QUERIES = {

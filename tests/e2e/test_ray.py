@@ -18,8 +18,6 @@ from tools.process import until
 
 pytest.importorskip("ray.serve", reason="needs the extra ray-serve", exc_type=ImportError)
 
-pytestmark = pytest.mark.slow
-
 CLIENTS = 6
 RETRY_AFTER = (1.0, 2.0)
 """Seconds before each retry: what Cohere's SDK does by default (cohere 7, `base_max_retries`), without its jitter."""

@@ -4,10 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
-
-pytestmark = pytest.mark.slow
-
 
 def test_both_ports_keep_to_their_document(tiny_checkpoint: Path, tmp_path: Path) -> None:
     """Some hundred valid and invalid cases are answered as the OpenAPI documents describe."""

@@ -8,14 +8,11 @@ import sys
 import time
 from pathlib import Path
 
-import pytest
 import torch
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_training.runs.record import RunRecord
-
-pytestmark = pytest.mark.slow
 
 
 def distil(base: Path, data: str, out: Path) -> subprocess.Popen[bytes]:

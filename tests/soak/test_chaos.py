@@ -64,7 +64,6 @@ def test_memory_is_compared_within_a_process_s_lifetime() -> None:
     assert growths(weights) == {"0/10": 1.1, "1/12": 1.3}
 
 
-@pytest.mark.slow
 def test_a_fleet_recovers_from_some_faults(tiny_checkpoint: Path, tmp_path: Path) -> None:
     """Each request gets one right answer while a replica is killed, stands still, and a torn version is pushed."""
     program()

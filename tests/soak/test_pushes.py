@@ -4,10 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 from tools.pushes import BAD, Soak
-
-pytestmark = pytest.mark.slow
 
 
 def test_good_and_bad_pushes_under_load_fail_no_request(tiny_checkpoint: Path, tmp_path: Path) -> None:

@@ -35,7 +35,6 @@ def test_questions_get_each_other_s_candidates() -> None:
         list(joined(questions, 5, seed=3))
 
 
-@pytest.mark.slow
 def test_every_system_is_measured(tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Stored, cached and computed vectors give answers of the same accuracy; a row for each system."""
     monkeypatch.setattr("cerberank_benchmarks.pieces.first_stage.default_checkpoint", lambda: tiny_checkpoint)

@@ -14,7 +14,6 @@ from cerberank_benchmarks.pieces.frontier import BM25, OURS, SCHEDULES, WITH_FIR
 from cerberank_models.checkpoint.folder import read_checkpoint
 
 
-@pytest.mark.slow
 def test_a_row_for_each_point_and_a_picture_of_panels(
     tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,7 +13,7 @@ import transformers
 from tests.first_stages import ranker_of
 from tests.program import program
 from tests.text_rankers import JOINT_TWIN, TWIN, text_ranker
-from tests.tiny import WORDS, bert_tokenizer, hugging_face_config
+from tests.tiny import WORDS, bert_tokenizer, hugging_face_config, save_tokenizer
 
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.convert.families import UnsupportedModelError
@@ -37,9 +37,7 @@ def sentence_encoder(folder: Path, **changes: Any) -> Path:
     torch.manual_seed(0)
     model = transformers.AutoModel.from_config(hugging_face_config("bert", num_hidden_layers=2)).eval()
     model.save_pretrained(folder)
-    transformers.PreTrainedTokenizerFast(
-        tokenizer_object=bert_tokenizer(), unk_token="[UNK]", pad_token="[PAD]", cls_token="[CLS]", sep_token="[SEP]"
-    ).save_pretrained(folder)
+    save_tokenizer(bert_tokenizer(), folder)
     kinds = changes.get("modules", ["Transformer", "Pooling", "Normalize"])
     modules = [{"idx": index, "type": f"sentence_transformers.models.{kind}"} for index, kind in enumerate(kinds)]
     (folder / "modules.json").write_text(json.dumps(modules))

@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from tests.first_stages import attached
 from tests.text_rankers import TR_TWIN, text_ranker
-from tests.tiny import WORDS, bert_tokenizer, hugging_face_config, random_ranker
+from tests.tiny import WORDS, bert_tokenizer, hugging_face_config, random_ranker, save_tokenizer
 
 from cerberank_models.checkpoint.bound import BoundError
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
@@ -30,8 +30,7 @@ def sentence_encoder(folder: Path) -> Path:
     """A tiny sentence-transformers model, as that library writes it."""
     network = folder / "network"
     transformers.AutoModel.from_config(hugging_face_config("bert", num_hidden_layers=2)).save_pretrained(network)
-    special = {"unk_token": "[UNK]", "pad_token": "[PAD]", "cls_token": "[CLS]", "sep_token": "[SEP]"}
-    transformers.PreTrainedTokenizerFast(tokenizer_object=bert_tokenizer(), **special).save_pretrained(network)
+    save_tokenizer(bert_tokenizer(), network)
     encoder = Transformer(str(network), max_seq_length=48)
     model = SentenceTransformer(modules=[encoder, Pooling(encoder.get_embedding_dimension(), "mean"), Normalize()])
     model.save(str(folder / "model"))

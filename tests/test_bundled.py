@@ -19,7 +19,7 @@ from cerberank_training.data import read_questions, subset
 from cerberank_training.evaluation.figures import Evaluation
 from cerberank_training.evaluation.variants import rank_questions
 
-README = Path(__file__).resolve().parents[2] / "README.md"
+README = Path(__file__).resolve().parents[1] / "README.md"
 
 
 def test_the_bundled_checkpoint_is_valid_and_reproduces_its_golden_questions() -> None:
