@@ -40,7 +40,8 @@ class Generations(Generic[ValueT]):
         """
         self.half = most_bytes // 2
         """The bound of each generation in bytes; 0 keeps nothing."""
-        self._entry_bytes, self._item_bytes = entry_bytes, item_bytes
+        self._entry_bytes = entry_bytes
+        self._item_bytes = item_bytes
         self._young: dict[bytes, ValueT] = {}
         self._old: dict[bytes, ValueT] = {}
         self._hits = self._misses = self._young_size = self._old_size = 0
@@ -72,19 +73,19 @@ class Generations(Generic[ValueT]):
     def find(self, keys: Sequence[bytes]) -> list[ValueT | None]:
         """The value of each key, or None for a key that is not in the map."""
         with self._lock:
-            found = list(map(self._young.get, keys))
+            values = list(map(self._young.get, keys))
             # `is None`, because values may be arrays, whose comparison with None by `in` is an array.
-            missing = [row for row, value in enumerate(found) if value is None]
+            missing = [row for row, value in enumerate(values) if value is None]
             used: dict[bytes, ValueT] = {}
             for row in missing if self._old else ():
                 value = self._old.get(keys[row])
                 if value is not None:
-                    used[keys[row]] = found[row] = value
+                    used[keys[row]] = values[row] = value
             self._put(used.keys(), used.values())
-            misses = len(missing) - sum(found[row] is not None for row in missing)
+            misses = len(missing) - sum(values[row] is not None for row in missing)
             self._misses += misses
             self._hits += len(keys) - misses
-        return found
+        return values
 
     def put(self, keys: Iterable[bytes], values: Iterable[ValueT]) -> None:
         """Add entries, except those that exist already or are larger than `half`."""
@@ -101,8 +102,10 @@ class Generations(Generic[ValueT]):
             if size + added > self.half:
                 if added > self.half:
                     continue
-                self._old, self._old_size = young, size
+                self._old = young
+                self._old_size = size
                 young, size = {}, 0
             young[key] = value
             size += added
-        self._young, self._young_size = young, size
+        self._young = young
+        self._young_size = size

@@ -213,15 +213,15 @@ def other_language(text: str, languages: Sequence[str]) -> str | None:
     if script and not any(script in language.scripts for language in stated):
         return SCRIPTS[script]
     words = frozenset(WORD.findall(text))
-    known = max(len(words & language.words) for language in stated)
+    stated_words = max(len(words & language.words) for language in stated)
     best, most = None, 1
     for code, language in LANGUAGES.items():
-        found = 0 if code in languages else len(words & language.words)
-        if found <= known:
+        evidence = 0 if code in languages else len(words & language.words)
+        if evidence <= stated_words:
             continue
-        found += not text.isascii() and not frozenset(language.letters).isdisjoint(text)
-        if found > most:
-            best, most = language.name, found
+        evidence += not text.isascii() and not frozenset(language.letters).isdisjoint(text)
+        if evidence > most:
+            best, most = language.name, evidence
     return best
 
 

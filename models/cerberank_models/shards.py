@@ -53,6 +53,7 @@ def map_on_ray(
             return
         if not ray.is_initialized():
             ray.init(log_to_driver=False, include_dashboard=False)
+        # Workers open their models while the first shards wait; a worker that is not placed yet holds nothing up.
         remote = ray.remote(_Worker).options(**options, max_restarts=RESTARTS, max_task_retries=RESTARTS)
         actors = [remote.remote(open_work) for _ in first]
         opening: dict[Any, Any] = {actor.ready.remote(): actor for actor in actors}

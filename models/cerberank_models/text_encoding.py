@@ -33,17 +33,21 @@ class TextEncoder:
         """Shared between encoders."""
         lengths, colbert = config.encoding, config.encoding.colbert
         marks = ([], []) if colbert is None else ([colbert.question_mark], [colbert.document_mark])
-        self._question_head, self._candidate_head = (packed([first, *mark]) for mark in marks)
+        self._question_head = packed([first, *marks[0]])
+        self._candidate_head = packed([first, *marks[1]])
+        self._tail = packed([separator])
         fill = None if colbert is None else colbert.fill
-        self._tail, self._fill = packed([separator]), b"" if fill is None else packed([fill])
+        self._fill = b"" if fill is None else packed([fill])
         self._filled = ID_BYTES * ((colbert and colbert.filled) or lengths.question_length)
-        self._question, self._candidate, self._window = (
-            ID_BYTES * length for length in (lengths.question_length, lengths.document_length, lengths.window)
-        )
-        self._question_tokens, self._candidate_tokens = (
-            Tokens(tokenizer, most=length, characters=CHARACTERS_PER_TOKEN * length, digest=tokenizer_digest)
-            for length in (lengths.question_length, lengths.document_length)
-        )
+        self._question = ID_BYTES * lengths.question_length
+        self._candidate = ID_BYTES * lengths.document_length
+        self._window = ID_BYTES * lengths.window
+
+        def tokens(most: int) -> Tokens:
+            return Tokens(tokenizer, most=most, characters=CHARACTERS_PER_TOKEN * most, digest=tokenizer_digest)
+
+        self._question_tokens = tokens(lengths.question_length)
+        self._candidate_tokens = tokens(lengths.document_length)
 
     def questions(self, texts: Sequence[str], cache: TokenCache | None = None, *, partition: str = "") -> EncodedPairs:
         """Each question as a text of at most `question_length` tokens; questions of a ColBERT are filled up.

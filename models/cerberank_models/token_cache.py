@@ -36,10 +36,11 @@ class TokenCache:
         if not self.entries.half:
             return tokenise(list(texts))
         keys = self.entries.keys(scope, texts)
-        found = self.entries.find(keys)
-        if missing := [row for row, tokens in enumerate(found) if tokens is None]:
-            made = tokenise([texts[row] for row in missing])
-            self.entries.put([keys[row] for row in missing], made)
-            for row, tokens in zip(missing, made, strict=True):
-                found[row] = tokens
-        return [tokens for tokens in found if tokens is not None]
+        ids = self.entries.find(keys)
+        missing = [row for row, tokens in enumerate(ids) if tokens is None]
+        if missing:
+            added = tokenise([texts[row] for row in missing])
+            self.entries.put([keys[row] for row in missing], added)
+            for row, tokens in zip(missing, added, strict=True):
+                ids[row] = tokens
+        return [tokens for tokens in ids if tokens is not None]

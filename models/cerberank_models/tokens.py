@@ -41,7 +41,8 @@ class Tokens:
         """Read at most `most` tokens and `characters` characters of a text, and at most `MOST_CHARACTERS`."""
         self.characters = min(MOST_CHARACTERS, characters)
         """The number of a text's characters that are read."""
-        self._tokenizer, self._most = tokenizer, most
+        self._tokenizer = tokenizer
+        self._most = most
         self._scope = f"{digest or secrets.token_hex()} {self.characters} {most}"
 
     def __call__(self, texts: Sequence[str], cache: TokenCache | None, partition: str) -> list[bytes]:
@@ -53,11 +54,11 @@ class Tokens:
         return self._tokenise(cut) if cache is None else cache.tokens(f"{self._scope} {partition}", cut, self._tokenise)
 
     def _tokenise(self, texts: list[str]) -> list[bytes]:
-        found: list[bytes] = []
+        ids: list[bytes] = []
         for piece in pieces_of(texts):
             encodings = self._tokenizer.encode_batch_fast(piece, add_special_tokens=False)
-            found += [packed(encoding.ids[: self._most + 1]) for encoding in encodings]
-        return found
+            ids += [packed(encoding.ids[: self._most + 1]) for encoding in encodings]
+        return ids
 
     def spanned(self, texts: Sequence[str], cache: TokenCache | None, partition: str) -> list[NDArray[np.int32]]:
         """All tokens of each text, without the limit `most`: ids, starts and ends in the text, shape [3, tokens].
@@ -65,16 +66,16 @@ class Tokens:
         Starts and ends are Unicode code points. Only `MOST_CHARACTERS` are read. The cache is used as by `__call__`.
         """
         cut = [replace_surrogates(text[:MOST_CHARACTERS]) for text in texts]
-        found = self._span(cut) if cache is None else cache.tokens(f"{self._scope} spans {partition}", cut, self._span)
-        return [np.frombuffer(each, dtype=np.int32).reshape(3, -1) for each in found]
+        spans = self._span(cut) if cache is None else cache.tokens(f"{self._scope} spans {partition}", cut, self._span)
+        return [np.frombuffer(each, dtype=np.int32).reshape(3, -1) for each in spans]
 
     def _span(self, texts: list[str]) -> list[bytes]:
-        found = []
+        packed_spans = []
         for text in texts:  # one at a time, because an `Encoding` takes 100 times the memory of its ids
             (encoding,) = self._tokenizer.encode_batch([text], add_special_tokens=False)
             spans = np.asarray(encoding.offsets, dtype=np.int32).reshape(-1, 2)
-            found.append(packed(encoding.ids) + spans.T.tobytes())
-        return found
+            packed_spans.append(packed(encoding.ids) + spans.T.tobytes())
+        return packed_spans
 
 
 def pieces_of(texts: Sequence[str]) -> Iterator[Sequence[str]]:

@@ -65,6 +65,7 @@ def edit_card(
             raise ValueError(f"{option} {value!r} is not a name: letters, digits, '.', '_' and '-', at most 96")
     if languages is not None and (not languages or not all(CODE.fullmatch(code) for code in languages)):
         raise ValueError(f"--language {','.join(languages)!r}: codes of ISO 639-1 are two small letters, such as en,de")
+    # A call that was killed between its two renames has left the checkpoint in `old`.
     path = path.resolve()
     new, old = path.with_name(f".{path.name}.new"), path.with_name(f".{path.name}.old")
     if old.is_dir() and not path.exists():

@@ -90,6 +90,7 @@ def check_joined(encoder: PairEncoder, tokenizer: Tokenizer, known: KnownPrompt)
     task = prompt.default_instruction
     instruction = "".join(prompt.instruction).replace(INSTRUCTION, task) if task is not None else ""
     texts = (*GOLDEN_TEXTS, *TRYING)
+    # A pair that was cut has other tokens than its whole text.
     for (question, candidates), pairs in zip(texts, encoded(encoder, texts), strict=True):
         for row, text in enumerate(candidates):
             if pairs.truncated[row] or pairs.question_truncated:

@@ -75,15 +75,17 @@ def random(
 
 
 def _body(text: str) -> int:
-    if (found := re.fullmatch(r"[Bb](\d+)", text)) is None:
+    notation = re.fullmatch(r"[Bb](\d+)", text)
+    if notation is None:
         raise UsageError(f"the body is B and a number of layers, such as B11, not {text!r}")
-    return int(found[1])
+    return int(notation[1])
 
 
 def _heads(text: str) -> tuple[int, int]:
-    if (found := re.fullmatch(r"(\d+)[Hh](\d+)", text)) is None:
+    notation = re.fullmatch(r"(\d+)[Hh](\d+)", text)
+    if notation is None:
         raise UsageError(f"the heads are their number and their layers, such as 3H1, not {text!r}")
-    return int(found[1]), int(found[2])
+    return int(notation[1]), int(notation[2])
 
 
 def _tokenizer(path: Path) -> Tokenizer:

@@ -38,20 +38,20 @@ def listed(kind: Callable[[str], Any], example: str, *, within: Number | None = 
     return Parameter(converter=convert, n_tokens=1, validator=within)
 
 
-def _whole(type_: Any, tokens: Sequence[Token]) -> int:
+def _integer(type_: Any, tokens: Sequence[Token]) -> int:
     try:  # cyclopts would round 2.5 to 2
         return int(tokens[0].value)
     except ValueError:
         raise ValueError(f"takes a whole number, not {tokens[0].value!r}") from None
 
 
-def whole(least: int) -> Parameter:
+def at_least(least: int) -> Parameter:
     """The parameter of a whole number of at least `least`."""
-    return Parameter(converter=_whole, n_tokens=1, validator=Number(gte=least))
+    return Parameter(converter=_integer, n_tokens=1, validator=Number(gte=least))
 
 
-Whole = Annotated[int, whole(0)]
-Count = Annotated[int, whole(1)]
+Whole = Annotated[int, at_least(0)]
+Count = Annotated[int, at_least(1)]
 Positive = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]
 NotNegative = Annotated[float, Parameter(validator=Number(gte=0, lt=math.inf))]
 Share = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]

@@ -64,6 +64,7 @@ def weights(checkpoint: Path, out: Path, /, *, precision: Literal["fp32", "int8"
     if source.config.first_stage is not None:
         raise ValueError(f"{source.path} has a first stage, whose weights cannot be read back")
     chosen: str = precision or next(str(each) for each in PRECISIONS if each in source.precisions)
+    # The card, the manifest and the output state how far the weights are from the graphs.
     ranker = read_back(source, chosen)
     agreement = measure_agreement(source, chosen, ranker)
     name, version = source.config.name, source.manifest.version

@@ -219,6 +219,7 @@ def _modern(source: Any, family: Family) -> TransformerConfig:
     for name in ("hidden_activation", "classifier_activation"):
         if (activation := getattr(source, name)) != "gelu":
             raise UnsupportedModelError(f"{name} {activation!r} is not supported, only 'gelu'")
+    # Rotations and windows of attention have one period each in our body.
     rope = source.rope_parameters
     if strange := {
         kind: given for kind, given in rope.items() if set(given) - _ROPE or given["rope_type"] != "default"

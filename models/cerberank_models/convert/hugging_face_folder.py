@@ -49,8 +49,9 @@ def special_token_names(tokenizer: Tokenizer, shape: TransformerConfig) -> dict[
     template = PAIR_TEMPLATES[shape.family]
     special = {"cls": template.first, "sep": template.separator}
     for role, names in NAMES.items():
-        if found := next((name for name in names if tokenizer.token_to_id(name) is not None), None):
-            special[role] = found
+        token = next((name for name in names if tokenizer.token_to_id(name) is not None), None)
+        if token is not None:
+            special[role] = token
     if shape.position_offset:
         special["pad"] = tokenizer.id_to_token(shape.position_offset - 1) or ""
     if not special.get("pad"):
@@ -72,12 +73,12 @@ def tokenizer_files(tokenizer: Tokenizer, shape: TransformerConfig, *, max_lengt
     special = special_token_names(tokenizer, shape)
     template = PAIR_TEMPLATES[shape.family]
     first, separator = special_tokens(tokenizer, template)
-    own = Tokenizer.from_str(tokenizer.to_str())
-    own.no_truncation()
-    own.no_padding()
+    fast = Tokenizer.from_str(tokenizer.to_str())
+    fast.no_truncation()
+    fast.no_padding()
     second = min(1, shape.type_vocab_size - 1)
     joins = " ".join([f"{template.separator}:0"] + [f"{template.separator}:{second}"] * (template.between - 1))
-    own.post_processor = processors.TemplateProcessing(
+    fast.post_processor = processors.TemplateProcessing(
         single=f"{template.first}:0 $A:0 {template.separator}:0",
         pair=f"{template.first}:0 $A:0 {joins} $B:{second} {template.separator}:{second}",
         special_tokens=[(template.first, first), (template.separator, separator)],
@@ -91,7 +92,7 @@ def tokenizer_files(tokenizer: Tokenizer, shape: TransformerConfig, *, max_lengt
         **{f"{role}_token": name for role, name in special.items()},
     }
     return {
-        "tokenizer.json": own.to_str(pretty=True).encode(),
+        "tokenizer.json": fast.to_str(pretty=True).encode(),
         "tokenizer_config.json": (json.dumps(settings, indent=2, ensure_ascii=False) + "\n").encode(),
     }
 
@@ -123,10 +124,12 @@ def hugging_face_card(checkpoint: Checkpoint, *, head: int, model_class: str, pl
 
     Terms and other metadata of the checkpoint's card are kept.
     """
-    config, own = checkpoint.config, (checkpoint.path / "README.md").read_text(encoding="utf-8")
-    given = ModelCard(own) if own.startswith("---\n") else None
-    data = given.data if given else ModelCardData()
-    data["library_name"], data["pipeline_tag"] = "sentence-transformers", "text-ranking"
+    config = checkpoint.config
+    text = (checkpoint.path / "README.md").read_text(encoding="utf-8")
+    card = ModelCard(text) if text.startswith("---\n") else None
+    data = card.data if card else ModelCardData()
+    data["library_name"] = "sentence-transformers"
+    data["pipeline_tag"] = "text-ranking"
     data["tags"] = list(dict.fromkeys([*(data.get("tags") or []), *TAGS]))
     if config.languages:
         data["language"] = list(config.languages)
@@ -146,7 +149,7 @@ def hugging_face_card(checkpoint: Checkpoint, *, head: int, model_class: str, pl
         length=encoding.max_length,
         cut=CUT.format(question=encoding.question_length) if encoding.truncation == "last_first" else "",
     )
-    body = without_section((given.text if given else own).strip("\n"), CALIBRATED)  # the written model gives raw scores
+    body = without_section((card.text if card else text).strip("\n"), CALIBRATED)  # the written model gives raw scores
     return f"---\n{data.to_yaml()}\n---\n\n{body}\n{section}"
 
 

@@ -38,11 +38,11 @@ def hugging_face_config(config: RankerConfig, special: Mapping[str, int]) -> Any
         bos_token_id=special["cls"],
         eos_token_id=special["sep"],
         sentence_transformers={"activation_fn": SIGMOID},
-        **_own(shape, config),
+        **_fields(shape, config),
     )
 
 
-def _own(shape: TransformerConfig, config: RankerConfig) -> dict[str, Any]:
+def _fields(shape: TransformerConfig, config: RankerConfig) -> dict[str, Any]:
     """The fields whose names depend on the family."""
     if shape.family == "distilbert":
         return {
@@ -105,13 +105,13 @@ def classifier_of(ranker: RankingNetwork, described: Any) -> Any:
         parts = []
         for part, _ in names.parts(key, value):
             where = places(part.removeprefix(names.prefix), names, ranker)
-            found = [state[place] for place in where]
-            if not found or any(not torch.equal(found[0], other) for other in found):
+            weights = [state[place] for place in where]
+            if not weights or any(not torch.equal(weights[0], other) for other in weights):
                 raise UnsupportedModelError(
                     f"{ranker.config.name} cannot be a {type(model).__name__}: {key} would have to be all of {where}, "
                     "which differ"
                 )
-            parts.append(found[0])
+            parts.append(weights[0])
             used.update(where)
         filled[key] = torch.cat(parts)
     if surplus := sorted(set(state) - used):
@@ -134,6 +134,7 @@ def check_exportable(config: RankerConfig, head: int | None) -> None:
     `head` may be None if the ranker has one head, no exits and no first stage. The message says what is possible.
     """
     name, heads = config.name, config.architecture.heads
+    # No head of such a ranker has a form in transformers.
     if isinstance(config.transformer, OpaqueTransformer):
         raise UnsupportedModelError(
             f"{name} is an opaque graph ({config.transformer.model_type}) without layers to export: what it was "
@@ -158,6 +159,7 @@ def check_exportable(config: RankerConfig, head: int | None) -> None:
         raise UnsupportedModelError(f"{name} is {config.architecture}: --head is from 1 to {heads}, not {head}")
     if head is not None:
         return
+    # Without a number, nothing may be left out.
     parts = [f"{heads} heads"] if heads > 1 else []
     parts += ["exits"] if config.exits else []
     parts += ["a first stage"] if config.first_stage else []
@@ -180,8 +182,9 @@ def one_head(ranker: RankingNetwork, head: int) -> RankingNetwork:
             encoding=config.encoding,
         )
     )
-    state, own = ranker.state_dict(), f"heads.{head - 1}."
-    kept = {name: value for name, value in state.items() if name.startswith(("embeddings.", "body."))}
-    kept |= {name.replace(own, "heads.0.", 1): value for name, value in state.items() if name.startswith(own)}
-    single.load_state_dict(kept, strict=True)
+    prefix = f"heads.{head - 1}."
+    state = ranker.state_dict()
+    weights = {name: value for name, value in state.items() if name.startswith(("embeddings.", "body."))}
+    weights |= {name.replace(prefix, "heads.0.", 1): value for name, value in state.items() if name.startswith(prefix)}
+    single.load_state_dict(weights, strict=True)
     return single.float().eval()

@@ -34,7 +34,7 @@ from cerberank_models.network.text_ranker import TextVectors
 NetworkT = TypeVar("NetworkT", RankingNetwork, TextVectors)
 SMOOTHING = 0.8
 """SmoothQuant's alpha. 1 moves all of an input channel's spread into the weights, 0 nothing."""
-KEPT_CHANNELS = 16
+FP32_CHANNELS = 16
 """The number of input channels that stay in fp32 in each product that reads inner channels (`inner_products`)."""
 
 LARGEST_WEIGHT, LARGEST_SHARED_WEIGHT = 127, 64
@@ -99,13 +99,13 @@ def _joined(ranges: Iterable[InputRange]) -> list[InputRange]:
     """The ranges, merged if they share a reader, because a layer that runs at several depths has one scale."""
     joined: list[InputRange] = []
     for seen in ranges:
-        apart, whole = [], seen
+        apart, merged = [], seen
         for other in joined:
             if set(other.readers).isdisjoint(seen.readers):
                 apart.append(other)
             else:
-                whole = other.merge(whole)
-        joined = [*apart, whole]
+                merged = other.merge(merged)
+        joined = [*apart, merged]
     return joined
 
 
@@ -120,8 +120,8 @@ def quantise(ranker: NetworkT, ranges: Sequence[InputRange], *, margin: float) -
     largest = LARGEST_SHARED_WEIGHT if ranker.encoder.shared_layers else LARGEST_WEIGHT
     for seen in [_outliers_first(quantised, seen, inner.get(seen.readers[0], ())) for seen in ranges]:
         readers = [quantised.get_submodule(name) for name in seen.readers]
-        kept = KEPT_CHANNELS if seen.readers[0] in inner and len(seen.low) > KEPT_CHANNELS else 0
-        for name, linear in zip(seen.readers, _quantised(readers, seen, margin, kept, largest), strict=True):
+        fp32_channels = FP32_CHANNELS if seen.readers[0] in inner and len(seen.low) > FP32_CHANNELS else 0
+        for name, linear in zip(seen.readers, _quantised(readers, seen, margin, fp32_channels, largest), strict=True):
             quantised.set_submodule(name, linear)
     table = "embeddings.tokens"
     quantised.set_submodule(table, _QuantisedEmbedding(ranker.get_parameter(f"{table}.weight")))
@@ -150,8 +150,9 @@ def dequantise(state: Mapping[str, Tensor]) -> dict[str, Tensor]:
             weights[f"{owner}.weight"] = value.float() * state[f"{owner}.scale"]
         elif f"{owner}.weight_scale" in state and part == "weight":
             inputs = value.float() * state[f"{owner}.weight_scale"] * state[f"{owner}.entry.inverse"][:, None]
-            if (kept := state.get(f"{owner}.kept_weight")) is not None:
-                inputs[: len(kept)] = kept
+            exact = state.get(f"{owner}.fp32_weight")
+            if exact is not None:
+                inputs[: len(exact)] = exact
             weights[name] = inputs.T.contiguous()
         elif part == "bias" or (f"{owner}.weight_scale" not in state and part == "weight"):
             weights[name] = value.float()
@@ -223,15 +224,15 @@ def _outliers_first(ranker: RankingNetwork | TextVectors, seen: InputRange, make
 
 
 def _quantised(
-    readers: Sequence[nn.Module], seen: InputRange, margin: float, kept: int, largest: int
+    readers: Sequence[nn.Module], seen: InputRange, margin: float, fp32_channels: int, largest: int
 ) -> list[nn.Module]:
     """The int8 form of linear layers that read the same input, which is smoothed and quantised once for all of them."""
     linears = [reader for reader in readers if isinstance(reader, nn.Linear)]
     weights = torch.stack([linear.weight.detach().abs().amax(0) for linear in linears]).amax(0).clamp(min=1e-4)
     smooth = seen.largest.clamp(min=1e-3) ** SMOOTHING / weights ** (1 - SMOOTHING)
-    low, high = (seen.low / smooth)[kept:].min(), (seen.high / smooth)[kept:].max()
+    low, high = (seen.low / smooth)[fp32_channels:].min(), (seen.high / smooth)[fp32_channels:].max()
     entry = _QuantisedInput(smooth, margin * low.clamp(max=0), margin * high.clamp(min=0))
-    return [_QuantisedLinear(linear, entry, smooth, kept, largest) for linear in linears]
+    return [_QuantisedLinear(linear, entry, smooth, fp32_channels, largest) for linear in linears]
 
 
 class _QuantisedInput(nn.Module):
@@ -249,17 +250,20 @@ class _QuantisedInput(nn.Module):
 
 
 class _QuantisedLinear(nn.Module):
-    def __init__(self, linear: nn.Linear, entry: _QuantisedInput, smooth: Tensor, kept: int, largest: int) -> None:
+    def __init__(
+        self, linear: nn.Linear, entry: _QuantisedInput, smooth: Tensor, fp32_channels: int, largest: int
+    ) -> None:
         super().__init__()
         self.entry = entry
         weight = (linear.weight.detach() * smooth).T.contiguous()  # [K, out]
-        weight[:kept] = 0.0
+        weight[:fp32_channels] = 0.0
         scale = (weight.abs().amax(0) / largest).clamp(min=1e-12)
         self.weight = nn.Buffer((weight / scale).round().to(torch.int8))
         self.weight_scale = nn.Buffer(scale)
         self.bias = nn.Buffer(torch.zeros(len(scale)) if linear.bias is None else linear.bias.detach().clone())
-        self.kept = kept
-        self.kept_weight = nn.Buffer(linear.weight.detach().T[:kept].contiguous()) if kept else None
+        self.fp32_channels = fp32_channels
+        exact = linear.weight.detach().T[:fp32_channels].contiguous()
+        self.fp32_weight = nn.Buffer(exact) if fp32_channels else None
 
     def forward(self, hidden: Tensor) -> Tensor:
         quantised = self.entry(hidden)
@@ -279,7 +283,7 @@ class _QuantisedLinear(nn.Module):
             shape=(*hidden.shape[:-1], len(self.bias)),
             version=1,
         )
-        return product if self.kept_weight is None else product + hidden[..., : self.kept] @ self.kept_weight
+        return product if self.fp32_weight is None else product + hidden[..., : self.fp32_channels] @ self.fp32_weight
 
 
 class _QuantisedEmbedding(nn.Module):

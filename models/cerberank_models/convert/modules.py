@@ -90,7 +90,8 @@ class ModularNetwork(nn.Module):
         super().__init__()
         if getattr(encoder, "pooler", None) is not None:
             encoder.pooler = None
-        self._place, self._pooling = encoder.base_model_prefix, head.pooling
+        self._place = encoder.base_model_prefix
+        self._pooling = head.pooling
         self._types = "token_type_ids" in inspect.signature(encoder.forward).parameters
         self.add_module(self._place, encoder)
         self.config = copy.deepcopy(encoder.config)

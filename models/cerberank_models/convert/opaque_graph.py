@@ -32,7 +32,9 @@ class OpaqueNetwork(nn.Module):
 
     def __init__(self, network: Any, *, pad: int, reads_types: bool) -> None:
         super().__init__()
-        self.network, self.pad, self.reads_types = network.float().cpu().eval(), pad, reads_types
+        self.network = network.float().cpu().eval()
+        self.pad = pad
+        self.reads_types = reads_types
 
     def forward(self, token_ids: Tensor, type_ids: Tensor, mask: Tensor) -> Tensor:
         """The logit of the only label, or the second label's logit minus the first's."""

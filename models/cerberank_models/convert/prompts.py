@@ -107,7 +107,7 @@ def find_prompt(source: Source, tokenizer: Any, named: str | None) -> KnownPromp
     `named` is a key of `PROMPTS`, or a JSON file with the fields of a `PromptTemplate`. Raises UnsupportedModelError.
     """
     if named is not None:
-        return PROMPTS[named] if named in PROMPTS else _own(Path(named))
+        return PROMPTS[named] if named in PROMPTS else _prompt_of(Path(named))
     template = tokenizer.chat_template if isinstance(tokenizer.chat_template, str) else ""
     for known in PROMPTS.values():
         if known.name.search(source.name) or (known.mark is not None and known.mark in template):
@@ -118,7 +118,7 @@ def find_prompt(source: Source, tokenizer: Any, named: str | None) -> KnownPromp
     )
 
 
-def _own(file: Path) -> KnownPrompt:
+def _prompt_of(file: Path) -> KnownPrompt:
     try:
         prompt = PromptTemplate.model_validate_json(read_regular(file, SMALL))
     except (OSError, ValidationError) as error:
@@ -139,8 +139,7 @@ def answer_tokens(source: Source, tokenizer: Any, prompt: PromptTemplate) -> lis
     if missing := [word for word, number in zip(words, ids, strict=True) if number is None]:
         raise UnsupportedModelError(f"the vocabulary of {source.place} lacks the token {', '.join(map(repr, missing))}")
     if (settings := module_settings(source, LOGIT_SCORE)) is not None:
-        own = [settings.get(name) for name in ("false_token_id", "true_token_id")]
-        stated = [number for number in own if number is not None]
+        stated = [settings[name] for name in ("false_token_id", "true_token_id") if settings.get(name) is not None]
         if stated != ids:
             raise UnsupportedModelError(
                 f"{source.place} scores by the tokens {json.dumps(stated)}, its prompt by {words} ({json.dumps(ids)})"

@@ -49,13 +49,13 @@ def read_back(checkpoint: Checkpoint, precision: str) -> RankingNetwork:
     ]
     form = in_form(template, precision, RangeBatches(golden, margin=1.0))
     state = {name: value.detach().numpy() for name, value in form.state_dict().items()}
-    found: dict[str, Tensor] = {}
+    stored: dict[str, Tensor] = {}
     heads = template.config.body.attention_heads
     with tempfile.TemporaryDirectory() as scratch:
         known = export_stages(form, Path(scratch), gather=precision == "fp16")
         for ours, theirs in zip(known, graphs, strict=True):
-            found |= _found(state, _constants(ours, theirs), attention_heads=heads)
-    weights = dequantise(found)
+            stored |= _located(state, _constants(ours, theirs), attention_heads=heads)
+    weights = dequantise(stored)
     if can_absorb(template):
         last = template.config.architecture.head_layers - 1
         for name in (f"heads.{head}.layers.{last}.key.bias" for head in range(len(template.heads))):
@@ -98,11 +98,11 @@ def _constants(ours: Path, theirs: Path) -> list[tuple[Array, Array]]:
     ]
 
 
-def _found(
+def _located(
     state: Mapping[str, Array], constants: Sequence[tuple[Array, Array]], *, attention_heads: int
 ) -> dict[str, Tensor]:
     """For each tensor of `state`, which the known graph contains, the tensor at the same place in the other graph."""
-    found = {}
+    tensors = {}
     for name, value in state.items():
         for known, other in constants:
             if known.size != value.size or known.dtype != value.dtype or known.shape != other.shape:
@@ -111,8 +111,8 @@ def _found(
                 if np.array_equal(known.ravel(), value.ravel()[layout]):
                     wanted = np.empty_like(other.ravel())
                     wanted[layout] = other.ravel()
-                    found[name] = torch.from_numpy(wanted.reshape(value.shape))
-    return found
+                    tensors[name] = torch.from_numpy(wanted.reshape(value.shape))
+    return tensors
 
 
 def _layouts(value: Array, attention_heads: int) -> Iterator[slice | NDArray[np.int64]]:

@@ -31,13 +31,13 @@ def grow_token_types(model: Any, types: int, *, new: NewTypes, seed: int) -> Non
     have, width = old.weight.shape
     if have >= types:
         return
-    kept = old.weight.detach()[: 0 if new == "anew" else have]
-    rows = old.weight.detach()[-1:].repeat(types - len(kept), 1)
+    unchanged = old.weight.detach()[: 0 if new == "anew" else have]
+    rows = old.weight.detach()[-1:].repeat(types - len(unchanged), 1)
     if new != "copied":
         noise = torch.randn(rows.shape, generator=torch.Generator().manual_seed(seed))
         rows = (model.config.initializer_range * noise).to(rows)
     table = nn.Embedding(types, width, device=old.weight.device, dtype=old.weight.dtype)
     with torch.no_grad():
-        table.weight.copy_(torch.cat([kept, rows]))
+        table.weight.copy_(torch.cat([unchanged, rows]))
     embeddings.token_type_embeddings = table
     model.config.type_vocab_size = types

@@ -87,7 +87,7 @@ def test_a_channel_that_stands_out_costs_the_others_nothing(
     usual, ranker = error(*plain), standing_out()
     assert error(ranker, graphs("standing-out", ranker)) <= 1.5 * usual
     monkeypatch.setattr("cerberank_models.convert.int8.SMOOTHING", 0.0)
-    monkeypatch.setattr("cerberank_models.convert.int8.KEPT_CHANNELS", 0)
+    monkeypatch.setattr("cerberank_models.convert.int8.FP32_CHANNELS", 0)
     assert error(ranker, graphs("naive", ranker)) >= 4 * usual
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from cyclopts import App, Group, Parameter
 from cyclopts.validators import Number
 
-from cerberank_models.commands.values import Count, NotNegative, Positive, Whole, whole
+from cerberank_models.commands.values import Count, NotNegative, Positive, Whole, at_least
 from cerberank_models.convert.teacher_input import FILE, TeacherInput
 from cerberank_models.output import UsageError, say
 from cerberank_training.commands.presets import options_from_recipe, recipe_help
@@ -86,7 +86,7 @@ class StepOptions:
 
     loss: Literal["pointwise", "listwise", "both"] | None = None
     """Loss: of each pair, between a question's candidates, or both (default: pointwise)."""
-    steps: Annotated[int | None, whole(1), Parameter(help=f"Training steps (default: {STEPS}).")] = None
+    steps: Annotated[int | None, at_least(1), Parameter(help=f"Training steps (default: {STEPS}).")] = None
     epochs: Positive | None = None
     """Number of passes over all questions or pairs, instead of --steps."""
     questions_per_step: Count | None = None

@@ -14,7 +14,7 @@ from torch import nn
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import Checkpoint
-from cerberank_models.commands.values import Count, Integers, Whole, whole
+from cerberank_models.commands.values import Count, Integers, Whole, at_least
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import initialise, load_weights, ranker_config
@@ -50,7 +50,7 @@ class StudentShape:
     token_types: Literal["shared"] | NewTypes = "shared"
     """Token type of the context where the base has fewer than three: the last type (shared), a random row (fresh), a
     copy of the last row (copied), or a new random table (anew, as in SSP)."""
-    max_length: Annotated[int, whole(8)] = 128
+    max_length: Annotated[int, at_least(8)] = 128
     """Most tokens of a pair."""
     truncation: Literal["last_first", "longest_first"] = "last_first"
     """Rule that cuts a pair of too many tokens: at the candidate's end (last_first), or at the ends of the longest

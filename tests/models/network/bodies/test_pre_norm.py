@@ -170,13 +170,13 @@ def test_a_graph_of_short_pairs_has_no_window(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_it_has_an_int8_form(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Both products that compute an inner channel are reordered with the one that reads it: scores stay near fp32."""
-    monkeypatch.setattr("cerberank_models.convert.int8.KEPT_CHANNELS", 4)
+    monkeypatch.setattr("cerberank_models.convert.int8.FP32_CHANNELS", 4)
     ranker = modern(exits=(), heads=1)
     before = copy.deepcopy(ranker.state_dict())
     quantised = quantise(ranker, measure_ranges(ranker, [random_pairs(LENGTHS, seed=1)]), margin=1.1)
     assert all(torch.equal(before[name], value) for name, value in ranker.state_dict().items())
     for layer in quantised.body:
-        assert layer.down.kept == 4  # type: ignore[union-attr]
+        assert layer.down.fp32_channels == 4  # type: ignore[union-attr]
     pairs = random_pairs(LENGTHS)
     got = scores(OnnxBackend(export_stages(quantised, tmp_path), ranker.config, threads=1), pairs)[-1]
     wanted = expected(pairs, ranker)[-1]
