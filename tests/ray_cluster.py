@@ -17,7 +17,9 @@ from typing import Any
 
 import httpx
 import yaml
-from tools.process import ROOT, free_port, until
+from tools.process import ROOT, until
+
+from cerberank_benchmarks.clients.server import free_port
 
 FOLDER = ROOT / "deploy" / "ray"
 PROCESSORS = 2

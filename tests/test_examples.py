@@ -15,8 +15,9 @@ import httpx
 import pytest
 from tests.service.observe import wait_until
 from tests.tiny import save_cross_encoder
-from tools.process import Process, free_port, installed, serving
+from tools.process import Process, installed, serving
 
+from cerberank_benchmarks.clients.server import free_port
 from cerberank_models.checkpoint.bundled import default_checkpoint
 
 pytestmark = pytest.mark.slow

@@ -14,9 +14,10 @@ from typing import Any
 
 import httpx
 
+from cerberank_benchmarks.clients.server import free_port
 from cerberank_service.versions import copy_process
 from tools.nginx import Proxy, proxying
-from tools.process import LOOK_SECONDS, Process, free_port, launch, until
+from tools.process import LOOK_SECONDS, Process, launch, until
 
 CLOCK = Path(__file__).with_name("clock.c")
 PROGRAM = ("-m", "tools.hanging")

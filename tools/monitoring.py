@@ -17,7 +17,8 @@ from typing import Any
 import httpx
 import yaml
 
-from tools.process import ROOT, free_port, installed, running_program, until
+from cerberank_benchmarks.clients.server import free_port, running_program
+from tools.process import ROOT, installed, until
 
 FOLDER = ROOT / "deploy" / "prometheus"
 ALERTMANAGER = ROOT / "deploy" / "alertmanager" / "alertmanager.yml"

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import httpx
 
-from tools.process import ROOT, free_port, installed, listens, running_program
+from cerberank_benchmarks.clients.server import free_port, running_program
+from tools.process import ROOT, installed, listens
 
 FOLDER = ROOT / "deploy" / "mtail"
 

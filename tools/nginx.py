@@ -13,7 +13,8 @@ from functools import partial
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from tools.process import ROOT, free_port, installed, listens, running_program
+from cerberank_benchmarks.clients.server import free_port, running_program
+from tools.process import ROOT, installed, listens
 
 CONFIGURATION = ROOT / "deploy" / "nginx"
 START_SECONDS = 10.0

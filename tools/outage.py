@@ -20,10 +20,11 @@ from pathlib import Path
 import httpx
 
 from cerberank_benchmarks.clients.load import Load, request_of, steadily
+from cerberank_benchmarks.clients.server import free_port
 from tools.monitoring import run_alertmanager, run_prometheus
 from tools.mtail import Counting, counting
 from tools.nginx import proxying
-from tools.process import ROOT, Process, free_port, serving, until
+from tools.process import ROOT, Process, serving, until
 
 CHECKPOINT = ROOT / "models" / "cerberank_models" / "checkpoints" / "cerberank-mini"
 QUESTION = {"question": "How tall is it?", "candidates": ["It is 330 metres tall."]}

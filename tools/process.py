@@ -108,25 +108,6 @@ def serving(checkpoint: Path, log: Path, *, program: Sequence[str] = SERVE, **se
         service.process.wait()
 
 
-@contextmanager
-def running_program(
-    command: Sequence[str], log: Path, ready: Callable[[], bool], *, seconds: float = START_SECONDS
-) -> Iterator[subprocess.Popen[bytes]]:
-    """Run a program until the block ends; the block begins when it is `ready`.
-
-    Raises TimeoutError, or AssertionError with the log if the program ends before.
-    """
-    with log.open("ab") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=output)
-    try:
-        until(lambda: process.poll() is not None or ready(), seconds=seconds, every=0.02)
-        assert process.poll() is None, log.read_text()
-        yield process
-    finally:
-        process.terminate()
-        process.wait(timeout=30)
-
-
 def until(condition: Callable[[], object], *, seconds: float = LONGEST_SECONDS, every: float = LOOK_SECONDS) -> float:
     """Wait until the condition holds, checked `every` so many seconds, and return the seconds. Raises TimeoutError."""
     begin = time.monotonic()
@@ -135,13 +116,6 @@ def until(condition: Callable[[], object], *, seconds: float = LONGEST_SECONDS, 
             raise TimeoutError(f"waited in vain for {seconds:g} seconds")
         time.sleep(every)
     return time.monotonic() - begin
-
-
-def free_port() -> int:
-    """A port that was free a moment ago."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return int(free.getsockname()[1])
 
 
 def listens(port: int) -> bool:

@@ -28,7 +28,10 @@ def environment() -> dict[str, str]:
 
 
 def run_in_shell(script: str, folder: Path) -> str:
-    """Run a script in one shell, and end what it has started; returns the output. Fails if a command does."""
+    """Run a script in one shell, and end what it has started; fails if a command does.
+
+    Returns what it printed; errors are in the file `errors` of the folder.
+    """
     ports = []
     for _ in range(2):
         with socket.create_server(("127.0.0.1", 0)) as free:
@@ -36,9 +39,10 @@ def run_in_shell(script: str, folder: Path) -> str:
     variables = environment() | {"CERBERANK_PORT": ports[0], "CERBERANK_ADMIN_PORT": ports[1]}
     with (
         (folder / "output").open("wb") as output,
+        (folder / "errors").open("wb") as errors,
         subprocess.Popen(
             ["bash", "-euo", "pipefail", "-c", script.replace(":8000", f":{ports[0]}")],
-            **{"cwd": folder, "env": variables, "stdout": output, "stderr": subprocess.STDOUT},
+            **{"cwd": folder, "env": variables, "stdout": output, "stderr": errors},
             start_new_session=True,
         ) as shell,
     ):
@@ -48,5 +52,5 @@ def run_in_shell(script: str, folder: Path) -> str:
             with suppress(ProcessLookupError):  # the page has stopped everything
                 os.killpg(shell.pid, signal.SIGTERM)
     printed = (folder / "output").read_text()
-    assert code == 0, printed[-4000:]
+    assert code == 0, printed[-4000:] + (folder / "errors").read_text()[-4000:]
     return printed

@@ -47,7 +47,8 @@ def test_every_command_of_the_tutorial(tmp_path: Path) -> None:
     save_cross_encoder("bert", tmp_path / "my-cross-encoder", num_labels=1, **shape)
     write_beir(tmp_path / "my-data")
     output = run_in_shell(blocks("tutorial.md"), tmp_path)
-    assert "starts from my-cross-encoder, a cross-encoder of one logit, whose classifier the heads start from" in output
+    log = (tmp_path / "errors").read_text()
+    assert "starts from my-cross-encoder, a cross-encoder of one logit, whose classifier the heads start from" in log
     answer = json.loads(re.findall(r'^\{.*"results".*\}$', output, re.MULTILINE)[-1])
     assert (answer["model"], answer["version"]) == ("my-ranker", "1-tuned")
     assert len(answer["results"]) == 3

@@ -6,13 +6,14 @@ The service is started by its command, as users do, because training packages mu
 from __future__ import annotations
 
 import os
-import signal
 import socket
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
+from math import inf
 from pathlib import Path
 
 import httpx
@@ -21,6 +22,7 @@ from cerberank_models.python_process import python_command
 
 START_SECONDS = 300.0
 STOP_SECONDS = 30.0
+LOOK_SECONDS = 0.02
 ServerSettings = Mapping[str, str | float | None]
 """Settings of the service by name; None keeps the service's default."""
 
@@ -52,14 +54,14 @@ def cerberank_server(
     scratch: Path,
     settings: ServerSettings,
     *,
-    remaining: Callable[[], float] = lambda: float("inf"),
+    remaining: Callable[[], float] = lambda: inf,
 ) -> Iterator[Server]:
     """Run `cerberank serve` with `settings` as CERBERANK_* variables; by default questions may queue for an hour.
 
     The log is in the folder `scratch`. The start and the end each take at most the seconds that `remaining` returns at
     that time, or one second. Raises ServerError if the server is not ready in time.
     """
-    port = _free_port()
+    port = free_port()
     environment = {name: value for name, value in os.environ.items() if not name.startswith("CERBERANK_")}
     environment["CERBERANK_QUEUE_SECONDS"] = "3600"  # closed loops fill the queue on purpose
     environment |= {f"CERBERANK_{name.upper()}": str(value) for name, value in settings.items() if value is not None}
@@ -67,45 +69,59 @@ def cerberank_server(
     if checkpoint is not None:
         environment["CERBERANK_CHECKPOINT"] = str(checkpoint)
     command = python_command("cerberank", "serve")
-    with _running(
-        command, environment, port, "/health/ready", scratch / "cerberank.log", remaining=remaining
-    ) as server:
-        yield server
+    log = scratch / "cerberank.log"
+    with _client(port) as client:
+        ready = partial(_succeeds, client, "/health/ready")
+        with running_program(command, log, ready, environment=environment, remaining=remaining) as process:
+            yield Server(client, process.pid)
 
 
 @contextmanager
 def infinity_server(python: Path, model: Path, scratch: Path, *, dtype: str) -> Iterator[Server]:
     """Run `infinity_emb v2` on the CPU in `dtype`, float32 or bfloat16. Raises ServerError."""
-    port = _free_port()
+    port = free_port()
     options = ["--engine", "torch", "--device", "cpu", "--dtype", dtype, "--no-bettertransformer"]
     address = ["--host", "127.0.0.1", "--port", str(port)]
     command = [str(python.with_name("infinity_emb")), "v2", "--model-id", str(model), *options, *address]
     # The server has its own environment and must not import this one's libraries.
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment |= {"HF_HUB_OFFLINE": "1", "INFINITY_ANONYMOUS_USAGE_STATS": "0"}
-    with _running(command, environment, port, "/health", scratch / "infinity.log") as server:
-        yield server
+    log = scratch / "infinity.log"
+    with _client(port) as client:
+        ready = partial(_succeeds, client, "/health")
+        with running_program(command, log, ready, environment=environment) as process:
+            yield Server(client, process.pid)
 
 
 @contextmanager
-def _running(
+def running_program(
     command: Sequence[str],
-    environment: Mapping[str, str],
-    port: int,
-    probe: str,
     log: Path,
+    ready: Callable[[], bool],
     *,
-    remaining: Callable[[], float] = lambda: float("inf"),
-) -> Iterator[Server]:
+    seconds: float = START_SECONDS,
+    remaining: Callable[[], float] = lambda: inf,
+    environment: Mapping[str, str] | None = None,
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a program until the block ends; the block begins when it is `ready`, which takes at most so many `seconds`.
+
+    Raises ServerError.
+    """
     log.parent.mkdir(exist_ok=True)
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, env=dict(environment), stdout=output, stderr=output)
+    with log.open("ab") as output:
+        process = subprocess.Popen(command, env=environment, stdout=output, stderr=output)
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=600.0) as client:
-            _wait_until_ready(client, probe, process, log, min(START_SECONDS, max(1.0, remaining())))
-            yield Server(client, process.pid)
+        end = time.monotonic() + min(seconds, max(1.0, remaining()))
+        while process.poll() is None and time.monotonic() < end:
+            if ready():
+                break
+            time.sleep(LOOK_SECONDS)
+        else:  # it has ended, or the time has
+            printed = log.read_text(encoding="utf-8", errors="replace")[-2000:]
+            raise ServerError(f"{Path(command[0]).name} did not become ready:\n{printed}")
+        yield process
     finally:
-        process.send_signal(signal.SIGTERM)
+        process.terminate()
         try:
             process.wait(min(STOP_SECONDS, max(1.0, remaining())))
         except subprocess.TimeoutExpired:
@@ -113,22 +129,19 @@ def _running(
             process.wait()
 
 
-def _wait_until_ready(
-    client: httpx.Client, probe: str, process: subprocess.Popen[bytes], log: Path, patience: float
-) -> None:
-    end = time.monotonic() + patience
-    while time.monotonic() < end and process.poll() is None:
-        try:
-            if client.get(probe).status_code == 200:
-                return
-        except httpx.TransportError:
-            pass  # not listening yet
-        time.sleep(0.2)
-    output = log.read_text(encoding="utf-8", errors="replace")[-2000:]
-    raise ServerError(f"{Path(process.args[0]).name} did not become ready:\n{output}")  # type: ignore[index,arg-type]
+def free_port() -> int:
+    """A port that was free a moment ago."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+def _client(port: int) -> httpx.Client:
+    return httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=600.0)
+
+
+def _succeeds(client: httpx.Client, probe: str) -> bool:
+    try:
+        return client.get(probe).status_code == httpx.codes.OK
+    except httpx.TransportError:
+        return False  # it does not listen yet
