@@ -121,6 +121,11 @@ class EncodedPairs:
         )
 
 
+def offsets_of(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
+    """The offsets `[n + 1]` of n packed sequences with these lengths."""
+    return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+
+
 def packed_rows(offsets: NDArray[np.int64], rows: NDArray[np.integer]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The token indices of the packed sequences `rows`, and the offsets of the sequences after gathering."""
     lengths = np.diff(offsets)[rows]
@@ -139,7 +144,7 @@ def concat_pairs(parts: Sequence[EncodedPairs]) -> EncodedPairs:
     return EncodedPairs(
         token_ids=np.concatenate([part.token_ids for part in parts]),
         type_ids=np.concatenate([part.type_ids for part in parts]),
-        offsets=np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]),
+        offsets=offsets_of(lengths),
         truncated=np.concatenate([part.truncated for part in parts]),
         prefixes=np.concatenate(prefixes) if len(prefixes) == len(parts) else None,
     )

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from cerberank_models.encoding import CHARACTERS_PER_TOKEN, EncodedPairs, lengths_of
+from cerberank_models.encoding import CHARACTERS_PER_TOKEN, EncodedPairs, lengths_of, offsets_of
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.token_cache import TokenCache
 from cerberank_models.tokens import ID_BYTES, Tokens, packed, special_tokens
@@ -85,7 +85,7 @@ class TextEncoder:
         counts = lengths_of(pieces)
         windows = [piece for own in pieces for piece in own]
         encoded = self._framed(windows, np.repeat(cut, counts), self._candidate_head, self._tail)
-        return encoded, np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
+        return encoded, offsets_of(counts)
 
     def _starts(self, ids: bytes) -> range:
         return range(0, max(1, min(len(ids), self._candidate)), self._window)

@@ -81,7 +81,8 @@ class CapturedStages:
         """
         if stages.kernel is None:
             raise ValueError("CUDA graphs need fp16 or bf16 on a GPU with variable-length attention")
-        self._stages, self._capture = stages, capture or cuda_graphs()
+        self._stages = stages
+        self._capture = capture or cuda_graphs()
         self._sizes: list[GraphSize] = []
         self._captured: dict[tuple[int, GraphSize], _CapturedStage] = {}
         self.extend(sizes)

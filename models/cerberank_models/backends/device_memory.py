@@ -57,7 +57,7 @@ def torch_memory(device: str) -> DeviceMemory | None:
 
 def nvml_memory(device: str) -> DeviceMemory | None:
     """The memory as NVML reads it; None for a device that is not a GPU, or if NVML cannot be used."""
-    return _asked(device, _memory)
+    return _nvml_answer(device, _memory)
 
 
 def nvml_utilisation(device: str) -> float | None:
@@ -65,15 +65,15 @@ def nvml_utilisation(device: str) -> float | None:
 
     It is always unknown for a slice of a GPU (MIG).
     """
-    return _asked(device, lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100.0)
+    return _nvml_answer(device, lambda nvml, handle: nvml.nvmlDeviceGetUtilizationRates(handle).gpu / 100.0)
 
 
 def _memory(nvml: ModuleType, handle: Any) -> DeviceMemory:
-    found = nvml.nvmlDeviceGetMemoryInfo(handle)
-    return DeviceMemory(total=int(found.total), free=int(found.free))
+    memory = nvml.nvmlDeviceGetMemoryInfo(handle)
+    return DeviceMemory(total=int(memory.total), free=int(memory.free))
 
 
-def _asked(device: str, question: Callable[[ModuleType, Any], Answer]) -> Answer | None:
+def _nvml_answer(device: str, question: Callable[[ModuleType, Any], Answer]) -> Answer | None:
     if not device.startswith("cuda"):
         return None
     try:

@@ -21,7 +21,7 @@ from cerberank_models.backends.processors import compute_threads
 from cerberank_models.backends.stage_contract import BackendCounts, StageOutput, consecutive, logit_columns, scored
 from cerberank_models.backends.thread_pool import ThreadPool
 from cerberank_models.config import RankerConfig
-from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
+from cerberank_models.encoding import EncodedPairs, concat_pairs, offsets_of, packed_rows
 
 Floats = NDArray[np.float32]
 
@@ -89,7 +89,7 @@ class OnnxBackend:
 
         def run_bucket(rows: NDArray[np.int64]) -> None:
             index, _ = packed_rows(state.offsets, rows)
-            mask = np.arange(int(lengths[rows].max()))[None, :] < lengths[rows][:, None]
+            mask = token_mask(lengths[rows], int(lengths[rows].max()))
             outputs = self._sessions[stage].run(None, _feeds(state, index, mask))
             logits[rows] = outputs[0]
             if after is not None:
@@ -122,7 +122,7 @@ class OnnxBackend:
             return self.start(concat_pairs(waiting))
         lengths = np.concatenate([np.diff(state.offsets) for state in states])
         hidden = np.concatenate([state.hidden for state in states if state.hidden is not None])
-        return OnnxState(np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]), None, hidden)
+        return OnnxState(offsets_of(lengths), None, hidden)
 
     def state_bytes(self, state: OnnxState) -> int:
         """The bytes of the hidden states, which are in main memory even if the device is a GPU."""
@@ -143,6 +143,11 @@ def _feeds(state: OnnxState, index: NDArray[np.int64], mask: NDArray[np.bool_]) 
     hidden = np.zeros((*mask.shape, state.hidden.shape[1]), dtype=np.float32)
     hidden[mask] = state.hidden[index]
     return {"hidden": hidden, "mask": mask}
+
+
+def token_mask(lengths: NDArray[np.int64], longest: int) -> NDArray[np.bool_]:
+    """True on the tokens of pairs with these lengths, which are padded to `longest`: shape [n, longest]."""
+    return np.asarray(np.arange(longest)[None, :] < lengths[:, None])
 
 
 def padded_ids(

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cerberank_models.backends.batching import BucketRule, buckets_of
 from cerberank_models.backends.device_memory import DeviceMemory, nvml_memory
-from cerberank_models.backends.onnx_backend import padded_ids
+from cerberank_models.backends.onnx_backend import padded_ids, token_mask
 from cerberank_models.backends.onnx_session import open_stages, place_of
 from cerberank_models.backends.stage_contract import BackendCounts, StageOutput, logit_columns, scored
 from cerberank_models.config import RankerConfig
@@ -80,7 +80,9 @@ class OnnxDeviceBackend:
         Raises ValueError if the number of graphs differs from the number of stages, and DeviceError if the device's
         provider is not installed.
         """
-        self._config, self._buckets, self._place = config, buckets, place_of(device)
+        self._config = config
+        self._buckets = buckets
+        self._place = place_of(device)
         self._sessions = open_stages(graphs, config, threads=threads, device=device)
         self.precision = precision
         """The precision of the graphs."""
@@ -160,12 +162,12 @@ class OnnxDeviceBackend:
         assert state.places is not None, "a state has token ids until it has hidden states"
         for index, hidden in enumerate(state.places.held):
             rows = np.flatnonzero(state.places.batch == index)
-            mask = _mask(state.lengths[rows], hidden.shape()[1])
+            mask = token_mask(state.lengths[rows], hidden.shape()[1])
             yield _Batch(rows, mask, {"rows": state.places.row[rows], "mask": mask}, hidden)
 
     def _token_batches(self, pairs: EncodedPairs) -> Iterator[_Batch]:
         for rows in buckets_of(pairs.lengths, self._buckets):
-            mask = _mask(pairs.lengths[rows], int(pairs.lengths[rows].max()))
+            mask = token_mask(pairs.lengths[rows], int(pairs.lengths[rows].max()))
             index, _ = packed_rows(pairs.offsets, rows)
             yield _Batch(rows, mask, padded_ids(pairs, index, mask), None)
 
@@ -182,7 +184,3 @@ class OnnxDeviceBackend:
         session.run_with_iobinding(binding)
         outputs: list[onnxruntime.OrtValue] = binding.get_outputs()
         return outputs
-
-
-def _mask(lengths: NDArray[np.int64], longest: int) -> NDArray[np.bool_]:
-    return np.asarray(np.arange(longest)[None, :] < lengths[:, None])

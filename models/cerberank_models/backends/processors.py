@@ -41,12 +41,12 @@ def cgroup_quota(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> float | 
 
 def cgroup_memory(membership: Path = MEMBERSHIP, mount: Path = MOUNT) -> int | None:
     """The bytes of memory that this process's cgroup and those above it allow; None if there is no limit."""
-    found = [
+    texts = [
         _read(folder / name).strip()
         for folder in _folders("memory", membership, mount)
         for name in ("memory.max", "memory.limit_in_bytes")  # versions 2 and 1
     ]
-    limits = [int(text) for text in found if text.isdigit() and int(text) < UNLIMITED]
+    limits = [int(text) for text in texts if text.isdigit() and int(text) < UNLIMITED]
     return min(limits, default=None)
 
 

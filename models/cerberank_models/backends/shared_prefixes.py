@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_models.encoding import EncodedPairs
+from cerberank_models.encoding import EncodedPairs, offsets_of
 
 Tokens = NDArray[np.int64]
 """Indices into the packed tokens of all pairs."""
@@ -69,5 +69,5 @@ def places(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> tuple[Token
     >>> [each.tolist() for each in places(np.array([10, 40]), np.array([3, 2]))]
     [[10, 11, 12, 40, 41], [0, 3, 5]]
     """
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    offsets = offsets_of(lengths)
     return np.arange(offsets[-1]) + np.repeat(starts - offsets[:-1], lengths), offsets

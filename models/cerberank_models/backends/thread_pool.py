@@ -51,7 +51,9 @@ class ThreadPool:
     def _started(self) -> queue.SimpleQueue[Work | None]:
         """Start the threads if they do not run in this process yet; returns the queue from which they take tasks."""
         if self._process != os.getpid():  # the lock, too, may be held by a thread that is not here
-            self._process, self._inbox, self._lock = os.getpid(), None, threading.Lock()
+            self._process = os.getpid()
+            self._inbox = None
+            self._lock = threading.Lock()
         with self._lock:
             if self._inbox is None:
                 self._inbox = queue.SimpleQueue()

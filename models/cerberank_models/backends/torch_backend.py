@@ -28,7 +28,7 @@ from cerberank_models.backends.stage_contract import BackendCounts, DeviceError,
 from cerberank_models.backends.torch_stages import StageInput, TorchStages, check_process, dtype_of, token_table
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_models.config import RankerConfig
-from cerberank_models.encoding import EncodedPairs, concat_pairs, packed_rows
+from cerberank_models.encoding import EncodedPairs, concat_pairs, offsets_of, packed_rows
 from cerberank_models.network.bodies.body import Fuse
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.network.varlen import VarlenAttention
@@ -146,8 +146,8 @@ class TorchBackend:
             hidden, logits = compute(state, stage)
             values = logits.cpu().numpy()
         last = stage == len(self.config.stages) - 1
-        kept = state.pairs if self._stages.decodes else None
-        return scored(self.config, stage, values, None if last else TorchState(state.offsets, kept, hidden))
+        pairs = state.pairs if self._stages.decodes else None
+        return scored(self.config, stage, values, None if last else TorchState(state.offsets, pairs, hidden))
 
     def select(self, state: TorchState, rows: NDArray[np.integer]) -> TorchState:
         """Gather the tokens of `rows`."""
@@ -166,14 +166,14 @@ class TorchBackend:
         """Concatenate token ids or hidden states."""
         if len(states) == 1:
             return states[0]
-        kept = [state.pairs for state in states if state.pairs is not None]
-        pairs = concat_pairs(kept) if len(kept) == len(states) else None
+        parts = [state.pairs for state in states if state.pairs is not None]
+        pairs = concat_pairs(parts) if len(parts) == len(states) else None
         if pairs is not None and states[0].hidden is None:
             return self.start(pairs)
         with self._on_stream():
             hidden = torch.cat([state.hidden for state in states if state.hidden is not None])
         lengths = np.concatenate([np.diff(state.offsets) for state in states])
-        return TorchState(np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)]), pairs, hidden)
+        return TorchState(offsets_of(lengths), pairs, hidden)
 
     def state_bytes(self, state: TorchState) -> int:
         """The bytes of the hidden states. States do not share tensors."""

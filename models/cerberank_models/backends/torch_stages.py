@@ -72,7 +72,9 @@ class TorchStages:
         `fuse` compiles functions in the body's layers (`Body.fuse`); None compiles nothing.
         """
         sum_in_fp32(precision)
-        self.config, self.device, self.precision = ranker.config, device, precision
+        self.config = ranker.config
+        self.device = device
+        self.precision = precision
         self._ranker = in_precision(ranker, precision).to(device=device).eval()
         self.kernel = kernel or kernel_of(ranker.config, device, precision)
         self.decodes = ranker.config.body.decoder is not None

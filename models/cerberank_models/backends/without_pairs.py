@@ -18,7 +18,8 @@ class WithoutPairs:
 
     def __init__(self, config: RankerConfig, precision: str) -> None:
         """Report `precision`, which is that of the first stage."""
-        self.config, self.precision = config, precision
+        self.config = config
+        self.precision = precision
         self.counts = BackendCounts()
         self.device_memory = None
 

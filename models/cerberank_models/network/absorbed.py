@@ -53,28 +53,28 @@ class AbsorbedHeads(nn.Module):
         layers = [cast(LinearKeysLayer, head.last_layer) for head in heads]
         below = [head.below_last(hidden, layout) for head in heads]
         firsts = [layout.first(states) for states in below]
-        asked = [_asked(layer, first) for layer, first in zip(layers, firsts, strict=True)]
-        scale = float(asked[0].shape[1] / hidden.shape[-1]) ** 0.5
+        queries = [_wide_queries(layer, first) for layer, first in zip(layers, firsts, strict=True)]
+        scale = float(queries[0].shape[1] / hidden.shape[-1]) ** 0.5
         if all(states is hidden for states in below):
-            mixed = list(layout.read(torch.cat(asked, dim=1), hidden, scale).chunk(len(heads), dim=1))
+            mixed = list(layout.read(torch.cat(queries, dim=1), hidden, scale).chunk(len(heads), dim=1))
         else:
-            mixed = [layout.read(queries, states, scale) for queries, states in zip(asked, below, strict=True)]
+            mixed = [layout.read(wide, states, scale) for wide, states in zip(queries, below, strict=True)]
         logits = [
-            head.classify(layer.finish(first, _answered(layer, seen)))
+            head.classify(layer.finish(first, _values(layer, seen)))
             for head, layer, first, seen in zip(heads, layers, firsts, mixed, strict=True)
         ]
         return torch.stack(logits, dim=1)
 
 
-def _asked(layer: LinearKeysLayer, first: Tensor) -> Tensor:
+def _wide_queries(layer: LinearKeysLayer, first: Tensor) -> Tensor:
     """Compute `W^T q` of every attention head, `[N, H, D]`, from the first tokens `[N, D]`."""
     query = layer.query(first).reshape(first.shape[0], layer.attention_heads, -1)
     weight = layer.key.weight.reshape(layer.attention_heads, -1, first.shape[-1])  # [H, d, D]
-    asked: Tensor = (query.transpose(0, 1) @ weight).transpose(0, 1)
-    return asked
+    wide: Tensor = (query.transpose(0, 1) @ weight).transpose(0, 1)
+    return wide
 
 
-def _answered(layer: LinearKeysLayer, mixed: Tensor) -> Tensor:
+def _values(layer: LinearKeysLayer, mixed: Tensor) -> Tensor:
     """Compute each attention head's value `[N, H, d]` from its weighted mean of hidden states, `[N, H, D]`."""
     heads = layer.attention_heads
     weight = layer.value.weight.reshape(heads, -1, mixed.shape[-1])  # [H, d, D]

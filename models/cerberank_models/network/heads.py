@@ -45,7 +45,8 @@ class Classifier(nn.Module):
         self.norm = norm
         self.output = LastLinear(width, architecture.classifier_logits)
         self.activation = ACTIVATIONS[architecture.classifier_activation]
-        self.dropout, self.before = nn.Dropout(dropout), nn.Dropout(before)
+        self.dropout = nn.Dropout(dropout)
+        self.before = nn.Dropout(before)
 
     def forward(self, pooled: Tensor) -> Tensor:
         """Compute one float32 logit per pair, `[..]`, from `[.., D]`; for two classes it is `z1 - z0`."""

@@ -251,11 +251,11 @@ class GroupedLayout(PackedLayout):
         causal: bool = False,
     ) -> Tensor:
         """Softmax attention, one group after another."""
-        each = zip(self.groups, self._split(query), self._split(key), self._split(value), strict=True)
+        parts = zip(self.groups, self._split(query), self._split(key), self._split(value), strict=True)
         return torch.cat(
             [
-                group.attend(asked, keys, values, dropout, window=window, causal=causal)
-                for group, asked, keys, values in each
+                group.attend(queries, keys, values, dropout, window=window, causal=causal)
+                for group, queries, keys, values in parts
             ]
         )
 
@@ -263,19 +263,27 @@ class GroupedLayout(PackedLayout):
         self, query: Tensor, key: Tensor, value: Tensor, dropout: float, *, window: int | None = None
     ) -> Tensor:
         """As `attend` for one query a pair."""
-        each = zip(self.groups, torch.split(query, GROUP), self._split(key), self._split(value), strict=True)
+        parts = zip(self.groups, torch.split(query, GROUP), self._split(key), self._split(value), strict=True)
         return torch.cat(
-            [group.attend_first(asked, keys, values, dropout, window=window) for group, asked, keys, values in each]
+            [
+                group.attend_first(queries, keys, values, dropout, window=window)
+                for group, queries, keys, values in parts
+            ]
         )
 
     def read(self, queries: Tensor, hidden: Tensor, scale: float) -> Tensor:
         """As `PackedLayout.read`, one group after another."""
-        each = zip(self.groups, torch.split(queries, GROUP), self._split(hidden), strict=True)
-        return torch.cat([group.read(asked, states, scale) for group, asked, states in each])
+        parts = zip(self.groups, torch.split(queries, GROUP), self._split(hidden), strict=True)
+        return torch.cat([group.read(wide, states, scale) for group, wide, states in parts])
 
     def _split(self, packed: Tensor) -> Sequence[Tensor]:
         """The tokens of each group."""
         return torch.split(packed, [len(group.cells) for group in self.groups])
+
+
+def offsets_of(lengths: Tensor) -> Tensor:
+    """The offsets `[N + 1]` of N packed sequences with these lengths."""
+    return functional.pad(lengths.cumsum(0), (1, 0))
 
 
 def by_length(offsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -284,7 +292,7 @@ def by_length(offsets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     Then the order of their tokens, `[T]`, and the offsets in that order, `[N + 1]`.
     """
     lengths, order = offsets.diff().sort(stable=True)
-    ordered = functional.pad(lengths.cumsum(0), (1, 0))
+    ordered = offsets_of(lengths)
     moved = (offsets[:-1][order] - ordered[:-1]).repeat_interleave(lengths)
     return order, torch.arange(len(moved), device=offsets.device) + moved, ordered
 
@@ -302,8 +310,8 @@ def near(query: Tensor, key: Tensor, window: int) -> Tensor:
 
     Both tensors begin with their pair's first token.
     """
-    asking, asked = (torch.arange(each.shape[1], device=key.device) for each in (query, key))
-    return (asking[:, None] - asked[None, :]).abs() <= window
+    queries, keys = (torch.arange(part.shape[1], device=key.device) for part in (query, key))
+    return (queries[:, None] - keys[None, :]).abs() <= window
 
 
 def _attention(  # noqa: PLR0917 - like PyTorch's function

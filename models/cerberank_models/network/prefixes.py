@@ -96,8 +96,13 @@ class ContinuedLayout(PackedLayout):
             raise ValueError("what follows a prefix attends causally and without a window")
         keys, values = next(self.known)
         whole = (torch.cat([old[self.group], self.pad(new)], dim=1) for old, new in ((keys, key), (values, value)))
-        asked, seen, mixed = (part.transpose(1, 2) for part in (self.pad(query), *whole))
+        queries, all_keys, all_values = (part.transpose(1, 2) for part in (self.pad(query), *whole))
         out = functional.scaled_dot_product_attention(
-            asked, seen, mixed, attn_mask=self.visible, dropout_p=dropout, enable_gqa=asked.shape[1] != seen.shape[1]
+            queries,
+            all_keys,
+            all_values,
+            attn_mask=self.visible,
+            dropout_p=dropout,
+            enable_gqa=queries.shape[1] != all_keys.shape[1],
         )
         return out.transpose(1, 2).flatten(0, 1)[self.cells]

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from cerberank_models.network.bodies.body_types import BODIES
-from cerberank_models.network.layout import Layout, PackedLayout
+from cerberank_models.network.layout import Layout, PackedLayout, offsets_of
 from cerberank_models.network.precision import LastLinear
 from cerberank_models.network.texts import Texts, joined
 from cerberank_models.text_config import TextRankerConfig
@@ -49,15 +49,15 @@ class Side:
 
     def without(self, skipped: Tensor) -> Side:
         """This side without the tokens that `skipped[T]` marks."""
-        kept = ~skipped
-        offsets = torch.nn.functional.pad(kept.cumsum(0), (1, 0))[self.offsets]
-        hidden = None if self.projected_from is None else self.projected_from[kept]
-        return Side(self.first, self.tokens[kept], offsets, projected_from=hidden)
+        rest = ~skipped
+        offsets = offsets_of(rest)[self.offsets]
+        hidden = None if self.projected_from is None else self.projected_from[rest]
+        return Side(self.first, self.tokens[rest], offsets, projected_from=hidden)
 
     def select(self, rows: Tensor) -> Side:
         """The texts `rows`, in that order; rows may be repeated."""
         lengths = self.offsets.diff()[rows]
-        offsets = torch.nn.functional.pad(lengths.cumsum(0), (1, 0))
+        offsets = offsets_of(lengths)
         shift = torch.repeat_interleave(self.offsets[rows] - offsets[:-1], lengths)
         chosen = torch.arange(len(shift), device=shift.device) + shift
         rest = (None if each is None else each[chosen] for each in (self.projected_from, self.counted))
@@ -137,11 +137,11 @@ def late_interaction(question: Side, document: Side) -> Tensor:
 
     Padding is ignored on both sides.
     """
-    asked, said = PackedLayout.of(question.offsets), PackedLayout.of(document.offsets)
+    left, right = PackedLayout.of(question.offsets), PackedLayout.of(document.offsets)
     with torch.autocast(question.tokens.device.type, enabled=False):
-        similarity = asked.pad(question.tokens.float()) @ said.pad(document.tokens.float()).transpose(1, 2)
-    best = similarity.masked_fill(~said.mask[:, None, :], float("-inf")).amax(dim=2)
-    return best.masked_fill(~asked.mask, 0.0).sum(dim=1)
+        similarity = left.pad(question.tokens.float()) @ right.pad(document.tokens.float()).transpose(1, 2)
+    best = similarity.masked_fill(~right.mask[:, None, :], float("-inf")).amax(dim=2)
+    return best.masked_fill(~left.mask, 0.0).sum(dim=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +171,9 @@ class TextVectors(nn.Module):
         self.config = config
         self.encoder = body = BODIES[transformer.family](transformer, transformer.layers, dropout)
         # The same names as in `RankingNetwork`, so that weights are imported in the same way.
-        self.embeddings, self.body, self.norm = body.embeddings, body.layers, body.output_norm()
+        self.embeddings = body.embeddings
+        self.body = body.layers
+        self.norm = body.output_norm()
         colbert = config.token_ranker == "colbert"
         self.token_ranker = ColbertRanker(transformer.hidden_size, config.projection) if colbert else None
 
@@ -255,13 +257,13 @@ class TextRanker(TextVectors):
         layout = PackedLayout.of(both.offsets)
         hidden = self.encode(both.token_ids, both.type_ids, layout)
         first = _first(hidden, layout, documents)
-        asked = hidden[both.question_cells]
-        sums = asked.new_zeros((int(both.question_offsets[-1]), asked.shape[1]))
+        copies = hidden[both.question_cells]
+        sums = copies.new_zeros((int(both.question_offsets[-1]), copies.shape[1]))
         times = torch.repeat_interleave(documents.windows.diff(), both.question_offsets.diff())
-        asked = sums.index_add(0, both.question_targets, asked) / times[:, None]
+        question = sums.index_add(0, both.question_targets, copies) / times[:, None]
         windows, ends = PackedLayout.of(documents.offsets), documents.offsets[documents.windows]
         return (
-            self._side(first, asked, both.question_offsets, PackedLayout.of(both.question_offsets)),
+            self._side(first, question, both.question_offsets, PackedLayout.of(both.question_offsets)),
             self._side(first, hidden[both.document_cells], ends, windows),
         )
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from cerberank_models.encoding import EncodedPairs
+from cerberank_models.network.layout import offsets_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +64,15 @@ def joined(questions: Texts, documents: Texts, owners: Tensor, *, between: int, 
     windows = documents.windows.diff()
     document = torch.repeat_interleave(torch.arange(len(owners), device=device), windows)  # [W]
     question = owners[document]
-    asked, said = questions.offsets.diff()[question], documents.offsets.diff()
-    lengths = asked + (between - 1) + (said - 1)
-    offsets = _offsets(lengths)
+    question_lengths = questions.offsets.diff()[question]  # [W]
+    lengths = question_lengths + (between - 1) + (documents.offsets.diff() - 1)
+    offsets = offsets_of(lengths)
+    # The place of every token of the joined sequences: its window, and its position within the sequence.
     window = torch.repeat_interleave(torch.arange(len(document), device=device), lengths)  # [T]
     place = torch.arange(len(window), device=device) - offsets[window]
-    behind = place - (asked + between - 1)[window]
+    behind = place - (question_lengths + between - 1)[window]
     # Additional separators repeat the question's last token. The window's own first token is left out.
-    from_question = questions.offsets[question][window] + place.minimum(asked[window] - 1)
+    from_question = questions.offsets[question][window] + place.minimum(question_lengths[window] - 1)
     from_document = documents.offsets[window] + 1 + behind.clamp(min=0)
     in_document = behind >= 0
     token_ids = torch.where(
@@ -78,8 +80,8 @@ def joined(questions: Texts, documents: Texts, owners: Tensor, *, between: int, 
         documents.token_ids[from_document.clamp(max=len(documents.token_ids) - 1)],
         questions.token_ids[from_question],
     )
-    cells = (place < asked[window]).nonzero()[:, 0]
-    question_offsets = _offsets(questions.offsets.diff()[owners])
+    cells = (place < question_lengths[window]).nonzero()[:, 0]
+    question_offsets = offsets_of(questions.offsets.diff()[owners])
     return JoinedTexts(
         token_ids=token_ids,
         type_ids=in_document.to(token_ids.dtype).clamp(max=types - 1),
@@ -89,7 +91,3 @@ def joined(questions: Texts, documents: Texts, owners: Tensor, *, between: int, 
         question_offsets=question_offsets,
         document_cells=(in_document | (place == 0)).nonzero()[:, 0],
     )
-
-
-def _offsets(lengths: Tensor) -> Tensor:
-    return torch.nn.functional.pad(lengths.cumsum(0), (1, 0))

@@ -27,7 +27,8 @@ class CausalBody:
 
     def __init__(self, config: TransformerConfig, layers: int, dropout: float) -> None:
         """Allocate the decoder; `dropout` applies in training only. Raises ValueError without `config.decoder`."""
-        self._config, self._dropout = config, dropout
+        self._config = config
+        self._dropout = dropout
         self.embeddings: nn.Module = CausalEmbeddings(config)
         self.layers = nn.ModuleList(self.head_layer(depth) for depth in range(layers))
 
@@ -83,20 +84,25 @@ class CausalLayer(nn.Module):
         """Allocate the layer; `dropout` applies in training only. Raises ValueError without `config.decoder`."""
         super().__init__()
         options, width, inner = _options(config), config.hidden_size, config.intermediate_size
-        self.dropout, self.theta, self.size = dropout, options.theta, options.head_size
+        self.dropout = dropout
+        self.theta = options.theta
+        self.size = options.head_size
         self.widths = tuple(
             heads * options.head_size
             for heads in (config.attention_heads, options.key_value_heads, options.key_value_heads)
         )
         """The widths of the queries, keys and values of all heads together."""
-        self.attention_norm, self.feed_norm = (nn.RMSNorm(width, eps=config.layer_norm_epsilon) for _ in range(2))
-        self.query, self.key, self.value = (nn.Linear(width, out, bias=options.attention_bias) for out in self.widths)
-        self.query_norm, self.key_norm = (
-            nn.RMSNorm(options.head_size, eps=config.layer_norm_epsilon) if options.query_key_norm else nn.Identity()
-            for _ in range(2)
-        )
+        # The order of these modules is that of the weights in a checkpoint.
+        self.attention_norm = nn.RMSNorm(width, eps=config.layer_norm_epsilon)
+        self.feed_norm = nn.RMSNorm(width, eps=config.layer_norm_epsilon)
+        self.query = nn.Linear(width, self.widths[0], bias=options.attention_bias)
+        self.key = nn.Linear(width, self.widths[1], bias=options.attention_bias)
+        self.value = nn.Linear(width, self.widths[2], bias=options.attention_bias)
+        self.query_norm = _head_norm(config, options)
+        self.key_norm = _head_norm(config, options)
         self.attention_output = nn.Linear(self.widths[0], width, bias=options.output_bias)
-        self.gate, self.up = (nn.Linear(width, inner, bias=False) for _ in range(2))
+        self.gate = nn.Linear(width, inner, bias=False)
+        self.up = nn.Linear(width, inner, bias=False)
         self.down = nn.Linear(inner, width, bias=False)
         self.merged: nn.Linear | None = None
         """The projection to query, key and value in one product, after `merge_projections`."""
@@ -137,6 +143,11 @@ class CausalLayer(nn.Module):
 
     def _drop(self, tensor: Tensor) -> Tensor:
         return functional.dropout(tensor, self.dropout, self.training)
+
+
+def _head_norm(config: TransformerConfig, options: DecoderConfig) -> nn.Module:
+    """The norm of the queries or keys of each attention head."""
+    return nn.RMSNorm(options.head_size, eps=config.layer_norm_epsilon) if options.query_key_norm else nn.Identity()
 
 
 def _options(config: TransformerConfig) -> DecoderConfig:

@@ -28,7 +28,8 @@ class PostNormBody:
 
     def __init__(self, config: TransformerConfig, layers: int, dropout: float) -> None:
         """Allocate the encoder; `dropout` applies in training only."""
-        self._config, self._dropout = config, dropout
+        self._config = config
+        self._dropout = dropout
         self.shared_layers = config.shared_layers
         self.embeddings: nn.Module = PostNormEmbeddings(config, dropout)
         count = min(layers, 1) if config.shared_layers else layers

@@ -29,7 +29,9 @@ class PreNormBody:
 
     def __init__(self, config: TransformerConfig, layers: int, dropout: float) -> None:
         """Allocate the encoder; `dropout` applies in training only. Raises ValueError without `config.pre_norm`."""
-        self._config, self._dropout, self._options = config, dropout, _options(config)
+        self._config = config
+        self._dropout = dropout
+        self._options = _options(config)
         self.embeddings: nn.Module = PreNormEmbeddings(config, self.output_norm(), dropout)
         self.layers = nn.ModuleList(self.head_layer(depth) for depth in range(layers))
 
@@ -91,13 +93,19 @@ class PreNormLayer(nn.Module):
         """Allocate the layer at `depth`; `dropout` applies in training only."""
         super().__init__()
         options, width, inner = _options(config), config.hidden_size, config.intermediate_size
-        self.attention_heads, self.dropout = config.attention_heads, dropout
-        self.window, self.theta = options.window_of(depth), options.theta_of(depth)
-        self.attention_norm, self.feed_norm = attention_norm, feed_norm
-        self.query, self.key, self.value, self.attention_output = (
-            nn.Linear(width, width, bias=options.attention_bias) for _ in range(4)
-        )
-        self.gate, self.up = (nn.Linear(width, inner, bias=options.feed_forward_bias) for _ in range(2))
+        self.attention_heads = config.attention_heads
+        self.dropout = dropout
+        self.window = options.window_of(depth)
+        self.theta = options.theta_of(depth)
+        # The order of these modules is that of the weights in a checkpoint.
+        self.attention_norm = attention_norm
+        self.feed_norm = feed_norm
+        self.query = nn.Linear(width, width, bias=options.attention_bias)
+        self.key = nn.Linear(width, width, bias=options.attention_bias)
+        self.value = nn.Linear(width, width, bias=options.attention_bias)
+        self.attention_output = nn.Linear(width, width, bias=options.attention_bias)
+        self.gate = nn.Linear(width, inner, bias=options.feed_forward_bias)
+        self.up = nn.Linear(width, inner, bias=options.feed_forward_bias)
         self.down = nn.Linear(inner, width, bias=options.feed_forward_bias)
         self.merged: nn.Linear | None = None
         """The projection to query, key and value in one product, after `merge_projections`."""
