@@ -68,30 +68,26 @@ def test_a_tuned_checkpoint_drops_by_the_chosen_schedule(tiny_checkpoint: Path, 
     )
 
 
-def test_tuning_again_takes_the_place_of_the_old_schedules(tiny_checkpoint: Path, tmp_path: Path, data: str) -> None:
-    """A second run replaces the card's section and the curve."""
+def test_tuning_again_takes_the_place_of_the_old_schedules(
+    tiny_checkpoint: Path, tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A second run replaces the card's section and the curve; its minimum, of all candidates, is kept by `evaluate`."""
     common = ["--data", data, "--precision", "fp32", "--grid", "0,0.5", "--trials", "0"]
     assert main([str(tiny_checkpoint), *common, "--max-cost", "0.9", "--out", str(tmp_path / "a")]) == 0
-    again = [str(tmp_path / "a"), *common, "--max-cost", "0.6", "--version", "3", "--out", str(tmp_path / "b")]
-    assert main(again) == 0
+    search = ["--grid", "0.5", "--trials", "0", "--minimum", "8", "--max-cost", "0.6"]
+    again = ["--data", data, "--precision", "fp32", *search, "--version", "3", "--out", str(tmp_path / "b")]
+    assert main([str(tmp_path / "a"), *again]) == 0
     first, second = read_checkpoint(tmp_path / "a"), read_checkpoint(tmp_path / "b")
     assert second.manifest.version == "3"
     assert (second.path / "README.md").read_text().count(f"## {SECTION}\n") == 1
     assert relative_cost(second.config.stage_layers, second.config.schedule) <= 0.6
-    assert first.config.drop_schedule != second.config.drop_schedule
-
-
-def test_the_minimum_is_written_down_and_evaluated(
-    tiny_checkpoint: Path, tmp_path: Path, data: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With a minimum of all candidates nothing is dropped in tuning, evaluating and ranking."""
-    common, figures = ["--data", data, "--precision", "fp32"], tmp_path / "figures.json"
-    search = ["--grid", "0.5", "--trials", "0", "--minimum", "8", "--max-cost", "0.9"]
-    assert main([str(tiny_checkpoint), *common, *search, "--out", str(tmp_path / "out")]) == 0
-    tuned = read_checkpoint(tmp_path / "out")
-    assert (tuned.config.drop_minimum, tuned.config.drop_schedule) == (8, (0.5, 0.5))
-    assert tuned.config.tuned_schedules[-1].metrics["map_loss"] == 0.0
-    assert evaluate([*common, "--checkpoint", str(tmp_path / "out"), "--json", str(figures)]) == 0
+    assert (
+        (second.config.drop_minimum, second.config.drop_schedule) == (8, (0.5, 0.5)) != (1, first.config.drop_schedule)
+    )
+    capsys.readouterr()
+    figures = tmp_path / "figures.json"
+    checkpoint = ["--checkpoint", str(second.path), "--json", str(figures)]
+    assert evaluate(["--data", data, "--precision", "fp32", *checkpoint]) == 0
     default = "drop 0.5,0.5 (at least 8)"
     assert f"`{default}` is the checkpoint's default schedule" in capsys.readouterr().out
     clean = json.loads(figures.read_text())["figures"]["clean"]

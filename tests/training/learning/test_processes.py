@@ -14,7 +14,8 @@ from tests.training.letters import encoder, sampler
 from tests.training.letters import questions as letters
 
 from cerberank_models.network.ranking_network import RankingNetwork
-from cerberank_training.commands.distil import dev_map
+from cerberank_training.commands.distil import network_ranks
+from cerberank_training.evaluation.dev_figures import dev_figures
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train import Run
 from cerberank_training.learning.train_config import TrainConfig
@@ -41,7 +42,7 @@ def train(folder: Path, *, accumulate: int = 1) -> None:
         part = processes.part(questions)
         calls.append(len(part))
         with torch.random.fork_rng():  # of the weights of one process, so that both runs have the same figures
-            return dev_map(encoder(), questions, "cpu", processes)(random_ranker())
+            return dev_figures(network_ranks(encoder(), "cpu"), questions, processes=processes)(random_ranker())
 
     config = replace(CONFIG, accumulate=accumulate)
     Run(folder, random_ranker(), sampler(), encoder(), config, objective=OBJECTIVE).train(measure)

@@ -33,7 +33,7 @@ from cerberank_training.data.sampling import (
     first_sizes,
     sampler_for,
 )
-from cerberank_training.evaluation.figures import Evaluation
+from cerberank_training.evaluation.dev_figures import RankedQuestions, dev_figures
 from cerberank_training.evaluation.variants import rank_questions
 from cerberank_training.learning.loop import STATE
 from cerberank_training.learning.strategies import check_strategy
@@ -44,7 +44,7 @@ from cerberank_training.runs.card import dev_metric, read_summary, run_card, sum
 from cerberank_training.runs.dev_set import Size, chosen_size, dev_set, held_out_contents, in_common, measured
 from cerberank_training.runs.launched import note_of
 from cerberank_training.runs.options import named_options
-from cerberank_training.runs.processes import Processes, batch_of_step
+from cerberank_training.runs.processes import batch_of_step
 from cerberank_training.runs.record import RunRecord, said_of_results
 from cerberank_training.runs.run import run_job
 from cerberank_training.runs.trained import Trained
@@ -345,7 +345,8 @@ class StudentTraining:
         settings, inputs = self.settings, self.inputs
         length = settings.shape.max_length
         work = step_work(self.student.ranker, settings.train, settings.sampling, max_length=length)
-        measure = dev_map(self.student.encoder(), inputs.dev, self.job.options.device, self.run.processes)
+        rank = network_ranks(self.student.encoder(), self.job.options.device)
+        measure = dev_figures(rank, inputs.dev, processes=self.run.processes)
         with training_threads(work):
             best = self.run.train(measure)
         return {"best": best, "questions": measured(inputs.dev)}
@@ -459,22 +460,6 @@ def closing(checkpoint: Path, *, name: str, figures: str, forms: Sequence[str], 
     return "\n".join(lines + [f"  {verb + ':':<9}{command}" for verb, command in steps])
 
 
-def dev_map(
-    encoder: PairEncoder,
-    questions: Sequence[Question],
-    device: str,
-    processes: Processes = Processes(),  # noqa: B008 - frozen
-) -> Callable[[RankingNetwork], dict[str, float]]:
-    """A function that measures MAP on `questions`, in percent: `final`, and that of every exit and head.
-
-    Each process ranks a part of the questions, and all get the figures of the whole.
-    """
-
-    def measure(ranker: RankingNetwork) -> dict[str, float]:
-        evaluation = Evaluation()
-        for question, ranks in rank_questions(TorchBackend(ranker, device=device), encoder, processes.part(questions)):
-            evaluation.add(question, ranks)
-        whole = Evaluation.joined(processes.gather(evaluation))
-        return {name: figures.mean["map"] for name, figures in whole.figures().items()}
-
-    return measure
+def network_ranks(encoder: PairEncoder, device: str) -> Callable[[RankingNetwork, Sequence[Question]], RankedQuestions]:
+    """A function that ranks questions by every exit and head of a network, for `dev_figures`."""
+    return lambda network, questions: rank_questions(TorchBackend(network, device=device), encoder, questions)

@@ -23,8 +23,9 @@ from cerberank_training.commands.run_options import DevQuestions, Track
 from cerberank_training.data import Question, read_questions
 from cerberank_training.data.sampling import cut_note
 from cerberank_training.data.triple_sampling import TripleSampler, TripleSampling, triple_sampler_for
+from cerberank_training.evaluation.dev_figures import dev_figures
 from cerberank_training.evaluation.question_metrics import METRICS
-from cerberank_training.evaluation.sources.text_ranker import dev_metric
+from cerberank_training.evaluation.sources.text_ranker import text_ranks
 from cerberank_training.learning.loop import STATE
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
 from cerberank_training.learning.pairwise.run import PairwiseRun
@@ -331,7 +332,7 @@ class TextRankerTraining:
         """Train, and leave the weights that are best on dev in the ranker."""
         dev, encoder = self.inputs.dev, TextEncoder(self.tokenizer, self.ranker.config)
         write_training_data(self.job.out, self.record, base=self.inputs.base.folder)
-        best = self.run.train(dev_metric(encoder, dev, self.job.options.select, self.run.processes))
+        best = self.run.train(dev_figures(text_ranks(encoder), dev, self.job.options.select, self.run.processes))
         return {"best": best, "questions": measured(dev)}
 
     def history(self) -> dict[str, Any]:

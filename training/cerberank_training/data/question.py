@@ -8,10 +8,10 @@ from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from cerberank_models.encoding import Candidate
-from cerberank_models.json_lines import parse_json
+from cerberank_models.json_lines import load_json, parse_json
 from cerberank_models.transformer import Frozen
 
 Subset = Literal["raw", "clean", "strict"]
@@ -118,6 +118,15 @@ def read_lines(path: Path, *, encoding: str = "utf-8", blank: bool = False) -> I
         raise DataError(f"{path}:{number}: {error}") from error
     except (OSError, EOFError) as error:
         raise DataError(f"{path}: {reason(error)}") from error
+
+
+def read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
+    """The numbered values of a file with a value of JSON on each line. Raises DataError with file and line."""
+    for number, line in read_lines(path):
+        try:
+            yield number, load_json(line)
+        except ValueError as error:
+            raise DataError(f"{path}:{number}: {error}") from error
 
 
 def reason(error: Exception) -> str:

@@ -17,17 +17,16 @@ In the `.xml` files positives come first, so that a stable sort of ties would ra
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 from cerberank_models.encoding import Candidate
-from cerberank_models.json_lines import load_json
 from cerberank_training.data.format import Format, NoOptions
 from cerberank_training.data.notes import Notes
-from cerberank_training.data.question import DataError, LabelledCandidate, Question, read_lines
+from cerberank_training.data.question import DataError, LabelledCandidate, Question, read_json_lines, read_lines
 from cerberank_training.data.separated import read_fields
 from cerberank_training.data.source_files import source_files
 
@@ -122,51 +121,43 @@ def _folder(path: Path) -> Iterator[_Pair]:
 def _tsv(path: Path) -> Iterator[_Pair]:
     for number, line in read_lines(path):
         columns = line.split("\t")
-        if number == 1 and _places(columns):
+        if number == 1 and _named(columns):
             continue
         if len(columns) != len(NAMES):
             raise DataError(f"{path}:{number}: expected question, answer and label, separated by tabs")
-        yield _Pair(columns[0], columns[0], columns[1], _label(columns[2], path, number))
+        yield _pair(dict(zip(("question", "answer", "label"), columns, strict=True)), path, number)
 
 
 def _csv(path: Path) -> Iterator[_Pair]:
     rows = read_fields(path)
     _, names = next(rows, (1, []))
-    if not (places := _places(names)):
+    if not _named(names):
         raise DataError(f"{path}:1: expected the names of columns: question, answer and label")
     for number, row in rows:
         if len(row) != len(names):
             raise DataError(f"{path}:{number}: expected {len(names)} columns, not {len(row)}")
-        question, answer, label = (row[place] for place in places)
-        yield _Pair(question, question, answer, _label(label, path, number))
+        yield _pair(dict(zip(names, row, strict=True)), path, number)
 
 
 def _jsonl(path: Path) -> Iterator[_Pair]:
-    for number, line in read_lines(path):
-        try:
-            row = load_json(line)
-        except ValueError as error:
-            raise DataError(f"{path}:{number}: {error}") from error
-        for pair in _pairs_of(row):
-            if not isinstance(pair, dict) or not (places := _places(list(pair))):
+    for number, row in read_json_lines(path):
+        grouped = isinstance(row, dict) and isinstance(row.get("candidates"), list)
+        for each in row["candidates"] if grouped else [row]:
+            pair = row | each if grouped and isinstance(each, dict) else each
+            if not isinstance(pair, dict) or not _named(pair):
                 raise DataError(f"{path}:{number}: expected an object with question, answer and label")
-            question, answer, label = (str(list(pair.values())[place]) for place in places)
-            yield _Pair(question, question, answer, _label(label, path, number))
+            yield _pair(pair, path, number)
 
 
-def _pairs_of(row: Any) -> list[Any]:
-    """The row itself, or each candidate of its list joined with the rest of the row."""
-    if not isinstance(row, dict) or not isinstance(row.get("candidates"), list):
-        return [row]
-    rest = {name: value for name, value in row.items() if name != "candidates"}
-    return [rest | each if isinstance(each, dict) else each for each in row["candidates"]]
+def _named(names: Collection[str]) -> bool:
+    """True if question, answer and label are among the names."""
+    return all(any(name in names for name in options) for options in NAMES)
 
 
-def _places(names: list[str]) -> list[int]:
-    """The indices of the columns of question, answer and label; empty if one of them is missing."""
-    columns = [next((names.index(name) for name in options if name in names), None) for options in NAMES]
-    places = [place for place in columns if place is not None]
-    return places if len(places) == len(NAMES) else []
+def _pair(row: Mapping[str, Any], path: Path, number: int) -> _Pair:
+    """The pair of a row that has all three names."""
+    question, answer, label = (str(next(row[name] for name in options if name in row)) for options in NAMES)
+    return _Pair(question, question, answer, _label(label, path, number))
 
 
 def _label(text: str, path: Path, number: int) -> int:

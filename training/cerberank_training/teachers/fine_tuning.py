@@ -14,7 +14,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 from transformers import (
@@ -32,7 +31,8 @@ from cerberank_models.convert.loading import quiet_transformers
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.convert.token_types import NewTypes, grow_token_types
 from cerberank_training.data import Question
-from cerberank_training.evaluation.question_metrics import question_metrics, ranks_of
+from cerberank_training.evaluation.figures import Evaluation
+from cerberank_training.evaluation.question_metrics import ranks_of
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.loop import tensor_cores
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
@@ -253,14 +253,11 @@ def _dev_items(dev: Sequence[Question]) -> Items[Item]:
 def _dev_metrics(dev: Sequence[Question]) -> Callable[[Any], dict[str, float]]:
     def measure(prediction: Any) -> dict[str, float]:
         scores = logit_difference(torch.from_numpy(prediction.predictions)).numpy()
-        precision, start = [], 0
+        evaluation, start = Evaluation(), 0
         for question in dev:
             stop = start + len(question.candidates)
-            if question.answerable:
-                ranks = ranks_of(scores[start:stop])
-                metrics = question_metrics(np.asarray(question.labels), ranks, question.missed)
-                precision.append(metrics.expected["map"])
+            evaluation.add(question, {"final": ranks_of(scores[start:stop])})
             start = stop
-        return {"map": 100 * float(np.mean(precision))}
+        return {"map": evaluation.figures()["final"].mean["map"]}
 
     return measure

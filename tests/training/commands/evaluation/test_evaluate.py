@@ -214,17 +214,15 @@ def test_a_score_cache_ranks_as_its_logits_do(
     assert "| final | electra |" in tables[0]
 
 
-@pytest.mark.parametrize("option", ["--scores", "--agreement"])
 def test_a_pair_that_a_cache_lacks_is_named(
-    option: str, cache: tuple[str, Path, list[list[float]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    cache: tuple[str, Path, list[list[float]]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Teacher, candidate and question; no file is written."""
-    data, folder, logits = cache
+    data, folder, _ = cache
     source = tmp_path / "data.jsonl"
     source.write_text(source.read_text().replace("river c b", "another"))
-    others = [] if option == "--scores" else ["--scores", write_scores(tmp_path / "scores.jsonl", logits)]
     out = tmp_path / "out.jsonl"
-    assert main(["--data", data, option, str(folder), *others, "--per-question", str(out)]) == 1
+    assert main(["--data", data, "--scores", str(folder), "--per-question", str(out)]) == 1
     assert "wise never scored the candidate 'another' of the question 'how tall is 2 ?'" in capsys.readouterr().err
     assert not out.exists()
 

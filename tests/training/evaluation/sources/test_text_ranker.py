@@ -21,6 +21,7 @@ from cerberank_models.network.texts import Texts
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data import LabelledCandidate, Question
+from cerberank_training.evaluation.dev_figures import dev_figures
 from cerberank_training.evaluation.question_metrics import question_metrics
 from cerberank_training.evaluation.sources import text_ranker as source
 
@@ -74,7 +75,8 @@ def test_the_metric_is_that_of_the_rankings() -> None:
         question_metrics(np.asarray(ranked.question.labels), ranked.ranks["final"]).expected["mrr"]
         for ranked in source.text_rankings(ranker, encoder, questions())
     ]
-    assert source.dev_metric(encoder, questions(), "mrr")(ranker) == pytest.approx(100 * np.mean(wanted))
+    got = dev_figures(source.text_ranks(encoder), questions(), "mrr")(ranker)
+    assert got == {"final": pytest.approx(100 * np.mean(wanted))}
 
 
 def test_a_score_that_is_no_number_names_the_question() -> None:
@@ -92,7 +94,8 @@ def test_a_folder_is_evaluated_by_command(tmp_path: Path, capsys: pytest.Capture
     write_text_ranker(tmp_path / "ranker", ranker, bert_tokenizer(), version="1", source="tests")
     call = ["--data", jsonl(tmp_path), "--text-ranker", str(tmp_path / "ranker")]
     assert main([*call, "--json", str(tmp_path / "out.json"), "--per-question", str(tmp_path / "lines.jsonl")]) == 0
-    wanted = source.dev_metric(TextEncoder(bert_tokenizer(), ranker.config), questions(), "map")(ranker)
+    encoder = TextEncoder(bert_tokenizer(), ranker.config)
+    wanted = dev_figures(source.text_ranks(encoder), questions())(ranker)["final"]
     figures = json.loads((tmp_path / "out.json").read_text())["figures"]["clean"]["final"]
     assert figures["mean"]["map"] == pytest.approx(wanted)
     assert len((tmp_path / "lines.jsonl").read_text().splitlines()) == 5

@@ -17,7 +17,8 @@ from tests.training.letters import questions
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data.triple_sampling import TripleSampler, TripleSampling
-from cerberank_training.evaluation.sources.text_ranker import dev_metric
+from cerberank_training.evaluation.dev_figures import dev_figures
+from cerberank_training.evaluation.sources.text_ranker import text_ranks
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
 from cerberank_training.learning.pairwise.run import PairwiseRun
 from cerberank_training.learning.pairwise.teachers import FrozenTeacher, Teachers
@@ -116,7 +117,7 @@ def test_every_system_overfits_five_questions(shape: dict[str, Any], tmp_path: P
     config = replace(config, questions_per_step=8, save_every=80)
     ranker = text_ranker(shape)
     best = run(tmp_path, ranker, config=config).train(
-        dev_metric(TextEncoder(bert_tokenizer(), ranker.config), questions(), "p@1")
+        dev_figures(text_ranks(TextEncoder(bert_tokenizer(), ranker.config)), questions(), "p@1")
     )
     losses = losses_of(tmp_path)
     assert sum(losses[-10:]) < 0.2 * sum(losses[:10])
@@ -153,7 +154,7 @@ def test_a_student_learns_from_teachers_that_were_trained(
         config=replace(config, steps=150),
         objective=PairwiseObjective(representation_weight=3.0),
         taught=frozen,
-    ).train(dev_metric(TextEncoder(bert_tokenizer(), student.config), questions(), "map"))
+    ).train(dev_figures(text_ranks(TextEncoder(bert_tokenizer(), student.config)), questions()))
     assert best > 99.0
     for name in ("hard", "cls", "representations"):
         losses = losses_of(tmp_path / "student", name)

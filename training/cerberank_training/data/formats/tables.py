@@ -18,13 +18,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cerberank_models.json_lines import load_json
 from cerberank_models.output import installed_by
 from cerberank_training.data.format import Format
 from cerberank_training.data.formats.columns import ColumnOptions, Columns
 from cerberank_training.data.formats.rows import Row, Rows
 from cerberank_training.data.notes import Notes, ignored
-from cerberank_training.data.question import DataError, Question, read_lines, reason
+from cerberank_training.data.question import DataError, Question, read_json_lines, reason
 from cerberank_training.data.separated import read_fields
 from cerberank_training.data.source_files import files_of
 
@@ -135,11 +134,7 @@ def _delimited(
 
 
 def _objects(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    for number, line in read_lines(file):
-        try:
-            row = load_json(line)
-        except ValueError as error:
-            raise DataError(f"{file}:{number}: {error}") from error
+    for number, row in read_json_lines(file):
         if not isinstance(row, dict):
             raise DataError(f"{file}:{number}: is not an object; a line holds one whole object")
         yield f"{file}:{number}", row

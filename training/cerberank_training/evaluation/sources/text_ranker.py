@@ -16,10 +16,9 @@ from cerberank_models.network.texts import Texts
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data import Question
-from cerberank_training.evaluation.figures import Evaluation
+from cerberank_training.evaluation.dev_figures import RankedQuestions
 from cerberank_training.evaluation.sources.rankings import RankedQuestion
 from cerberank_training.evaluation.variants import flat_ranks
-from cerberank_training.runs.processes import Processes
 
 BATCH = 128
 """The largest number of candidates that are read at once."""
@@ -78,21 +77,9 @@ def folder_rankings(path: Path, questions: Iterable[Question], *, device: str) -
     return text_rankings(saved.ranker.to(device), saved.encoder(), questions)
 
 
-def dev_metric(
-    encoder: TextEncoder,
-    questions: Sequence[Question],
-    metric: str,
-    processes: Processes = Processes(),  # noqa: B008 - frozen
-) -> Callable[[TextRanker], float]:
-    """A function that measures `metric` (one of METRICS) on `questions`, in percent. Each process ranks a part."""
-
-    def measure(ranker: TextRanker) -> float:
-        evaluation = Evaluation()
-        for ranked in text_rankings(ranker, encoder, processes.part(questions)):
-            evaluation.add(ranked.question, ranked.ranks)
-        return Evaluation.joined(processes.gather(evaluation)).figures()["final"].mean[metric]
-
-    return measure
+def text_ranks(encoder: TextEncoder) -> Callable[[TextRanker, Sequence[Question]], RankedQuestions]:
+    """A function that ranks questions by a text ranker, for `dev_figures`."""
+    return lambda ranker, questions: ((each.question, each.ranks) for each in text_rankings(ranker, encoder, questions))
 
 
 def _device(ranker: TextRanker) -> torch.device:

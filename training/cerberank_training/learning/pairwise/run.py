@@ -83,7 +83,7 @@ class PairwiseRun:
             trackers=trackers,
         )
 
-    def train(self, dev_metric: Callable[[TextRanker], float]) -> float:
+    def train(self, dev_metric: Callable[[TextRanker], Mapping[str, float]]) -> float:
         """Train to the last step, load the best weights into the ranker, and return their `dev_metric`."""
         return self._loop.train(dev_metric)
 
