@@ -8,24 +8,19 @@ from typing import Any
 import pytest
 from starlette.testclient import TestClient
 from tests.calibrations import ROW, calibrated
-from tests.service.conftest import Serve
-from tests.service.observe import samples, service_of, wait_until
+from tests.service.conftest import Serve, once_ready
+from tests.service.observe import samples
 
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
 from cerberank_models.ranker import Ranker
 from cerberank_service.versions.loading import load
-from cerberank_service.versions.state import State
 
 QUESTION, TEXTS = "how tall is the tower ?", ["330 metres", "the tower", "what do bees make", "the tower"]
 BODY: dict[str, Any] = {"question": QUESTION, "candidates": TEXTS, "drop_ratio": 0}
 
 
 def opened(open_app: Serve, folder: Path, **settings: Any) -> TestClient:
-    client = open_app(load, checkpoint=folder, precision="fp32", threads=1, **settings)
-    versions = service_of(client).versions
-    wait_until(lambda: versions.snapshot.state is not State.LOADING)
-    assert versions.snapshot.state is State.READY, versions.snapshot.reason
-    return client
+    return once_ready(open_app(load, checkpoint=folder, precision="fp32", threads=1, **settings))
 
 
 def rank(client: TestClient, **fields: object) -> dict[str, Any]:

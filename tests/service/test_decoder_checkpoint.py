@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 from tests.decoders import save_decoder
-from tests.service.conftest import Serve
-from tests.service.observe import service_of, wait_until
+from tests.service.conftest import Serve, once_ready
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
@@ -17,7 +16,6 @@ from cerberank_models.encoding import Candidate
 from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.windows import AS_SERVED
 from cerberank_service.versions.loading import load
-from cerberank_service.versions.state import State
 
 QUESTION = "how tall is the tower?"
 TEXTS = ["it is 330 metres.", "it was built in 1889 by Eiffel. " * 90, ""]
@@ -31,10 +29,7 @@ def test_a_decoder_is_served_with_its_instruction(name: str, open_app: Serve, tm
     checkpoint = read_checkpoint(tmp_path / "out")
     with pytest.raises(CheckpointError, match="A decoder is run by torch: CERBERANK_BACKEND=torch"):
         open_backend(checkpoint)
-    client = open_app(load, checkpoint=checkpoint.path, backend="torch", precision="fp32", threads=1)
-    versions = service_of(client).versions
-    wait_until(lambda: versions.snapshot.state is not State.LOADING)
-    assert versions.snapshot.state is State.READY, versions.snapshot.reason
+    client = once_ready(open_app(load, checkpoint=checkpoint.path, backend="torch", precision="fp32", threads=1))
     takes = name == "qwen3-reranker"
     entry = client.get("/v1/models").json()["models"][0]
     form = {

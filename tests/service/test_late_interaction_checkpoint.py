@@ -9,15 +9,13 @@ import pytest
 from sentence_transformers import MultiVectorEncoder
 from starlette.testclient import TestClient
 from tests.late_interaction import TEXTS, expected
-from tests.service.conftest import Serve
-from tests.service.observe import service_of, wait_until
+from tests.service.conftest import Serve, once_ready
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.first_stage.embed import embed, encoder_of
 from cerberank_models.first_stage.rank import open_offline
 from cerberank_models.shards import map_here
 from cerberank_service.versions.loading import load
-from cerberank_service.versions.state import State
 
 QUESTION = "how tall is the tower?"
 BODY: dict[str, Any] = {"question": QUESTION, "candidates": TEXTS}
@@ -45,12 +43,9 @@ def test_a_colbert_is_served(open_app: Serve, imported_colbert: Path, tmp_path: 
         precision="fp32",
         shard_map=map_here(encoder_of(first.backend, first.encoder)),
     )
-    asked, said = first.encoder.questions([QUESTION]).tokens, first.encoder.candidates(TEXTS).tokens
-    for settings, tokens in (({}, (asked + said, 0)), ({"vectors": tmp_path / "vectors"}, (asked, 0))):
-        client = open_app(load, **options | settings)
-        versions = service_of(client).versions
-        wait_until(lambda versions=versions: versions.snapshot.state is not State.LOADING)
-        assert versions.snapshot.state is State.READY, versions.snapshot.reason
+    of_question, of_texts = first.encoder.questions([QUESTION]).tokens, first.encoder.candidates(TEXTS).tokens
+    for settings, tokens in (({}, (of_question + of_texts, 0)), ({"vectors": tmp_path / "vectors"}, (of_question, 0))):
+        client = once_ready(open_app(load, **options | settings))
         for number in tokens:
             answer = rank(client)
             scores = {each["index"]: each["score"] for each in answer["results"]}

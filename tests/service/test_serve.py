@@ -114,7 +114,7 @@ def test_no_place_for_copies_ends_the_program_before_it_serves(
 
 @pytest.mark.usefixtures("no_settings")
 @pytest.mark.parametrize("names", [("KEYS_FILE",), ("TLS_CERTIFICATE", "TLS_KEY")])
-@pytest.mark.parametrize("content", ["{", "", None])
+@pytest.mark.parametrize("content", ["{", None])
 def test_a_broken_file_ends_the_program_so_that_it_is_started_again(
     names: Sequence[str],
     content: str | None,

@@ -137,24 +137,6 @@ def test_only_shared_paths_need_a_claim() -> None:
         assert all(dialect.matches for dialect in dialects[1:])
 
 
-@pytest.mark.parametrize(
-    ("path", "fields", "keys"),
-    [
-        ("/v1/rerank", {"model": "jina-x"}, {"detail"}),
-        ("/v1/rerank", {"truncation": True}, {"detail"}),
-        ("/v1/rerank", {}, {"id", "message", "detail"}),
-        ("/rerank", {}, {"error"}),
-    ],
-)
-def test_errors_after_parsing_have_the_selected_dialect_s_format(
-    client: TestClient, path: str, fields: dict[str, Any], keys: set[str]
-) -> None:
-    """An unknown model is found out after the body was read."""
-    response = client.post(path, json=COMMON | fields)
-    assert response.status_code == 404
-    assert set(response.json()) == keys
-
-
 def test_a_prefix_leaves_no_doubt(serve: Serve) -> None:
     """A base URL of its own for each, for clients whose fields do not tell."""
     client = serve(FakeBackend(), aliases="m")

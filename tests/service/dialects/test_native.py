@@ -125,23 +125,6 @@ def test_an_id_is_a_text_or_an_integer_and_comes_back(name: str | int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
-    [
-        ({"candidates": ["a", 5]}, "candidates[1]: must be a text or an object"),
-        ({"candidates": [{"text": "a", "id": True}]}, "candidates[0].id: Input should be a valid integer"),
-        ({"candidates": [{"text": "a", "id": 2**64}]}, "candidates[0].id: Input should be less than"),
-        ({"candidates": [{"text": "a", "metadata": {}}]}, "candidates[0].metadata: is not a field"),
-        ({"min_score": "0.5"}, "min_score: Input should be a valid number"),
-    ],
-)
-def test_a_refusal_names_the_field_and_what_it_takes(fields: dict[str, Any], said: str) -> None:
-    """In words about JSON, not about Python's types."""
-    with pytest.raises(ServiceError) as caught:
-        parse(read_json(with_fields(**fields)))
-    assert said in caught.value.message
-
-
-@pytest.mark.parametrize(
     ("field", "path"), [("documents", "/v1/rerank"), ("texts", "/rerank"), ("passages", "/v1/ranking")]
 )
 def test_a_body_of_another_dialect_is_told_its_path(field: str, path: str) -> None:

@@ -78,15 +78,6 @@ def test_a_client_that_leaves_is_no_internal_error() -> None:
     assert caught.value.kind is Kind.MALFORMED
 
 
-@pytest.mark.parametrize("length", ["9" * 18, "9" * 5000])
-def test_a_length_of_thousands_of_digits_is_only_too_large(length: str) -> None:
-    """Python would refuse to read the number."""
-    client = Client([b""], length=length)
-    with pytest.raises(ServiceError) as caught:
-        client.read(4)
-    assert caught.value.kind is Kind.TOO_LARGE
-
-
 def test_a_body_that_does_not_come_is_waited_for_only_so_long() -> None:
     """408, and what it held is given back."""
 

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import re
 import sys
-from concurrent.futures import ThreadPoolExecutor
 from itertools import product
 from typing import Any
 
@@ -13,10 +12,9 @@ from hypothesis import strategies as st
 from prometheus_client import generate_latest
 from starlette.testclient import TestClient
 from tests.models.nvml import Nvml
-from tests.service.asking import held
 from tests.service.conftest import Serve
 from tests.service.fakes import RAISES, FakeBackend, Faults
-from tests.service.observe import samples, wait_until
+from tests.service.observe import samples
 
 from cerberank_models.config import TunedSchedule
 from cerberank_service.call import RankAnswer, Timing
@@ -102,21 +100,6 @@ def test_an_error_is_counted_once_by_its_kind(limited: TestClient, path: str, co
     assert sum(after[name] - before[name] for name in errors) == 1
     requests = [name for name in after if name.startswith("cerberank_requests_total")]
     assert all(after[name] == before[name] for name in requests)
-
-
-def test_what_is_under_way_shows_while_it_is(serve: Serve) -> None:
-    """In-flight requests and their tokens rise and fall back to zero."""
-    backend = FakeBackend()
-    client = serve(backend)
-    with ThreadPoolExecutor(3) as pool:
-        with held(backend):
-            body = {"question": "q", "candidates": ["a"]}
-            waiting = [pool.submit(client.post, "/v1/rank", json=body) for _ in range(3)]
-            wait_until(lambda: samples(client)["cerberank_requests_in_flight{}"] == 3)
-            wait_until(lambda: samples(client)["cerberank_queued_tokens{}"] > 0)
-        assert {future.result(20).status_code for future in waiting} == {200}
-    assert samples(client)["cerberank_requests_in_flight{}"] == 0
-    assert samples(client)["cerberank_queued_tokens{}"] == 0
 
 
 GENTLE = TunedSchedule(schedule=(0.0, 0.3), cost=1.0, metrics={"map": 80.0})
