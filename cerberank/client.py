@@ -83,31 +83,67 @@ KINDS: Mapping[int, type[RequestError]] = {
 }
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Call:
-    """One call with the rules for its retries, used by both clients."""
+@dataclass(frozen=True, slots=True)
+class _Limits:
+    """The limits of a client's calls: their time-out in seconds, which is infinite without one, and their retries."""
 
-    end: float
-    """The end of the call's time-out, by `time.monotonic`."""
+    seconds: float
     retries: int
 
-    @property
-    def seconds(self) -> float | None:
-        """The remaining time; None for a call without a time-out. Raises ConnectionFailedError if there is none."""
+    @classmethod
+    def of(cls, timeout: float | None, retries: int) -> _Limits:
+        """The limits as users state them. Raises ValueError."""
+        seconds = math.inf if timeout is None else float(timeout)
+        if not seconds > 0:
+            raise ValueError(f"timeout must be a number of seconds above 0, or None for no limit, not {timeout}")
+        if retries < 0:
+            raise ValueError(f"retries must be at least 0, not {retries}")
+        return cls(seconds, int(retries))
+
+    def call(self, path: str, body: Mapping[str, Any] | None = None) -> _Call:
+        """A call that begins now."""
+        return _Call(path, body, end=time.monotonic() + self.seconds, retries=self.retries)
+
+
+@dataclass(slots=True)
+class _Call:
+    """One call with its retries. A client sends what `request` says, gives the result to `read` or `fail`, and waits.
+
+    `end` is the end of the time-out, by `time.monotonic`, and `retries` the number that is left. `backoff` are the
+    seconds to wait after the next failure if the service states none. `values` are the body of the answer.
+    """
+
+    path: str
+    body: Mapping[str, Any] | None
+    end: float
+    retries: int
+    backoff: float = FIRST_WAIT_SECONDS
+    wait: float = 0.0
+    values: dict[str, Any] | None = None
+
+    def request(self) -> dict[str, Any]:
+        """The next request, as arguments of httpx. Raises ConnectionFailedError if no time is left."""
         left = self.end - time.monotonic()
-        if math.isinf(left):
-            return None
         if left <= 0:
             raise ConnectionFailedError("the time-out was over before the service had answered")
-        return left
+        timeout = None if math.isinf(left) else left
+        return {"method": "POST" if self.body else "GET", "url": self.path, "json": self.body, "timeout": timeout}
 
-    def wait(self, attempt: int, failure: RequestError) -> float:
-        """The seconds to wait after a failed attempt (numbered from 0). Raises the failure if it is final."""
-        wait = failure.retry_after or FIRST_WAIT_SECONDS * 2**attempt * random.uniform(1.0, 1.5)
+    def read(self, response: httpx.Response) -> None:
+        """Set `values`, or `wait` after a failure that may pass. Raises RequestError for a final failure."""
+        if response.status_code == httpx.codes.OK:
+            self.values = response.json()
+        else:
+            self.fail(_failure(response))
+
+    def fail(self, failure: RequestError) -> None:
+        """Set `wait` after a failure that may pass. Raises the failure if it is final."""
+        self.wait = failure.retry_after or self.backoff * random.uniform(1.0, 1.5)
         transient = isinstance(failure, UnavailableError | ConnectionFailedError)
-        if not transient or attempt >= self.retries or time.monotonic() + wait >= self.end:
+        if not transient or self.retries == 0 or time.monotonic() + self.wait >= self.end:
             raise failure
-        return wait
+        self.retries -= 1
+        self.backoff *= 2
 
 
 def _failure(response: httpx.Response) -> RequestError:
@@ -132,7 +168,7 @@ def _unreached(url: httpx.URL, error: httpx.TransportError) -> ConnectionFailedE
     return ConnectionFailedError(f"{place} gave no answer: {error or type(error).__name__}")
 
 
-def _checked(question: str, candidates: Texts, options: Mapping[str, object]) -> RankRequest:
+def _checked(question: str, candidates: Texts, **options: object) -> RankRequest:
     """The request, checked before it is sent, as `Ranker.rank` checks it. Raises InvalidRequestError."""
     try:
         return RankRequest.of(question, candidates, **options)
@@ -142,18 +178,9 @@ def _checked(question: str, candidates: Texts, options: Mapping[str, object]) ->
 
 def _answer(values: Mapping[str, Any], request: RankRequest) -> Answer:
     """The answer with the texts of the request, so that the service does not need to return them."""
-    answer, texts = Answer.from_json(values), request.texts()
+    answer = Answer.from_json(values)
+    texts = request.texts()
     return replace(answer, results=tuple(replace(result, text=texts[result.index].text) for result in answer))
-
-
-def _limits(timeout: float | None, retries: int) -> tuple[float, int]:
-    """The time-out in seconds, infinite for None, and the number of retries. Raises ValueError."""
-    seconds = math.inf if timeout is None else float(timeout)
-    if not seconds > 0:
-        raise ValueError(f"timeout must be a number of seconds above 0, or None for no limit, not {timeout}")
-    if retries < 0:
-        raise ValueError(f"retries must be at least 0, not {retries}")
-    return seconds, int(retries)
 
 
 class Client:
@@ -177,7 +204,7 @@ class Client:
         After 429, 502, 503, 504 or a lost connection, a call is retried up to `retries` times, each time after the
         seconds that the service states in `Retry-After`. Raises ValueError for an invalid URL, key, proxy or limit.
         """
-        self._timeout, self._retries = _limits(timeout, retries)
+        self._limits = _Limits.of(timeout, retries)
         self._http = open_client(url, api_key=api_key, verify=verify, transport=transport)
 
     def rank(
@@ -201,24 +228,25 @@ class Client:
         Raises InvalidRequestError, UnauthorizedError, NotFoundError, UnavailableError or ConnectionFailedError, or
         their base class RequestError for an internal error of the service.
         """
-        options = {
-            "model": model,
-            "top_k": top_k,
-            "min_score": min_score,
-            "min_precision": min_precision,
-            "drop_ratio": drop_ratio,
-            "deadline_ms": deadline_ms,
-            "latency_target_ms": latency_target_ms,
-            "windows": windows,
-            "priority": priority,
-            "return_heads": return_heads,
-        }
-        request = _checked(question, candidates, options)
-        return _answer(self._ask("POST", "/v1/rank", request.body()), request)
+        request = _checked(
+            question,
+            candidates,
+            model=model,
+            top_k=top_k,
+            min_score=min_score,
+            min_precision=min_precision,
+            drop_ratio=drop_ratio,
+            deadline_ms=deadline_ms,
+            latency_target_ms=latency_target_ms,
+            windows=windows,
+            priority=priority,
+            return_heads=return_heads,
+        )
+        return _answer(self._ask(self._limits.call("/v1/rank", request.body())), request)
 
     def models(self) -> list[dict[str, Any]]:
         """The service's models, as `GET /v1/models` describes them. Raises the same errors as `rank`."""
-        models: list[dict[str, Any]] = self._ask("GET", "/v1/models", None)["models"]
+        models: list[dict[str, Any]] = self._ask(self._limits.call("/v1/models"))["models"]
         return models
 
     def close(self) -> None:
@@ -235,21 +263,15 @@ class Client:
         """Close the connections."""
         self.close()
 
-    def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
-        call, attempt = _Call(end=time.monotonic() + self._timeout, retries=self._retries), 0
-        while True:
-            failure: RequestError
+    def _ask(self, call: _Call) -> dict[str, Any]:
+        """The body of the answer."""
+        while call.values is None:
+            time.sleep(call.wait)
             try:
-                response = self._http.request(method, path, json=body, timeout=call.seconds)
+                call.read(self._http.request(**call.request()))
             except httpx.TransportError as error:
-                failure = _unreached(self._http.base_url, error)
-            else:
-                if response.status_code == httpx.codes.OK:
-                    values: dict[str, Any] = response.json()
-                    return values
-                failure = _failure(response)
-            time.sleep(call.wait(attempt, failure))
-            attempt += 1
+                call.fail(_unreached(self._http.base_url, error))
+        return call.values
 
 
 class AsyncClient:
@@ -266,7 +288,7 @@ class AsyncClient:
         transport: httpx.AsyncBaseTransport | None = None,
     ) -> None:
         """The arguments are those of `Client`."""
-        self._timeout, self._retries = _limits(timeout, retries)
+        self._limits = _Limits.of(timeout, retries)
         self._http = open_async_client(url, api_key=api_key, verify=verify, transport=transport)
 
     async def rank(
@@ -286,24 +308,25 @@ class AsyncClient:
         return_heads: bool | None = None,
     ) -> Answer:
         """See `Client.rank`."""
-        options = {
-            "model": model,
-            "top_k": top_k,
-            "min_score": min_score,
-            "min_precision": min_precision,
-            "drop_ratio": drop_ratio,
-            "deadline_ms": deadline_ms,
-            "latency_target_ms": latency_target_ms,
-            "windows": windows,
-            "priority": priority,
-            "return_heads": return_heads,
-        }
-        request = _checked(question, candidates, options)
-        return _answer(await self._ask("POST", "/v1/rank", request.body()), request)
+        request = _checked(
+            question,
+            candidates,
+            model=model,
+            top_k=top_k,
+            min_score=min_score,
+            min_precision=min_precision,
+            drop_ratio=drop_ratio,
+            deadline_ms=deadline_ms,
+            latency_target_ms=latency_target_ms,
+            windows=windows,
+            priority=priority,
+            return_heads=return_heads,
+        )
+        return _answer(await self._ask(self._limits.call("/v1/rank", request.body())), request)
 
     async def models(self) -> list[dict[str, Any]]:
         """See `Client.models`."""
-        models: list[dict[str, Any]] = (await self._ask("GET", "/v1/models", None))["models"]
+        models: list[dict[str, Any]] = (await self._ask(self._limits.call("/v1/models")))["models"]
         return models
 
     async def aclose(self) -> None:
@@ -320,18 +343,12 @@ class AsyncClient:
         """Close the connections."""
         await self.aclose()
 
-    async def _ask(self, method: str, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
-        call, attempt = _Call(end=time.monotonic() + self._timeout, retries=self._retries), 0
-        while True:
-            failure: RequestError
+    async def _ask(self, call: _Call) -> dict[str, Any]:
+        """The body of the answer."""
+        while call.values is None:
+            await asyncio.sleep(call.wait)
             try:
-                response = await self._http.request(method, path, json=body, timeout=call.seconds)
+                call.read(await self._http.request(**call.request()))
             except httpx.TransportError as error:
-                failure = _unreached(self._http.base_url, error)
-            else:
-                if response.status_code == httpx.codes.OK:
-                    values: dict[str, Any] = response.json()
-                    return values
-                failure = _failure(response)
-            await asyncio.sleep(call.wait(attempt, failure))
-            attempt += 1
+                call.fail(_unreached(self._http.base_url, error))
+        return call.values

@@ -6,7 +6,7 @@ import os
 import ssl
 from collections.abc import Callable
 from ipaddress import ip_address
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -27,13 +27,9 @@ def open_client(
     transport: httpx.BaseTransport | None = None,
 ) -> httpx.Client:
     """A client of the service at `url`. Raises ValueError for an invalid URL, key or proxy."""
-    address = checked_url(url)
-    return httpx.Client(
-        base_url=address,
-        headers=headers_of(api_key),
-        timeout=timeout,
-        transport=transport or _transport(httpx.HTTPTransport, address, verify),
-    )
+    settings = _settings(url, api_key)
+    transport = transport or _transport(httpx.HTTPTransport, settings["base_url"], verify)
+    return httpx.Client(**settings, timeout=timeout, transport=transport)
 
 
 def open_async_client(
@@ -45,13 +41,9 @@ def open_async_client(
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> httpx.AsyncClient:
     """A client for asyncio. Raises ValueError for an invalid URL, key or proxy."""
-    address = checked_url(url)
-    return httpx.AsyncClient(
-        base_url=address,
-        headers=headers_of(api_key),
-        timeout=timeout,
-        transport=transport or _transport(httpx.AsyncHTTPTransport, address, verify),
-    )
+    settings = _settings(url, api_key)
+    transport = transport or _transport(httpx.AsyncHTTPTransport, settings["base_url"], verify)
+    return httpx.AsyncClient(**settings, timeout=timeout, transport=transport)
 
 
 def checked_url(url: str) -> str:
@@ -87,9 +79,9 @@ def bearer_of(key: str | None) -> dict[str, str]:
     return {"Authorization": f"Bearer {secret}"} if secret else {}
 
 
-def headers_of(api_key: str | None) -> dict[str, str]:
-    """The headers of every request: the name of this program, and the key if there is one."""
-    return {"User-Agent": f"cerberank/{__version__}"} | bearer_of(api_key)
+def _settings(url: str, api_key: str | None) -> dict[str, Any]:
+    """The address of a client, and the headers of every request: this program's name, and the key if there is one."""
+    return {"base_url": checked_url(url), "headers": {"User-Agent": f"cerberank/{__version__}"} | bearer_of(api_key)}
 
 
 def proxy_of(url: str) -> str | None:
@@ -97,7 +89,8 @@ def proxy_of(url: str) -> str | None:
     parts = urlsplit(url)
     host, port = parts.hostname or "", parts.port or USUAL_PORTS.get(parts.scheme)
     # NO_PROXY may name a host with its port or its scheme.
-    forms = [form for each in (host, f"[{host}]") for form in (each, f"{each}:{port}", f"{parts.scheme}://{each}")]
+    hosts = (host, f"[{host}]")
+    forms = [form for name in hosts for form in (name, f"{name}:{port}", f"{parts.scheme}://{name}")]
     if _is_loopback(host) or any(map(proxy_bypass, forms)):
         return None
     named = getproxies()
@@ -107,8 +100,8 @@ def proxy_of(url: str) -> str | None:
 
 def proxy_problem(error: Exception) -> str:
     """One line on a proxy that cannot be used, with the variables that may name it; without its password."""
-    known = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"}
-    names = ", ".join(name for name in os.environ if name.upper() in known) or "the system's settings"
+    variables = {"HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY"}
+    names = ", ".join(name for name in os.environ if name.upper() in variables) or "the system's settings"
     reason = "SOCKS needs the package socksio" if isinstance(error, ImportError) else "an address is not valid"
     return f"the proxy of {names} cannot be used: {reason}; correct it, or name the host in NO_PROXY"
 
