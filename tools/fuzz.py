@@ -56,18 +56,18 @@ def fuzz(url: str, *, cases: int, names: Mapping[str, str], token: str | None = 
     schema.config.update(base_url=url)
     operations = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
     runs = [
-        (operation, mode, given)
+        (operation, mode, parameters)
         for operation in operations
         for mode in GenerationMode
-        for given in (None, names)
-        if operation.body or (mode is GenerationMode.POSITIVE and given is None)  # any text is valid in a path
+        for parameters in (None, names)
+        if operation.body or (mode is GenerationMode.POSITIVE and parameters is None)  # any text is valid in a path
     ]
     varied = [operation for operation, _, _ in runs if operation.body or operation.path_parameters]
     each = math.ceil(cases / len(varied))
     answers: Counter[int] = Counter()
     with requests.Session() as session:
-        for operation, mode, given in runs:
-            known = {p.name: names[p.name] for p in operation.path_parameters} if given else None
+        for operation, mode, parameters in runs:
+            in_path = {p.name: names[p.name] for p in operation.path_parameters} if parameters else None
 
             @hypothesis.seed(seed)
             @hypothesis.settings(
@@ -77,7 +77,7 @@ def fuzz(url: str, *, cases: int, names: Mapping[str, str], token: str | None = 
                 suppress_health_check=list(hypothesis.HealthCheck),
                 phases=[hypothesis.Phase.generate],
             )
-            @hypothesis.given(case=operation.as_strategy(mode, path_parameters=known))
+            @hypothesis.given(case=operation.as_strategy(mode, path_parameters=in_path))
             def ask(case: Case[Any]) -> None:
                 response = case.call(session=session, headers=headers)
                 answers[response.status_code] += 1

@@ -136,15 +136,15 @@ def with_distractors(question: Question, rng: random.Random) -> dict[str, Any] |
         and folded(row.candidate.text) not in relevant
         and not question.holds_answer(row.candidate.text)
     ]
-    made = {rule.__name__: text for rule in RULES if (text := rule(question.text, positive, question.answers, rng))}
-    made = {name: text for name, text in made.items() if folded(text) != folded(positive)}
-    if len(others) < DISTRACTORS or len(made) < 2:
+    changed = {rule.__name__: text for rule in RULES if (text := rule(question.text, positive, question.answers, rng))}
+    changed = {name: text for name, text in changed.items() if folded(text) != folded(positive)}
+    if len(others) < DISTRACTORS or len(changed) < 2:
         return None
     hard = [others[place] for place in Bm25Index(others).top(question.text, DISTRACTORS)]
     hard += rng.sample([text for text in others if text not in hard], DISTRACTORS - len(hard))
-    candidates = [{"text": positive, "label": 1}, *({"text": text, "label": 0} for text in (*hard, *made.values()))]
+    candidates = [{"text": positive, "label": 1}, *({"text": text, "label": 0} for text in (*hard, *changed.values()))]
     rng.shuffle(candidates)
-    return {"question": question.text, "rules": sorted(made), "candidates": candidates}
+    return {"question": question.text, "rules": sorted(changed), "candidates": candidates}
 
 
 def hard_distractors(data: Path) -> Iterator[dict[str, Any]]:
@@ -184,10 +184,10 @@ def is_carved(title: str) -> bool:
 def divide(source: Path, train: Path, carved: Path) -> None:
     """Divide the lines of a file of questions into `train` and `carved` by the title of their document."""
     rows = [(line, json.loads(line)["title"]) for _, line in read_lines(source)]
-    held = [line + "\n" for line, title in rows if is_carved(title)]
+    carved_lines = [line + "\n" for line, title in rows if is_carved(title)]
     write(train, (line + "\n" for line, title in rows if not is_carved(title)))
-    if held:
-        write(carved, random.Random(source.name).sample(held, min(MOST_CARVED, len(held))))
+    if carved_lines:
+        write(carved, random.Random(source.name).sample(carved_lines, min(MOST_CARVED, len(carved_lines))))
 
 
 def write(path: Path, lines: Iterable[str]) -> None:

@@ -100,10 +100,10 @@ class Alertmanager:
         """Wait until the alert is sent to the receiver, and return the seconds `since`. Raises TimeoutError."""
 
         def arrived() -> list[float]:
-            sent = (each for each in self.sent if (each.receiver, each.alert, each.status) == wanted)
+            sent = (each for each in self.sent if (each.receiver, each.alert, each.status) == notification)
             return [each.at for each in sent if each.at > since]
 
-        wanted = (receiver, alert, "firing")
+        notification = (receiver, alert, "firing")
         until(arrived, seconds=max(0.0, since + at_most - time.monotonic()))
         return min(arrived()) - since
 

@@ -56,8 +56,8 @@ def counting() -> Iterator[Counting]:
     with socket.socket(type=socket.SOCK_DGRAM) as free:
         free.bind(("127.0.0.1", 0))
         log = f"127.0.0.1:{free.getsockname()[1]}"
-    known = {"/etc/mtail": str(FOLDER), "udp://127.0.0.1:5140": f"udp://{log}"}
-    command = [installed("mtail", "mtail"), *(known.get(option, option) for option in options()), "-port", str(page)]
+    replaced = {"/etc/mtail": str(FOLDER), "udp://127.0.0.1:5140": f"udp://{log}"}
+    command = [installed("mtail", "mtail"), *(replaced.get(option, option) for option in options()), "-port", str(page)]
     with running_program(command, Path(os.devnull), partial(listens, page), seconds=10.0) as process:
         yield Counting(log, f"127.0.0.1:{page}", process)
 

@@ -49,14 +49,14 @@ def configure(folder: Path, port: int, replicas: Sequence[str], changes: Mapping
     shutil.copytree(CONFIGURATION, folder)
     servers = "\n".join(f"server {urlsplit(url).netloc} max_fails=0;" for url in replicas)
     counts = f"127.0.0.1:{free_port()}"
-    known = {
+    replaced = {
         "/tmp/": f"{folder}/",
         "/dev/stdout": str(folder / "log"),
         "server cerberank:8000 max_fails=0 resolve;": servers,
         "listen 8000": f"listen {port}",
         "listen 3904": f"listen {counts}",
     }
-    for text, new in {**known, **(changes or {})}.items():
+    for text, new in {**replaced, **(changes or {})}.items():
         files = [file for file in folder.glob("*.conf") if text in file.read_text()]
         assert files, f"{text!r} is not a text of {CONFIGURATION}"
         for file in files:

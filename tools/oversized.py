@@ -71,8 +71,8 @@ def oversized(document: Schema, values: Mapping[str, Any], size: int, only: str 
             bodies = [("nesting", deep)]
             if "array" in types:
                 for wrong in (b"{}", b'"x"', b"0", b"null", b"[]"):
-                    many = b"[" + b",".join([wrong] * (size // (len(wrong) + 1))) + b"]"
-                    bodies.append((f"an array of {wrong.decode()}", many))
+                    array = b"[" + b",".join([wrong] * (size // (len(wrong) + 1))) + b"]"
+                    bodies.append((f"an array of {wrong.decode()}", array))
             if "string" in types:
                 bodies.append(("a string", b'"%s"' % (b"a" * size)))
             if "object" in types:
@@ -178,7 +178,7 @@ def violations(
     pid: int,
     names: Mapping[str, str],
     size: int,
-    made: Callable[[Schema, Mapping[str, Any], int], Iterable[Oversized]] = lambda document, values, size: chain(
+    bodies: Callable[[Schema, Mapping[str, Any], int], Iterable[Oversized]] = lambda document, values, size: chain(
         oversized(document, values, size), binary_tensors(document, size)
     ),
 ) -> list[str]:
@@ -192,13 +192,13 @@ def violations(
         cheapest = [cost(client, pid, "/v1/rank", valid, {}) for _ in range(3)]
         assert {each.status for each in cheapest} == {200}
         most = MOST_RATIO * max(each.cpu_seconds for each in cheapest) + SPARE_SECONDS
-        for each in made(document, {**texts, **lists, "model": names["model"]}, size):
+        for each in bodies(document, {**texts, **lists, "model": names["model"]}, size):
             path = each.path.format(**names) if "{" in each.path else each.path
-            came = cost(client, pid, path, each.body, each.headers)
-            if came.status >= 500 or (each.must_refuse and came.status < 400):
-                broken.append(f"{each.name}: status {came.status}")
-            if came.cpu_seconds > most:
-                broken.append(f"{each.name}: {came.cpu_seconds:.2f} s of a processor, {most:.2f} allowed")
-            if came.status >= 400 and came.answer_bytes > MOST_ANSWER_BYTES:
-                broken.append(f"{each.name}: an answer of {came.answer_bytes} bytes")
+            measured = cost(client, pid, path, each.body, each.headers)
+            if measured.status >= 500 or (each.must_refuse and measured.status < 400):
+                broken.append(f"{each.name}: status {measured.status}")
+            if measured.cpu_seconds > most:
+                broken.append(f"{each.name}: {measured.cpu_seconds:.2f} s of a processor, {most:.2f} allowed")
+            if measured.status >= 400 and measured.answer_bytes > MOST_ANSWER_BYTES:
+                broken.append(f"{each.name}: an answer of {measured.answer_bytes} bytes")
     return broken

@@ -50,7 +50,7 @@ def test_a_long_list_of_wrong_elements_costs_little(shared_service: Process) -> 
     """At every place of every dialect that takes a list: refused, with a short answer, at a bounded price."""
     pid = shared_service.process.pid
     found = violations(
-        shared_service.url, pid, NAMES, OVERSIZED_BYTES, lambda *made: oversized(*made, only="an array of []")
+        shared_service.url, pid, NAMES, OVERSIZED_BYTES, lambda *arguments: oversized(*arguments, only="an array of []")
     )
     assert found == []
 

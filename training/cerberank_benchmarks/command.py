@@ -101,7 +101,7 @@ def _share(text: str) -> tuple[int, float]:
 
 
 def _parser() -> argparse.ArgumentParser:
-    known = BenchmarkSettings()
+    defaults = BenchmarkSettings()
     parser = argparse.ArgumentParser(
         prog="python -m cerberank_benchmarks",
         description=__doc__,
@@ -116,9 +116,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--again", action="store_true", help="measure even if there is a report with the same options")
     # The questions and the systems: fields of `BenchmarkSettings`.
     parser.add_argument(
-        "--candidates", type=int, nargs="+", help=f"candidates per question; default {known.candidates}"
+        "--candidates", type=int, nargs="+", help=f"candidates per question; default {defaults.candidates}"
     )
-    parser.add_argument("--rounds", type=int, help=f"default {known.rounds}")
+    parser.add_argument("--rounds", type=int, help=f"default {defaults.rounds}")
     parser.add_argument("--words", type=int, nargs=2, metavar=("LEAST", "MOST"), help="words per made-up candidate")
     parser.add_argument(
         "--data",
@@ -131,8 +131,8 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--model", type=Path, help="Hugging Face cross-encoder folder (default: MiniLM-L6's shape)")
     parser.add_argument("--tokenizer", type=Path, help="tokenizer.json for generated networks")
-    parser.add_argument("--layers", type=int, help=f"layers of generated networks; default {known.layers}")
-    parser.add_argument("--width", type=int, help=f"width of generated networks; default {known.width}")
+    parser.add_argument("--layers", type=int, help=f"layers of generated networks; default {defaults.layers}")
+    parser.add_argument("--width", type=int, help=f"width of generated networks; default {defaults.width}")
     parser.add_argument(
         "--checkpoint",
         type=Path,
@@ -141,19 +141,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--bi-encoder", type=Path, help="sentence-transformers folder, for `frontier`")
     parser.add_argument("--infinity", type=Path, metavar="PYTHON", help="python of an environment with infinity-emb")
-    parser.add_argument("--precision", help=f"ONNX form, where only one is measured; default {known.precision}")
+    parser.add_argument("--precision", help=f"ONNX form, where only one is measured; default {defaults.precision}")
     parser.add_argument(
         "--seconds",
         type=float,
-        help=f"duration of each phase of `load`, and of `closed` in all; default {known.seconds:g}",
+        help=f"duration of each phase of `load`, and of `closed` in all; default {defaults.seconds:g}",
     )
     parser.add_argument(
         "--queue-seconds",
         type=float,
-        help=f"`load`: the server's bound on the time in the queue; default {known.queue_seconds:g}",
+        help=f"`load`: the server's bound on the time in the queue; default {defaults.queue_seconds:g}",
     )
     parser.add_argument(
-        "--mix", type=_share, nargs="+", metavar="SIZE:SHARE", help=f"questions under load; default {known.mix}"
+        "--mix", type=_share, nargs="+", metavar="SIZE:SHARE", help=f"questions under load; default {defaults.mix}"
     )
     parser.add_argument("--seed", type=int)
     return parser

@@ -91,10 +91,10 @@ def _processor() -> str:
     except OSError:
         return platform.processor() or platform.machine()
     fields = dict(line.split(":", 1) for line in lines if ":" in line)
-    known = {name.strip(): value.strip() for name, value in fields.items()}
+    described = {name.strip(): value.strip() for name, value in fields.items()}
     flags = ("avx2", "avx_vnni", "avx512_vnni", "avx512_bf16", "amx_int8", "amx_bf16")
-    wide = [flag for flag in flags if flag in known.get("flags", "").split()]
-    return " ".join([known.get("model name", platform.machine()), *wide])
+    wide = [flag for flag in flags if flag in described.get("flags", "").split()]
+    return " ".join([described.get("model name", platform.machine()), *wide])
 
 
 def _version(package: str) -> str | None:

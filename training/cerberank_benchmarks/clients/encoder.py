@@ -35,7 +35,7 @@ def main() -> None:
         sys.stdout.write("ready\n")
         sys.stdout.flush()
         sys.stdin.readline()
-        rates = list(pool.map(lambda own: _texts_a_second(encoder, own, job["seconds"]), questions))
+        rates = list(pool.map(lambda each: _texts_a_second(encoder, each, job["seconds"]), questions))
     sys.stdout.write(json.dumps({"texts/s": sum(rates)}) + "\n")
 
 

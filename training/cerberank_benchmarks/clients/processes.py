@@ -144,9 +144,9 @@ def bodies(job: Job, client: int) -> Iterator[bytes]:
     if not job.repeated:
         while True:
             yield body()
-    known = [body() for _ in range(VARIANTS)]
+    variants = [body() for _ in range(VARIANTS)]
     while True:
-        yield from known
+        yield from variants
 
 
 def _number(serial: int, vocabulary: Sequence[str]) -> str:

@@ -44,15 +44,15 @@ def parity(lab: Lab) -> Findings:
 def invariance(lab: Lab) -> Findings:
     """A row for each shape, form and composition of the batch."""
     for shape in SHAPES:
-        own = mixed_pairs(lab, min(8, lab.sizes.candidates))
+        pairs = mixed_pairs(lab, min(8, lab.sizes.candidates))
         for form, graph_tokens in (("eager", 0), ("graphs", lab.sizes.graph_tokens)):
             backend = lab.backend(random_ranker(lab, shape), graph_tokens=graph_tokens)
-            alone = rank_pairs(backend, own).scores
+            alone = rank_pairs(backend, pairs).scores
             for count in (each for each in OTHERS if each <= 2 * lab.sizes.candidates):
                 others = mixed_pairs(lab, count, seed=count)
                 for place, batch, rows in (
-                    ("first", concat_pairs([own, others]), slice(0, len(own))),
-                    ("last", concat_pairs([others, own]), slice(count, None)),
+                    ("first", concat_pairs([pairs, others]), slice(0, len(pairs))),
+                    ("last", concat_pairs([others, pairs]), slice(count, None)),
                 ):
                     got = rank_pairs(backend, batch).scores[rows]
                     difference = float(np.abs(got - alone).max())

@@ -69,8 +69,8 @@ def run(lab: Lab) -> Findings:
     yield from _cascades(lab, equal_pairs(lab, lab.sizes.candidates), ceiling)
     larger = [partial(_entry, lab, shape, pairs) for shape in (LARGE, ALBERT_XXLARGE)]
     larger += [partial(_ensemble, lab, name, pairs) for name in ENSEMBLES]
-    for made in larger:  # one after the other, because their weights may not fit into memory together
-        entry = made()
+    for make in larger:  # one after the other, because their weights may not fit into memory together
+        entry = make()
         (rounds,) = _timed(lab, [entry]).values()
         yield _row(entry, rounds, ceiling, len(pairs))
         yield {f"{entry.name} / B11 3H1": median(rounds) / seconds[THREE_HEADS.name]}
@@ -95,9 +95,9 @@ def _cascades(lab: Lab, pairs: EncodedPairs, ceiling: float) -> Findings:
         for alpha, policy in policies.items()
     }
     times = _timed(lab, list(entries.values()))
-    whole = median(times[entries[0.0].name])
+    without_drops = median(times[entries[0.0].name])
     for alpha, entry in entries.items():
-        time = median(times[entry.name]) / whole
+        time = median(times[entry.name]) / without_drops
         cost = relative_cost(backend.config.stage_layers, policies[alpha].ratios)
         yield _row(entry, times[entry.name], ceiling, len(pairs)) | {
             "time": time,

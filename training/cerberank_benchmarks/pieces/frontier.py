@@ -78,8 +78,8 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
         folder.mkdir()
         with ExitStack() as servers:
             rankers = list(_rankers(settings, tasks, head, folder, servers))
-            for count, some in tasks.items():
-                rows += _measured(rankers, some, set_name=name, count=count)
+            for count, questions in tasks.items():
+                rows += _measured(rankers, questions, set_name=name, count=count)
     return Report(
         name="frontier",
         text=f"One question at a time, the token cache off. At most {settings.questions} questions of a set, fewer "
@@ -100,16 +100,16 @@ def _tasks(settings: BenchmarkSettings) -> list[tuple[str, dict[int, list[Joined
     sets = {data: list(read_questions(data)) for data in settings.data}
     everywhere = [question for questions in sets.values() for question in questions]
 
-    def tasks(own: Sequence[Question], count: int) -> list[Joined]:
-        questions = sampled(own, size=settings.questions, seed=settings.seed, name="clean")[: max(1, PAIRS // count)]
+    def tasks(pool: Sequence[Question], count: int) -> list[Joined]:
+        questions = sampled(pool, size=settings.questions, seed=settings.seed, name="clean")[: max(1, PAIRS // count)]
         try:
-            return list(joined(questions, count, settings.seed, every=own))
+            return list(joined(questions, count, settings.seed, every=pool))
         except DataNeededError:
             return list(joined(questions, count, settings.seed, every=everywhere))
 
     return [
-        (_set_name(data.rpartition(":")[2]), {count: tasks(own, count) for count in settings.candidates})
-        for data, own in sets.items()
+        (_set_name(data.rpartition(":")[2]), {count: tasks(pool, count) for count in settings.candidates})
+        for data, pool in sets.items()
     ]
 
 
@@ -127,7 +127,7 @@ def _rankers(
     if settings.checkpoint is not None:
         if read_checkpoint(settings.checkpoint).config.first_stage is None:
             raise CheckpointError(f"{settings.checkpoint} has no first stage")
-        texts = (text for some in tasks.values() for task in some for text in task.candidates)
+        texts = (text for questions in tasks.values() for question in questions for text in question.candidates)
         stored = stored_vectors(settings, texts, scratch)
         client = serve(settings.checkpoint, "first", vectors=str(stored), vector_cache_bytes=0)
         yield Ranker(WITH_FIRST, "stored vectors", _served(System(client, {})))
