@@ -152,7 +152,9 @@ class Survival:
 
     def __init__(self, rows: int, stages: int, policy: DropPolicy, windows: Windows | None = None) -> None:
         """Begin with all rows alive and none scored. Without `windows` each row is a candidate."""
-        self._policy, self._last, self._windows = policy, stages - 1, windows
+        self._policy = policy
+        self._last = stages - 1
+        self._windows = windows
         self.alive: NDArray[np.int64] = np.arange(rows, dtype=np.int64)
         """The rows that are alive, ascending."""
         self.alive_candidates = rows if windows is None else len(windows)
@@ -181,10 +183,10 @@ class Survival:
             self.alive_candidates = len(places)
             return places
         starts = self._windows.starts(self.alive)
-        kept = self._policy.survivors(stage, self._windows.combined(self.scores[self.alive], starts))
-        self.alive_candidates = len(kept)
+        survivors = self._policy.survivors(stage, self._windows.combined(self.scores[self.alive], starts))
+        self.alive_candidates = len(survivors)
         stays = np.zeros(len(starts), dtype=np.bool_)
-        stays[kept] = True
+        stays[survivors] = True
         return np.flatnonzero(np.repeat(stays, np.diff(starts, append=len(self.alive))))
 
 

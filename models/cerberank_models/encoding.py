@@ -121,6 +121,14 @@ class EncodedPairs:
         )
 
 
+NO_PAIRS = EncodedPairs(
+    token_ids=np.empty(0, np.int32),
+    type_ids=np.empty(0, np.int32),
+    offsets=np.zeros(1, np.int64),
+    truncated=np.empty(0, np.bool_),
+)
+
+
 def offsets_of(lengths: NDArray[np.integer]) -> NDArray[np.int64]:
     """The offsets `[n + 1]` of n packed sequences with these lengths."""
     return np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
@@ -239,13 +247,13 @@ class PairEncoder:
             lengths[:, index] = lengths_of(segment) // ID_BYTES
         unread, question_unread = lengths_of(whole[1 : rows + 1]) > characters, len(question) > characters
         most = NO_LIMIT if most_tokens is None else min(most_tokens, NO_LIMIT)
-        kept = self._kept(lengths, most, budget)
+        fitting = self._fitting(lengths, most, budget)
         if windowing is not None:
-            over = kept[:, 1] < np.minimum(lengths[:, 1], most)
+            over = fitting[:, 1] < np.minimum(lengths[:, 1], most)
             again = unread & ~over & (lengths[:, 1] <= most)
-            windows = windowing.most_of_one(rows, int((over & (kept[:, 1] > 0)).sum()))
+            windows = windowing.most_of_one(rows, int((over & (fitting[:, 1] > 0)).sum()))
             long = np.flatnonzero(again | over if windows > 1 else again).tolist()
-            room = np.minimum(tokens_of(np.asarray(windows), kept[:, 1]), most) * CHARACTERS_PER_WINDOW_TOKEN
+            room = np.minimum(tokens_of(np.asarray(windows), fitting[:, 1]), most) * CHARACTERS_PER_WINDOW_TOKEN
             ends = np.where(over, np.minimum(np.maximum(room, characters), MOST_CHARACTERS), MOST_CHARACTERS)
             texts = [whole[1 + row] for row in long]
             unread[long] = lengths_of(texts) > ends[long]
@@ -262,14 +270,14 @@ class PairEncoder:
                     windowing=windowing,
                     most=most,
                 )
-        shorter = kept < lengths
+        shorter = fitting < lengths
         for index in np.flatnonzero(shorter.any(axis=0)).tolist():
-            ends = (ID_BYTES * kept[:, index]).tolist()
+            ends = (ID_BYTES * fitting[:, index]).tolist()
             segments[index] = [ids[:end] for ids, end in zip(segments[index], ends, strict=True)]
         return self._assembled(
             frame,
             segments,
-            kept,
+            fitting,
             truncated=shorter[:, 1] | unread,
             question_truncated=question_unread or bool(shorter[:, 0].any()),
         )
@@ -289,10 +297,10 @@ class PairEncoder:
         """The pairs of all candidates; `long` holds `Tokens.spanned` for each row that may need several windows."""
         for row, read in long.items():
             lengths[row, 1], segments[1][row] = read.shape[1], read[0].tobytes()
-        kept = self._kept(lengths, most, self._budget(frame))
-        counts, begins, sizes, covered = cut(np.minimum(lengths[:, 1], most), kept[:, 1], windowing)
+        fitting = self._fitting(lengths, most, self._budget(frame))
+        counts, begins, sizes, covered = cut(np.minimum(lengths[:, 1], most), fitting[:, 1], windowing)
         truncated = unread | (covered < lengths[:, 1])
-        question_truncated = question_unread or bool((kept[:, 0] < lengths[:, 0]).any())
+        question_truncated = question_unread or bool((fitting[:, 0] < lengths[:, 0]).any())
         owner, first = np.repeat(np.arange(len(counts)), counts), np.append(0, np.cumsum(counts))
         spans = np.full((len(owner), 2), NO_SPAN, dtype=np.int64)
         for row in np.flatnonzero(counts > 1).tolist():
@@ -300,7 +308,7 @@ class PairEncoder:
             spans[mine, 0] = long[row][1, begins[mine]]
             spans[mine, 1] = long[row][2, begins[mine] + sizes[mine] - 1]
             spans[mine] = np.maximum(spans[mine] - len(frame.before_candidate), 0)
-        by_row, starts = kept[owner], np.zeros((len(owner), len(segments)), dtype=np.int64)
+        by_row, starts = fitting[owner], np.zeros((len(owner), len(segments)), dtype=np.int64)
         by_row[:, 1], starts[:, 1] = sizes, begins
         pieces = []
         for index, segment in enumerate(segments):
@@ -313,7 +321,7 @@ class PairEncoder:
             return pairs
         return replace(pairs, windows=Windows(first=first, spans=spans, combine=windowing.combine))
 
-    def _kept(self, lengths: NDArray[np.int64], most: int, budget: int) -> NDArray[np.int64]:
+    def _fitting(self, lengths: NDArray[np.int64], most: int, budget: int) -> NDArray[np.int64]:
         """The number of tokens of each segment that fit into `budget`, shape [n, segments] like `lengths`.
 
         `lengths` are the tokens that each segment has. The candidate, segment 1, keeps at most `most`.
@@ -384,11 +392,11 @@ def longest_first(lengths: NDArray[np.int64], room: int) -> NDArray[np.int64]:
     [[3, 3, 4], [2, 3, 4], [4, 1, 5]]
     """
     order = np.argsort(lengths, axis=1, kind="stable")
-    rows, left, kept = np.arange(len(lengths)), np.full(len(lengths), room, dtype=np.int64), np.empty_like(lengths)
+    rows, left, fitting = np.arange(len(lengths)), np.full(len(lengths), room, dtype=np.int64), np.empty_like(lengths)
     for place, segment in enumerate(order.T):
-        kept[rows, segment] = np.minimum(lengths[rows, segment], left // (lengths.shape[1] - place))
-        left -= kept[rows, segment]
-    return kept
+        fitting[rows, segment] = np.minimum(lengths[rows, segment], left // (lengths.shape[1] - place))
+        left -= fitting[rows, segment]
+    return fitting
 
 
 def lengths_of(items: Sequence[Sized]) -> NDArray[np.int64]:

@@ -71,10 +71,10 @@ def prompt_frame(tokenizer: Tokenizer, prompt: PromptTemplate, instruction: str 
     if instruction is not None and not prompt.instruction:
         raise InstructionError("this model has no place for an instruction")
     chosen = prompt.default_instruction if instruction is None else instruction
-    asked = () if chosen is None else (piece.replace(INSTRUCTION, chosen) for piece in prompt.instruction)
+    stated = () if chosen is None else (piece.replace(INSTRUCTION, chosen) for piece in prompt.instruction)
     before, behind = prompt.question.split(QUESTION)
     return Frame(
-        head=_ids(tokenizer, *prompt.head, *asked, *prompt.lead),
+        head=_ids(tokenizer, *prompt.head, *stated, *prompt.lead),
         join=_ids(tokenizer, *prompt.join),
         tail=_ids(tokenizer, *prompt.tail),
         around_question=(before, behind),

@@ -28,7 +28,7 @@ class Ranking:
     """Shape [n]: the score at the last stage that the candidate reached."""
     stages: NDArray[np.int64]
     """Shape [n]: the last stage that the candidate reached, counted from 0."""
-    head_scores: Scores | None
+    heads: Scores | None
     """Shape [n, k]: the score of each head, NaN for candidates dropped before the heads; None without heads."""
     spans: NDArray[np.int64] | None = None
     """Shape [n, 2]: the best window of each candidate (`Windows.folded`); None if no candidate was read in windows."""
@@ -57,6 +57,7 @@ def rank_pairs(
     state = backend.start(pairs)
     complete = True
     for stage in range(stages):
+        # The first stage always runs, so that every pair has a score.
         if stage and until is not None and time.monotonic() >= until:
             complete = False
             break
@@ -66,13 +67,15 @@ def rank_pairs(
         if output.head_scores is not None:
             heads = np.full((len(pairs), output.head_scores.shape[1]), np.nan)
             heads[survival.alive] = output.head_scores
+        # The rows that stay alive go on to the next stage.
         rows = survival.end(stage, output.scores)
         state = output.state if len(rows) == len(output.scores) else backend.select(output.state, rows)
+    # The scores of windows become those of candidates.
     scores, reached, spans = survival.scores, survival.stages, None
     if pairs.windows is not None:
         scores, reached, spans, heads = pairs.windows.folded(scores, reached, heads)
     ranked = order(reached, scores)
-    return Ranking(order=ranked, scores=scores, stages=reached, head_scores=heads, spans=spans, complete=complete)
+    return Ranking(order=ranked, scores=scores, stages=reached, heads=heads, spans=spans, complete=complete)
 
 
 def pairs_policy(config: RankerConfig, given: float | None = None) -> DropPolicy:

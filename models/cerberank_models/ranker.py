@@ -12,22 +12,24 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from cerberank_models.answer import Answer, Result
+from cerberank_models.answer import Answer
 from cerberank_models.backends.registry import form_for, open_backend
 from cerberank_models.backends.stage_contract import Backend, Scores
-from cerberank_models.calibration import Probabilities, probabilities, threshold_for
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.convert.checkpoint_cache import imported_checkpoint, needed_precisions
 from cerberank_models.convert.source import find_source
 from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
-from cerberank_models.first_stage.rank import FirstStage, open_offline, rank_texts
+from cerberank_models.first_stage.first_stage import FirstStage
+from cerberank_models.first_stage.open import open_first_stage
 from cerberank_models.output import installed_by
-from cerberank_models.rank_pairs import Ranking, pairs_policy, rank_pairs
-from cerberank_models.reading import call_warnings, cut_warnings, unknown_warnings
+from cerberank_models.rank_pairs import pairs_policy, rank_pairs
+from cerberank_models.ranking.assemble import ResponseOptions, answer_of, response_of, whole_ranking
+from cerberank_models.ranking.call import RankCall
+from cerberank_models.ranking.prepare import Model, prepare, score_texts
 from cerberank_models.request import RankRequest, Texts, checked_pair
 from cerberank_models.store import Store
-from cerberank_models.windows import NO_SPAN, Reading, windowing_of
+from cerberank_models.windows import MOST_ROWS, Reading, windowing_of
 
 STORE = "store://"
 BLOCK_TOKENS = 16_384
@@ -40,8 +42,10 @@ class Ranker:
 
     def __init__(self, checkpoint: Checkpoint, backend: Backend[Any], first_stage: FirstStage | None = None) -> None:
         """Use an open backend, and an open first stage if the checkpoint has one; `load` opens all of them."""
-        self.checkpoint, self.backend, self.first_stage = checkpoint, backend, first_stage
-        self._encoder = checkpoint.encoder()
+        self.checkpoint = checkpoint
+        self.backend = backend
+        self.first_stage = first_stage
+        self._model = Model(checkpoint=checkpoint, encoder=checkpoint.encoder(), first=first_stage)
         self._opened: dict[str, Any] | None = None
 
     @classmethod
@@ -92,7 +96,7 @@ class Ranker:
             "threads": threads,
         }
         try:
-            first = open_offline(checkpoint, **opened) if checkpoint.config.first_stage is not None else None
+            first = open_first_stage(checkpoint, **opened) if checkpoint.config.first_stage is not None else None
             ranker = cls(checkpoint, open_backend(checkpoint, **opened), first)
         except ModuleNotFoundError as error:
             extra = {"onnx": "serve"}.get(form.backend, form.backend)
@@ -135,6 +139,7 @@ class Ranker:
         drop_ratio: float | Sequence[float] | None = None,
         deadline_ms: float | None = None,
         windows: Reading = "best",
+        instruction: str | None = None,
         return_text: bool = True,
     ) -> Answer:
         """The candidates of one question, best first.
@@ -144,8 +149,9 @@ class Ranker:
 
         `candidates` may be any iterable of texts, such as a list, a generator or a Series of pandas.
 
-        Raises ValueError for a blank question, no candidate, or an option out of its range; CalibrationError if the
-        model cannot reach `min_precision`; NonFiniteScoreError if the network computes NaN or infinity.
+        Raises ValueError for a blank question, no candidate, an option out of its range, or an `instruction` that the
+        model does not read; CalibrationError if the model cannot reach `min_precision`; NonFiniteScoreError if the
+        network computes NaN or infinity.
         """
         began = time.monotonic()
         request = RankRequest.of(
@@ -157,68 +163,19 @@ class Ranker:
             drop_ratio=drop_ratio,
             deadline_ms=deadline_ms,
             windows=windows,
+            instruction=instruction,
+            return_text=return_text,
+            return_heads=True,
         )
         end = None if request.deadline_ms is None else began + request.deadline_ms / 1000.0
-        question, items, ids = request.question, request.texts(), request.ids
-        threshold = None
-        if request.min_precision is not None:
-            threshold = threshold_for(self.checkpoint.calibration, request.min_precision)
-        config, windowing, ratio = self.checkpoint.config, windowing_of(request.windows), request.ratios
-        policy = config.drop_policy(ratio, keep=request.top_k or 1)
-        read: EncodedPairs | None
-        if self.first_stage is None:
-            read = self._encoder.encode(question, items, windowing=windowing)
-            ranking = rank_pairs(self.backend, read, policy, until=end)
-            truncated, tokens, cut = read.truncated_candidates, read.tokens, read.question_truncated
-        else:
-            got = rank_texts(
-                self.first_stage,
-                self.backend,
-                self._encoder,
-                question,
-                items,
-                policy=policy,
-                windowing=windowing,
-                until=end,
-            )
-            ranking, read, truncated, tokens = got.ranking, got.pairs, got.truncated, got.tokens
-            cut = got.question_truncated
-        warnings = cut_warnings(
-            question=cut,
-            candidates=int(truncated.sum()),
-            encoding=config.candidate_encoding,
-            windowing=None if read is None else windowing,
-        )
-        if read is not None:
-            warnings += unknown_warnings(question=read.question_unknown, candidates=int(read.unknown_candidates.sum()))
-        warnings += call_warnings(question, items, config, ratio)
-        if not ranking.complete:
-            warnings.append("the deadline passed: the order is what was known then")
-        calibration, calibrated = self.checkpoint.calibration, None
-        if calibration is not None:
-            calibrated = probabilities(calibration, ranking.scores, ranking.stages, [item.text for item in items])
-        told = ranking.scores if calibrated is None else calibrated.scores
-        # `min_precision` is about the first result: if that does not reach the threshold, no result is returned.
-        sure = threshold is None or told[ranking.order[0]] >= threshold
-        least = max((bound for bound in (request.min_score, threshold) if bound is not None), default=None)
-        results = [
-            _result(
-                ranking, calibrated, index, truncated=bool(truncated[index]), text=items[index].text, id_=ids[index]
-            )
-            for index in ranking.order[: request.top_k].tolist()
-            if sure and (least is None or told[index] >= least)
-        ]
-        return Answer(
-            results=tuple(results if return_text else (replace(result, text=None) for result in results)),
-            model=self.name,
-            version=self.version,
-            drop_schedule=tuple(policy.ratios),
-            complete=ranking.complete,
-            answerable=None if calibrated is None else calibrated.answerable,
-            candidates=len(items),
-            tokens=tokens,
-            warnings=tuple(warnings),
-        )
+        prepared = prepare(RankCall.of(request).limited(MOST_ROWS), self._model)
+        if self.first_stage is not None and prepared.texts is not None:
+            prepared = score_texts(prepared, self.first_stage.backend.encode(prepared.texts.encoded))
+        ranked = None
+        if len(prepared.pairs):
+            ranked = rank_pairs(self.backend, prepared.pairs, prepared.pairs_policy, until=end)
+        answer = answer_of(prepared, whole_ranking(prepared, ranked))
+        return replace(Answer.from_json(response_of(answer, ResponseOptions.of(request))), id=None, timing_ms={})
 
     def predict(self, pairs: Iterable[tuple[str, str]], *, windows: Reading = "best") -> NDArray[np.float64]:
         """P(the text answers the question) for each (question, text), shape [n], independent of the other pairs.
@@ -238,9 +195,10 @@ class Ranker:
         for question, members in rows.items():
             places = [place for place, _ in members]
             if self.first_stage is not None and not self.checkpoint.config.reads_pairs:
-                scores[places] = self.first_stage.read(question, [candidate.text for _, candidate in members]).scores
+                texts = self.first_stage.read(question, [candidate.text for _, candidate in members])
+                scores[places] = self.first_stage.compute(texts)
                 continue
-            encoded = self._encoder.encode(
+            encoded = self._model.encoder.encode(
                 question, [candidate for _, candidate in members], windowing=windowing_of(windows)
             )
             if encoded.windows is not None:  # scored alone, because windows are folded to candidates
@@ -295,9 +253,9 @@ def _located(
 ) -> Path:
     """The folder of the checkpoint that `source` names (`Ranker.load`), after importing or pulling it if needed."""
     if not _is_native(source):
-        found = find_source(str(source), revision)
-        precisions = needed_precisions(found, device, backend=backend, precision=precision)
-        return imported_checkpoint(found, precisions, cache)
+        model = find_source(str(source), revision)
+        precisions = needed_precisions(model, device, backend=backend, precision=precision)
+        return imported_checkpoint(model, precisions, cache)
     if revision is not None:
         raise ValueError("revision belongs to a model on the Hugging Face hub")
     if source is None:
@@ -310,21 +268,3 @@ def _located(
             raise ValueError(f"{text} names no store: store://ADDRESS/MODEL@LABEL, or set CERBERANK_STORE")
         return Store(address).cached(name, cache)
     return Path(source)
-
-
-def _result(
-    ranking: Ranking, calibrated: Probabilities | None, index: int, *, truncated: bool, text: str, id_: str | int | None
-) -> Result:
-    raw = float(ranking.scores[index])
-    heads, span = ranking.head_scores, None if ranking.spans is None else ranking.spans[index].tolist()
-    return Result(
-        index=index,
-        score=raw if calibrated is None else float(calibrated.scores[index]),
-        raw_score=None if calibrated is None else raw,
-        stage=int(ranking.stages[index]),
-        truncated=truncated,
-        text=text,
-        id=id_,
-        heads=None if heads is None or np.isnan(heads[index, 0]) else tuple(heads[index].tolist()),
-        window=None if span is None or span[0] == NO_SPAN else (span[0], span[1]),
-    )

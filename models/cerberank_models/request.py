@@ -235,11 +235,11 @@ class RankRequest(Wire):
 
     def body(self) -> dict[str, Any]:
         """The body of `/v1/rank`, without the fields that were left out."""
-        objects = [item if isinstance(item, str) else _given(item) for item in self.candidates]
-        return _given(self) | {"candidates": objects}
+        objects = [item if isinstance(item, str) else _chosen_fields(item) for item in self.candidates]
+        return _chosen_fields(self) | {"candidates": objects}
 
 
-def _given(model: Wire) -> dict[str, Any]:
+def _chosen_fields(model: Wire) -> dict[str, Any]:
     return {name: getattr(model, name) for name in type(model).model_fields if name in model.model_fields_set}
 
 

@@ -173,9 +173,9 @@ class Windows:
         highest = np.fmax.reduceat(scores, starts)
         hits = np.where(scores == np.repeat(highest, counts), np.arange(len(scores)), len(scores))
         best = np.minimum.reduceat(hits, starts)
-        told = (counts > 1) & ~np.isnan(highest)
+        windowed = (counts > 1) & ~np.isnan(highest)
         spans = np.full((len(self), 2), NO_SPAN, dtype=np.int64)
-        spans[told] = self.spans[best[told]]
+        spans[windowed] = self.spans[best[windowed]]
         if heads is not None and self.combine == "best":
             heads = np.where(np.isnan(highest)[:, None], np.nan, heads[np.minimum(best, len(scores) - 1)])
         elif heads is not None:

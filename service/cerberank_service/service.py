@@ -18,7 +18,7 @@ from cerberank_models.checkpoint.store.open_store import open_store
 from cerberank_service.access.access import Access
 from cerberank_service.certificate import Certificate
 from cerberank_service.ranking.golden import GoldenChecks
-from cerberank_service.ranking.rank import Ranking
+from cerberank_service.ranking.pipeline import Pipeline
 from cerberank_service.ranking.shadow import Shadow
 from cerberank_service.ranking.workers import Workers
 from cerberank_service.settings import Settings
@@ -80,7 +80,7 @@ class Service:
             else Watcher(store, self.versions, settings, self.metrics, loader, wake=self.poll)
         )
         self.access = Access(settings.keys_file, self.metrics)
-        self.ranking = Ranking(settings, self.workers)
+        self.pipeline = Pipeline(settings, self.workers)
         self.certificate: Certificate | None = None
         """The certificate of the public port, to be reported in the metrics."""
         # Read once, because a scrape must work without descriptors.
@@ -116,7 +116,7 @@ class Service:
             series.DEVICE_MEMORY_USED_BYTES: _sample(None if memory is None else memory.total - memory.free),
             series.DEVICE_UTILISATION_RATIO: _sample(load),
         }
-        tokens, vectors = self.ranking.tokens.counts, self.ranking.vectors.counts
+        tokens, vectors = self.pipeline.tokens.counts, self.pipeline.vectors.counts
         used = vectors.hits + vectors.misses > 0  # most services have no first stage
         scraped |= {
             series.TOKEN_CACHE_HITS: _sample(tokens.hits),

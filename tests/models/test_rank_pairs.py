@@ -121,9 +121,9 @@ def test_every_candidate_keeps_its_own_scores(
     assert list(zip(ranking.stages.tolist(), ranking.scores.tolist(), strict=True)) == expected
     order = sorted(range(len(rows)), key=lambda row: (-expected[row][0], -expected[row][1], row))
     assert ranking.order.tolist() == order
-    assert ranking.head_scores is not None
+    assert ranking.heads is not None
     for row, (stage, score) in enumerate(expected):
-        heads = ranking.head_scores[row]
+        heads = ranking.heads[row]
         assert (heads == score).all() if stage == 2 else np.isnan(heads).all()
 
 
@@ -132,9 +132,9 @@ def test_dropped_candidates_rank_below_survivors(backend: Backend[Any]) -> None:
     ranking = rank_pairs(backend, random_pairs([9] * 10), RatioSchedule((0.3, 0.3)))
     assert np.bincount(ranking.stages).tolist() == [3, 2, 5]
     assert (np.diff(ranking.stages[ranking.order]) <= 0).all()
-    assert ranking.head_scores is not None
-    assert np.isnan(ranking.head_scores[ranking.stages < 2]).all()
-    assert np.isfinite(ranking.head_scores[ranking.stages == 2]).all()
+    assert ranking.heads is not None
+    assert np.isnan(ranking.heads[ranking.stages < 2]).all()
+    assert np.isfinite(ranking.heads[ranking.stages == 2]).all()
 
 
 def test_as_many_as_asked_for_survive(backend: Backend[Any]) -> None:

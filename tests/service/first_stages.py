@@ -27,12 +27,12 @@ from cerberank_models.checkpoint.folder import Checkpoint, GoldenCandidate, Gold
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.first_stage.backend import WithFirstStage
-from cerberank_models.first_stage.open import score_texts
+from cerberank_models.first_stage.first_stage import FirstStage
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.first_stage.store import DIGESTS, MANIFEST, VECTORS, StoreManifest, describe_files, text_digests
 from cerberank_models.text_config import TextEncodingConfig, TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
-from cerberank_service.versions.loading import Loaded, LoadedFirstStage, Loader
+from cerberank_service.versions.loading import Loaded, Loader
 
 WIDTH = 4
 ENCODER = "e" * 64
@@ -96,7 +96,9 @@ def loaded_with_first_stage(checkpoint: Checkpoint, vectors: FakeVectors, pairs:
     encoder = TextEncoder(tokenizer(), vectors.config, tokenizer_digest="first")
     scorer = FirstStageScorer(vectors.config, {})
     texts = ("the tower", "it was built in 1889", "")
-    scores = score_texts(FakeVectors(vectors.config), encoder, scorer, "how tall?", texts)
+    first = FirstStage(backend=vectors, encoder=encoder, scorer=scorer)
+    recording = replace(first, backend=FakeVectors(vectors.config))
+    scores = recording.compute(recording.read("how tall?", texts))
     golden = GoldenQuestion(
         question="how tall?",
         candidates=tuple(GoldenCandidate(text=text) for text in texts),
@@ -109,7 +111,7 @@ def loaded_with_first_stage(checkpoint: Checkpoint, vectors: FakeVectors, pairs:
     return Loaded(
         replace(checkpoint, config=pairs.config),
         pairs,
-        LoadedFirstStage(backend=vectors, encoder=encoder, scorer=scorer),
+        first,
     )
 
 

@@ -18,8 +18,9 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.encoding import Candidate
 from cerberank_models.first_stage.embed import embed, encoder_of
-from cerberank_models.first_stage.rank import open_offline, rank_texts
+from cerberank_models.first_stage.open import open_first_stage
 from cerberank_models.rank_pairs import pairs_policy, rank_pairs
+from cerberank_models.ranker import Ranker
 from cerberank_models.shards import map_here
 from cerberank_service.versions.loading import load
 from cerberank_service.versions.state import State
@@ -51,7 +52,7 @@ class Case:
         return client
 
     def first(self) -> Any:
-        return open_offline(self.checkpoint, kind=self.backend, precision=self.precision, threads=1)
+        return open_first_stage(self.checkpoint, kind=self.backend, precision=self.precision, threads=1)
 
     def pairs(self) -> Any:
         return open_backend(self.checkpoint, kind=self.backend, precision=self.precision, threads=1)
@@ -89,13 +90,11 @@ def sources(client: TestClient) -> dict[str, int]:
 
 
 def test_the_ranking_is_the_offline_one(case: Case) -> None:
-    """Scores and stages are those of `rank_texts`, and the order is by them; the schedule begins with its ratio."""
+    """Scores and stages are those of `Ranker`, and the order is by them; the schedule begins with its ratio."""
     answer = rank(case.serve())
-    candidates, encoder = [Candidate(text=text) for text in TEXTS], case.checkpoint.encoder()
-    policy = case.checkpoint.config.drop_policy()
-    wanted = rank_texts(case.first(), case.pairs(), encoder, QUESTION, candidates, policy=policy)
-    assert by_index(answer, "stage") == wanted.ranking.stages.tolist()
-    assert by_index(answer, "score") == pytest.approx(wanted.ranking.scores.tolist(), abs=ROUNDED)
+    wanted = Ranker(case.checkpoint, case.pairs(), case.first()).rank(QUESTION, TEXTS)
+    assert by_index(answer, "stage") == by_index(wanted.to_json(), "stage")
+    assert by_index(answer, "score") == pytest.approx(by_index(wanted.to_json(), "score"), abs=ROUNDED)
     places = [(-each["stage"], -each["score"], each["index"]) for each in answer["results"]]
     assert places == sorted(places)
     assert answer["drop_schedule"] == [0.5, *case.checkpoint.config.drop_schedule[1:]]

@@ -13,7 +13,7 @@ from tests.service.conftest import Serve, once_ready
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.first_stage.embed import embed, encoder_of
-from cerberank_models.first_stage.rank import open_offline
+from cerberank_models.first_stage.open import open_first_stage
 from cerberank_models.shards import map_here
 from cerberank_service.versions.loading import load
 
@@ -33,7 +33,7 @@ def test_a_colbert_is_served(open_app: Serve, imported_colbert: Path, tmp_path: 
     wanted = ((1 + similarity / counts[0]) / 2).tolist()
     checkpoint = read_checkpoint(imported_colbert / "out")
     options: dict[str, Any] = {"checkpoint": checkpoint.path, "backend": "onnx", "precision": "fp32", "threads": 1}
-    first = open_offline(checkpoint, precision="fp32", threads=1)
+    first = open_first_stage(checkpoint, precision="fp32", threads=1)
     embed(
         lambda: iter(TEXTS),
         tmp_path / "vectors",

@@ -17,7 +17,7 @@ from cerberank_models.commands.question_lines import read_line
 from cerberank_models.commands.values import Count
 from cerberank_models.first_stage.embed import Vectors, encoder_of, open_shard_encoder
 from cerberank_models.first_stage.embed import embed as store_vectors
-from cerberank_models.first_stage.open import file_to_run, first_stage_of, open_encoder, open_first_stage
+from cerberank_models.first_stage.open import file_to_run, first_stage_of, open_encoder, open_vector_backend
 from cerberank_models.output import say
 from cerberank_models.progress import progress
 from cerberank_models.shards import ShardMap, map_here, map_on_ray
@@ -78,7 +78,7 @@ def _shard_map(
 ) -> tuple[ShardMap[list[str], Vectors], str]:
     """The map that encodes shards, and the precision in which it computes: fp16 may become bf16 in this process."""
     if engine == "local":
-        opened = open_first_stage(checkpoint, **asdict(backend), threads=threads)
+        opened = open_vector_backend(checkpoint, **asdict(backend), threads=threads)
         return map_here(encoder_of(opened, open_encoder(checkpoint))), opened.precision
     each = threads or 1
     encoder = partial(open_shard_encoder, checkpoint.path.resolve(), **asdict(backend), threads=each)

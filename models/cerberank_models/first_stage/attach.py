@@ -170,6 +170,7 @@ def write_alone(
     first = encoder.network.config
     lengths = first.encoding
     longest = lengths.document_length + lengths.special
+    # A ranker without layers, whose pairs would be as long as the longest text.
     config = RankerConfig(
         name=name,
         transformer=first.transformer.model_copy(update={"layers": 0}),
@@ -217,6 +218,7 @@ def exported(
         raise FileExistsError(f"{out} exists; a checkpoint is never overwritten")
     if unknown := set(precisions) - set(PARITY):
         raise ValueError(f"unknown precision {', '.join(sorted(unknown))}; known are {', '.join(PARITY)}")
+    # PyTorch's scores of the golden texts are those that every form must reproduce.
     network = encoder.network
     first = network.config
     texts = TextEncoder(encoder.tokenizer, first)
@@ -232,6 +234,7 @@ def exported(
     if encoder.weights:
         files[SCORER] = save(dict(encoder.weights))
     with tempfile.TemporaryDirectory() as scratch:
+        # Weights, and then a graph for each precision, which is compared before it counts.
         if weights or not precisions:
             files[WEIGHTS] = Path(scratch) / "model.safetensors"
             save_file({name: value.contiguous() for name, value in network.state_dict().items()}, files[WEIGHTS])

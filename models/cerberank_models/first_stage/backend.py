@@ -25,7 +25,8 @@ class WithFirstStage(Generic[State]):
 
     def __init__(self, first: VectorBackend, pairs: Backend[State]) -> None:
         """Use both backends, which must run on the same device."""
-        self._first, self._pairs = first, pairs
+        self._first = first
+        self._pairs = pairs
 
     @property
     def config(self) -> RankerConfig:

@@ -33,13 +33,6 @@ class VectorBackend(Protocol):
         """The vector of each text, in order. The other texts affect a vector only by rounding."""
 
 
-class KnownVectors(Protocol):
-    """Vectors that were computed before. Threads may share an instance."""
-
-    def find(self, texts: Sequence[str]) -> list[Vector | None]:
-        """The vector of each candidate text, or None if it is not known."""
-
-
 @dataclass(frozen=True, slots=True)
 class TokenRoles:
     """The tokens that ColBERT treats differently, in arrays `[T]`; an array is None if all tokens are treated alike."""

@@ -25,7 +25,7 @@ from cerberank_models.checkpoint.atomic import flush_folder, replacing, write_js
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.first_stage.contract import VectorBackend
-from cerberank_models.first_stage.open import open_encoder, open_first_stage
+from cerberank_models.first_stage.open import open_encoder, open_vector_backend
 from cerberank_models.first_stage.store import (
     DIGESTS,
     MANIFEST,
@@ -82,7 +82,7 @@ def encoder_of(backend: VectorBackend, encoder: TextEncoder) -> EncodeShard:
 def open_shard_encoder(checkpoint: Path, *, kind: str, precision: str, device: str, threads: int) -> EncodeShard:
     """Open the encoder of a checkpoint. Raises ValueError if it computes in another precision than `precision`."""
     read = read_checkpoint(checkpoint)
-    backend = open_first_stage(read, kind=kind, precision=precision, device=device, threads=threads)
+    backend = open_vector_backend(read, kind=kind, precision=precision, device=device, threads=threads)
     if backend.precision != precision:
         raise ValueError(f"this encoder runs in {backend.precision}: give it as --precision")
     return encoder_of(backend, open_encoder(read))

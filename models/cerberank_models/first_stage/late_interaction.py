@@ -62,11 +62,12 @@ class _Settings:
     skipped: Sequence[str]
 
 
-def late_interaction_encoder(found: Source, candidate_length: int) -> tuple[TextRanker, Tokenizer]:
+def late_interaction_encoder(model: Source, candidate_length: int) -> tuple[TextRanker, Tokenizer]:
     """The model as a text ranker. Raises UnsupportedModelError, which names the unsupported setting, and OSError."""
-    source = found.place
-    listed = [(str(each["type"]).rpartition(".")[2], str(each["path"])) for each in found.optional_json(MODULES) or []]
+    source = model.place
+    listed = [(str(each["type"]).rpartition(".")[2], str(each["path"])) for each in model.optional_json(MODULES) or []]
     modules = dict(listed)
+    # Modules that would compute something else are refused by their names.
     if unknown := set(modules) - {"Transformer", "Dense", "MultiVectorMask", "Normalize"}:
         raise UnsupportedModelError(f"{source} has modules that are not supported: {', '.join(sorted(unknown))}")
     if not {"Transformer", "Dense"} <= set(modules):
@@ -77,14 +78,15 @@ def late_interaction_encoder(found: Source, candidate_length: int) -> tuple[Text
         )
     if outside := [path for path in modules.values() if path and not is_path_within(path)]:
         raise UnsupportedModelError(f"{source} has modules outside of its folder: {', '.join(outside)}")
-    settings = _settings(found, modules)
-    revision = found.commit or "main"
+    # The libraries read the encoder's configuration and the tokenizer.
+    settings = _settings(model, modules)
+    revision = model.commit or "main"
     described: Any = AutoConfig.from_pretrained(source, revision=revision)
     opened = AutoTokenizer.from_pretrained(source, revision=revision)
     tokenizer = opened.backend_tokenizer
     if not isinstance(tokenizer, Tokenizer):
         raise UnsupportedModelError(f"{source} has no fast tokenizer (tokenizer.json)")
-    projection = _projection(found, modules["Dense"])
+    projection = _projection(model, modules["Dense"])
     transformer = transformer_config(described)
     room = transformer.max_positions - transformer.position_offset
     colbert, question_length = _texts(source, settings, tokenizer, opened, room)
@@ -101,14 +103,15 @@ def late_interaction_encoder(found: Source, candidate_length: int) -> tuple[Text
             ),
         )
     )
+    # The encoder's weights, and those of the projection.
     network = load_encoder(source, revision=revision)
     load_weights(ranker, network.state_dict(), fresh_classifier=True)
     ranker.get_submodule("token_ranker.project").load_state_dict({"weight": projection})
     return ranker, tokenizer
 
 
-def _settings(found: Source, modules: Mapping[str, str]) -> _Settings:
-    source, saved = found.place, found.optional_json(SENTENCE_TRANSFORMERS)
+def _settings(model: Source, modules: Mapping[str, str]) -> _Settings:
+    source, saved = model.place, model.optional_json(SENTENCE_TRANSFORMERS)
     if saved["model_type"] == "ColBERT":  # PyLate
         length = int(saved.get("query_length") or 32)
         filled = {"strategy": "fixed", "length": length, "attend": saved.get("attend_to_expansion_tokens") or False}
@@ -123,8 +126,8 @@ def _settings(found: Source, modules: Mapping[str, str]) -> _Settings:
     if "Normalize" not in modules:
         raise UnsupportedModelError(f"{source} compares vectors that are not of length 1 (no module Normalize)")
     prompts = saved.get("prompts") or {}
-    reads = found.optional_json(TRANSFORMER) or {}
-    mask = found.optional_json(f"{modules['MultiVectorMask']}/config.json") if "MultiVectorMask" in modules else None
+    reads = model.optional_json(TRANSFORMER) or {}
+    mask = model.optional_json(f"{modules['MultiVectorMask']}/config.json") if "MultiVectorMask" in modules else None
     mask = mask or {}
     if (mask.get("skiplist_tasks") or ["document"]) != ["document"] or mask.get("keep_only_token_ids"):
         raise UnsupportedModelError(f"{source} leaves tokens out by other rules than a skip list of documents: {mask}")
@@ -137,13 +140,13 @@ def _settings(found: Source, modules: Mapping[str, str]) -> _Settings:
     )
 
 
-def _projection(found: Source, folder: str) -> torch.Tensor:
+def _projection(model: Source, folder: str) -> torch.Tensor:
     """The weights `[P, D]` of the projection of token vectors. Raises UnsupportedModelError for other projections."""
-    source, config = found.place, found.optional_json(f"{folder}/config.json") or {}
+    source, config = model.place, model.optional_json(f"{folder}/config.json") or {}
     activation = str(config.get("activation_function", "")).rpartition(".")[2]
     if config.get("bias") or activation != "Identity" or config.get("use_residual"):
         raise UnsupportedModelError(f"{source} projects token vectors by more than a matrix: {config}")
-    path = found.file(f"{folder}/model.safetensors")
+    path = model.file(f"{folder}/model.safetensors")
     if path is None:
         raise UnsupportedModelError(f"{source} has no {folder}/model.safetensors with the projection's weights")
     weights: torch.Tensor = load_file(path)["linear.weight"].float()

@@ -5,7 +5,7 @@ The network's libraries are imported when it is opened, as those of a backend.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from pydantic import ValidationError
 from safetensors import SafetensorError
@@ -14,13 +14,13 @@ from tokenizers import Tokenizer
 
 from cerberank_models.backends.processors import compute_threads
 from cerberank_models.backends.registry import check_precision, usual_backend, usual_precision
-from cerberank_models.backends.stage_contract import Scores
 from cerberank_models.checkpoint.first_stage_files import GOLDEN, SCORER, TOKENIZER, WEIGHTS, encoder_graph
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_models.checkpoint.manifest import GoldenQuestion
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.encoding import concat_pairs
 from cerberank_models.first_stage.contract import VectorBackend
+from cerberank_models.first_stage.first_stage import FirstStage
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.golden import GoldenMismatchError, compare_golden, recorded_scores
 from cerberank_models.text_config import TextRankerConfig
@@ -28,38 +28,38 @@ from cerberank_models.text_encoding import TextEncoder
 from cerberank_models.tokens import check_embeddings
 
 
-def score_texts(
-    backend: VectorBackend, encoder: TextEncoder, scorer: FirstStageScorer, question: str, texts: Sequence[str]
-) -> Scores:
-    """The scores `[n]` of a question's candidates, after computing all vectors."""
-    vectors = backend.encode(concat_pairs([encoder.questions([question]), encoder.candidates(texts)]))
-    return scorer(vectors[0], vectors[1:])
-
-
-def check_first_stage(
-    backend: VectorBackend,
+def open_first_stage(
     checkpoint: Checkpoint,
-    precision: str,
     *,
-    encoder: TextEncoder | None = None,
-    scorer: FirstStageScorer | None = None,
-    pause: Callable[[], None] = lambda: None,
-) -> None:
-    """Score every golden question of the first stage, and compare with the scores recorded for `precision`.
+    kind: str | None = None,
+    precision: str | None = None,
+    threads: int | None = None,
+    device: str = "cpu",
+) -> FirstStage:
+    """Open the checkpoint's first stage, with the arguments and errors of `open_vector_backend`."""
+    return FirstStage(
+        backend=open_vector_backend(checkpoint, kind=kind, precision=precision, threads=threads, device=device),
+        encoder=open_encoder(checkpoint),
+        scorer=open_scorer(checkpoint),
+    )
 
-    If no scores are recorded for a half precision, its scores are compared with those of fp32. `encoder` and `scorer`
-    must be the checkpoint's; None opens them. `pause` is called before each question.
+
+def check_first_stage(first: FirstStage, checkpoint: Checkpoint, pause: Callable[[], None] = lambda: None) -> None:
+    """Score every golden question of the first stage, and compare with the scores recorded for its precision.
+
+    If no scores are recorded for a half precision, its scores are compared with those of fp32. `pause` is called before
+    each question.
 
     Raises GoldenMismatchError if the scores do not agree or no scores are recorded, and CheckpointError for a malformed
     golden file.
     """
-    encoder, scorer = encoder or open_encoder(checkpoint), scorer or open_scorer(checkpoint)
+    precision = first.backend.precision
     for golden in read_golden(checkpoint):
         if recorded_scores(golden, precision) is None:
             raise GoldenMismatchError(f"{checkpoint.path / GOLDEN} has no {precision} scores to compare with")
         pause()
-        texts = [candidate.text for candidate in golden.candidates]
-        compare_golden(golden, precision, score_texts(backend, encoder, scorer, golden.question, texts))
+        texts = first.read(golden.question, [candidate.text for candidate in golden.candidates])
+        compare_golden(golden, precision, first.compute(texts))
 
 
 def read_golden(checkpoint: Checkpoint) -> list[GoldenQuestion]:
@@ -108,7 +108,7 @@ def open_scorer(checkpoint: Checkpoint) -> FirstStageScorer:
 
 
 def file_to_run(checkpoint: Checkpoint, *, kind: str, precision: str) -> str:
-    """The file of the checkpoint that `open_first_stage` runs. Raises CheckpointError if it is missing."""
+    """The file of the checkpoint that `open_vector_backend` runs. Raises CheckpointError if it is missing."""
     first_stage_of(checkpoint)
     name = encoder_graph(precision) if kind == "onnx" else WEIGHTS
     if name not in checkpoint.manifest.files:
@@ -121,7 +121,7 @@ def file_to_run(checkpoint: Checkpoint, *, kind: str, precision: str) -> str:
     return name
 
 
-def open_first_stage(
+def open_vector_backend(
     checkpoint: Checkpoint,
     *,
     kind: str | None = None,

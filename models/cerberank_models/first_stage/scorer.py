@@ -53,8 +53,10 @@ class FirstStageScorer:
             raise ValueError(
                 f"weights of the first stage's rankers are missing, unknown or misshapen: {', '.join(wrong)}"
             )
-        self._config, self._fixed = config, config.fixed_width
-        self._slope, self._constant = np.zeros(self._fixed, dtype=np.float32), 0.0
+        self._config = config
+        self._fixed = config.fixed_width
+        self._slope = np.zeros(self._fixed, dtype=np.float32)
+        self._constant = 0.0
         for place, ranker in enumerate(config.weighted_rankers):
             dense, bias, output, offset = (weights[f"{ranker}.{part}"].astype(np.float64) for part in RESIDUAL)
             self._slope[place * width : (place + 1) * width] = output[0] @ dense + output[0]
@@ -71,8 +73,8 @@ class FirstStageScorer:
         Raises ValueError for vectors that do not fit this first stage.
         """
         self._check([question, *candidates])
-        asked = question.astype(np.float32)
-        values = [self._values(asked, block) for block in _blocks(candidates)]
+        wide = question.astype(np.float32)
+        values = [self._values(wide, block) for block in _blocks(candidates)]
         raw = np.concatenate(values) if values else np.zeros(0, dtype=np.float32)
         if self._config.token_ranker == "dot":
             return np.clip((1.0 + raw.astype(np.float64)) / 2.0, 0.0, 1.0)
@@ -81,18 +83,20 @@ class FirstStageScorer:
             return np.clip((1.0 + raw.astype(np.float64) / tokens) / 2.0, 0.0, 1.0)
         return probability(raw + np.float32(self._constant))
 
-    def _values(self, asked: Floats, candidates: Sequence[Vector]) -> Floats:
+    def _values(self, question: Floats, candidates: Sequence[Vector]) -> Floats:
         if self._config.token_ranker == "colbert":
-            values = late_interaction(asked[self._fixed :], candidates, self._fixed, self._config.projection)
-            return values + self._linear(asked, [each[: self._fixed] for each in candidates]) if self._fixed else values
+            values = late_interaction(question[self._fixed :], candidates, self._fixed, self._config.projection)
+            return (
+                values + self._linear(question, [each[: self._fixed] for each in candidates]) if self._fixed else values
+            )
         if self._config.token_ranker == "dot":
-            product: Floats = widened(np.concatenate(candidates)).reshape(-1, self._fixed) @ asked
+            product: Floats = widened(np.concatenate(candidates)).reshape(-1, self._fixed) @ question
             return product
-        return self._linear(asked, candidates)
+        return self._linear(question, candidates)
 
-    def _linear(self, asked: Floats, said: Sequence[Vector]) -> Floats:
-        wide = widened(np.concatenate(said)).reshape(-1, self._fixed)
-        values: Floats = np.maximum(wide, asked[: self._fixed], out=wide) @ self._slope
+    def _linear(self, question: Floats, candidates: Sequence[Vector]) -> Floats:
+        wide = widened(np.concatenate(candidates)).reshape(-1, self._fixed)
+        values: Floats = np.maximum(wide, question[: self._fixed], out=wide) @ self._slope
         return values
 
     def _check(self, vectors: Sequence[Vector]) -> None:
@@ -104,16 +108,16 @@ class FirstStageScorer:
                 raise ValueError(f"a vector has {size} numbers, this first stage's have {kind}")
 
 
-def late_interaction(asked: Floats, candidates: Sequence[Vector], skipped: int, projection: int) -> Floats:
+def late_interaction(question: Floats, candidates: Sequence[Vector], skipped: int, projection: int) -> Floats:
     """The sum over a question's token vectors `[q * P]` of the largest similarity to a candidate's, `[n]`.
 
     The first `skipped` numbers of a candidate's vector do not belong to token vectors. Each candidate must have at
     least one token vector.
     """
     parts = [each[skipped:] for each in candidates]
-    said = widened(np.concatenate(parts)).reshape(-1, projection)
+    tokens = widened(np.concatenate(parts)).reshape(-1, projection)
     starts = np.cumsum([0, *(len(part) // projection for part in parts[:-1])])
-    similarity = said @ asked.reshape(-1, projection).T
+    similarity = tokens @ question.reshape(-1, projection).T
     best: Floats = np.maximum.reduceat(similarity, starts, axis=0).sum(axis=1)
     return best
 

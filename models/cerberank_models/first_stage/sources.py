@@ -115,10 +115,10 @@ def _is_text_ranker(path: Path) -> bool:
     return config.is_file() and json.loads(config.read_bytes()).get("model_type") == "cerberank-text-ranker"
 
 
-def _sentence_encoder(found: Source, candidate_length: int) -> tuple[TextRanker, Tokenizer]:
+def _sentence_encoder(model: Source, candidate_length: int) -> tuple[TextRanker, Tokenizer]:
     """Read a sentence-transformers model as a text ranker that compares means by their cosine."""
-    _check_modules(found)
-    source, revision = found.place, found.commit or "main"
+    _check_modules(model)
+    source, revision = model.place, model.commit or "main"
     described: Any = AutoConfig.from_pretrained(source, revision=revision)
     tokenizer = AutoTokenizer.from_pretrained(source, revision=revision).backend_tokenizer
     if not isinstance(tokenizer, Tokenizer):
@@ -136,13 +136,13 @@ def _sentence_encoder(found: Source, candidate_length: int) -> tuple[TextRanker,
     return ranker, tokenizer
 
 
-def _check_modules(found: Source) -> None:
+def _check_modules(model: Source) -> None:
     """Raise UnsupportedModelError for a sentence encoder with other modules than transformer, mean and norm."""
-    source = found.place
-    kinds = [str(module["type"]).rpartition(".")[2] for module in found.optional_json(MODULES) or []]
+    source = model.place
+    kinds = [str(module["type"]).rpartition(".")[2] for module in model.optional_json(MODULES) or []]
     if unknown := [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]:
         raise UnsupportedModelError(f"{source} has modules that are not supported: {', '.join(unknown)}")
-    pooling = found.optional_json("1_Pooling/config.json")
+    pooling = model.optional_json("1_Pooling/config.json")
     if pooling is None:
         raise UnsupportedModelError(f"{source} has no 1_Pooling/config.json that says how tokens become a vector")
     used = [
@@ -153,6 +153,6 @@ def _check_modules(found: Source) -> None:
     used += [str(pooling["pooling_mode"])] if isinstance(pooling.get("pooling_mode"), str) else []
     if used not in (["mean_tokens"], ["mean"]):
         raise UnsupportedModelError(f"{source} pools by {', '.join(used) or 'nothing'}: only mean_tokens is supported")
-    prompts = (found.optional_json(SENTENCE_TRANSFORMERS) or {}).get("prompts") or {}
+    prompts = (model.optional_json(SENTENCE_TRANSFORMERS) or {}).get("prompts") or {}
     if any(prompts.values()):
         raise UnsupportedModelError(f"{source} puts prompts before its texts, which is not supported: {prompts}")

@@ -91,8 +91,10 @@ class VectorStore:
         """Use mapped arrays; `open` maps and checks them."""
         self.manifest = manifest
         """The description of the store's content."""
-        self._high, self._low = np.ascontiguousarray(digests[:, 0]), digests[:, 1]
-        self._vectors, self._offsets = vectors, offsets
+        self._high = np.ascontiguousarray(digests[:, 0])
+        self._low = digests[:, 1]
+        self._vectors = vectors
+        self._offsets = offsets
 
     @classmethod
     def open(cls, path: Path, config: TextRankerConfig) -> VectorStore:
@@ -147,9 +149,9 @@ class VectorStore:
             if not onward.any():
                 break
             places = places + onward
-        found = (inside == places) & (self._high[inside] == wanted[:, 0]) & (self._low[inside] == wanted[:, 1])
+        stored = (inside == places) & (self._high[inside] == wanted[:, 0]) & (self._low[inside] == wanted[:, 1])
         vectors: list[Vector | None] = [None] * len(texts)
-        rows = np.flatnonzero(found)
+        rows = np.flatnonzero(stored)
         if self._offsets is None:
             for row, vector in zip(rows.tolist(), np.asarray(self._vectors[inside[rows]]), strict=True):
                 vectors[row] = vector

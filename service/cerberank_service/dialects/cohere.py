@@ -20,9 +20,9 @@ from typing import Annotated, Any
 from pydantic import ConfigDict, Discriminator, Field, Tag, field_validator
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.ranking.call import RankAnswer, RankCall
 from cerberank_models.request import Few, QuestionText, Wire, candidate_kind
 from cerberank_models.windows import NO_LIMIT, Windowing
-from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.voyage import VoyageResult
 from cerberank_service.dialects.wire import Document, Flag, Items, MostTokens, Top, VendorWire, validate

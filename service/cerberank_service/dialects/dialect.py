@@ -9,7 +9,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from cerberank_service.call import RankAnswer, RankCall
+from cerberank_models.ranking.call import RankAnswer, RankCall
 from cerberank_service.dialects.wire import Document
 from cerberank_service.errors import ServiceError, panics_as_errors
 

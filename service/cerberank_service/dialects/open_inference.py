@@ -19,8 +19,8 @@ import numpy as np
 from pydantic import Field, JsonValue, model_validator
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.ranking.call import RankAnswer, RankCall
 from cerberank_models.request import Ratio, Wire, is_blank
-from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.wire import Document, Items, VendorWire, check_count, validate
 from cerberank_service.errors import Kind, ServiceError

@@ -12,8 +12,8 @@ import numpy as np
 from pydantic import model_validator
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.ranking.call import RankAnswer, RankCall
 from cerberank_models.request import Wire, not_blank
-from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.vllm import (
     Common,

@@ -14,8 +14,8 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.ranking.call import RankAnswer, RankCall
 from cerberank_models.request import QuestionText, Wire
-from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.wire import Document, Flag, Items, Top, VendorWire, validate
 from cerberank_service.errors import ServiceError

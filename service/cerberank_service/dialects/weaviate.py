@@ -15,8 +15,8 @@ from pydantic import Field
 
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.encoding import Candidate
+from cerberank_models.ranking.call import RankAnswer, RankCall
 from cerberank_models.request import QuestionText, Wire
-from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects.dialect import Dialect
 from cerberank_service.dialects.wire import Document, Items, VendorWire, validate
 from cerberank_service.errors import ServiceError

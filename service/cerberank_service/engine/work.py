@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 
-from cerberank_models.backends.stage_contract import Scores, Vector
+from cerberank_models.backends.stage_contract import Vector
 from cerberank_models.drop import DropPolicy
 from cerberank_models.encoding import EncodedPairs
-from cerberank_service.engine.waiting_states import Rows
+from cerberank_models.rank_pairs import Ranking
 from cerberank_service.errors import Kind, Refusal, ServiceError
 
 
@@ -62,22 +62,13 @@ class Work:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class Ranked:
-    """The engine's result; arrays are by candidate."""
+class Ranked(Ranking):
+    """The engine's ranking of a work. Candidates that no stage scored have the score NaN and the stage UNSCORED."""
 
-    order: Rows
-    scores: Scores
-    """Scores by candidate; NaN for candidates that no stage scored."""
-    stages: Rows
-    """The stage that gave each score; UNSCORED for candidates without a score."""
-    heads: Scores | None
-    complete: bool
     queue_seconds: float
     compute_seconds: float
     vectors: Sequence[Vector | None] | None = None
     """The texts' vectors, if the work ran a first stage; an entry is None if the vector was not computed."""
-    spans: Rows | None = None
-    """Shape [n, 2]: each candidate's best window (`Windows.folded`); None if all candidates fit without windows."""
 
 
 Outcome = Ranked | ServiceError

@@ -63,7 +63,7 @@ class BatchRoute:
         run one step for each of them.
         """
         rank, trace_id, request_id = self.rank, None, f"{request_id_of(request)}-{place}"
-        unread = _UnreadPart(Reader((NATIVE,), rank.service.settings.max_candidates), question)
+        read = partial(_read_part, Reader((NATIVE,), rank.service.settings.max_candidates), question)
         try:
             with rank.service.tracing.request(PATH, request.headers, request_id) as span:
                 trace_id = span.trace_id
@@ -72,27 +72,20 @@ class BatchRoute:
                         raise too_late(wait=1)
                     if accepted.caller is not None:
                         accepted.caller.enter()  # it has entered for the first question
-                rendered = await rank.ranked(unread, accepted, request_id, received=time.monotonic())
+                rendered = await rank.ranked(read, accepted, request_id, received=time.monotonic())
                 rank.log(rendered, request, span)
                 return render_answer(rendered.content)
         except Exception as error:  # `note` logs the reason
             return render_error(rank.errors.note(_cause(error), request, request_id, trace_id), request_id)
 
 
-@dataclass(frozen=True, slots=True)
-class _UnreadPart:
-    """One question of a body with several questions."""
-
-    reader: Reader
-    question: BatchQuestion
-
-    def read(self) -> Read:
-        """Read the question, with its share of the call's limit of windows. Raises FormattedError."""
-        read = self.reader.read(self.question.document)
-        if (windowing := read.call.windowing) is None:
-            return read
-        share = replace(windowing, most_rows=self.question.most_rows)
-        return replace(read, call=replace(read.call, windowing=share))
+def _read_part(reader: Reader, question: BatchQuestion) -> Read:
+    """Read one question of a request, with its share of the request's limit of windows. Raises FormattedError."""
+    read = reader.read(question.document)
+    if (windowing := read.call.windowing) is None:
+        return read
+    share = replace(windowing, most_rows=question.most_rows)
+    return replace(read, call=replace(read.call, windowing=share))
 
 
 def _cause(error: Exception) -> Exception:

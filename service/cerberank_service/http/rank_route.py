@@ -10,23 +10,23 @@ body -> read (worker) -> engine: vectors -> score and encode pairs (worker) -> e
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 from fastapi import Request, Response
 from pydantic_core import to_json
 
+from cerberank_models.ranking.call import RankAnswer
 from cerberank_service.access.access import charge_tokens
-from cerberank_service.call import RankAnswer
 from cerberank_service.dialects.dialect import Dialect, FormattedError, errors_in
-from cerberank_service.engine.work import Ranked
 from cerberank_service.errors import ServiceError
 from cerberank_service.http.accept import AcceptedRequest, accept, unless_disconnected
-from cerberank_service.http.body import Bodies, Body
+from cerberank_service.http.body import Bodies
 from cerberank_service.http.error_responses import ErrorResponses, request_id_of
 from cerberank_service.http.response_headers import LOAD_FORMAT, load_report, server_timing, unread_texts
-from cerberank_service.ranking.rank import Question
-from cerberank_service.ranking.read import Read, Reader, Unread
+from cerberank_service.ranking.pipeline import Question
+from cerberank_service.ranking.read import Read, Reader
 from cerberank_service.service import Service
 from cerberank_service.telemetry.logs import IgnoredFields, log_answer, request_fields
 from cerberank_service.telemetry.tracing import RequestSpan, exemplar
@@ -37,26 +37,12 @@ CLIENT_GONE = 499
 
 
 @dataclass(frozen=True, slots=True)
-class UnreadBody:
-    """A body with one question."""
-
-    reader: Reader
-    body: Body
-
-    def read(self) -> Read:
-        """Read the body, which is empty after its request has ended. Raises FormattedError."""
-        return self.reader(self.body.content)
-
-
-@dataclass(frozen=True, slots=True)
 class Rendered:
     """An answer, with its bytes in the dialect of the request."""
 
     content: bytes
     answer: RankAnswer
     question: str
-    ranked: Ranked
-    """The ranking of the distinct candidates, without duplicates."""
 
     def sent(self, seconds: float) -> Rendered:
         """The answer with its whole time, which ends after its bytes were written."""
@@ -93,8 +79,10 @@ class RankRoute:
 
     async def _answered(self, request: Request, reader: Reader, request_id: str, span: RequestSpan) -> Response:
         async with accept(self.service, self.bodies, request) as accepted:
-            unread = UnreadBody(reader, accepted.body)
-            ranked = self.ranked(unread, accepted, request_id, received=accepted.received)
+            # The content is looked up in the worker, because it is emptied when the request ends.
+            ranked = self.ranked(
+                lambda: reader(accepted.body.content), accepted, request_id, received=accepted.received
+            )
             rendered = await unless_disconnected(request, ranked)
         if rendered is None:
             return Response(status_code=CLIENT_GONE)
@@ -114,54 +102,56 @@ class RankRoute:
         question = rendered.question if self.service.settings.log_questions else None
         log_answer(rendered.answer, request_fields(request), span.trace_id, question)
 
-    async def ranked(self, unread: Unread, accepted: AcceptedRequest, request_id: str, *, received: float) -> Rendered:
+    async def ranked(
+        self, read: Callable[[], Read], accepted: AcceptedRequest, request_id: str, *, received: float
+    ) -> Rendered:
         """Rank and render one question of a request, and count its answer. Raises the error if it is refused.
 
-        `received` is the time from which its own deadline runs.
+        `read` reads the question in a worker. `received` is the time from which its own deadline runs.
         """
         service, trace, caller = self.service, exemplar(), accepted.caller
         service.versions.check_room()  # before the question is parsed
         with service.versions.lease() as lease:
-            prepared = partial(self._prepared, unread, accepted, lease, received=received)
+            prepared = partial(self._prepared, read, accepted, lease, received=received)
             try:
-                read, question = await service.workers.read(prepared, size=accepted.size, caller=accepted.share)
+                call, question = await service.workers.read(prepared, size=accepted.size, caller=accepted.share)
             except FormattedError as refused:
                 if caller is not None and isinstance(refused.error, ServiceError):
                     caller.charge_refused(refused.error)
                 raise
-            with errors_in(read.dialect), charge_tokens(caller, question.prepared.tokens) as charge:
+            with errors_in(call.dialect), charge_tokens(caller, question.prepared.tokens) as charge:
                 before = question.prepared.tokens
-                question, ranked = await service.ranking.rank(question, size=accepted.size)
+                question = await service.pipeline.rank(question, size=accepted.size)
                 charge.add(question.prepared.tokens - before)  # the pairs of a first stage's survivors
-                rendered = await service.workers.run(partial(self._rendered, read, question, ranked, request_id))
+                rendered = await service.workers.run(partial(self._rendered, call, question, request_id))
             rendered = rendered.sent(time.monotonic() - received)
             service.metrics.answered(
                 rendered.answer,
                 trace,
-                duplicates=len(question.prepared.pair_of) - len(question.prepared.unique),
-                vectors={} if question.texts is None else question.texts.sources,
+                duplicates=len(question.prepared.places) - len(question.prepared.candidates),
+                vectors={} if question.prepared.texts is None else question.prepared.texts.sources,
             )
             service.versions.answered()
-            service.shadow.offer(question.call, question.live, rendered.ranked)
+            service.shadow.offer(question, complete=rendered.answer.complete)
             return rendered
 
     def _prepared(
-        self, unread: Unread, accepted: AcceptedRequest, lease: Lease, *, received: float
+        self, read: Callable[[], Read], accepted: AcceptedRequest, lease: Lease, *, received: float
     ) -> tuple[Read, Question]:
         """Read a question and prepare it for the engine. Runs in a worker. Raises FormattedError."""
-        read = unread.read()
-        with errors_in(read.dialect):
-            self.ignored.log(read.dialect.tag, read.ignored)
-            call, deadline = read.call, accepted.latest
-            if accepted.caller is not None:
-                # The key's hash rather than its name, which could be given to another key later.
-                call = replace(call, tenant=accepted.caller.key.sha256)
+        question = read()
+        with errors_in(question.dialect):
+            self.ignored.log(question.dialect.tag, question.ignored)
+            call, deadline = question.call, accepted.latest
+            # The key's hash rather than its name, which could be given to another key later.
+            tenant = "" if accepted.caller is None else accepted.caller.key.sha256
             if call.deadline_ms is not None:
                 own_deadline = received + call.deadline_ms / 1000.0
                 deadline = own_deadline if deadline is None else min(own_deadline, deadline)
-            return read, self.service.ranking.prepare(call, lease, received=received, deadline=deadline)
+            pipeline = self.service.pipeline
+            return question, pipeline.prepare(call, lease, tenant=tenant, received=received, deadline=deadline)
 
-    def _rendered(self, read: Read, question: Question, ranked: Ranked, request_id: str) -> Rendered:
-        whole = question.whole(ranked)
-        answer = self.service.ranking.answer(question, whole, request_id)
-        return Rendered(to_json(read.dialect.render(answer, read.options)), answer, question.call.question, whole)
+    def _rendered(self, call: Read, question: Question, request_id: str) -> Rendered:
+        answer = self.service.pipeline.answer(question, request_id)
+        content = to_json(call.dialect.render(answer, call.options))
+        return Rendered(content, answer, question.prepared.call.question)

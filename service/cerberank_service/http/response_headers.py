@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict
 
-from cerberank_service.call import RankAnswer, Timing
+from cerberank_models.ranking.call import RankAnswer, Timing
 from cerberank_service.service import Load
 
 LOAD_FORMAT = "endpoint-load-metrics-format"

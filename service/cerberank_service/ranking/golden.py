@@ -15,12 +15,11 @@ import numpy as np
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.golden import golden_tolerance, recorded_scores
-from cerberank_service.call import RankCall
+from cerberank_models.ranking.call import RankCall
 from cerberank_service.engine.admission import LAST_PRIORITY
 from cerberank_service.engine.low_priority import LiveTraffic
 from cerberank_service.errors import ServiceError
-from cerberank_service.ranking.first_stage import Caches
-from cerberank_service.ranking.rank import Question
+from cerberank_service.ranking.pipeline import Question
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.series import GOLDEN_DEVIATION
 from cerberank_service.versions.loading import LiveVersion
@@ -81,7 +80,7 @@ class GoldenChecks:
                 priority=LAST_PRIORITY,
                 windowing=None,
             )
-            question = Question.read(call, live, Caches(), received=time.monotonic(), deadline=None).with_work()
+            question = Question.read(call, live, received=time.monotonic()).begun()
             assert question.work is not None, "a version without a first stage reads pairs"
             ticket = live.engine.submit(question.work, live_traffic=LiveTraffic(lambda: live.leases > 1))
             try:
@@ -91,5 +90,5 @@ class GoldenChecks:
             if isinstance(outcome, ServiceError):
                 raise outcome
             expected = np.asarray(recorded_scores(golden, live.precision))
-            difference = np.abs(outcome.scores[question.prepared.pair_of] - expected).max()
+            difference = np.abs(outcome.scores[question.prepared.places] - expected).max()
             yield float(difference) / golden_tolerance(golden, live.precision)

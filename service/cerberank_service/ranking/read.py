@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
-from cerberank_service.call import RankCall
+from cerberank_models.ranking.call import RankCall
 from cerberank_service.dialects.dialect import Dialect, errors_in, select_dialect
 from cerberank_service.dialects.wire import Document, check_count, check_structure, read_json
 
@@ -23,13 +23,6 @@ class Read:
     options: Any
     ignored: tuple[str, ...] = ()
     """Names of the body's fields that its dialect does not know; they are accepted and have no effect."""
-
-
-class Unread(Protocol):
-    """A question that is not parsed yet; a worker reads it."""
-
-    def read(self) -> Read:
-        """Read the question. Raises FormattedError."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,13 +22,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.backends.stage_contract import Scores
-from cerberank_service.call import RankCall
 from cerberank_service.engine.admission import LAST_PRIORITY
 from cerberank_service.engine.low_priority import LiveTraffic
-from cerberank_service.engine.work import Ranked
+from cerberank_service.engine.work import Ranked, Work
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.ranking.first_stage import NO_WORK, Caches
-from cerberank_service.ranking.rank import Question
+from cerberank_service.ranking.pipeline import Question
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry import series
 from cerberank_service.telemetry.metrics import Metrics
@@ -42,15 +40,6 @@ LONGEST_SECONDS = 30.0
 """Seconds after which a mirrored question without a ranking counts as failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class Mirrored:
-    """A question with the stable version's ranking."""
-
-    call: RankCall
-    stable: LiveVersion
-    ranked: Ranked
-
-
 class Shadow:
     """Mirrors questions and keeps the figures of each model's shadow version."""
 
@@ -59,7 +48,7 @@ class Shadow:
         self._versions = versions
         self._metrics = metrics
         self._share = settings.shadow_percent / 100.0
-        self._queue: queue.Queue[Mirrored | None] = queue.Queue(LONGEST_QUEUE)
+        self._queue: queue.Queue[Question | None] = queue.Queue(LONGEST_QUEUE)
         self._stopped = threading.Event()
         self._figures: dict[str, ShadowFigures] = {}
         self._thread = threading.Thread(target=self._run, name="shadow", daemon=True)
@@ -86,10 +75,11 @@ class Shadow:
             self._metrics.for_shadow(model, shadow)
         return known
 
-    def offer(self, call: RankCall, live: LiveVersion, ranked: Ranked) -> None:
-        """Offer for mirroring a question that `live` has answered. Never blocks."""
+    def offer(self, question: Question, *, complete: bool) -> None:
+        """Offer for mirroring a question that has been answered, `complete` or not. Never blocks."""
+        live = question.live
         figures = self.figures(live.reference.model)
-        if figures is None or figures.stable != live.reference.version or not ranked.complete:
+        if figures is None or figures.stable != live.reference.version or not complete:
             return
         if random.random() >= self._share:
             return
@@ -97,17 +87,17 @@ class Shadow:
             self._skip(figures, live.reference.model)
         else:
             with suppress(queue.Full):
-                self._queue.put_nowait(Mirrored(call, live, ranked))
+                self._queue.put_nowait(question)
 
     def _run(self) -> None:
-        while (mirrored := self._queue.get()) is not None and not self._stopped.is_set():
+        while (question := self._queue.get()) is not None and not self._stopped.is_set():
             try:
-                self._mirror(mirrored)
+                self._mirror(question)
             except Exception:  # the next question may succeed
                 logger.exception("a mirrored question could not be compared")
 
-    def _mirror(self, mirrored: Mirrored) -> None:
-        stable, ranked = mirrored.stable, mirrored.ranked
+    def _mirror(self, question: Question) -> None:
+        stable = question.live
         model, figures = stable.reference.model, self.figures(stable.reference.model)
         if figures is None or figures.stable != stable.reference.version:
             return  # a label has moved meanwhile
@@ -116,8 +106,8 @@ class Shadow:
             return
         with self._versions.lease() as lease:  # until all is counted, or series of an unloaded version would reappear
             try:
-                shadow = lease.take(f"{model}@{figures.shadow}", None, mirrored.call.question)
-                outcome = self._ask(shadow, mirrored)
+                shadow = lease.take(f"{model}@{figures.shadow}", None, question.prepared.call.question)
+                mirrored = self._ask(shadow, question)
             except ServiceError as error:
                 if error.kind is Kind.INTERNAL:
                     figures.failures += 1
@@ -125,43 +115,39 @@ class Shadow:
                 else:  # not a failure of the shadow: the drop ratios do not fit its stages, or it had no time
                     self._skip(figures, model)
                 return
-            self._compare(model, figures, ranked, outcome)
+            self._compare(model, figures, question, mirrored)
 
-    def _compare(self, model: str, figures: ShadowFigures, ranked: Ranked, outcome: Ranked) -> None:
-        compared = compare(ranked.order, ranked.scores, outcome.order, outcome.scores)
-        figures.add(compared, stable_seconds=ranked.compute_seconds, shadow_seconds=outcome.compute_seconds)
+    def _compare(self, model: str, figures: ShadowFigures, question: Question, mirrored: Question) -> None:
+        ours, theirs = question.ranking(), mirrored.ranking()
+        compared = compare(ours.order, ours.scores, theirs.order, theirs.scores)
+        figures.add(compared, stable_seconds=question.compute_seconds, shadow_seconds=mirrored.compute_seconds)
         metrics, of = self._metrics, (model, figures.shadow)
         metrics[series.SHADOW_QUESTIONS].labels(*of).inc()
         metrics[series.SHADOW_FLIPS].labels(*of).inc(compared.flipped)
         metrics[series.SHADOW_OVERLAP].labels(*of).inc(compared.overlap)
-        metrics[series.SHADOW_STABLE_SECONDS].labels(*of).inc(max(0.0, ranked.compute_seconds))
-        metrics[series.SHADOW_SECONDS].labels(*of).inc(max(0.0, outcome.compute_seconds))
+        metrics[series.SHADOW_STABLE_SECONDS].labels(*of).inc(max(0.0, question.compute_seconds))
+        metrics[series.SHADOW_SECONDS].labels(*of).inc(max(0.0, mirrored.compute_seconds))
 
-    def _ask(self, live: LiveVersion, mirrored: Mirrored) -> Ranked:
-        """The shadow version's ranking. Raises ServiceError, with INTERNAL for a failure of the version."""
+    def _ask(self, shadow: LiveVersion, question: Question) -> Question:
+        """The question as the shadow version ranks it. Raises ServiceError, INTERNAL for a failure of the version."""
         # The caches are not used, because mirrored questions would evict entries of clients' requests.
-        call, caches, ranked = replace(mirrored.call, priority=LAST_PRIORITY), Caches(), NO_WORK
-        question = Question.read(call, live, caches, received=time.monotonic(), deadline=None)
-        if question.texts is not None:
-            if len(question.texts.encoded):
-                ranked = self._ranked(question.with_work(), mirrored.stable, ranked)
-            question = question.after_texts(ranked, caches)
-        return question.whole(self._ranked(question.with_work(), mirrored.stable, ranked))
+        call = replace(question.prepared.call, priority=LAST_PRIORITY)
+        mirrored = Question.read(call, shadow, received=time.monotonic()).begun()
+        while mirrored.work is not None:
+            mirrored = mirrored.after(self._ranked(shadow, mirrored.work, question.live))
+        return mirrored
 
-    def _ranked(self, question: Question, stable: LiveVersion, ranked: Ranked) -> Ranked:
-        """The engine's result for the next work of the question, or `ranked` without one. Raises as `_ask` does."""
-        if question.work is None:
-            return ranked
+    def _ranked(self, shadow: LiveVersion, work: Work, stable: LiveVersion) -> Ranked:
+        """The shadow engine's result for a work, which waits while the stable version is busy. Raises as `_ask`."""
         traffic = LiveTraffic(partial(self._busy, stable))
-        engine = question.live.engine
-        ticket = engine.submit(replace(question.work, received=time.monotonic()), live_traffic=traffic)
+        ticket = shadow.engine.submit(replace(work, received=time.monotonic()), live_traffic=traffic)
         try:
             outcome = ticket.outcome.result(LONGEST_SECONDS)
         except TimeoutError as error:
             kind = Kind.UNAVAILABLE if traffic.waited > LONGEST_SECONDS / 2 else Kind.INTERNAL
             raise ServiceError(kind, "the shadow did not answer in time") from error
         finally:
-            engine.cancel(ticket.key)
+            shadow.engine.cancel(ticket.key)
         if isinstance(outcome, ServiceError):
             raise outcome
         return outcome

@@ -59,7 +59,8 @@ class Workers:
 
         A body waits at most `queue_seconds`. `on_read` is called, in a worker, with the seconds that a body took.
         """
-        self._seconds, self._on_read = queue_seconds, on_read
+        self._seconds = queue_seconds
+        self._on_read = on_read
         self._changed = threading.Condition()
         self._waiting: dict[int, _Job[Any]] = {}
         """By number, in the order of arrival."""
@@ -67,7 +68,8 @@ class Workers:
         """The number of running jobs of each size."""
         self._bodies = Counter[str]()
         """The number of waiting bodies of each caller."""
-        self._numbers, self._clock = count(), FairClock()
+        self._numbers = count()
+        self._clock = FairClock()
         self._closed = False
         self._passed = False
         """True if the last long body was read before one that has waited longer."""

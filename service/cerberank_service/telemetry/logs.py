@@ -24,7 +24,7 @@ from pythonjsonlogger.json import JsonFormatter
 from starlette.requests import HTTPConnection
 
 from cerberank_models.output import printable
-from cerberank_service.call import RankAnswer
+from cerberank_models.ranking.call import RankAnswer
 from cerberank_service.errors import Refusal, ServiceError
 from cerberank_service.settings import Settings
 

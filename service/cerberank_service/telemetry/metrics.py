@@ -14,7 +14,7 @@ from prometheus_client.registry import Collector
 
 from cerberank_models.backends.stage_contract import BackendCounts, Scores
 from cerberank_models.config import TunedSchedule
-from cerberank_service.call import RankAnswer
+from cerberank_models.ranking.call import RankAnswer
 from cerberank_service.errors import REFUSALS
 from cerberank_service.telemetry import series
 from cerberank_service.telemetry.series import FIXED, PHASES, PREFIX, SERIES, VERSION, MetricT, Series
@@ -252,5 +252,5 @@ def heads_agree(heads: Scores | None) -> bool | None:
 
 def top_score(answer: RankAnswer) -> float | None:
     """The score of the first candidate; None if the deadline passed before any candidate was scored."""
-    score = float(answer.told[answer.order[0]])
+    score = float(answer.reported[answer.order[0]])
     return None if np.isnan(score) else score

@@ -24,7 +24,7 @@ from opentelemetry.trace import (
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from cerberank_models.output import installed_by
-from cerberank_service.call import RankAnswer
+from cerberank_models.ranking.call import RankAnswer
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.settings import SettingsError
 

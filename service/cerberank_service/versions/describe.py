@@ -12,7 +12,7 @@ from typing import Any
 from cerberank_models.calibration import Calibration
 from cerberank_models.checkpoint.store.protocol import LABELS, Reference
 from cerberank_service.settings import Settings
-from cerberank_service.versions.loading import LiveFirstStage, LiveVersion
+from cerberank_service.versions.loading import LiveVersion
 from cerberank_service.versions.state import ModelState, Snapshot, State, VersionState
 
 FOLDERS = re.compile(r"(?<![\w.:/~])(?:file://)?~?/(?:[^\s/'\",:;]+/)+")
@@ -80,7 +80,7 @@ def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
         "architecture": str(config.architecture),
         "stages": config.scored_stages,
         "exits": [exit_.after for exit_ in config.exits],
-        "first_stage": None if live.first is None else _first_stage(live.first, settings),
+        "first_stage": _first_stage(live, settings),
         "drop_schedule": list(live.schedule),
         "drop_minimum": config.drop_minimum,
         "tuned_schedules": [
@@ -119,14 +119,17 @@ def _calibration(calibration: Calibration | None) -> dict[str, Any] | None:
     }
 
 
-def _first_stage(first: LiveFirstStage, settings: Settings) -> dict[str, Any]:
+def _first_stage(live: LiveVersion, settings: Settings) -> dict[str, Any] | None:
+    """The first stage and its vectors; None for a version without one."""
+    if (first := live.first) is None:
+        return None
     return {
         "encoder": first.config.encoder,
         "first_ranker": first.config.first_ranker is not None,
         "token_ranker": first.config.token_ranker,
         "candidate_length": first.config.encoding.document_length,
         "vectors": 0 if first.stored is None else len(first.stored),
-        "without_vectors": _named(first.without, settings) or None,
+        "without_vectors": _named(live.unused_vectors, settings) or None,
     }
 
 

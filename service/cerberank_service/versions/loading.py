@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from cerberank_models.checkpoint.store.protocol import Reference
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.first_stage.backend import WithFirstStage
-from cerberank_models.first_stage.contract import VectorBackend
+from cerberank_models.first_stage.first_stage import FirstStage
 from cerberank_models.first_stage.open import (
     check_first_stage,
     open_encoder,
@@ -30,10 +30,9 @@ from cerberank_models.first_stage.open import (
     open_scorer,
     read_golden,
 )
-from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.first_stage.store import VectorStore, VectorStoreError, read_manifest
 from cerberank_models.golden import check_golden
-from cerberank_models.text_config import TextRankerConfig
+from cerberank_models.ranking.prepare import Model
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.engine import Engine
@@ -50,15 +49,6 @@ SHORT_PAIR = 32
 logger = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LoadedFirstStage:
-    """A checkpoint's first stage: the backend for vectors, the tokenising encoder, and the scorer."""
-
-    backend: VectorBackend
-    encoder: TextEncoder
-    scorer: FirstStageScorer
-
-
 @dataclass(frozen=True, slots=True)
 class Loaded:
     """A checkpoint with the backend that runs it."""
@@ -66,22 +56,7 @@ class Loaded:
     checkpoint: Checkpoint
     backend: Backend[Any]
     """Runs the stages of pairs, without a first stage."""
-    first: LoadedFirstStage | None = None
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LiveFirstStage:
-    """The parts of a first stage that worker threads use; the engine owns the backend that computes vectors."""
-
-    config: TextRankerConfig
-    precision: str
-    """The number format in which the engine computes vectors."""
-    encoder: TextEncoder
-    scorer: FirstStageScorer
-    stored: VectorStore | None
-    """The store of precomputed vectors of this encoder; None without one."""
-    without: str
-    """The reason that the store of vectors is not used; empty if it is used or not set."""
+    first: FirstStage | None = None
 
 
 Loader = Callable[[Checkpoint, Settings], Loaded]
@@ -100,12 +75,7 @@ def load(checkpoint: Checkpoint, settings: Settings) -> Loaded:
     backend = open_backend(checkpoint, **options)
     if checkpoint.config.first_stage is None:
         return Loaded(checkpoint, backend)
-    first = LoadedFirstStage(
-        backend=open_first_stage(checkpoint, **options),
-        encoder=open_encoder(checkpoint),
-        scorer=open_scorer(checkpoint),
-    )
-    return Loaded(checkpoint, backend, first)
+    return Loaded(checkpoint, backend, open_first_stage(checkpoint, **options))
 
 
 class LiveVersion:
@@ -117,7 +87,9 @@ class LiveVersion:
         engine: Engine,
         encoder: PairEncoder,
         precision: str,
-        first: LiveFirstStage | None = None,
+        first: FirstStage | None = None,
+        *,
+        unused_vectors: str = "",
     ) -> None:
         """Own the engine and the encoder, which worker threads share; `precision` is the backend's number format."""
         self.checkpoint = checkpoint
@@ -125,10 +97,18 @@ class LiveVersion:
         self.encoder = encoder
         self.precision = precision
         self.first = first
+        """Worker threads use all of it but its backend, which belongs to the engine."""
+        self.unused_vectors = unused_vectors
+        """The reason that the store of vectors is not used; empty if it is used or not set."""
         self.schedule = checkpoint.config.schedule
         """The drop schedule of calls without drop ratios; an operator may change it."""
         self.leases = 0
         """Number of requests that use the version; `VersionRegistry` counts them."""
+
+    @property
+    def model(self) -> Model:
+        """The parts that read questions."""
+        return Model(checkpoint=self.checkpoint, encoder=self.encoder, first=self.first)
 
     @property
     def reference(self) -> Reference:
@@ -182,14 +162,7 @@ def _checked(
     checkpoint, first = loaded.checkpoint, loaded.first
     check_golden(loaded.backend, checkpoint, loaded.backend.precision, encoder=encoder, pause=pause)
     if first is not None:
-        check_first_stage(
-            first.backend,
-            checkpoint,
-            first.backend.precision,
-            encoder=first.encoder,
-            scorer=first.scorer,
-            pause=pause,
-        )
+        check_first_stage(first, checkpoint, pause=pause)
     backend, texts = _stages(loaded)
     if longest:
         pause()
@@ -225,7 +198,9 @@ def bring_up(
     pause()
     if first is None and settings.vectors is not None:
         _without_first_stage(checkpoint.config, settings)
-    live_first = None if first is None else _with_vectors(checkpoint.config, first, settings)
+    unused_vectors = ""
+    if first is not None:
+        first, unused_vectors = _with_vectors(checkpoint.config, first, settings)
     encoder = checkpoint.encoder(_known_tokenizer(checkpoint, others))
     # A pair of full length may take seconds. `try_version` has run it at low priority, but not on a GPU.
     longest = not settings.store or on_device(settings)
@@ -245,34 +220,27 @@ def bring_up(
         speeds=speeds,
     )
     engine.start()
-    return LiveVersion(checkpoint, engine, encoder, backend.precision, live_first)
+    return LiveVersion(checkpoint, engine, encoder, backend.precision, first, unused_vectors=unused_vectors)
 
 
-def _with_vectors(config: RankerConfig, first: LoadedFirstStage, settings: Settings) -> LiveFirstStage:
-    """The first stage, with the precomputed vectors that the settings name.
+def _with_vectors(config: RankerConfig, first: FirstStage, settings: Settings) -> tuple[FirstStage, str]:
+    """The first stage with the precomputed vectors that the settings name, or the reason that it goes without them.
 
     The vectors may belong to another encoder. A version from a store is then served without them, because the vectors
     of its successor are often in place before the successor. For a single checkpoint this is a mistake, and
     VectorStoreError, which names both encoders, is raised.
     """
-    assert config.first_stage is not None, "the checkpoint has a first stage"
-    stored, without, folder = None, "", settings.vectors
-    if folder is not None and settings.store and (other := read_manifest(folder).encoder) != config.first_stage.encoder:
-        without = (
+    folder = settings.vectors
+    if folder is None:
+        return first, ""
+    if settings.store and (other := read_manifest(folder).encoder) != first.config.encoder:
+        unused = (
             f"{folder} holds vectors of the encoder {other}, the first stage of {config.name} has the encoder "
-            f"{config.first_stage.encoder}"
+            f"{first.config.encoder}"
         )
-        logger.warning("%s: every vector is computed", without)
-    elif folder is not None:
-        stored = VectorStore.open(folder, config.first_stage)
-    return LiveFirstStage(
-        config=config.first_stage,
-        precision=first.backend.precision,
-        encoder=first.encoder,
-        scorer=first.scorer,
-        stored=stored,
-        without=without,
-    )
+        logger.warning("%s: every vector is computed", unused)
+        return first, unused
+    return replace(first, stored=VectorStore.open(folder, first.config)), ""
 
 
 def _without_first_stage(config: RankerConfig, settings: Settings) -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -26,8 +28,8 @@ from cerberank_models.first_stage.open import (
     open_encoder,
     open_first_stage,
     open_scorer,
+    open_vector_backend,
     read_golden,
-    score_texts,
 )
 from cerberank_models.golden import GoldenMismatchError
 
@@ -53,35 +55,37 @@ def test_the_pairs_stages_are_as_they_were(plain: Checkpoint, checkpoint: Checkp
 )
 def test_every_form_passes_the_golden_questions(kind: str, precision: str, checkpoint: Checkpoint) -> None:
     """The backends open by kind and precision, and reproduce their scores; other vectors do not pass."""
-    backend = open_first_stage(checkpoint, kind=kind, precision=precision)
-    assert backend.precision == precision
+    first = open_first_stage(checkpoint, kind=kind, precision=precision)
+    assert first.backend.precision == precision
     pauses: list[None] = []
-    check_first_stage(backend, checkpoint, precision, pause=lambda: pauses.append(None))
+    check_first_stage(first, checkpoint, pause=lambda: pauses.append(None))
     assert len(pauses) == len(GOLDEN_TEXTS)
 
     class Other:
-        config = backend.config
-        precision = backend.precision
+        config = first.config
+        precision = first.backend.precision
 
         def encode(self, texts: object) -> list[np.ndarray]:
-            return [-vector for vector in backend.encode(texts)]
+            return [-vector for vector in first.backend.encode(texts)]
 
     with pytest.raises(GoldenMismatchError, match=r"scores differ from the golden ones"):
-        check_first_stage(Other(), checkpoint, precision)
+        check_first_stage(replace(first, backend=Other()), checkpoint)
 
 
 def test_a_precision_without_scores_is_refused(checkpoint: Checkpoint) -> None:
     """Nothing recorded means that nothing can be checked."""
+    first = open_first_stage(checkpoint, precision="fp32")
+    unknown = replace(first, backend=SimpleNamespace(precision="int4", config=first.config))
     with pytest.raises(GoldenMismatchError, match="no int4 scores"):
-        check_first_stage(open_first_stage(checkpoint, precision="fp32"), checkpoint, "int4")
+        check_first_stage(unknown, checkpoint)
 
 
 def test_onnx_vectors_are_pytorchs(checkpoint: Checkpoint) -> None:
     """fp32 agrees whatever the batch, on one thread and on several; an empty batch gives nothing."""
     texts = open_encoder(checkpoint).candidates([*TEXTS, "", "b"])
-    expected = np.stack(open_first_stage(checkpoint, kind="torch").encode(texts)).astype(np.float32)
+    expected = np.stack(open_vector_backend(checkpoint, kind="torch").encode(texts)).astype(np.float32)
     for threads in (1, 3):
-        backend = open_first_stage(checkpoint, kind="onnx", precision="fp32", threads=threads)
+        backend = open_vector_backend(checkpoint, kind="onnx", precision="fp32", threads=threads)
         assert isinstance(backend, OnnxEncoder)
         assert np.stack(backend.encode(texts)).astype(np.float32) == pytest.approx(expected, abs=1e-2)
         assert list(backend.encode(texts.select(np.array([], dtype=np.int64)))) == []
@@ -97,7 +101,7 @@ def test_other_shapes_can_be_attached(
     made = with_first_stage(name)
     assert (SCORER in made.manifest.files) == has_weights
     for precision in precisions:
-        check_first_stage(open_first_stage(made, precision=precision), made, precision)
+        check_first_stage(open_first_stage(made, precision=precision), made)
 
 
 def test_int8_measures_its_ranges_on_given_texts(checkpoint: Checkpoint, plain: Checkpoint, tmp_path: Path) -> None:
@@ -112,7 +116,7 @@ def test_a_form_that_differs_is_not_written(
     checkpoint: Checkpoint, plain: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The gate stops it, and no folder is left."""
-    form = open_first_stage(checkpoint, kind="onnx", precision="int8")
+    form = open_vector_backend(checkpoint, kind="onnx", precision="int8")
     monkeypatch.setattr(attaching, "export_encoder", lambda *_, **__: form)
     monkeypatch.setattr(attaching, "PARITY", {"int8": 1e-9})
     with pytest.raises(ParityError, match="int8 scores differ"):
@@ -205,22 +209,18 @@ def test_damaged_files_are_refused(checkpoint: Checkpoint, plain: Checkpoint, tm
     with pytest.raises(CheckpointError, match="holds no question"):
         read_golden(revised("first-stage/golden.jsonl", b"\n"))
     with pytest.raises(CheckpointError, match="has no first stage"):
-        open_first_stage(plain)
+        open_vector_backend(plain)
     kept = without(checkpoint, tmp_path / "graphs", "first-stage/model.safetensors")
     with pytest.raises(CheckpointError, match="only its ONNX graph"):
-        open_first_stage(read_checkpoint(kept), kind="torch")
+        open_vector_backend(read_checkpoint(kept), kind="torch")
     bare = without(checkpoint, tmp_path / "weights", encoder_graph("int8"))
     with pytest.raises(CheckpointError, match=r"has no first-stage/onnx/int8/encoder.onnx"):
-        open_first_stage(read_checkpoint(bare), kind="onnx", precision="int8")
+        open_vector_backend(read_checkpoint(bare), kind="onnx", precision="int8")
 
 
 def test_scores_do_not_depend_on_the_other_texts(checkpoint: Checkpoint) -> None:
     """A candidate alone scores what it scores among others, within fp16's rounding of its vector."""
-    backend, encoder, scorer = (
-        open_first_stage(checkpoint, precision="fp32"),
-        open_encoder(checkpoint),
-        open_scorer(checkpoint),
-    )
-    together = score_texts(backend, encoder, scorer, QUESTION, TEXTS)
-    alone = [score_texts(backend, encoder, scorer, QUESTION, [text])[0] for text in TEXTS]
+    first = open_first_stage(checkpoint, precision="fp32")
+    together = first.compute(first.read(QUESTION, TEXTS))
+    alone = [first.compute(first.read(QUESTION, [text]))[0] for text in TEXTS]
     assert together == pytest.approx(alone, abs=1e-2)

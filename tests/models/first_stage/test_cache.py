@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from tests.allocations import held_bytes
 
-from cerberank_models.first_stage.cache import ENTRY_BYTES, NUMBER_BYTES, VectorCache
+from cerberank_models.first_stage.vector_cache import ENTRY_BYTES, NUMBER_BYTES, VectorCache
 
 
 def vectors(count: int, width: int = 4) -> list[np.ndarray]:

@@ -19,7 +19,7 @@ from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.encoding import concat_pairs
 from cerberank_models.first_stage.attach import attach
 from cerberank_models.first_stage.contract import token_roles
-from cerberank_models.first_stage.open import check_first_stage, open_first_stage
+from cerberank_models.first_stage.open import check_first_stage, open_first_stage, open_vector_backend
 from cerberank_models.first_stage.scorer import FirstStageScorer
 from cerberank_models.first_stage.sources import BiEncoder, read_bi_encoder
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
@@ -107,7 +107,7 @@ def test_the_graph_computes_the_same(whole: tuple[MultiVectorEncoder, Checkpoint
     model, made = whole
     model.save_pretrained(str(tmp_path / "model"))
     bi = read_bi_encoder(str(tmp_path / "model"), candidate_length=40)
-    graph = open_first_stage(made, kind="onnx", precision="fp32")
+    graph = open_vector_backend(made, kind="onnx", precision="fp32")
     for question in (QUESTION, LONG):
         check(bi, model, question, backend=graph)
 
@@ -128,7 +128,7 @@ def test_a_checkpoint_with_one_passes_its_golden_questions(whole: tuple[MultiVec
     """In every form that the checkpoint has, and with weights."""
     _, made = whole
     for kind, precision in [("torch", "fp32"), *(("onnx", each) for each in made.precisions)]:
-        check_first_stage(open_first_stage(made, kind=kind, precision=precision), made, precision)
+        check_first_stage(open_first_stage(made, kind=kind, precision=precision), made)
 
 
 def test_pylates_format_is_read(tmp_path: Path) -> None:

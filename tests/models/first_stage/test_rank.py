@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,16 @@ import numpy as np
 import pytest
 from tests.program import program
 
+from cerberank_models.answer import Answer
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.encoding import Candidate
-from cerberank_models.first_stage.rank import open_offline, rank_texts
+from cerberank_models.first_stage.open import open_first_stage
 from cerberank_models.first_stage.store import VectorStore
 from cerberank_models.golden import check_golden
 from cerberank_models.rank_pairs import rank_pairs
+from cerberank_models.ranker import Ranker
 
 embed_main = program("data embed")
 rank_main = program("rank")
@@ -29,31 +32,35 @@ CANDIDATES = [Candidate(text=text) for text in TEXTS]
 MIXED = {"kind": "onnx", "precision": "fp32"}
 
 
-def ranked(checkpoint: Checkpoint, ratios: Any, known: Any = None) -> Any:
-    first = open_offline(checkpoint, known=known, **MIXED)
-    policy = checkpoint.config.drop_policy(ratios)
-    backend = open_backend(checkpoint, **MIXED)
-    return rank_texts(first, backend, checkpoint.encoder(), QUESTION, CANDIDATES, policy=policy)
+def ranked(checkpoint: Checkpoint, ratios: Any, stored: VectorStore | None = None) -> Answer:
+    first = replace(open_first_stage(checkpoint, **MIXED), stored=stored)
+    ranker = Ranker(checkpoint, open_backend(checkpoint, **MIXED), first)
+    return ranker.rank(QUESTION, CANDIDATES, drop_ratio=ratios, windows="off")
+
+
+def scores_of(answer: Answer) -> list[float | None]:
+    return [result.score for result in sorted(answer, key=lambda result: result.index)]
 
 
 def test_survivors_are_ranked_as_pairs(checkpoint: Checkpoint) -> None:
     """Stage 0 has the first stage's scores, later stages those of the pairs, shifted by one."""
-    got = ranked(checkpoint, (0.5, 0.0, 0.0)).ranking
-    scores = open_offline(checkpoint, **MIXED).read(QUESTION, TEXTS).scores
+    answer = ranked(checkpoint, (0.5, 0.0, 0.0))
+    first = open_first_stage(checkpoint, **MIXED)
+    scores = first.compute(first.read(QUESTION, TEXTS))
     best = sorted(np.argsort(-scores, kind="stable")[:3].tolist())
-    assert np.flatnonzero(got.stages == 3).tolist() == best
-    assert set(got.stages.tolist()) == {0, 3}
+    assert sorted(result.index for result in answer if result.stage == 3) == best
+    assert {result.stage for result in answer} == {0, 3}
     pairs = checkpoint.encoder().encode(QUESTION, [CANDIDATES[row] for row in best])
     alone = rank_pairs(
         open_backend(checkpoint, **MIXED), pairs, checkpoint.config.drop_policy((0.0,) * 3).after_first()
     )
-    assert got.scores[best] == pytest.approx(alone.scores, abs=1e-5)
+    got = scores_of(answer)
+    assert [got[row] for row in best] == pytest.approx(alone.scores, abs=1e-5)
     rest = [row for row in range(len(TEXTS)) if row not in best]
-    assert got.scores[rest] == pytest.approx(scores[rest], abs=1e-2)
-    assert got.order.tolist() == [*(best[row] for row in alone.order), *sorted(rest, key=lambda row: -scores[row])]
-    assert got.head_scores is not None
-    assert np.isnan(got.head_scores[rest]).all()
-    assert not np.isnan(got.head_scores[best]).any()
+    assert [got[row] for row in rest] == pytest.approx(scores[rest], abs=1e-2)
+    order = [*(best[row] for row in alone.order), *sorted(rest, key=lambda row: -scores[row])]
+    assert [result.index for result in answer] == order
+    assert all((result.heads is None) == (result.index in rest) for result in answer)
 
 
 def test_known_vectors_are_not_computed(checkpoint: Checkpoint, tmp_path: Path) -> None:
@@ -72,9 +79,9 @@ def test_known_vectors_are_not_computed(checkpoint: Checkpoint, tmp_path: Path) 
     assert len(store) == len(TEXTS)
     assert store.manifest.computed_by == checkpoint.manifest.files["first-stage/onnx/fp32/encoder.onnx"]
     assert store.manifest.inputs == sha256(lines.read_bytes()).hexdigest()
-    cold, known = ranked(checkpoint, (0.5, 0.0, 0.0)), ranked(checkpoint, (0.5, 0.0, 0.0), known=store)
-    assert known.ranking.scores == pytest.approx(cold.ranking.scores, abs=1e-2)
-    assert known.ranking.order.tolist() == cold.ranking.order.tolist()
+    cold, known = ranked(checkpoint, (0.5, 0.0, 0.0)), ranked(checkpoint, (0.5, 0.0, 0.0), stored=store)
+    assert scores_of(known) == pytest.approx(scores_of(cold), abs=1e-2)
+    assert [result.index for result in known] == [result.index for result in cold]
     assert known.tokens < cold.tokens
 
 
@@ -105,8 +112,8 @@ def test_the_program_ranks_with_it(checkpoint: Checkpoint, tmp_path: Path, capsy
     answer = json.loads(capsys.readouterr().out)
     expected = ranked(checkpoint, None)
     assert answer["drop_schedule"] == list(checkpoint.config.schedule)
-    assert [result["index"] for result in answer["results"]] == expected.ranking.order.tolist()
-    assert [result["stage"] for result in answer["results"]] == sorted(expected.ranking.stages, reverse=True)
+    assert [result["index"] for result in answer["results"]] == [result.index for result in expected]
+    assert [result["stage"] for result in answer["results"]] == [result.stage for result in expected]
     assert answer["usage"]["tokens"] == expected.tokens
 
 
@@ -115,11 +122,7 @@ def test_the_pairs_golden_questions_still_hold(checkpoint: Checkpoint) -> None:
     check_golden(open_backend(checkpoint, **MIXED), checkpoint, "fp32")
 
 
-def test_a_policy_of_another_length_and_no_candidate_are_refused(checkpoint: Checkpoint) -> None:
+def test_a_schedule_of_another_length_is_refused(checkpoint: Checkpoint) -> None:
     """Three stages of pairs and a first stage take three ratios."""
     with pytest.raises(ValueError, match="4 stages take 3 drop ratios"):
         ranked(checkpoint, (0.5, 0.0))
-    first = open_offline(checkpoint, **MIXED)
-    policy = checkpoint.config.drop_policy(0.0)
-    with pytest.raises(ValueError, match="at least one candidate"):
-        rank_texts(first, open_backend(checkpoint, **MIXED), checkpoint.encoder(), QUESTION, [], policy=policy)

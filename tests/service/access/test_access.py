@@ -18,12 +18,12 @@ from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
 from tests.service.observe import samples, wait_until
 
+from cerberank_models.ranking.prepare import Prepared, prepare
 from cerberank_service.access.access import POLL_SECONDS, Access, Bucket, Caller, bearer
 from cerberank_service.access.key_file import Key, KeysError, add_key, read_keys, remove_key
 from cerberank_service.dialects import DIALECTS
 from cerberank_service.dialects.dialect import by_path
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.ranking.prepare import Prepared, prepare
 from cerberank_service.telemetry.metrics import Metrics
 
 BODY = {"question": "how tall?", "candidates": ["a", "b"]}
@@ -156,7 +156,7 @@ def test_a_quota_holds_for_requests_that_come_at_once(
         together.wait(20)
         return prepare(*given, **named)
 
-    monkeypatch.setattr("cerberank_service.ranking.rank.prepare", held)
+    monkeypatch.setattr("cerberank_service.ranking.pipeline.prepare", held)
     header = as_header(add_key(path, "a", tokens_per_minute=2))
     client = serve(FakeBackend(), keys_file=path)
     with ThreadPoolExecutor(10) as pool:

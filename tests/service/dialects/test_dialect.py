@@ -13,9 +13,9 @@ from tests.service.fakes import FakeBackend, loader
 from tests.service.observe import wait_until
 
 from cerberank_models.encoding import Candidate
+from cerberank_models.ranking.call import RankAnswer, RankCall
 from cerberank_models.request import Wire
 from cerberank_service.app import create_app
-from cerberank_service.call import RankAnswer, RankCall
 from cerberank_service.dialects import DIALECTS
 from cerberank_service.dialects.dialect import Dialect, FormattedError, by_path, select_dialect
 from cerberank_service.dialects.wire import Document, Items, read_json, validate

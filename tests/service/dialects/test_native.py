@@ -12,9 +12,10 @@ from starlette.testclient import TestClient
 
 from cerberank_models.calibration import Probabilities
 from cerberank_models.encoding import Candidate
+from cerberank_models.ranking.assemble import ResponseOptions, response_of
+from cerberank_models.ranking.call import RankAnswer, Timing
 from cerberank_models.windows import Windowing
-from cerberank_service.call import RankAnswer, Timing
-from cerberank_service.dialects.native import ResponseOptions, parse, render
+from cerberank_service.dialects.native import parse
 from cerberank_service.dialects.native_schema import RankResponse
 from cerberank_service.dialects.wire import read_json
 from cerberank_service.errors import ServiceError
@@ -67,7 +68,7 @@ def answer(**changes: Any) -> RankAnswer:
 def test_the_answer_has_the_documented_shape() -> None:
     """Best first, with ids; what was not asked for is left out."""
     _, wanted = parse(read_json(json.dumps(GOOD).encode()))
-    rendered = render(answer(), wanted)
+    rendered = response_of(answer(), wanted)
     RankResponse.model_validate(rendered)
     assert rendered["results"] == [
         {"index": 1, "id": "7", "score": 0.75, "stage": 1, "truncated": True},
@@ -81,7 +82,7 @@ def test_the_answer_has_the_documented_shape() -> None:
 def test_the_best_window_of_a_text_that_was_read_in_windows_is_told() -> None:
     """Another text, of one pair, has none."""
     _, wanted = parse(read_json(with_fields(windows="best")))
-    rendered = render(answer(spans=np.asarray([[-1, -1], [3, 9]])), wanted)
+    rendered = response_of(answer(spans=np.asarray([[-1, -1], [3, 9]])), wanted)
     RankResponse.model_validate(rendered)
     assert rendered["results"][0]["window"] == {"start": 3, "end": 9}
     assert "window" not in rendered["results"][1]
@@ -105,7 +106,7 @@ def test_min_score_leaves_results_out_last() -> None:
     def places(min_score: float | None) -> list[int]:
         candidates = ["a", "b", "c", "d"]
         _, options = parse(read_json(with_fields(candidates=candidates, min_score=min_score)))
-        rendered = render(given, options)
+        rendered = response_of(given, options)
         assert rendered["usage"]["candidates"] == 4
         assert all(min_score is None or result["score"] >= min_score for result in rendered["results"])
         return [result["index"] for result in rendered["results"]]
@@ -120,7 +121,7 @@ def test_min_score_leaves_results_out_last() -> None:
 def test_an_id_is_a_text_or_an_integer_and_comes_back(name: str | int) -> None:
     """As it was sent, in its own type."""
     _, options = parse(read_json(with_fields(candidates=[{"text": "a", "id": name}, {"text": "b"}])))
-    rendered = json.loads(to_json(render(answer(), options)))
+    rendered = json.loads(to_json(response_of(answer(), options)))
     assert [result.get("id") for result in rendered["results"]] == [None, name]
 
 
@@ -146,7 +147,7 @@ def test_an_instruction_is_for_models_with_a_prompt(client: TestClient) -> None:
 def test_texts_and_heads_are_given_when_asked_for() -> None:
     """A dropped candidate has no heads: no head saw it."""
     _, wanted = parse(read_json(with_fields(return_text=True, return_heads=True)))
-    first, second = render(answer(), wanted)["results"]
+    first, second = response_of(answer(), wanted)["results"]
     assert (first["text"], first["heads"]) == ("b", [0.5, 1.0])
     assert second["text"] == "a"
     assert "heads" not in second
@@ -156,8 +157,8 @@ def test_a_precision_that_the_first_result_does_not_reach_leaves_nothing() -> No
     """Although a candidate that an exit dropped has a higher score: the precision is that of first results."""
     _, options = parse(read_json(with_fields(candidates=["a", "b"], min_precision=0.8)))
     calibrated = Probabilities(scores=np.asarray([0.7, 0.4]), answerable=0.5)
-    for least, places in ((0.5, []), (0.4, [1, 0]), (None, [1, 0])):
-        rendered = render(answer(calibrated=calibrated, least=least), options)
+    for threshold, places in ((0.5, []), (0.4, [1, 0]), (None, [1, 0])):
+        rendered = response_of(answer(calibrated=calibrated, threshold=threshold), options)
         assert [result["index"] for result in rendered["results"]] == places
     assert rendered["answerable"] == 0.5
     assert [result["raw_score"] for result in rendered["results"]] == [0.75, 0.25]

@@ -43,7 +43,7 @@ def test_mixed_questions_get_the_answers_that_each_gets_alone(
         np.testing.assert_array_equal(got.order, alone.order)
         np.testing.assert_array_equal(got.scores, alone.scores)
         np.testing.assert_array_equal(got.stages, alone.stages)
-        np.testing.assert_array_equal(got.heads, alone.head_scores)
+        np.testing.assert_array_equal(got.heads, alone.heads)
 
 
 def test_a_single_stage_without_exits_works(start: Start) -> None:

@@ -18,13 +18,13 @@ from tests.service.conftest import Serve
 from tests.service.fakes import RAISES, FakeBackend
 from tests.service.observe import samples, service_of, wait_until
 
+from cerberank_models.ranking.call import RankCall
 from cerberank_service.access.key_file import add_key
-from cerberank_service.call import RankCall
 from cerberank_service.dialects import cohere
 from cerberank_service.dialects.dialect import FormattedError, errors_in
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.http import batch_route, rank_route
-from cerberank_service.ranking import rank
+from cerberank_service.ranking import pipeline
 from cerberank_service.settings import Settings
 from cerberank_service.versions.registry import MOST_SHORTAGES
 
@@ -56,14 +56,14 @@ def test_a_library_that_panics_is_an_internal_error_like_others(
     client: TestClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In the dialect's format, and counted; the other questions of a call are answered."""
-    original = rank.prepare
+    original = pipeline.prepare
 
     def panics(call: RankCall, *given: Any, **named: Any) -> Any:
         if call.question == "panic":
             raise PanicError
         return original(call, *given, **named)
 
-    monkeypatch.setattr(rank, "prepare", panics)
+    monkeypatch.setattr(pipeline, "prepare", panics)
     told = client.post("/v1/rerank", json={"model": "fake-ranker", "query": "panic", "documents": ["a"], "top_k": 1})
     assert (told.status_code, list(told.json())) == (500, ["detail"])
     questions = [QUESTION, {**QUESTION, "question": "panic"}, QUESTION]
@@ -94,9 +94,9 @@ def test_no_work_per_candidate_happens_on_the_event_loop(serve: Serve, monkeypat
 
         return call
 
-    monkeypatch.setattr(rank, "prepare", noting("prepare", rank.prepare))
-    monkeypatch.setattr(rank.Question, "with_work", noting("work", rank.Question.with_work))
-    monkeypatch.setattr(rank, "answer_of", noting("answer", rank.answer_of))
+    monkeypatch.setattr(pipeline, "prepare", noting("prepare", pipeline.prepare))
+    monkeypatch.setattr(pipeline.Question, "begun", noting("work", pipeline.Question.begun))
+    monkeypatch.setattr(pipeline, "answer_of", noting("answer", pipeline.answer_of))
     monkeypatch.setattr(rank_route, "to_json", noting("bytes", rank_route.to_json))
     client = serve(FakeBackend())
     assert client.post("/v1/rank", json=QUESTION).status_code == 200
@@ -176,8 +176,8 @@ def test_a_question_with_a_deadline_does_not_wait_for_a_model_that_hangs(
     serve: Serve, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is refused soon after its deadline, in the batch too; one without a deadline waits."""
-    monkeypatch.setattr(rank, "LATE_SECONDS", 0.0)
-    monkeypatch.setattr(rank, "LATE_STEPS", 0.0)
+    monkeypatch.setattr(pipeline, "LATE_SECONDS", 0.0)
+    monkeypatch.setattr(pipeline, "LATE_STEPS", 0.0)
     backend = FakeBackend()
     client = serve(backend)
     late = QUESTION | {"deadline_ms": 20}
@@ -200,13 +200,13 @@ def test_a_question_whose_deadline_has_passed_is_not_tokenised_beside_others(
     """The engine would refuse it; alone it gets the step that it is due."""
     backend, read = FakeBackend(), []
     client = serve(backend)
-    original = rank.prepare
+    original = pipeline.prepare
 
     def noting(call: RankCall, *given: Any, **named: Any) -> Any:
         read.append(call.question)
         return original(call, *given, **named)
 
-    monkeypatch.setattr(rank, "prepare", noting)
+    monkeypatch.setattr(pipeline, "prepare", noting)
     late = QUESTION | {"question": "late?", "deadline_ms": 0.001}
     with ThreadPoolExecutor(1) as pool:
         with held(backend):
@@ -243,7 +243,7 @@ def test_a_lack_of_memory_or_threads_is_no_fault_of_the_question(serve: Serve, m
         def fails(*given: Any, **named: Any) -> Any:
             raise next(errors)
 
-        broken.setattr(rank, "answer_of", fails)
+        broken.setattr(pipeline, "answer_of", fails)
         for _ in range(MOST_SHORTAGES):
             assert client.get("/health/live").status_code == 200
             refused = client.post("/v1/rank", json=QUESTION)

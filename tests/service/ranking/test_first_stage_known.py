@@ -29,7 +29,7 @@ from cerberank_models.backends.stage_contract import StageOutput, Vector
 from cerberank_models.encoding import EncodedPairs
 from cerberank_service.access.key_file import add_key
 from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.ranking import rank
+from cerberank_service.ranking import pipeline
 from cerberank_service.ranking.workers import LONG_BYTES
 from cerberank_service.settings import Settings
 from cerberank_service.versions.state import State
@@ -92,7 +92,7 @@ def test_the_room_of_the_pairs_is_kept_until_they_come(serve_first: Open, monkey
         raise ServiceError(Kind.INTERNAL, "as a score that is not a number")
 
     with monkeypatch.context() as broken:
-        broken.setattr(rank, "score_texts", failing)
+        broken.setattr(pipeline, "score_texts", failing)
         assert served.client.post("/v1/rank", json=BODY).status_code == 500
     assert between[0] > 0
     assert engine.queued_tokens == 0

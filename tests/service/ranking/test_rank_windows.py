@@ -14,10 +14,10 @@ from tests.service.ranking.conftest import QUESTION, Open
 
 from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_models.rank_pairs import rank_pairs
+from cerberank_models.ranking.call import RankCall
+from cerberank_models.ranking.prepare import prepare
 from cerberank_models.windows import Windowing
-from cerberank_service.call import RankCall
-from cerberank_service.ranking.first_stage import Caches, read_texts
-from cerberank_service.ranking.prepare import fold
+from cerberank_service.ranking.pipeline import pair_tokens
 
 LONG = "the tower is tall and old. " * 20
 TEXTS = ["a b", LONG, "\U0001f5fc it is here", LONG[:200], LONG[50:150], "a b", "c"]
@@ -150,7 +150,7 @@ def test_the_vendors_limits_do_what_they_say(serve: Serve, encoder: PairEncoder)
 def test_a_text_and_a_request_have_a_bounded_number_of_windows(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     """The rest beyond the limits is told as truncated, with the limits; no candidate is lost."""
     backend = FakeBackend()
-    monkeypatch.setattr("cerberank_service.ranking.rank.MOST_WINDOWS", 2)
+    monkeypatch.setattr("cerberank_models.ranking.call.MOST_WINDOWS", 2)
     client = serve(backend, max_candidates=9)
     backend.runs.clear()
     answer = rank(client)
@@ -169,8 +169,7 @@ def test_windows_count_in_what_a_first_stage_expects_of_its_survivors(serve_firs
     for windowing, most in ((None, None), (Windowing(), None), (Windowing(most=3), None), (Windowing(), 5)):
         candidates = (Candidate(text="word " * 400),)
         call = RankCall(question=QUESTION, candidates=candidates, windowing=windowing, most_tokens=most)
-        texts = read_texts(call, fold(call, live.checkpoint), live, live.first, Caches())
-        expected.append(texts.pair_tokens)
+        expected.append(pair_tokens(prepare(call, live.model)))
     assert expected[0] == 64
     assert expected[1] > 2000 / 4.5
     assert expected[2] == 3 * 64

@@ -25,6 +25,8 @@ from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_models.config import ArchitectureConfig, RankerConfig
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank_pairs import rank_pairs
+from cerberank_models.ranking.call import RankCall
+from cerberank_service.ranking.pipeline import Question
 from cerberank_service.ranking.shadow import Comparison, ShadowFigures, compare, rank_biased_overlap
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import Loaded
@@ -135,16 +137,10 @@ def test_a_busy_service_mirrors_nothing(follow: Follow, store: FolderStore, made
         with held(backends["1"]):
             waiting = pool.submit(served_by, client)
             assert backends["1"].entered.wait(20)
-            shadow.offer(None, stable, _answered())
+            call = RankCall(question="how?", candidates=(Candidate(text="a"),))
+            shadow.offer(Question.read(call, stable, received=0.0), complete=True)
             assert skipped(client) == 1
         assert waiting.result(20) == "1"
-
-
-def _answered() -> Any:
-    class Complete:
-        complete = True
-
-    return Complete()
 
 
 PAIR_OF_ORDERS = st.integers(1, 30).flatmap(lambda n: st.tuples(st.permutations(range(n)), st.permutations(range(n))))

@@ -177,7 +177,7 @@ def test_an_unforeseen_error_keeps_its_traceback(serve: Serve, log_as: Log, monk
     """The traceback is in the log under the request's id, and not in the answer."""
     log = log_as(log_format="json")
     client = serve(FakeBackend())
-    monkeypatch.setattr("cerberank_service.ranking.rank.prepare", lambda *given, **named: {}["no such key"])
+    monkeypatch.setattr("cerberank_service.ranking.pipeline.prepare", lambda *given, **named: {}["no such key"])
     answer = client.post("/v1/rank", json=BODY, headers=HEADERS)
     (line,) = entries(log, "refused")
     assert answer.status_code == line["status"] == 500

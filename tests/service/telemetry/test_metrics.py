@@ -17,7 +17,7 @@ from tests.service.fakes import RAISES, FakeBackend, Faults
 from tests.service.observe import samples
 
 from cerberank_models.config import TunedSchedule
-from cerberank_service.call import RankAnswer, Timing
+from cerberank_models.ranking.call import RankAnswer, Timing
 from cerberank_service.errors import Kind
 from cerberank_service.telemetry import series
 from cerberank_service.telemetry.metrics import Metrics, heads_agree

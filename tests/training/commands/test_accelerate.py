@@ -23,7 +23,8 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.drop import RatioSchedule, relative_cost
 from cerberank_models.rank_pairs import rank_pairs
-from cerberank_service.ranking.slo import choose, loss_of
+from cerberank_models.ranking.assemble import loss_of
+from cerberank_service.ranking.pipeline import choose
 from cerberank_training.commands.tune import SECTION
 from cerberank_training.commands.unlabelled import unlabelled, unlabelled_content
 

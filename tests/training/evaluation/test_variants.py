@@ -52,7 +52,7 @@ def test_long_texts_are_ranked_by_their_windows(tiny_checkpoint: Path, combine: 
     scores = check_schedules(backend, pairs)
     whole = rank_pairs(backend, pairs, RatioSchedule((0.0, 0.0)))
     assert scores.heads is not None
-    assert np.array_equal(scores.heads, whole.head_scores)
+    assert np.array_equal(scores.heads, whole.heads)
     assert np.array_equal(scores.stages[-1], whole.scores)
     assert (scores.in_windows, scores.truncated) == (int((np.diff(pairs.windows.first) > 1).sum()), 0)
 

@@ -17,7 +17,7 @@ from cerberank_models.checkpoint.bound import BoundError
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
 from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.first_stage.folder import write_text_ranker
-from cerberank_models.first_stage.rank import open_offline
+from cerberank_models.first_stage.open import open_first_stage
 from cerberank_training.mining import search as module
 from cerberank_training.mining.search import Search, vector_search
 
@@ -64,10 +64,10 @@ def test_a_checkpoints_first_stage_searches(tmp_path: Path) -> None:
     export_checkpoint(ranker, bert_tokenizer(), tmp_path / "without", **named, forms=Forms(precisions=()))
     plain = read_checkpoint(tmp_path / "without")
     checkpoint = attached(plain, tmp_path / "with", precisions=())
-    first = open_offline(checkpoint, kind="torch", precision="fp32")
+    first = open_first_stage(checkpoint, kind="torch", precision="fp32")
     found = made(checkpoint.path, tmp_path / "store")(QUESTIONS, KNOWN, 5)
     for question, each in zip(QUESTIONS, found, strict=True):
-        scores = first.read(question, CORPUS).scores
+        scores = first.compute(first.read(question, CORPUS))
         assert each.scores == pytest.approx(np.sort(scores)[::-1][:5], abs=1e-3)
         assert scores[each.places] == pytest.approx(each.scores, abs=1e-3)
     with pytest.raises(CheckpointError, match="has no first stage"):

@@ -17,7 +17,7 @@ from cerberank_models.checkpoint.model_card import with_section
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.options import OWN, BackendChoice, BackendOptions, Ratios, Windows, check_device
 from cerberank_models.commands.values import Count, Integers, Share, Whole
-from cerberank_models.first_stage.rank import open_offline
+from cerberank_models.first_stage.open import open_first_stage
 from cerberank_models.output import UsageError, say
 from cerberank_models.progress import progress
 from cerberank_models.windows import AS_SERVED, windowing_of
@@ -168,7 +168,7 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> None:
 
 def _score(checkpoint: Checkpoint, form: BackendChoice, options: TuneOptions) -> DevSets:
     backend, encoder = open_backend(checkpoint, **asdict(form)), checkpoint.encoder()
-    first = None if checkpoint.config.first_stage is None else open_offline(checkpoint, **asdict(form))
+    first = None if checkpoint.config.first_stage is None else open_first_stage(checkpoint, **asdict(form))
     windowing = windowing_of(options.windows)
     # Each depth of a data set is a set of its own, on which a schedule must hold its bound.
     sets: dict[str, list[tuple[Question, AllScores]]] = {}

@@ -17,7 +17,7 @@ from cerberank_models.backends.stage_contract import Backend, Scores
 from cerberank_models.config import RankerConfig
 from cerberank_models.drop import DropPolicy, Survival, cost_of
 from cerberank_models.encoding import EncodedPairs, PairEncoder
-from cerberank_models.first_stage.rank import FirstStage
+from cerberank_models.first_stage.first_stage import FirstStage
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.windows import AS_SERVED, Windowing
 from cerberank_training.data import Question
@@ -149,9 +149,10 @@ def score_questions(
             if backend.config.reads_pairs:
                 scores = score_all(backend, encoder.encode(question.text, candidates, windowing=windowing))
             if first is not None:
-                read = first.read(question.text, [candidate.text for candidate in candidates])
-                truncated = scores.truncated if backend.config.reads_pairs else int(read.truncated.sum())
-                scores = replace(scores, stages=(read.scores, *scores.stages), first_stage=True, truncated=truncated)
+                texts = first.read(question.text, [candidate.text for candidate in candidates])
+                truncated = scores.truncated if backend.config.reads_pairs else int(texts.truncated.sum())
+                stages = (first.compute(texts), *scores.stages)
+                scores = replace(scores, stages=stages, first_stage=True, truncated=truncated)
         except NonFiniteScoreError as error:
             raise NonFiniteScoreError(f"question {question.id!r}: {error}") from error
         yield question, scores

@@ -20,8 +20,8 @@ from cerberank_models.first_stage.open import (
     file_to_run,
     first_stage_of,
     open_encoder,
-    open_first_stage,
     open_scorer,
+    open_vector_backend,
 )
 from cerberank_models.first_stage.scorer import FirstStageScorer, widened
 from cerberank_models.first_stage.sources import read_bi_encoder
@@ -153,7 +153,7 @@ def _opened(source: str, *, device: str, precision: str, candidate_length: int) 
         return _BiEncoder(
             config=first_stage_of(checkpoint),
             encoder=open_encoder(checkpoint),
-            backend=open_first_stage(checkpoint, kind="torch", precision=precision, device=device),
+            backend=open_vector_backend(checkpoint, kind="torch", precision=precision, device=device),
             scorer=open_scorer(checkpoint),
             computed_by=checkpoint.manifest.files[file_to_run(checkpoint, kind="torch", precision=precision)],
         )

@@ -10,7 +10,7 @@ from cerberank_models.checkpoint.atomic import write_bytes, write_json
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.options import check_device
-from cerberank_models.first_stage.rank import open_offline
+from cerberank_models.first_stage.open import open_first_stage
 from cerberank_models.output import UsageError, say, say_written
 from cerberank_models.progress import progress
 from cerberank_models.windows import AS_SERVED, windowing_of
@@ -49,7 +49,7 @@ def evaluate_depths(options: EvaluateOptions) -> None:
     warning = trained_on(checkpoint.path, options.data, every)
     questions = deep_questions(every, options.depths, size=options.sample, pairs=options.depth_pairs, seed=options.seed)
     backend, encoder = open_backend(checkpoint, **asdict(form)), checkpoint.encoder()
-    first = None if checkpoint.config.first_stage is None else open_offline(checkpoint, **asdict(form))
+    first = None if checkpoint.config.first_stage is None else open_first_stage(checkpoint, **asdict(form))
     scored = score_depths(backend, encoder, questions, first, windowing=windowing_of(options.windows))
     evaluations = {depth: Evaluation() for depth in sorted(set(options.depths))}
     for at_depths in progress(scored, total=len(questions), unit="question"):

@@ -7,7 +7,8 @@ from tests.service.fakes import ranker_config
 
 from cerberank_models.config import RankerConfig, TunedSchedule
 from cerberank_models.drop import DropPolicy, RatioSchedule
-from cerberank_service.ranking.slo import choose, loss_of
+from cerberank_models.ranking.assemble import loss_of
+from cerberank_service.ranking.pipeline import choose
 
 WHOLE = {"map": 80.0, "p@1": 70.0, "map_loss": 0.0, "map_loss_error": 0.1}
 GENTLE = TunedSchedule(schedule=(0.0, 0.0), cost=1.0, metrics=WHOLE)

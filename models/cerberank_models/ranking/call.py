@@ -1,9 +1,9 @@
-"""The call that requests of every dialect are translated to, and the answer that every dialect renders."""
+"""The call that a question becomes in Python and in every dialect of the service, and the answer that each renders."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,15 +11,25 @@ from numpy.typing import NDArray
 from cerberank_models.backends.stage_contract import Scores
 from cerberank_models.calibration import Probabilities, log_odds
 from cerberank_models.encoding import Candidate
-from cerberank_models.windows import NO_SPAN, Windowing
+from cerberank_models.request import RankRequest
+from cerberank_models.windows import MOST_WINDOWS, NO_SPAN, Windowing
 
 WINDOWS = Windowing()
 """The default: every text is read to its end in windows, and its score is that of its best window."""
 
 
+class CallError(ValueError):
+    """A call that the model cannot answer; the message names the field."""
+
+    def __init__(self, message: str, *, tokens: int = 0) -> None:
+        """`tokens` is the number of tokens that were read before the call was refused."""
+        super().__init__(message)
+        self.tokens = tokens
+
+
 @dataclass(frozen=True, kw_only=True, slots=True)
 class RankCall:
-    """Rank `candidates` for `question`."""
+    """Rank `candidates` for `question`. The fields on models, deadlines and priorities are for a service."""
 
     question: str
     candidates: tuple[Candidate, ...]
@@ -37,7 +47,7 @@ class RankCall:
     refuse_truncation: bool = False
     """Fail if a text would have to be cut."""
     windowing: Windowing | None = WINDOWS
-    """Read candidates that are too long in windows, within the service's limits; None if the request asks for cuts."""
+    """Read candidates that are too long in windows; None if the request asks for cuts."""
     most_tokens: int | None = None
     """Read at most this many tokens of each candidate."""
     min_precision: float | None = None
@@ -46,8 +56,29 @@ class RankCall:
     """The instruction that a model with a prompt reads beside the question."""
     ignore_instruction: bool = False
     """With a model that has no prompt, rank without the instruction rather than fail."""
-    tenant: str = ""
-    """Hash of the caller's API key, empty without keys. Cache entries are not shared between tenants."""
+
+    @classmethod
+    def of(cls, request: RankRequest) -> RankCall:
+        """The call of a request in the form of `POST /v1/rank`."""
+        return cls(
+            question=request.question,
+            candidates=request.texts(),
+            model=request.model,
+            top_k=request.top_k,
+            drop_ratio=request.ratios,
+            deadline_ms=request.deadline_ms,
+            latency_target_ms=request.latency_target_ms,
+            priority=request.priority,
+            windowing=None if request.windows == "off" else Windowing(combine=request.windows),
+            min_precision=request.min_precision,
+            instruction=request.instruction or None,
+        )
+
+    def limited(self, most_rows: int) -> RankCall:
+        """This call with at most `MOST_WINDOWS` windows of a text, and `most_rows` windows of all texts."""
+        if self.windowing is None:
+            return self
+        return replace(self, windowing=self.windowing.within(most=MOST_WINDOWS, most_rows=most_rows))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -57,10 +88,10 @@ class Timing:
     With a first stage, each phase is the sum over the question's two works in the engine.
     """
 
-    encode: float
-    queue: float
-    compute: float
-    total: float
+    encode: float = 0.0
+    queue: float = 0.0
+    compute: float = 0.0
+    total: float = 0.0
 
     @property
     def rest(self) -> float:
@@ -72,7 +103,6 @@ class Timing:
 class RankAnswer:
     """A ranking of n candidates. Arrays have an entry for each candidate, except `order`."""
 
-    request_id: str
     model: str
     version: str
     drop_schedule: tuple[float, ...]
@@ -88,7 +118,6 @@ class RankAnswer:
     truncated: NDArray[np.bool_]
     """True where the candidate's end was not read."""
     tokens: int
-    timing: Timing
     question_truncated: bool = False
     """True where the question's end was not read."""
     unknown: int = 0
@@ -98,18 +127,22 @@ class RankAnswer:
     warnings: tuple[str, ...] = field(default=())
     calibrated: Probabilities | None = None
     """The calibrated scores; None for a version that is not calibrated."""
-    calibrated_everywhere: bool = False
-    """True if other dialects than the native one also report calibrated scores."""
-    least: float | None = None
+    threshold: float | None = None
     """The calibrated score that belongs to the call's `min_precision`: results below it are omitted."""
     expected_loss: Mapping[str, float] = field(default_factory=dict)
     """Points of each metric that the schedule may cost; empty if unknown or if all reached the last stage."""
     spans: NDArray[np.int64] | None = None
     """Shape [n, 2]: each candidate's best window (`Windows.folded`); None if all candidates fit without windows."""
+    request_id: str = ""
+    """From a service: the id of the request."""
+    timing: Timing = Timing()
+    """From a service: the milliseconds of the request."""
+    calibrated_everywhere: bool = False
+    """True if other dialects than the native one also report calibrated scores."""
 
     @property
-    def told(self) -> Scores:
-        """The scores that the native dialect reports: calibrated ones if there are any."""
+    def reported(self) -> Scores:
+        """The scores that the native dialect and Python report: calibrated ones if there are any."""
         return self.scores if self.calibrated is None else self.calibrated.scores
 
     def window(self, index: int) -> tuple[int, int] | None:
@@ -126,8 +159,8 @@ class RankAnswer:
         ranked above it. Clients of dialects without a stage field may sort by score; the cap keeps the order then.
         Candidates without a score get 0, because those dialects require a number; a warning says so.
         """
-        told = self.told if self.calibrated_everywhere else self.scores
-        return np.minimum.accumulate(np.nan_to_num(told[self.order]))
+        scores = self.reported if self.calibrated_everywhere else self.scores
+        return np.minimum.accumulate(np.nan_to_num(scores[self.order]))
 
     def falling_log_odds(self) -> Scores:
         """The scores of `falling_scores` as log-odds; finite, because JSON has no infinity."""

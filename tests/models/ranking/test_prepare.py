@@ -3,15 +3,17 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.service.fakes import FakeBackend, checkpoint_for, ranker_config
 
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate
-from cerberank_service.call import RankCall
-from cerberank_service.errors import Kind, ServiceError
-from cerberank_service.ranking.prepare import Prepared, prepare
+from cerberank_models.rank_pairs import Ranking
+from cerberank_models.ranking.assemble import answer_of
+from cerberank_models.ranking.call import CallError, RankCall
+from cerberank_models.ranking.prepare import Model, Prepared, prepare
 
 
 @pytest.fixture
@@ -25,20 +27,23 @@ def candidates(*texts: str) -> tuple[Candidate, ...]:
 
 def prepared(checkpoint: Checkpoint, **call: Any) -> Prepared:
     fields = {"question": "how?", "candidates": candidates("a", "b", "c")} | call
-    return prepare(RankCall(**fields), checkpoint, checkpoint.encoder())
+    return prepare(RankCall(**fields), Model(checkpoint=checkpoint, encoder=checkpoint.encoder()))
 
 
-def refused(checkpoint: Checkpoint, **call: Any) -> ServiceError:
-    with pytest.raises(ServiceError) as caught:
-        prepared(checkpoint, **call)
-    return caught.value
+def warnings_of(checkpoint: Checkpoint, **call: Any) -> tuple[str, ...]:
+    """The warnings of an answer in which all candidates reach the last stage."""
+    question = prepared(checkpoint, **call)
+    count = len(question.candidates)
+    stages = np.full(count, len(question.policy.ratios))
+    ranking = Ranking(order=np.arange(count), scores=np.ones(count), stages=stages, heads=None)
+    return answer_of(question, ranking).warnings
 
 
 def test_identical_candidates_are_encoded_once(checkpoint: Checkpoint) -> None:
-    """`pair_of` leads every candidate to its pair, in the order of first appearance."""
+    """`places` leads every candidate to its pair, in the order of first appearance."""
     result = prepared(checkpoint, candidates=candidates("b", "a", "b", "b", "c"))
     assert len(result.pairs) == 3
-    assert result.pair_of.tolist() == [0, 1, 0, 0, 2]
+    assert result.places.tolist() == [0, 1, 0, 0, 2]
 
 
 def test_another_context_makes_another_candidate(checkpoint: Checkpoint) -> None:
@@ -59,17 +64,16 @@ def test_the_drop_schedule_is_the_request_s_or_the_checkpoint_s(
 
 def test_an_operator_s_schedule_takes_the_place_of_the_checkpoint_s(checkpoint: Checkpoint) -> None:
     """The operator's schedule replaces the checkpoint's, but not the caller's drop ratio."""
-    encoder, call = checkpoint.encoder(), RankCall(question="how?", candidates=candidates("a", "b"))
-    assert prepare(call, checkpoint, encoder, default=(0.1, 0.1)).policy.ratios == (0.1, 0.1)
-    chosen = RankCall(question="how?", candidates=candidates("a", "b"), drop_ratio=0.2)
-    assert prepare(chosen, checkpoint, encoder, default=(0.1, 0.1)).policy.ratios == (0.2, 0.2)
+    model = Model(checkpoint=checkpoint, encoder=checkpoint.encoder())
+    for ratio, used in ((None, (0.1, 0.1)), (0.2, (0.2, 0.2))):
+        call = RankCall(question="how?", candidates=candidates("a", "b"), drop_ratio=ratio)
+        assert prepare(call, model, schedule=(0.1, 0.1)).policy.ratios == used
 
 
 def test_ratios_that_do_not_fit_the_exits_are_refused(checkpoint: Checkpoint) -> None:
     """The message says how many there are."""
-    error = refused(checkpoint, drop_ratio=(0.1, 0.2, 0.3))
-    assert error.kind is Kind.INVALID
-    assert "2 exits" in error.message
+    with pytest.raises(CallError, match="2 exits"):
+        prepared(checkpoint, drop_ratio=(0.1, 0.2, 0.3))
 
 
 @pytest.mark.parametrize(("top_k", "minimum"), [(None, 1), (1, 1), (2, 2), (50, 3)])
@@ -91,25 +95,27 @@ def test_a_caller_s_ratios_are_not_held_back_by_the_checkpoint_s_minimum(tmp_pat
 
 def test_truncation_is_told_or_refused(checkpoint: Checkpoint) -> None:
     """Cut texts are scored with a warning, unless the caller would rather have an error; the question has its own."""
-    long = {"candidates": candidates("a " * 300, "b", "a " * 300), "windowing": None}
+    long: dict[str, Any] = {"candidates": candidates("a " * 300, "b", "a " * 300), "windowing": None}
     result = prepared(checkpoint, **long)
-    assert result.truncated[result.pair_of].tolist() == [True, False, True]
-    assert result.warnings == ("the ends of 2 candidates were not read: a pair holds 64 tokens",)
-    assert refused(checkpoint, **long, refuse_truncation=True).kind is Kind.INVALID
+    assert result.truncated[result.places].tolist() == [True, False, True]
+    assert warnings_of(checkpoint, **long) == ("the ends of 2 candidates were not read: a pair holds 64 tokens",)
     prepared(checkpoint, refuse_truncation=True)
-    result = prepared(checkpoint, question="a " * 300)
-    assert result.warnings == ("the question's end was not read: at most 24 of its tokens fit",)
-    assert not result.truncated.any()
-    assert refused(checkpoint, question="a " * 300, refuse_truncation=True).kind is Kind.INVALID
+    asking = {"question": "a " * 300}
+    assert warnings_of(checkpoint, **asking) == ("the question's end was not read: at most 24 of its tokens fit",)
+    assert not prepared(checkpoint, **asking).truncated.any()
+    for call in (long, asking):
+        with pytest.raises(CallError, match="send shorter texts") as caught:
+            prepared(checkpoint, **call, refuse_truncation=True)
+        assert caught.value.tokens > 0
 
 
 def test_texts_of_unknown_tokens_are_told(checkpoint: Checkpoint) -> None:
     """The question and the candidates, each in its own sentence."""
     thai = "\u0e01\u0e02 \u0e04\u0e07"
-    assert prepared(checkpoint, candidates=candidates(thai, "b")).warnings == (
+    assert warnings_of(checkpoint, candidates=candidates(thai, "b")) == (
         "the model's vocabulary lacks most tokens of 1 candidate: their scores mean little",
     )
-    assert prepared(checkpoint, question=thai).warnings == (
+    assert warnings_of(checkpoint, question=thai) == (
         "the model's vocabulary lacks most of the question's tokens: the order means little",
     )
 
@@ -117,13 +123,13 @@ def test_texts_of_unknown_tokens_are_told(checkpoint: Checkpoint) -> None:
 def test_what_has_no_effect_is_told(checkpoint: Checkpoint, tmp_path: Path) -> None:
     """Empty candidates, context that is not read, another language, drop ratios without exits."""
     odd = (Candidate(text=" "), Candidate(text="a", next="b"))
-    assert prepared(checkpoint, candidates=odd).warnings == (
+    assert warnings_of(checkpoint, candidates=odd) == (
         "1 candidate is empty",
         "this model does not read the previous and next sentence",
     )
     german = checkpoint_for(FakeBackend(ranker_config().model_copy(update={"languages": ("de",)})), tmp_path)
-    assert prepared(german, question="how tall is the tower?").warnings == (
+    assert warnings_of(german, question="how tall is the tower?") == (
         "the question seems to be English, this model is for German: the order means little",
     )
     plain = checkpoint_for(FakeBackend(ranker_config(exits=0, heads=1)), tmp_path)
-    assert prepared(plain, drop_ratio=0.5).warnings == ("this model has no exits: drop_ratio has no effect",)
+    assert warnings_of(plain, drop_ratio=0.5) == ("this model has no exits: drop_ratio has no effect",)

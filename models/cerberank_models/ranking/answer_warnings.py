@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from cerberank_models.config import EncodingConfig, RankerConfig
 from cerberank_models.encoding import Candidate
 from cerberank_models.language import names_of, other_language
+from cerberank_models.ranking.call import RankCall
 from cerberank_models.request import is_blank
 from cerberank_models.text_config import TextEncodingConfig
 from cerberank_models.windows import Windowing
@@ -15,21 +16,32 @@ SAMPLE, SAMPLE_CHARACTERS = 8, 60
 """The candidates' language is guessed from this many candidates, evenly spread, and this many characters of each."""
 
 
-def call_warnings(
-    question: str,
-    candidates: Sequence[Candidate],
-    config: RankerConfig,
-    drop_ratio: float | Sequence[float] | None,
-) -> list[str]:
+def call_warnings(call: RankCall, config: RankerConfig) -> list[str]:
     """Warnings on empty texts, on languages that the model is not for, and on options without effect on this model."""
     warnings = []
-    if empty := sum(is_blank(candidate.text) for candidate in candidates):
+    if empty := sum(is_blank(candidate.text) for candidate in call.candidates):
         warnings.append("1 candidate is empty" if empty == 1 else f"{empty} candidates are empty")
-    if config.encoding.segments == 2 and any(candidate.previous or candidate.next for candidate in candidates):
+    if config.encoding.segments == 2 and any(candidate.previous or candidate.next for candidate in call.candidates):
         warnings.append("this model does not read the previous and next sentence")
-    if drop_ratio and config.scored_stages == 1:
+    if call.drop_ratio and config.scored_stages == 1:
         warnings.append("this model has no exits: drop_ratio has no effect")
-    return warnings + language_warnings(question, candidates, config.languages)
+    warnings += language_warnings(call.question, call.candidates, config.languages)
+    if call.instruction and not config.takes_instruction:
+        warnings.append("this model has no prompt: instruction has no effect")
+    if call.latency_target_ms is not None and call.drop_ratio is None and not config.tuned_schedules:
+        warnings.append("this model has no tuned schedules: latency_target_ms has no effect")
+    return warnings
+
+
+def outcome_warnings(*, complete: bool, unscored: int) -> list[str]:
+    """Warnings if the deadline passed, and if `unscored` candidates were not scored before it."""
+    warnings = []
+    if not complete:
+        warnings.append("the deadline passed: the order is what was known then")
+    if unscored:
+        count = "1 candidate was" if unscored == 1 else f"{unscored} candidates were"
+        warnings.append(f"{count} not scored in time; what has no score stands last, in the order of the request")
+    return warnings
 
 
 def language_warnings(question: str, candidates: Sequence[Candidate], languages: Sequence[str]) -> list[str]:
@@ -40,13 +52,13 @@ def language_warnings(question: str, candidates: Sequence[Candidate], languages:
     if not languages:
         return []
     sample = candidates[:: -(-len(candidates) // SAMPLE) or 1]
-    asked = other_language(question, languages)
-    told = other_language("\n".join(candidate.text[:SAMPLE_CHARACTERS] for candidate in sample), languages)
-    found = {"the question seems": asked, "most candidates seem": told}
-    if asked == told:
-        found = {"the question and most candidates seem": asked}
+    of_question = other_language(question, languages)
+    of_candidates = other_language("\n".join(each.text[:SAMPLE_CHARACTERS] for each in sample), languages)
+    others = {"the question seems": of_question, "most candidates seem": of_candidates}
+    if of_question == of_candidates:
+        others = {"the question and most candidates seem": of_question}
     model = f"this model is for {names_of(languages)}: the order means little"
-    return [f"{what} to be {language}, {model}" for what, language in found.items() if language]
+    return [f"{texts} to be {language}, {model}" for texts, language in others.items() if language]
 
 
 def cut_warnings(

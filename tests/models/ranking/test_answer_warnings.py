@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cerberank_models.encoding import Candidate
-from cerberank_models.reading import language_warnings
+from cerberank_models.ranking.answer_warnings import language_warnings
 
 ENGLISH = ("It is 330 metres tall.", "It was built in Paris by the engineer.")
 GERMAN = ("Die Rechnung finden Sie in Ihrem Kundenkonto.", "Der Turm ist 112 Meter hoch.", "Er wurde 1889 gebaut.")

@@ -1,0 +1,185 @@
+"""Assembles the answer to a call from the rankings of its distinct candidates, and its values as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cerberank_models.calibration import probabilities
+from cerberank_models.config import TunedSchedule
+from cerberank_models.drop import UNSCORED, order
+from cerberank_models.rank_pairs import Ranking
+from cerberank_models.ranking.answer_warnings import call_warnings, outcome_warnings, unknown_warnings
+from cerberank_models.ranking.call import RankAnswer
+from cerberank_models.ranking.prepare import Prepared
+from cerberank_models.request import RankRequest
+from cerberank_models.windows import NO_SPAN
+
+
+def whole_ranking(prepared: Prepared, ranked: Ranking | None) -> Ranking:
+    """The ranking of all distinct candidates, with a first stage as stage 0.
+
+    `ranked` is the ranking of the pairs, or None if there were none. With a first stage, the scores of pairs are used
+    only if all pairs have one: after a deadline the pairs with a score are the longest, not the best.
+    """
+    if prepared.first_scores is None:
+        assert ranked is not None, "without a first stage there are pairs"
+        return ranked
+    scores = prepared.first_scores.copy()
+    stages = np.where(np.isnan(scores), UNSCORED, 0)
+    survivors, heads, spans = prepared.survivors, None, None
+    if ranked is not None and not (ranked.stages == UNSCORED).any():
+        scores[survivors] = ranked.scores
+        stages[survivors] = ranked.stages + 1
+        if ranked.heads is not None:
+            heads = np.full((len(scores), ranked.heads.shape[1]), np.nan)
+            heads[survivors] = ranked.heads
+        if ranked.spans is not None:
+            spans = np.full((len(scores), 2), NO_SPAN, dtype=np.int64)
+            spans[survivors] = ranked.spans
+    return Ranking(
+        order=order(stages, np.nan_to_num(scores)),
+        scores=scores,
+        stages=stages,
+        heads=heads,
+        spans=spans,
+        complete=prepared.complete and (ranked is None or ranked.complete),
+    )
+
+
+def answer_of(prepared: Prepared, ranking: Ranking) -> RankAnswer:
+    """The answer for all candidates of the call, from the ranking of the distinct ones.
+
+    Identical candidates stand next to each other, in the order of the call.
+    """
+    places, checkpoint = prepared.places, prepared.model.checkpoint
+    # The order of the distinct candidates becomes that of all candidates.
+    rank_of = np.empty(len(prepared.candidates), dtype=np.int64)
+    rank_of[ranking.order] = np.arange(len(ranking.order))
+    by_rank = np.argsort(rank_of[places], kind="stable")
+    stages = ranking.stages[places]
+    # Scores become probabilities once for each distinct text, because copies are no rivals.
+    calibrated = None
+    if checkpoint.calibration is not None:
+        texts = [candidate.text for candidate in prepared.candidates]
+        calibrated = probabilities(checkpoint.calibration, ranking.scores, ranking.stages, texts)
+        calibrated = replace(calibrated, scores=calibrated.scores[places])
+    ratios = prepared.policy.ratios
+    loss = loss_of(checkpoint.config.tuned_schedules, ratios)
+    unknown = int(prepared.unknown[places].sum())
+    question_unknown = prepared.pairs.question_unknown
+    warnings = [
+        *prepared.cut_warnings(),
+        *unknown_warnings(question=question_unknown, candidates=unknown),
+        *call_warnings(prepared.call, checkpoint.config),
+        *outcome_warnings(complete=ranking.complete, unscored=int((stages == UNSCORED).sum())),
+    ]
+    return RankAnswer(
+        model=checkpoint.config.name,
+        version=checkpoint.manifest.version,
+        drop_schedule=ratios,
+        expected_loss=loss if (stages < len(ratios)).any() else {},
+        complete=ranking.complete,
+        order=by_rank[: prepared.call.top_k],
+        scores=ranking.scores[places],
+        calibrated=calibrated,
+        threshold=prepared.threshold,
+        stages=stages,
+        heads=None if ranking.heads is None else ranking.heads[places],
+        truncated=prepared.truncated[places],
+        question_truncated=prepared.question_truncated,
+        unknown=unknown,
+        question_unknown=question_unknown,
+        spans=None if ranking.spans is None else ranking.spans[places],
+        tokens=prepared.tokens,
+        warnings=tuple(warnings),
+    )
+
+
+def loss_of(tuned: Sequence[TunedSchedule], ratios: tuple[float, ...]) -> dict[str, float]:
+    """Points of each metric that a schedule loses against the most accurate tuned one; empty if it was not tuned."""
+    metrics_of = {entry.schedule: entry.metrics for entry in tuned}
+    if ratios not in metrics_of:
+        return {}
+    best = max(tuned, key=lambda entry: entry.cost).metrics
+    reached = metrics_of[ratios]
+    names = [name for name in best if name in reached and not name.endswith(("_loss", "_loss_error"))]
+    return {name: round(best[name] - reached[name], 3) for name in names}  # as `tune` rounds them
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ResponseOptions:
+    """A request's options for its answer; `texts` is None unless texts are to be returned."""
+
+    ids: tuple[str | int | None, ...]
+    texts: tuple[str, ...] | None
+    heads: bool
+    min_score: float | None
+
+    @classmethod
+    def of(cls, request: RankRequest) -> ResponseOptions:
+        """The options of a request in the form of `POST /v1/rank`."""
+        texts = (item if isinstance(item, str) else item.text for item in request.candidates)
+        return cls(
+            ids=request.ids,
+            texts=tuple(texts) if request.return_text else None,
+            heads=request.return_heads,
+            min_score=request.min_score,
+        )
+
+
+def response_of(answer: RankAnswer, options: ResponseOptions) -> dict[str, Any]:
+    """The answer as JSON-ready values in the shape of `/v1/rank`."""
+    return {
+        "id": answer.request_id,
+        "model": answer.model,
+        "version": answer.version,
+        "drop_schedule": list(answer.drop_schedule),
+        "expected_loss": dict(answer.expected_loss),
+        "complete": answer.complete,
+        "answerable": None if answer.calibrated is None else answer.calibrated.answerable,
+        "results": [_result(answer, options, index) for index in _shown(answer, options.min_score)],
+        "usage": {"candidates": len(answer.scores), "tokens": answer.tokens},
+        "timing_ms": {
+            "encode": round(answer.timing.encode, 3),
+            "queue": round(answer.timing.queue, 3),
+            "compute": round(answer.timing.compute, 3),
+            "total": round(answer.timing.total, 3),
+        },
+        "warnings": list(answer.warnings),
+    }
+
+
+def _shown(answer: RankAnswer, min_score: float | None) -> list[int]:
+    """The entries of `order` whose reported score reaches both `min_score` and the score for `min_precision`.
+
+    The precision is defined for first results: if the first one's score is too low, the list is empty.
+    """
+    shown: list[int] = answer.order.tolist()
+    bounds = [bound for bound in (min_score, answer.threshold) if bound is not None]
+    if answer.threshold is not None and not answer.reported[shown[0]] >= answer.threshold:
+        return []
+    return [index for index in shown if float(answer.reported[index]) >= max(bounds)] if bounds else shown
+
+
+def _result(answer: RankAnswer, options: ResponseOptions, index: int) -> dict[str, Any]:
+    result: dict[str, Any] = {
+        "index": index,
+        "score": None if np.isnan(answer.scores[index]) else float(answer.reported[index]),
+        "stage": int(answer.stages[index]),
+        "truncated": bool(answer.truncated[index]),
+    }
+    if answer.calibrated is not None and result["score"] is not None:
+        result["raw_score"] = float(answer.scores[index])
+    if (window := answer.window(index)) is not None:
+        result["window"] = dict(zip(("start", "end"), window, strict=True))
+    if (name := options.ids[index]) is not None:
+        result["id"] = name
+    if options.heads and answer.heads is not None and not np.isnan(answer.heads[index, 0]):
+        result["heads"] = answer.heads[index].tolist()
+    if options.texts is not None:
+        result["text"] = options.texts[index]
+    return result
