@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from cerberank.cli import COMMANDS, GROUPS
+from tools.reference import DOCS, llms_txt, pages_of_the_site
 
 from cerberank_models import __version__
 from cerberank_models.checkpoint.bundled import default_checkpoint
@@ -58,6 +59,24 @@ def test_links_lead_somewhere(page: Path) -> None:
     """Every relative link names a file of the repository."""
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text()):
         assert (page.parent / target).exists(), target
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """The example data are in no page of the site."""
+    pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")} - {"example/README.md"}
+    assert {name for _, name in pages_of_the_site()} == pages
+
+
+def test_links_stay_within_the_site() -> None:
+    """The site has only docs/: other files are named as code."""
+    for path in DOCS.rglob("*.md"):
+        for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+            assert (path.parent / target).resolve().is_relative_to(DOCS), f"{path.name}: {target}"
+
+
+def test_the_list_for_language_models_is_up_to_date() -> None:
+    """`python -m tools.reference` writes it."""
+    assert (DOCS / "llms.txt").read_text() == llms_txt()
 
 
 def test_make_targets_of_the_readme_exist() -> None:
