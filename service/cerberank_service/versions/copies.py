@@ -11,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
 import shutil
 import signal
 import subprocess
@@ -29,7 +28,7 @@ from cerberank_models.checkpoint.regular import SMALL, read_regular
 from cerberank_models.checkpoint.store.protocol import Reference
 from cerberank_models.python_process import python_command
 from cerberank_service.versions import copy_process
-from cerberank_service.versions.copy_process import Trial
+from cerberank_service.versions.copy_process import Trial, memory_of
 from cerberank_service.versions.failure import Cause, FailedError
 
 PREFIX, LOCK, LOADS = "cerberank-", ".lock", "loads.json"
@@ -239,14 +238,6 @@ class Copies:
             most = f"opening and checking it took more than {trial.processor_seconds} seconds of a processor"
             return FailedError(Cause.SLOW, most)
         return FailedError(Cause.UNUSABLE, f"the process that tried it ended with status {code}: {last}")
-
-
-def memory_of(process: int) -> int:
-    """The bytes of memory that a process uses; 0 on systems other than Linux, or after its end."""
-    try:
-        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * resource.getpagesize()
-    except (OSError, IndexError):
-        return 0
 
 
 @contextmanager

@@ -91,17 +91,17 @@ def try_copy(trial: Trial, folder: Path) -> int:
     _limit_processor_time(trial.processor_seconds)
     from cerberank_service.versions.loading import try_version  # noqa: PLC0415 - a copy does not need the libraries
 
-    before = _resident()
+    before = memory_of(os.getpid())
     # Not from the environment: the settings of the service may have been given as options.
     try_version(folder, Settings.model_construct(**trial.settings))
-    return max(0, _resident() - before)
+    return max(0, memory_of(os.getpid()) - before)
 
 
-def _resident() -> int:
-    """The bytes of memory in use; 0 on systems other than Linux."""
+def memory_of(process: int) -> int:
+    """The bytes of memory that a process uses; 0 on systems other than Linux, or after its end."""
     try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
-    except OSError:
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * resource.getpagesize()
+    except (OSError, IndexError):
         return 0
 
 

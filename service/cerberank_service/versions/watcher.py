@@ -24,8 +24,8 @@ from cerberank_service.engine.low_priority import NICENESS, LiveTraffic, at_low_
 from cerberank_service.settings import Settings
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.telemetry.series import COPY_FAILURES, LABEL_FLIPS, REJECTED_VERSIONS, STORE_REACHABLE
-from cerberank_service.versions.copies import Copies, GivenUpError, memory_of
-from cerberank_service.versions.copy_process import TRIED_WITH, Trial
+from cerberank_service.versions.copies import Copies, GivenUpError
+from cerberank_service.versions.copy_process import TRIED_WITH, Trial, memory_of
 from cerberank_service.versions.failure import Cause, FailedError, Failure, failure_of
 from cerberank_service.versions.lifecycle import Decision, StoredModel, decide
 from cerberank_service.versions.loading import LiveVersion, Loader, bring_up

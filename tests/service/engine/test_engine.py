@@ -6,12 +6,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.margin import Margin
 from tests.service.asking import Clock, Running, SlowBackend, error, held, ranked
 from tests.service.conftest import Start
 from tests.service.fakes import FakeBackend, ranker_config
 from tests.service.observe import wait_until
 
-from cerberank_models.drop import UNSCORED, RatioSchedule
+from cerberank_models.drop import UNSCORED, DropPolicy, RatioSchedule
 from cerberank_models.encoding import Candidate, EncodedPairs, PairEncoder
 from cerberank_models.rank_pairs import rank_pairs
 from cerberank_service.engine.engine import Engine
@@ -24,20 +25,22 @@ texts = st.lists(st.text("abc d", min_size=0, max_size=30), min_size=1, max_size
 ratios = st.sampled_from([0.0, 0.3, 0.5, 0.9])
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.lists(st.tuples(texts, st.tuples(ratios, ratios), st.integers(1, 5)), min_size=1, max_size=5),
-    st.sampled_from([1, 60, 400, 10_000]),
+policies = st.builds(RatioSchedule, st.tuples(ratios, ratios), st.integers(1, 5)) | st.builds(
+    Margin, st.just(3), st.sampled_from([0.0, 0.2, 0.6, 1.0])
 )
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(texts, policies), min_size=1, max_size=5), st.sampled_from([1, 60, 400, 10_000]))
 def test_mixed_questions_get_the_answers_that_each_gets_alone(
-    start: Start, encoder: PairEncoder, asked: list[tuple[list[str], tuple[float, float], int]], step_tokens: int
+    start: Start, encoder: PairEncoder, questions: list[tuple[list[str], DropPolicy]], step_tokens: int
 ) -> None:
-    """Whatever shares a batch, and however small the steps, the result is that of `rank_pairs`."""
+    """Whatever shares a batch, drops by ratios or not, and however small the steps: it is that of `rank_pairs`."""
     running = start(FakeBackend(), step_tokens=step_tokens)
-    futures = [running.ask(texts, policy=RatioSchedule(ratios, minimum)) for texts, ratios, minimum in asked]
-    for (texts, ratios, minimum), future in zip(asked, futures, strict=True):
+    futures = [running.ask(texts, policy=policy) for texts, policy in questions]
+    for (texts, policy), future in zip(questions, futures, strict=True):
         pairs = encoder.encode("how?", [Candidate(text=text) for text in texts])
-        alone = rank_pairs(FakeBackend(), pairs, RatioSchedule(ratios, minimum))
+        alone = rank_pairs(FakeBackend(), pairs, policy)
         got = ranked(future)
         assert got.complete
         np.testing.assert_array_equal(got.order, alone.order)
@@ -46,10 +49,15 @@ def test_mixed_questions_get_the_answers_that_each_gets_alone(
         np.testing.assert_array_equal(got.heads, alone.heads)
 
 
-def test_a_single_stage_without_exits_works(start: Start) -> None:
-    """A plain cross-encoder has nothing to drop after."""
-    running = start(FakeBackend(ranker_config(exits=0, heads=1)))
-    assert ranked(running.ask(["a", "b"], policy=RatioSchedule(()))).stages.tolist() == [0, 0]
+def test_a_last_stage_without_a_layer_is_served(start: Start) -> None:
+    """Heads of no layer cost no work in fairness, a little in predicted time, and their questions end."""
+    config = ranker_config(head_layers=0)
+    running = start(FakeBackend(config), step_tokens=60)
+    assert config.stage_layers[-1] == 0.0
+    assert min(running.engine.speeds.seconds_per_token) > 0.0
+    assert running.engine.predict((0.0, 0.0, 100.0), 0) > 0.0
+    for future in [running.ask([f"{number} abc" for number in range(20)]) for _ in range(3)]:
+        assert ranked(future).stages.tolist() == [2] * 20
 
 
 def recording_states() -> tuple[VersionMetrics, list[int]]:
@@ -151,24 +159,6 @@ def test_a_question_that_came_too_late_to_its_turn_is_refused(start: Start) -> N
     assert refused.retry_after is not None
     assert ranked(first).complete
     assert ranked(other).complete
-
-
-def test_what_cannot_be_in_time_is_refused_at_admission(start: Start) -> None:
-    """The backlog, in seconds by the measured speed, is longer than its deadline; without one it is accepted."""
-    backend = FakeBackend()
-    running = start(backend, clock=Clock())
-    for stage in range(3):
-        running.engine.speeds.observe(stage, 1000, 1000.0)  # a token a second
-    with held(backend):
-        first = running.ask(["a" * 10])
-        assert backend.entered.wait(20)
-        with pytest.raises(ServiceError) as refused:
-            running.ask(["b"], deadline=110.0)
-        assert refused.value.kind is Kind.UNAVAILABLE
-        accepted = running.ask(["b"])
-    assert ranked(first).complete
-    assert ranked(accepted).complete
-    assert running.engine.queued_seconds == 0.0
 
 
 def test_what_would_wait_too_long_is_refused_at_admission(start: Start) -> None:

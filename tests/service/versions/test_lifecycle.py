@@ -132,16 +132,8 @@ class Service:
     def obey(self, decision: Decision) -> None:
         for one in decision.flips:
             model = self.models[one.model]
-            serving, previous = dict(model.serving), model.previous
-            before = serving.pop(one.label, None)
-            if one.version is not None:
-                assert model.versions[one.version].status is State.READY
-                serving[one.label] = one.version
-            else:
-                assert one.label != "stable"
-            if one.label == "stable":
-                previous = None if one.version == previous else before
-            self.models[one.model] = replace(model, serving=serving, previous=previous)
+            assert one.label != "stable" if one.version is None else model.is_ready(one.version)
+            self.models[one.model] = model.moved(one.label, one.version)
         for reference in decision.unload:
             model = self.models[reference.model]
             assert reference.version not in model.serving.values()

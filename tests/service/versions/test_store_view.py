@@ -1,50 +1,29 @@
-"""The estimate of a version's memory."""
+"""A store whose models cannot all be read."""
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 
 import pytest
 from tests.models.stores import DAMAGES, Objects, damage
-from tools.versions import versions_of
+from tests.service.pushes import version_at
 
-from cerberank_models.backends.registry import BACKENDS
-from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_models.checkpoint.store.protocol import CheckpointStore
 from cerberank_models.checkpoint.store.url_store import UrlStore
 from cerberank_service.settings import Settings
-from cerberank_service.versions.memory_budget import MEMORY_PER_BYTE
 from cerberank_service.versions.store_view import StoreView
 
 
-@pytest.mark.parametrize(("backend", "precision"), [("onnx", "int8"), ("onnx", "fp32"), ("torch", "fp32")])
-def test_only_the_files_that_the_backend_reads_count(
-    tiny_checkpoint: Path, tmp_path: Path, backend: str, precision: str
-) -> None:
-    """A version with weights and graphs in two precisions takes what one backend opens of them."""
-    store = FolderStore(tmp_path)
-    reference = store.push(read_checkpoint(tiny_checkpoint))
-    view = StoreView(store, Settings(backend=backend, precision=precision))
-    sizes = store.sizes(reference)
-    read = BACKENDS[backend].files(sizes, precision)
-    assert 0 < len(read) < len(sizes)
-    expected = MEMORY_PER_BYTE * sum(sizes[name] for name in read)
-    assert view.read([reference], ())[reference.model].sizes == {reference.version: expected}
-
-
 @pytest.fixture(params=["folder", "url"])
-def both(request: pytest.FixtureRequest, tiny_checkpoint: Path, tmp_path: Path) -> CheckpointStore:
+def both(request: pytest.FixtureRequest, tmp_path: Path) -> CheckpointStore:
     """A store of either kind in `tmp_path / "store"` with the models `good` and `evil`, whose version 2 is stable."""
     root = tmp_path / "store"
     store: CheckpointStore = FolderStore(root) if request.param == "folder" else UrlStore(Objects(), str(root))
-    for path in versions_of(tiny_checkpoint, tmp_path, ["1", "2"]).values():
-        store.push(read_checkpoint(path))
     for name in ("good", "evil"):
-        shutil.copytree(root / "random-tiny", root / name)
+        for version in ("1", "2"):
+            store.push(version_at(tmp_path / "made", version, name=name))
         store.move_label(name, "stable", "2")
-    shutil.rmtree(root / "random-tiny")
     return store
 
 

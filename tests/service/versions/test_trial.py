@@ -11,10 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper
 from tests.service.following import Follow, entry, served_by
 from tests.service.observe import wait_until
 from tests.service.pushes import push
@@ -42,26 +39,6 @@ def rewrite(path: Path, name: str, content: bytes) -> None:
     (path / "manifest.json").write_text(json.dumps(manifest))
 
 
-def loops_for_ever(graph: Path) -> bytes:
-    """The graph with a loop of 2^63 - 1 trips before its last output."""
-    model = onnx.load(graph)
-    last = model.graph.output[-1].name
-    for node in model.graph.node:
-        node.output[:] = ["looped" if name == last else name for name in node.output]
-    scalar = helper.make_tensor_value_info
-    body = helper.make_graph(
-        [helper.make_node("Identity", ["go"], ["on"]), helper.make_node("Add", ["value", "value"], ["next"])],
-        "body",
-        [scalar("trip", TensorProto.INT64, []), scalar("go", TensorProto.BOOL, []), scalar("value", 1, [])],
-        [scalar("on", TensorProto.BOOL, []), scalar("next", TensorProto.FLOAT, [])],
-    )
-    model.graph.node.append(helper.make_node("Loop", ["trips", "again", "zero"], ["sum"], body=body))
-    model.graph.node.append(helper.make_node("Add", ["looped", "sum"], [last]))
-    values = {"trips": np.array(2**63 - 1), "again": np.array(True), "zero": np.array(0.0, np.float32)}
-    model.graph.initializer.extend(numpy_helper.from_array(value, name) for name, value in values.items())
-    return model.SerializeToString()
-
-
 @pytest.fixture
 def copy(tiny_checkpoint: Path, tmp_path: Path) -> Path:
     """A checkpoint with real graphs, in a store."""
@@ -74,18 +51,12 @@ def try_it(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
     """Copies and tries the version of `copy` in a process; returns the bytes of memory that it took."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
 
-    def run(
-        *,
-        seconds: float = 60.0,
-        processor: int = 60,
-        most_memory: int = 4 * GIB,
-        spare_memory: int = 4 * GIB,
-    ) -> int:
+    def run(*, most_memory: int = 4 * GIB, spare_memory: int = 4 * GIB) -> int:
         store = str(copy.parent.parent)
-        copies = Copies(store, seconds)
+        copies = Copies(store, 60.0)
         copies.open()
         settings = Settings.model_construct().model_dump(include=set(TRIED_WITH))
-        trial = Trial(settings=settings, most_bytes=GIB, processor_seconds=processor)
+        trial = Trial(settings=settings, most_bytes=GIB, processor_seconds=60)
         reference = Reference(copy.parent.name, copy.name)
         limits = {"most_memory": most_memory, "spare_memory": spare_memory}
         return copies.fetch(reference, niceness=0, given_up=NEVER, trial=trial, **limits)
@@ -96,15 +67,6 @@ def try_it(copy: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Calla
 def test_a_good_version_passes(try_it: Callable[..., int]) -> None:
     """Linux tells how much memory it took."""
     assert (try_it() > 0) == sys.platform.startswith("linux")
-
-
-def test_a_graph_that_never_ends_is_ended(copy: Path, try_it: Callable[..., int]) -> None:
-    """The system ends the process when it has used a processor for its time."""
-    graph = "onnx/int8/stage-2.onnx"
-    rewrite(copy, graph, loops_for_ever(copy / graph))
-    with pytest.raises(FailedError, match="took more than 1 seconds of a processor") as caught:
-        try_it(processor=1)
-    assert caught.value.failure.cause is Cause.SLOW
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells the memory of a process")
@@ -137,32 +99,55 @@ def test_a_version_with_too_many_bytes_is_not_copied(copy: Path, tmp_path: Path)
     assert not (tmp_path / "target").exists()
 
 
+SPIN = """
+import sys
+from cerberank_service.versions import copy_process, loading
+def spin(folder, settings):
+    while True:
+        pass
+loading.try_version = spin
+sys.exit(copy_process.main(sys.argv[4:]))
+"""
+
+
 @pytest.mark.parametrize(
-    ("ends", "cause", "why"),
+    ("script", "cause", "why"),
     [
-        ("os.abort()", Cause.UNUSABLE, "ended with status -6"),
-        ("os.kill(os.getpid(), 9)", Cause.PROCESS, "was killed"),
-        ("time.sleep(600)", Cause.TIME, "not opened and checked within 1 seconds"),
+        ("import os, sys; os.makedirs(sys.argv[7]); os.abort()", Cause.UNUSABLE, "ended with status -6"),
+        ("import os, sys; os.makedirs(sys.argv[7]); os.kill(os.getpid(), 9)", Cause.PROCESS, "was killed"),
+        (
+            "import os, sys, time; os.makedirs(sys.argv[7]); time.sleep(600)",
+            Cause.TIME,
+            "not opened and checked within",
+        ),
+        (SPIN, Cause.SLOW, "took more than 1 seconds of a processor"),
     ],
+    ids=["crash", "kill", "sleep", "spin"],
 )
 def test_a_process_that_dies_during_a_trial(
     *,
-    try_it: Callable[..., int],
+    store: FolderStore,
+    made: Make,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    ends: str,
+    script: str,
     cause: Cause,
     why: str,
 ) -> None:
-    """A crash is the version's fault; a kill, or no time on a busy machine, may not be."""
-    program = tmp_path / "program"
+    """A crash is the version's fault, as is an endless loop; a kill, or no time on a busy machine, may not be."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    store.push(made("1"))
+    program, file = tmp_path / "program", tmp_path / "script.py"
+    file.write_text(script)
     # The arguments are: -P -m module address model version target niceness trial.
-    body = f"import os, sys, time; os.makedirs(sys.argv[7]); {ends}"
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -c "{body}" "$@"\n')
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" "{file}" "$@"\n')
     program.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(program))
+    copies = Copies(str(tmp_path / "store"), 20.0 if cause is Cause.SLOW else 1.0)
+    copies.open()
+    trial = Trial(settings={}, most_bytes=GIB, processor_seconds=1)
     with pytest.raises(FailedError, match=why) as caught:
-        try_it(seconds=1.0)
+        copies.fetch(Reference("fake-ranker", "1"), niceness=0, given_up=NEVER, trial=trial)
     assert caught.value.failure.cause is cause
     assert caught.value.failure.killed == caught.value.failure.retry
 
