@@ -83,10 +83,9 @@ class Refusal:
     @property
     def fields(self) -> dict[str, Any]:
         """The fields of the log line."""
-        known = {"refusal": self.reason, "predicted_queue_ms": self.seconds, "candidates": self.candidates}
-        if self.seconds is not None:
-            known["predicted_queue_ms"] = round(1000.0 * self.seconds, 1)
-        return {name: value for name, value in known.items() if value is not None}
+        milliseconds = None if self.seconds is None else round(1000.0 * self.seconds, 1)
+        fields = {"refusal": self.reason, "predicted_queue_ms": milliseconds, "candidates": self.candidates}
+        return {name: value for name, value in fields.items() if value is not None}
 
 
 @dataclass(eq=False)

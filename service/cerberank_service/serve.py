@@ -146,10 +146,11 @@ def serve(
         store: Store to follow: a folder or an fsspec URL.
         revision: Branch, tag or commit of a model on the hub.
     """
-    if model is not None and (named := Path(model) / "manifest.json").is_file():
+    if model is not None and (Path(model) / "manifest.json").is_file():
         if checkpoint is not None:
             raise UsageError(f"{model} is a checkpoint, and --checkpoint names another one")
-        model, checkpoint = None, named.parent
+        checkpoint = Path(model)
+        model = None
     if revision is not None:
         if model is None:
             raise UsageError("--revision needs a MODEL on the hub")
@@ -161,10 +162,9 @@ def serve(
         "checkpoint": checkpoint,
         "store": store,
     }
-    given = {name: str(value) for name, value in options.items() if value is not None}
-    chosen = given.keys() & {"model", "checkpoint", "store"}
+    values = {name: str(value) for name, value in options.items() if value is not None}
     # Together they are stronger than the variables of all of them: the gpu image sets CERBERANK_CHECKPOINT.
-    return serve_with({**UNSET, **given} if chosen else given)
+    return serve_with({**UNSET, **values} if values.keys() & UNSET.keys() else values)
 
 
 def serve_with(options: Mapping[str, str | None], limits: ServerLimits = PRODUCTION) -> int:

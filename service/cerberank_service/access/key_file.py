@@ -98,10 +98,10 @@ def add_key(
 def remove_key(path: Path, name: str) -> None:
     """Remove a key from the file. Raises KeysError when there is no such key."""
     with _changing(path) as keys:
-        named = [key for key in keys if key.name == name]
-        if not named:
+        removed = [key for key in keys if key.name == name]
+        if not removed:
             raise KeysError(f"{path}: there is no key {name}")
-        keys.remove(named[0])
+        keys.remove(removed[0])
 
 
 @contextmanager

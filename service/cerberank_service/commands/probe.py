@@ -97,16 +97,16 @@ class Address:
 
 def own_address(prefix: Literal["CERBERANK_", "CERBERANK_ADMIN_"]) -> Address:
     """The address of the public or the admin port. Raises NoAddressError for a port that is 0 or not a number."""
-    given = {name.upper(): value for name, value in os.environ.items() if value}
+    variables = {name.upper(): value for name, value in os.environ.items() if value}
     name = prefix + "PORT"
     try:
-        port = int(given.get(name, DEFAULT_PORTS[prefix]))
+        port = int(variables.get(name, DEFAULT_PORTS[prefix]))
     except ValueError:
         port = 0
     if not 0 < port < 65536:
-        raise NoAddressError(f"{name}={given[name]} is not a port that can be asked")
-    host = given.get("CERBERANK_HOST", LOCAL) if prefix == "CERBERANK_" else LOCAL
-    certificate = given.get("CERBERANK_TLS_CERTIFICATE")
+        raise NoAddressError(f"{name}={variables[name]} is not a port that can be asked")
+    host = variables.get("CERBERANK_HOST", LOCAL) if prefix == "CERBERANK_" else LOCAL
+    certificate = variables.get("CERBERANK_TLS_CERTIFICATE")
     return Address(_local(host), port, Path(certificate) if certificate else None)
 
 

@@ -58,8 +58,8 @@ class DocumentV1(VendorWire):
         """The values of the fields `names`, one in each line, in this order. Raises ServiceError (422)."""
         if names is TEXT and self.text is not None:  # a short cut for nearly all requests
             return self.text
-        given = self.model_dump(include=set(names), exclude_none=True)
-        values = [given[name] for name in names if name in given]
+        stated = self.model_dump(include=set(names), exclude_none=True)
+        values = [stated[name] for name in names if name in stated]
         if not values:
             raise ServiceError(Kind.INVALID, f"documents[{place}].{names[0]}: is required")
         if not all(isinstance(value, str | int | float) for value in values):

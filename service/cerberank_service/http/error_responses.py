@@ -45,8 +45,8 @@ class ErrorResponses:
     async def of_path(self, request: Request, error: Exception) -> Response:
         """The response to `error` in the error format of the request's path."""
         path = getattr(request.scope.get("route"), "path", with_single_slashes(request.url.path))
-        known = next((known for known in self._formats if known.endswith("/") and path.startswith(known)), path)
-        return self.respond(error, request, self._formats.get(known, native_format))
+        prefix = next((prefix for prefix in self._formats if prefix.endswith("/") and path.startswith(prefix)), path)
+        return self.respond(error, request, self._formats.get(prefix, native_format))
 
     def respond(
         self,
@@ -58,28 +58,28 @@ class ErrorResponses:
     ) -> Response:
         """Log `error` and return the response to it; unexpected errors are logged with their traceback."""
         request_id = request_id_of(request)
-        known = self.note(error, request, request_id, trace_id)
-        status, body = format_error(known, request_id)
+        service_error = self.note(error, request, request_id, trace_id)
+        status, body = format_error(service_error, request_id)
         allow = (error.headers or {}) if isinstance(error, HTTPException) else {}
-        headers = {**allow, **known.headers, "X-Request-Id": request_id}
-        if known.kind in {Kind.TOO_LARGE, Kind.TIMEOUT}:
+        headers = {**allow, **service_error.headers, "X-Request-Id": request_id}
+        if service_error.kind in {Kind.TOO_LARGE, Kind.TIMEOUT}:
             headers["Connection"] = "close"  # the rest of the body is not read
         return Response(to_json(body), status, media_type="application/json", headers=headers)
 
     def note(self, error: Exception, request: Request, request_id: str, trace_id: str | None) -> ServiceError:
         """Log and count an error; returns the error to send to the client."""
-        known = as_service_error(error, request.url.path)
-        unexpected = error if known.kind is Kind.INTERNAL and known is not error else None
-        level = logging.ERROR if known.kind is Kind.INTERNAL else logging.INFO
-        if known.refusal is not None:
-            level = self._refusals.level_of(known.refusal)
-        log_error(known, request_id, request_fields(request), trace_id, unexpected, level=level)
-        self._service.metrics[ERRORS].labels(known.kind.label).inc()
-        if known.refusal is not None:
-            self._service.metrics[REFUSED_REQUESTS].labels(known.refusal.reason).inc()
-        if known.kind is Kind.UNAVAILABLE and known is not error:
+        service_error = as_service_error(error, request.url.path)
+        unexpected = error if service_error.kind is Kind.INTERNAL and service_error is not error else None
+        level = logging.ERROR if service_error.kind is Kind.INTERNAL else logging.INFO
+        if service_error.refusal is not None:
+            level = self._refusals.level_of(service_error.refusal)
+        log_error(service_error, request_id, request_fields(request), trace_id, unexpected, level=level)
+        self._service.metrics[ERRORS].labels(service_error.kind.label).inc()
+        if service_error.refusal is not None:
+            self._service.metrics[REFUSED_REQUESTS].labels(service_error.refusal.reason).inc()
+        if service_error.kind is Kind.UNAVAILABLE and service_error is not error:
             self._service.versions.count_shortage()
-        return known
+        return service_error
 
 
 def as_service_error(error: Exception, path: str) -> ServiceError:
@@ -119,9 +119,9 @@ def with_single_slashes(path: str) -> str:
 
 def request_id_of(request: Request) -> str:
     """The client's `X-Request-Id` or `X-Correlation-Id` if it is safe for a log line, or else a new id."""
-    known: str | None = getattr(request.state, "request_id", None)
-    if known is None:
-        given = request.headers.get("x-request-id") or request.headers.get("x-correlation-id", "")
-        known = given if REQUEST_ID.fullmatch(given) else uuid.uuid4().hex
-        request.state.request_id = known
-    return known
+    request_id: str | None = getattr(request.state, "request_id", None)
+    if request_id is None:
+        header = request.headers.get("x-request-id") or request.headers.get("x-correlation-id", "")
+        request_id = header if REQUEST_ID.fullmatch(header) else uuid.uuid4().hex
+        request.state.request_id = request_id
+    return request_id

@@ -40,8 +40,8 @@ def read_settings(options: Mapping[str, str | None] = NOTHING) -> Settings:
     Raises SettingsError, which names every removed, unknown or quoted variable or, without those, every wrong value.
     """
     # An empty variable counts as unset, because templates can often only empty a variable.
-    stated = {name.upper(): value for name, value in os.environ.items() if value and name.upper().startswith(PREFIX)}
-    if wrong := [*_foreign(stated), *_quoted(stated)]:
+    variables = {name.upper(): value for name, value in os.environ.items() if value and name.upper().startswith(PREFIX)}
+    if wrong := [*_foreign(variables), *_quoted(variables)]:
         raise SettingsError("; ".join(wrong))
     try:
         return Settings(**options)  # type: ignore[arg-type]
@@ -61,14 +61,14 @@ def missing_temporary_folder() -> str:
 
 
 def _foreign(variables: Mapping[str, str]) -> Iterator[str]:
-    """The errors of variables that are not settings; variables that Kubernetes sets are accepted."""
-    known = [*(PREFIX + name.upper() for name in Settings.model_fields), *OTHERS]
+    """The errors of variables that are not settings; those that Kubernetes sets are none."""
+    accepted = [*(PREFIX + name.upper() for name in Settings.model_fields), *OTHERS]
     for name, value in sorted(variables.items()):
         if name in REMOVED:
             yield f"{name} is not a setting any more: {REMOVED[name]}"
-        elif name not in known and not _is_of_kubernetes(name, value):
+        elif name not in accepted and not _is_of_kubernetes(name, value):
             nearest = difflib.get_close_matches(
-                name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known], 1
+                name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in accepted], 1
             )
             yield f"{name} is not a setting" + (f"; is {PREFIX}{nearest[0]} meant?" if nearest else "")
 

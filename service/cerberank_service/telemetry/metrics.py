@@ -65,9 +65,9 @@ class Metrics:
             schedule=tuple(dict.fromkeys([*(label_of(entry.schedule) for entry in tuned), OTHER])),
             metric=tuple(dict.fromkeys(name for entry in tuned for name in entry.metrics)),
         )
-        made = VersionMetrics(self, (model, version), children, counts or BackendCounts())
-        self._versions[model, version] = made
-        return made
+        metrics = VersionMetrics(self, (model, version), children, counts or BackendCounts())
+        self._versions[model, version] = metrics
+        return metrics
 
     def for_key(self, key: str) -> None:
         """Create the series of an API key, by its id."""
@@ -116,8 +116,8 @@ class Metrics:
             if each.on_use or not values.keys() >= set(each.labels):
                 continue
             for row in product(*(values[label] for label in each.labels)):
-                own = "" if each.labels in ((), VERSION) else row[0]
-                children[each, own] = family.labels(*row) if row else family
+                label = "" if each.labels in ((), VERSION) else row[0]
+                children[each, label] = family.labels(*row) if row else family
         return children
 
 

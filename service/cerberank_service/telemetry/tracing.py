@@ -70,8 +70,8 @@ class RequestSpan:
 
     def failed(self, error: Exception) -> None:
         """Set an error's kind. Its message is left out, because it may quote the request."""
-        known = next((each for each in (error, error.__cause__) if isinstance(each, ServiceError)), None)
-        kind = Kind.INTERNAL if known is None else known.kind
+        causes = (each for each in (error, error.__cause__) if isinstance(each, ServiceError))
+        kind = next((each.kind for each in causes), Kind.INTERNAL)
         self.span.set_attributes({"http.response.status_code": kind.value, "error.type": kind.label})
         if kind.value >= Kind.INTERNAL.value:
             self.span.set_status(Status(StatusCode.ERROR))
