@@ -67,8 +67,10 @@ class Engine:
         self._metrics = metrics
         self._clock = clock
         self._state_bytes = default_state_bytes(backend.device_memory) if state_bytes is None else state_bytes
+        # What the engine's thread alone uses after `start`.
         self._scheduler = Scheduler(step_tokens, work)
         self._runner = Runner(backend, step_tokens=step_tokens, speeds=self.speeds, metrics=metrics, clock=clock)
+        # What other threads reach too, by the queue or under the lock.
         self._admission = Admission(self.speeds, queue_seconds, most_tokens)
         self._inbox: queue.SimpleQueue[Pending | None] = queue.SimpleQueue()
         self._questions: dict[int, Pending] = {}

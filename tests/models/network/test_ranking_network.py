@@ -130,17 +130,6 @@ def test_first_token_only_equals_the_full_layer() -> None:
         assert (layer.forward_first(hidden, layout) - full).abs().max() <= HIDDEN
 
 
-def test_scores_do_not_depend_on_the_batch_around_them() -> None:
-    """A pair alone and among longer ones: the same logits within rounding."""
-    ranker, pairs = random_ranker(), random_pairs(LENGTHS)
-    with torch.no_grad():
-        together = ranker(*tensors(LENGTHS))
-        for row in range(len(LENGTHS)):
-            one = pairs.select(np.array([row]))
-            alone = ranker(*(torch.from_numpy(array) for array in (one.token_ids, one.type_ids, one.offsets)))
-            assert (alone[0] - together[row]).abs().max() <= LOGITS
-
-
 def test_equally_long_pairs_take_the_same_way() -> None:
     """Pairs of equal length, which need neither padding nor a mask, give the same result in both layouts."""
     lengths = [7, 7, 7]
@@ -159,7 +148,7 @@ def test_mean_pooling_ignores_padding() -> None:
     assert PaddedLayout(mask).mean(torch.tensor([[[1.0], [3.0]], [[10.0], [99.0]]])).tolist() == [[2.0], [10.0]]
 
 
-def test_heads_start_as_copies_and_the_score_is_their_mean_probability() -> None:
+def test_the_score_is_the_mean_of_the_heads_probabilities() -> None:
     """CERBERUS eq. 5: probabilities are averaged, not logits."""
     logits = np.array([[0.0, 2.0, -4.0]])
     mean = np.mean(1 / (1 + np.exp(-logits)))

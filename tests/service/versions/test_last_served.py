@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from tests.service.following import Follow, entry, served_by
@@ -13,7 +11,6 @@ from tests.service.pushes import push
 
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.store.folder_store import FolderStore
-from cerberank_models.checkpoint.store.protocol import Reference
 
 Make = Callable[..., Checkpoint]
 DIFFERS = "cerberank_label_wanted_differs{label=stable,model=fake-ranker}"
@@ -43,31 +40,3 @@ def test_a_replica_that_starts_after_a_rejected_push_serves_the_last_good_versio
     wait_until(lambda: served_by(started) == served_by(first) == "3")
     assert samples(started)[DIFFERS] == 0
     wait_until(lambda: store.record("fake-ranker").served == ("3", "1"))
-
-
-def test_what_the_store_does_not_know_is_not_served(
-    follow: Follow, store: FolderStore, made: Make, tmp_path: Path
-) -> None:
-    """With a record that cannot be read, only the label counts, and nothing breaks."""
-    push(store, made("1"))
-    push(store, made("2", golden_shift=0.5), "stable")
-    (tmp_path / "store" / "fake-ranker" / "record.json").write_text("{")
-    client = follow()
-    wait_until(lambda: entry(client, "2").get("state") == "failed")
-    assert client.get("/health/ready").status_code == 503
-    store.move_label("fake-ranker", "stable", "1")
-    wait_until(lambda: served_by(client) == "1")
-
-
-def test_a_version_that_served_and_is_gone_is_skipped(
-    follow: Follow, store: FolderStore, made: Make, tmp_path: Path
-) -> None:
-    """The one before it stands in."""
-    push(store, made("1"), "stable")
-    push(store, made("2"))
-    for version in ("1", "2"):
-        store.note_served(Reference("fake-ranker", version))
-    shutil.rmtree(tmp_path / "store" / "fake-ranker" / "2")
-    push(store, made("3", golden_shift=0.5), "stable")
-    client = follow()
-    wait_until(lambda: served_by(client) == "1")

@@ -134,19 +134,6 @@ def test_half_precision_stays_near() -> None:
         assert np.abs(got - wanted).max() <= 0.1
 
 
-def test_survivors_keep_their_scores() -> None:
-    """Pairs that are left after a drop, long ones and short ones, score what they score among all."""
-    pairs, kept = random_pairs(LENGTHS), np.array([6, 1, 4])
-    backend = TorchBackend(modern())
-    state = backend.run(backend.start(pairs), 0).state
-    assert state is not None
-    state = backend.run(backend.select(state, kept), 1).state
-    assert state is not None
-    got = backend.run(state, 2).head_scores
-    assert got is not None
-    assert np.abs(got - expected(pairs, modern())[2][kept]).max() <= PROBABILITIES
-
-
 @pytest.mark.slow
 def test_it_is_exported_with_states_that_stay_on_the_device(tmp_path: Path) -> None:
     """Exported graphs give the network's scores; how far tokens are decides what a local layer reads."""
