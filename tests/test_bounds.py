@@ -24,9 +24,9 @@ def logits(ranker: RankingNetwork) -> torch.Tensor:
 
 
 def layer(ranker: RankingNetwork, index: int) -> PostNormLayer:
-    found = ranker.body[index]
-    assert isinstance(found, PostNormLayer)
-    return found
+    module = ranker.body[index]
+    assert isinstance(module, PostNormLayer)
+    return module
 
 
 def scale_the_queries(ranker: RankingNetwork) -> None:

@@ -77,14 +77,14 @@ def test_no_text_installs_a_name_that_anybody_could_register() -> None:
     listed = subprocess.run(["git", "ls-files"], cwd=ROOT, check=True, capture_output=True, text=True).stdout
     texts = [ROOT / name for name in listed.splitlines() if not name.startswith("tests/")]
     names_it = re.compile(r"install .*['\" ]cerberank(\[|['\"` ]|$)")
-    found = [
+    lines = [
         f"{path.relative_to(ROOT)}: {line}"
         for path in texts
         if path.suffix in {".py", ".md", ".toml", ".yml", ".yaml", ".sh", ".html", ".js", ""} and path.is_file()
         for line in path.read_text(encoding="utf-8").splitlines()
         if names_it.search(line) and "--no-index" not in line
     ]
-    assert found == []
+    assert lines == []
 
 
 def test_finding_verbs_loads_no_heavy_library() -> None:

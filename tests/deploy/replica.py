@@ -1,4 +1,4 @@
-"""A replica as the proxy sees it: a server that answers everything alike and notes what it was asked."""
+"""A replica as the proxy sees it: a server that answers everything alike and keeps its requests."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 @dataclass
 class Replica:
-    """A server that answers everything with one status, and what it was asked."""
+    """A server that answers everything with one status, and its requests."""
 
     status: int = 200
     answer: bytes = b"{}"
     headers: dict[str, str] = field(default_factory=dict)
-    asked: list[tuple[str, dict[str, str], int]] = field(default_factory=list)
+    requests: list[tuple[str, dict[str, str], int]] = field(default_factory=list)
     """Path, header fields in lower case, bytes of the body."""
     hang: threading.Event | None = None
     done: threading.Event = field(default_factory=threading.Event)
@@ -41,7 +41,7 @@ class listening:
             def _answer(self) -> None:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 fields = {name.lower(): value for name, value in self.headers.items()}
-                replica.asked.append((self.path, fields, len(body)))
+                replica.requests.append((self.path, fields, len(body)))
                 if replica.hang is not None:
                     replica.hang.wait()
                 self.send_response(replica.status)

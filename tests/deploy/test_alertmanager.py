@@ -71,8 +71,8 @@ def severities(name: str) -> set[str]:
 def matched(matchers: list[str]) -> set[str]:
     """The alerts that one matcher on their name selects."""
     (only,) = matchers
-    found = MATCHER.fullmatch(only)
-    assert found is not None, only
-    assert found[1] == "alertname"
-    pattern = found[3] if found[2] == "=~" else re.escape(found[3])
+    match = MATCHER.fullmatch(only)
+    assert match is not None, only
+    assert match[1] == "alertname"
+    pattern = match[3] if match[2] == "=~" else re.escape(match[3])
     return {name for name in ALERTS if re.fullmatch(pattern, name)}

@@ -57,8 +57,8 @@ def test_prometheus_scrapes_the_service_and_grafana_asks_prometheus() -> None:
         ("cerberank-proxy", "proxy", int(directive("listen")[0])),  # count.conf
     ):
         (scraping,) = [each for each in config["scrape_configs"] if each["job_name"] == job]
-        (found,) = scraping["dns_sd_configs"]  # every address of the name, not one of them
-        assert (found["names"], found["type"], found["port"]) == ([name], "A", port)
+        (discovery,) = scraping["dns_sd_configs"]  # every address of the name, not one of them
+        assert (discovery["names"], discovery["type"], discovery["port"]) == ([name], "A", port)
         assert name in SERVICES
     assert SERVICES["proxy-counts"]["network_mode"] == "service:proxy"
     source = yaml.safe_load((ROOT / "deploy/grafana/provisioning/datasources/prometheus.yml").read_text())

@@ -104,8 +104,8 @@ def test_only_the_environment_s_own_runtime_is_in_each_lock() -> None:
 def pins(name: str) -> dict[str, tuple[str, str]]:
     """Each package of a lock: its version, and the rest of its line."""
     joined = (ROOT / "requirements" / name).read_text().replace("\\\n", " ")
-    found = re.findall(r"^([\w.-]+)==(\S+)(.*)$", joined, re.MULTILINE)
-    return {package.lower(): (version, rest) for package, version, rest in found}
+    lines = re.findall(r"^([\w.-]+)==(\S+)(.*)$", joined, re.MULTILINE)
+    return {package.lower(): (version, rest) for package, version, rest in lines}
 
 
 def test_what_serves_on_a_processor_is_locked_by_hashes() -> None:

@@ -80,12 +80,12 @@ def test_documented_paths_and_pages_pass_and_no_other(start: Start, client: Test
         assert {path: asking.get(path).status_code for path in (*public, *pages)} == dict.fromkeys(
             [*public, *pages], 200
         )
-    assert [path for path, _, _ in replica.asked] == [*public, *pages]
-    replica.asked.clear()
+    assert [path for path, _, _ in replica.requests] == [*public, *pages]
+    replica.requests.clear()
     others = ["/metrics", "//metrics", "/v1/../metrics", "/v1/%2e%2e/metrics", "/v1%2f..%2fmetrics", "/%6detrics"]
     for path in (*others, "/metrics?x=/v1/rank", "/admin", "/rerank2", "/v3/rank", "http://other/metrics"):
         assert exchange(proxy, f"GET {path} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n\r\n".encode())[0] == 404, path
-    assert replica.asked == []
+    assert replica.requests == []
 
 
 def test_fields_of_one_connection_end_at_the_proxy(start: Start) -> None:
@@ -101,7 +101,7 @@ def test_fields_of_one_connection_end_at_the_proxy(start: Start) -> None:
     status, fields, _ = exchange(proxy, head.encode())
     assert status == 200
     assert fields["x-request-id"] == "mine-1"
-    ((_, seen, length),) = replica.asked
+    ((_, seen, length),) = replica.requests
     assert length == 2
     hop_by_hop = {"connection", "upgrade", "http2-settings", "te", "trailer", "keep-alive", "transfer-encoding"}
     assert not hop_by_hop & set(seen)
@@ -114,9 +114,9 @@ def test_an_id_is_kept_by_the_service_s_own_rule(start: Start) -> None:
     (rule,) = re.findall(r'"~\^(.+)\$" \$http_x_request_id;', (CONFIGURATION / "nginx.conf").read_text())
     assert rule == REQUEST_ID.pattern
     proxy = start(Replica())
-    for given, kept in (("trace:1-" + "a" * 120, True), ("a" * 129, False)):
-        answer = httpx.get(f"{proxy.url}/v1/models", headers={"X-Request-Id": given})
-        assert (answer.headers["x-request-id"] == given) == kept
+    for sent, stays in (("trace:1-" + "a" * 120, True), ("a" * 129, False)):
+        answer = httpx.get(f"{proxy.url}/v1/models", headers={"X-Request-Id": sent})
+        assert (answer.headers["x-request-id"] == sent) == stays
 
 
 def test_an_unsafe_id_is_replaced(start: Start) -> None:
@@ -143,8 +143,8 @@ def test_a_post_is_tried_on_another_replica(start: Start, fault: str) -> None:
         proxy = start(faulty, good, time="proxy_read_timeout 60s -> proxy_read_timeout 1s")
         with httpx.Client(base_url=proxy.url) as client:
             assert {client.post("/v1/rank", content=b"{}").status_code for _ in range(4)} == {200}
-        assert len(good.asked) == 4
-        assert len(faulty.asked) == (0 if fault == "gone" else 2)
+        assert len(good.requests) == 4
+        assert len(faulty.requests) == (0 if fault == "gone" else 2)
     finally:
         released.set()
 
@@ -157,7 +157,7 @@ def test_the_last_replica_s_refusal_is_passed_on(start: Start) -> None:
         for _ in range(3):
             answer = client.post("/v1/rank", content=b"{}")
             assert (answer.status_code, answer.json(), answer.headers["retry-after"]) == (503, {"busy": True}, "7")
-    assert [len(replica.asked) for replica in replicas] == [3, 3]
+    assert [len(replica.requests) for replica in replicas] == [3, 3]
 
 
 def test_without_a_replica_the_answer_says_when_to_come_back(start: Start) -> None:
@@ -176,7 +176,7 @@ def test_a_body_that_does_not_fit_into_the_proxy_s_memory_may_come_again(start: 
     bodies.touch()  # no file can be made in it, as on a full tmpfs
     answer = httpx.post(f"{proxy.url}/v1/rank", content=b" " * MEGABYTE, headers={"X-Request-Id": "one"})
     assert_unavailable(answer, "one")
-    assert replica.asked == []
+    assert replica.requests == []
 
 
 def assert_unavailable(answer: httpx.Response, request_id: str) -> None:
@@ -197,7 +197,7 @@ def test_the_pages_files_are_asked_of_a_replica_once_a_minute(start: Start) -> N
             answers = [client.get(f"{path}?{number}") for number in range(5)]
             assert {(answer.status_code, answer.headers["cache-control"]) for answer in answers} == {(200, "no-cache")}
             assert len({answer.headers["x-request-id"] for answer in answers}) == 5
-    assert [path for path, _, _ in replica.asked] == ["/assets/large.js?0", *(f"/v1/models?{n}" for n in range(5))]
+    assert [path for path, _, _ in replica.requests] == ["/assets/large.js?0", *(f"/v1/models?{n}" for n in range(5))]
 
 
 def test_a_worker_may_open_what_its_connections_need() -> None:
@@ -215,7 +215,7 @@ def test_a_large_body_is_refused_before_a_replica_sees_it(start: Start) -> None:
         assert client.post("/v1/rank", content=b" " * (4 * MEGABYTE + 1)).json()["error"]["kind"] == "too_large"
         chunks = (b" " * 65536 for _ in range(65))
         assert client.post("/v1/rank", content=chunks).status_code == 413
-    assert [length for _, _, length in replica.asked] == [4 * MEGABYTE]
+    assert [length for _, _, length in replica.requests] == [4 * MEGABYTE]
 
 
 def test_one_address_has_a_share(start: Start) -> None:
@@ -274,8 +274,8 @@ def test_a_log_line_of_an_error_names_the_request(start: Start) -> None:
 )
 def test_a_malformed_request_gets_the_error_format(start: Start, line: str, status: int) -> None:
     """Also one without a path that nginx could read."""
-    found, fields, body = exchange(start(Replica()), f"{line}\r\nHost: t\r\n\r\n".encode())
-    assert (found, fields["content-type"]) == (status, "application/json")
+    answered, fields, body = exchange(start(Replica()), f"{line}\r\nHost: t\r\n\r\n".encode())
+    assert (answered, fields["content-type"]) == (status, "application/json")
     assert set(json.loads(body)["error"]) == {"kind", "message", "request_id"}
 
 
@@ -312,7 +312,7 @@ def test_a_question_that_is_tried_twice_counts_once(
         proxy = start_counted([first, second])
         with httpx.Client(base_url=proxy.url) as client:
             answered = [client.post("/v1/rank", content=b"{}").status_code for _ in range(4)]
-            assert (answered, len(busy.asked)) == ([200] * 4, 2)
+            assert (answered, len(busy.requests)) == ([200] * 4, 2)
             other.status = 503
             assert client.post("/v1/rank", content=b"{}").status_code == 503
             other.status = 422

@@ -44,8 +44,8 @@ def test_the_controllers_queries_find_the_versions_that_the_page_says(tmp_path: 
     failing, sound = re.findall(r"```promql\n(.*?)```", (ROOT / "docs" / "versions.md").read_text(), re.DOTALL)
 
     def of(version: str, name: str, values: str, **labels: str) -> dict[str, str]:
-        told = "".join(f', {label}="{value}"' for label, value in labels.items())
-        return {"series": f'cerberank_{name}{{model="m", version="{version}"{told}}}', "values": values}
+        further = "".join(f', {label}="{value}"' for label, value in labels.items())
+        return {"series": f'cerberank_{name}{{model="m", version="{version}"{further}}}', "values": values}
 
     series = [of(version, "labelled_version", "1x1500", label="canary") for version in ("fails", "works")]
     series += [of(version, "labelled_version", "1x1500", label="shadow") for version in ("agrees", "differs", "new")]
@@ -58,14 +58,14 @@ def test_the_controllers_queries_find_the_versions_that_the_page_says(tmp_path: 
         series.append(of(version, "shadow_failures_total", "0x1500"))
         series.append(of(version, "shadow_seconds_total", "0+1x1500"))
         series.append(of(version, "shadow_stable_seconds_total", "0+1x1500"))
-    found = ((failing, "fails", 50.0), (sound, "agrees", 2880.0))
+    expected = ((failing, "fails", 50.0), (sound, "agrees", 2880.0))
     cases = [
         {
             "expr": query,
             "eval_time": "25h",
             "exp_samples": [{"labels": f'{{model="m", version="{name}"}}', "value": value}],
         }
-        for query, name, value in found
+        for query, name, value in expected
     ]
     test = {"interval": "1m", "input_series": series, "promql_expr_test": cases}
     script = tmp_path / "queries.yml"

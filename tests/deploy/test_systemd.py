@@ -25,9 +25,9 @@ PROGRAM = "/opt/cerberank/bin/cerberank"
 
 
 def value(name: str, text: str = UNIT) -> str:
-    (found,) = re.findall(rf"^{name}=(.*)$", text, re.MULTILINE)
-    assert isinstance(found, str)
-    return found
+    (only,) = re.findall(rf"^{name}=(.*)$", text, re.MULTILINE)
+    assert isinstance(only, str)
+    return only
 
 
 def test_systemd_accepts_units_and_drop_ins(tmp_path: Path) -> None:

@@ -42,7 +42,7 @@ def in_seconds(rules: str) -> str:
     rules = re.sub(r">= 10\b", ">= 1", rules)
     rules = rules.replace('le="2.5"', 'le="0.5"')
     rules = re.sub(r"((?:stalled|poll_age)_seconds\{.*\}) > \d+", r"\1 > 2", rules)
-    rules = re.sub(r"(\[|offset )(\d+[mhd])\b", lambda found: found[1] + SHORT.get(found[2], found[2]), rules)
+    rules = re.sub(r"(\[|offset )(\d+[mhd])\b", lambda match: match[1] + SHORT.get(match[2], match[2]), rules)
     return at_once(rules)
 
 
@@ -171,10 +171,10 @@ def test_a_fault_is_told(watched: Watched, alerts: set[str], bodies: list[dict[s
 def test_a_call_that_hangs_is_told(watched: Watched) -> None:
     """While it does."""
     with watched.fault("hang"), ThreadPoolExecutor(1) as pool:
-        asked = pool.submit(watched.ask, SMALL)
+        question = pool.submit(watched.ask, SMALL)
         watched.wait_until_told({"CerberankQueueStuck"})
         (watched.folder / "hang").unlink()
-        asked.result()
+        question.result()
 
 
 def test_a_rejected_version_is_told(watched: Watched) -> None:

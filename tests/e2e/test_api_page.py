@@ -64,15 +64,15 @@ def test_a_program_finds_the_best(program: str, served: Process) -> None:
     """The page's programs find the documented `best` with the vendors' own clients."""
     address = DOCUMENTED.removeprefix("http://")
     program = program.replace(address, served.url.removeprefix("http://"))
-    found = subprocess.run(
+    printed = subprocess.run(
         [sys.executable, "-c", f"{program}\nprint(best)"], capture_output=True, text=True, check=True
     )
-    assert found.stdout.strip() == re.findall(r"# (\d+)$", program, re.MULTILINE)[0]
+    assert printed.stdout.strip() == re.findall(r"# (\d+)$", program, re.MULTILINE)[0]
 
 
 def test_every_dialect_has_its_example() -> None:
     """Every dialect, and the protocol with the model's name in its paths, has an example."""
-    asked = {re.findall(rf"{DOCUMENTED}(\S+)", command)[0] for command, _ in COMMANDS}
-    assert "/v2/models/cerberank-mini/infer" in asked
+    paths = {re.findall(rf"{DOCUMENTED}(\S+)", command)[0] for command, _ in COMMANDS}
+    assert "/v2/models/cerberank-mini/infer" in paths
     for dialect in DIALECTS:
-        assert asked & set(dialect.paths) or all(f"`{path}`" in TEXT for path in dialect.paths), dialect.summary
+        assert paths & set(dialect.paths) or all(f"`{path}`" in TEXT for path in dialect.paths), dialect.summary

@@ -49,16 +49,16 @@ def test_every_place_of_a_document_is_filled() -> None:
 def test_a_long_list_of_wrong_elements_costs_little(shared_service: Process) -> None:
     """At every place of every dialect that takes a list: refused, with a short answer, at a bounded price."""
     pid = shared_service.process.pid
-    found = violations(
+    broken = violations(
         shared_service.url, pid, NAMES, OVERSIZED_BYTES, lambda *arguments: oversized(*arguments, only="an array of []")
     )
-    assert found == []
+    assert broken == []
 
 
 def test_a_binary_tensor_of_a_million_texts_costs_little(shared_service: Process) -> None:
     """In a body of the largest size each empty text takes four bytes, and is refused without being read."""
     pid = shared_service.process.pid
-    found = violations(
+    broken = violations(
         shared_service.url, pid, NAMES, 4_160_000, lambda document, _, size: binary_tensors(document, size)
     )
-    assert found == []
+    assert broken == []

@@ -293,11 +293,11 @@ def test_axe_finds_no_serious_violation(browser: Browser, service: Process, them
 def _violations(browser: Browser) -> list[str]:
     assert browser.driver.execute_script("return document.documentElement.scrollWidth <= innerWidth")
     browser.driver.execute_script(AXE.read_text(encoding="utf-8"))
-    found = browser.driver.execute_async_script("axe.run().then(arguments[0])")
-    assert len(found["passes"]) > 10
+    report = browser.driver.execute_async_script("axe.run().then(arguments[0])")
+    assert len(report["passes"]) > 10
     return [
         f"{violation['id']}: {node['html']}"
-        for violation in found["violations"]
+        for violation in report["violations"]
         if violation["impact"] in ("serious", "critical")
         for node in violation["nodes"]
     ]

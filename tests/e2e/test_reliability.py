@@ -38,12 +38,12 @@ def faulty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str
 def until(client: httpx.Client, series: str, wanted: float) -> dict[str, float]:
     """Poll the metrics until a series has at least (0: at most) the wanted value."""
     end = time.monotonic() + 60
-    found = samples(client)
-    while found[series] < wanted if wanted else found[series] > 0:
-        assert time.monotonic() < end, f"{series} is {found[series]}"
+    values = samples(client)
+    while values[series] < wanted if wanted else values[series] > 0:
+        assert time.monotonic() < end, f"{series} is {values[series]}"
         time.sleep(0.01)
-        found = samples(client)
-    return found
+        values = samples(client)
+    return values
 
 
 def test_clients_that_hang_up_free_the_engine(shared_service: Process) -> None:
@@ -63,10 +63,10 @@ def test_clients_that_hang_up_free_the_engine(shared_service: Process) -> None:
         until(client, "cerberank_queued_tokens{}", 1)
         for each in sockets:
             each.close()
-        found = until(client, "cerberank_queued_tokens{}", 0)
-        found = until(client, "cerberank_requests_in_flight{}", 0)
+        values = until(client, "cerberank_queued_tokens{}", 0)
+        values = until(client, "cerberank_requests_in_flight{}", 0)
         assert client.post("/v1/rank", json=SMALL).raise_for_status().json()["results"] == before
-    ran, wasted, cancelled = (found[each] - started[each] for each in (TOKENS, WASTED, CANCELLED))
+    ran, wasted, cancelled = (values[each] - started[each] for each in (TOKENS, WASTED, CANCELLED))
     assert cancelled >= 1
     assert wasted <= ran * 3
     whole = 5000 * 8 * 10  # a pair has more than ten tokens

@@ -78,12 +78,12 @@ def assert_no_import_is_left(folder: Path, cache: Path) -> None:
 
 def named(folder: Path) -> list[Path]:
     """The processes on whose command lines the model's path stands: the service and its import."""
-    found = []
+    processes = []
     for line in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):  # it has ended meanwhile
             if str(folder).encode() in line.read_bytes():
-                found.append(line.parent)
-    return found
+                processes.append(line.parent)
+    return processes
 
 
 def test_a_model_that_cannot_be_imported_ends_the_program(tmp_path: Path) -> None:

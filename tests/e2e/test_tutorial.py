@@ -56,8 +56,8 @@ def test_every_command_of_the_tutorial(tmp_path: Path) -> None:
     checkpoint = read_checkpoint(tmp_path / "tuned")
     assert str(checkpoint.config.architecture) == "B5 1H1"
     card = (tmp_path / "tuned" / "README.md").read_text()
-    for said in ("# my-ranker", "my-cross-encoder", "beir:my-data", "single", "my own data", "## Drop schedules"):
-        assert said in card
+    for text in ("# my-ranker", "my-cross-encoder", "beir:my-data", "single", "my own data", "## Drop schedules"):
+        assert text in card
 
     script = blocks("tutorial.md", "python").replace(
         "print(", "print(model.predict([('what city is a ?', t) for t in TEXTS]), "

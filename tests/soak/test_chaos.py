@@ -23,7 +23,7 @@ def line(**fields: object) -> str:
     return json.dumps({"time": "", "request_id": "a", "status": 200} | fields)
 
 
-def found(answer: Answer, *lines: str) -> set[str]:
+def faults_in(answer: Answer, *lines: str) -> set[str]:
     """The faults of one answer."""
     return {name for name, ids in faults_of([answer], "\n".join(lines), {"1"}, SCORES).items() if ids}
 
@@ -43,14 +43,14 @@ def found(answer: Answer, *lines: str) -> set[str]:
 )
 def test_the_ledger_finds_each_fault(change: dict[str, Any], faults: set[str]) -> None:
     """Each by its own name, and none in a good answer."""
-    assert found(replace(ANSWER, **change), line()) == faults
+    assert faults_in(replace(ANSWER, **change), line()) == faults
 
 
 def test_a_request_is_in_the_proxy_s_log_once() -> None:
     """Twice is a fault, and so is not at all; the status is the proxy's."""
-    assert found(ANSWER, line(), line()) == {"not once in the proxy's log"}
-    assert "not once in the proxy's log" in found(ANSWER)
-    assert found(replace(ANSWER, status=503, retry_after="1"), line(status=503)) == set()
+    assert faults_in(ANSWER, line(), line()) == {"not once in the proxy's log"}
+    assert "not once in the proxy's log" in faults_in(ANSWER)
+    assert faults_in(replace(ANSWER, status=503, retry_after="1"), line(status=503)) == set()
 
 
 def test_memory_is_compared_within_a_process_s_lifetime() -> None:
