@@ -6,18 +6,18 @@ To change all replicas, move a label in the store: see `versions.labels`.
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import Annotated, Any
 
 from fastapi import FastAPI, Path, Request
 from pydantic import BaseModel, ConfigDict
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cerberank_models import __version__
 from cerberank_models.checkpoint.store.protocol import NAME, Label, Reference, Version
 from cerberank_models.request import Few, Ratio
 from cerberank_service.access.access import bearer, digest, same
 from cerberank_service.errors import ErrorBody, Kind, ServiceError
-from cerberank_service.http.connections import AnswersHead
+from cerberank_service.http.connections import AnswersHead, Guard
 from cerberank_service.http.error_responses import ErrorResponses
 from cerberank_service.http.openapi import describe_errors, with_components
 from cerberank_service.service import Service
@@ -50,28 +50,13 @@ class ScheduleChange(Change):
     drop_schedule: Ratio | Annotated[list[Ratio], Few] | None
 
 
-class TokenGuard:
-    """ASGI middleware that answers 401 to every request without the token, on any path."""
-
-    def __init__(self, app: ASGIApp, token: str, errors: ErrorResponses) -> None:
-        """Require `token` for all requests to `app`."""
-        self._app = app
-        self._errors = errors
-        self._digest = digest(token.encode())
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """The ASGI interface."""
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
-        secret = bearer(scope["headers"])
-        if secret is not None and same(digest(secret), self._digest):
-            await self._app(scope, receive, send)
-            return
-        refusal = ServiceError(Kind.UNAUTHORIZED, "this port needs the admin token: Authorization: Bearer TOKEN")
-        request = Request(scope)
-        logger.warning("the admin port refused a request without its token")
-        await self._errors.respond(refusal, request)(scope, receive, send)
+def _without_token(token: bytes, request: Request) -> ServiceError | None:
+    """The error of a request without the token whose digest is `token`, on any path."""
+    secret = bearer(request.scope["headers"])
+    if secret is not None and same(digest(secret), token):
+        return None
+    logger.warning("the admin port refused a request without its token")
+    return ServiceError(Kind.UNAUTHORIZED, "this port needs the admin token: Authorization: Bearer TOKEN")
 
 
 def create_admin(service: Service) -> FastAPI:
@@ -89,7 +74,8 @@ def create_admin(service: Service) -> FastAPI:
     )
     errors = ErrorResponses(service)
     errors.handle(app)
-    app.add_middleware(TokenGuard, token=secret.get_secret_value(), errors=errors)
+    token = digest(secret.get_secret_value().encode())
+    app.add_middleware(Guard, refusal=partial(_without_token, token), errors=errors)
     app.add_middleware(AnswersHead)
     _add_models(app, service)
     _add_labels(app, service.labels)

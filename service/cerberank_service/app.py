@@ -6,13 +6,13 @@ import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from enum import Enum
+from functools import partial
 from typing import TypedDict, Union
 
 from fastapi import FastAPI, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
 from opentelemetry.trace import TracerProvider
 from pydantic import BaseModel
-from starlette.types import ASGIApp, Receive, Scope, Send
 
 from cerberank_models import __version__
 from cerberank_service.dialects import DIALECTS, Dialect, sagemaker, tei, weaviate
@@ -24,7 +24,7 @@ from cerberank_service.http import batch_route, open_inference_routes
 from cerberank_service.http.accept import TIMEOUT
 from cerberank_service.http.batch_route import BatchRoute
 from cerberank_service.http.body import Bodies
-from cerberank_service.http.connections import AnswersHead
+from cerberank_service.http.connections import AnswersHead, Guard
 from cerberank_service.http.error_responses import ErrorResponses
 from cerberank_service.http.openapi import add_document, describe_body, describe_errors, describe_path, with_components
 from cerberank_service.http.plain_routes import PROBES, Exposition, add_health, add_metrics, add_models, add_pages
@@ -79,7 +79,7 @@ def create_app(
     errors = ErrorResponses(service, _error_formats(paths))
     errors.handle(app)
     if settings.host_list:
-        app.add_middleware(AllowedHosts, hosts=settings.host_list, errors=errors)
+        app.add_middleware(Guard, refusal=partial(wrong_host, settings.host_list), errors=errors)
     app.add_middleware(AnswersHead)
     bodies = Bodies(
         limit=settings.max_body_bytes,
@@ -158,36 +158,23 @@ ANY_HOST = frozenset({*PROBES, "/health/live", "/v2/health/live", "/v2/health/re
 """Paths that are answered for any host, because load balancers, Kubernetes and Prometheus use the IP address."""
 
 
-class AllowedHosts:
-    """An ASGI middleware that answers 400 to requests for other hosts, against DNS rebinding.
+def wrong_host(hosts: Sequence[str], request: Request) -> ServiceError | None:
+    """The error of a request for another host than `hosts`, against DNS rebinding.
 
     In that attack another site's name resolves to the service's address. The browser then treats the site and the
     service as one origin, but its requests still have the site's name in `Host`. Names are compared as in starlette's
     TrustedHostMiddleware. Unlike there, the error is in the format of the path, and `Host` may be an IPv6 address.
+
+    `hosts` are names in lower case, addresses (`[::1]`), `*.example.org` for all names below that one, or `*` for any.
     """
-
-    def __init__(self, app: ASGIApp, hosts: Sequence[str], errors: ErrorResponses) -> None:
-        """`hosts` are names, addresses (`[::1]`), `*.example.org` for all names below that one, or `*` for any."""
-        self._app = app
-        self._errors = errors
-        self._hosts = [host.lower() for host in hosts]
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass an allowed request on; answer others with the error."""
-        app = self._app
-        if scope["type"] == "http" and scope["path"] not in ANY_HOST and not self._allows(Request(scope)):
-            error = ServiceError(
-                Kind.MALFORMED,
-                "this service does not answer to the name in the header Host; CERBERANK_ALLOWED_HOSTS lists its names",
-                reason="a host that is not allowed",
-            )
-            app = await self._errors.of_path(Request(scope), error)
-        await app(scope, receive, send)
-
-    def _allows(self, request: Request) -> bool:
-        match = HOST.fullmatch(request.headers.get("host", "").lower())
-        host = "" if match is None else match[1]
-        return any(
-            allowed in {"*", host} or (allowed.startswith("*.") and host.endswith(allowed[1:]))
-            for allowed in self._hosts
-        )
+    match = HOST.fullmatch(request.headers.get("host", "").lower())
+    host = "" if match is None else match[1]
+    if request.scope["path"] in ANY_HOST or any(
+        name in {"*", host} or (name.startswith("*.") and host.endswith(name[1:])) for name in hosts
+    ):
+        return None
+    return ServiceError(
+        Kind.MALFORMED,
+        "this service does not answer to the name in the header Host; CERBERANK_ALLOWED_HOSTS lists its names",
+        reason="a host that is not allowed",
+    )

@@ -13,6 +13,7 @@ import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import MappingProxyType
@@ -20,7 +21,7 @@ from types import MappingProxyType
 import uvicorn
 from fastapi import FastAPI
 from prometheus_client import disable_created_metrics
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from cerberank_models import __version__
 from cerberank_models.backends.processors import compute_threads
@@ -32,7 +33,7 @@ from cerberank_service.access.key_file import KeysError
 from cerberank_service.admin import create_admin
 from cerberank_service.app import create_app
 from cerberank_service.certificate import CHECK_SECONDS, Certificate
-from cerberank_service.http.connections import IgnoresLostClients
+from cerberank_service.http.connections import ChangesHeaders, Headers, IgnoresLostClients, without_header
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings, read_settings
 from cerberank_service.settings.environment import logs_json, missing_temporary_folder
@@ -62,27 +63,12 @@ CLOSE = (b"connection", b"close")
 CALIBRATED = "`cerberank import --calibrate QUESTIONS.jsonl`"
 
 
-class ClosesWhenLeaving:
-    """An ASGI middleware that adds `Connection: close` to every answer after SIGTERM.
+def closing(service: Service, headers: Headers) -> Headers:
+    """The headers of an answer, with `Connection: close` after SIGTERM.
 
-    Without the header a client might send its next request on a connection that the server is just closing.
+    Without it a client might send its next request on a connection that the server is just closing.
     """
-
-    def __init__(self, app: ASGIApp, service: Service) -> None:
-        """Change the answers of `app` once `service.leaving` is True."""
-        self._app = app
-        self._service = service
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on. The header is added if the service is leaving when the answer starts."""
-
-        async def closing(message: Message) -> None:
-            if message["type"] == "http.response.start" and self._service.leaving:
-                others = [header for header in message["headers"] if header[0].lower() != CLOSE[0]]
-                message = {**message, "headers": [*others, CLOSE]}
-            await send(message)
-
-        await self._app(scope, receive, closing)
+    return [*without_header(headers, CLOSE[0]), CLOSE] if service.leaving else headers
 
 
 class Server:
@@ -270,7 +256,7 @@ def run(app: FastAPI, settings: Settings, limits: ServerLimits = PRODUCTION) -> 
     """
     service: Service = app.state.service
     ending: Ending = SimpleQueue()
-    public = ClosesWhenLeaving(app, service)
+    public = ChangesHeaders(app, partial(closing, service))
     service.certificate = _certificate(settings)
     config = _config(public, settings, limits, host=settings.host, port=settings.port, certificate=service.certificate)
     servers = [Server("server", config, ending)]

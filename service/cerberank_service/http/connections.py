@@ -1,11 +1,16 @@
-"""ASGI middlewares around an app: answers to clients that are gone and to HEAD, and headers of the server."""
+"""ASGI middlewares around an app: clients that are gone, HEAD, requests that are refused unread, headers."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 
 from h11 import LocalProtocolError
+from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cerberank_service.errors import ServiceError
+from cerberank_service.http.error_responses import ErrorResponses
 
 LOST_SECONDS = 1.0
 """Seconds to wait for the end of a connection on which an answer could not be sent."""
@@ -65,21 +70,47 @@ class AnswersHead:
         await self._app({**scope, "method": "GET"}, receive, without_body)
 
 
-class WithoutHeader:
-    """Leaves a header out of every answer, for a server that adds it itself."""
+class Guard:
+    """Answers some requests with an error, before any route or body is looked at."""
 
-    def __init__(self, app: ASGIApp, name: bytes) -> None:
-        """Surround `app`; `name` is in lower case."""
+    def __init__(self, app: ASGIApp, refusal: Callable[[Request], ServiceError | None], errors: ErrorResponses) -> None:
+        """Surround `app`; `refusal` returns the error of a request, or None for one that passes."""
         self._app = app
-        self._name = name
+        self._refusal = refusal
+        self._errors = errors
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or answer it in the error format of its path."""
+        app = self._app
+        if scope["type"] != "lifespan":
+            error = self._refusal(Request(scope))
+            if error is not None:
+                app = await self._errors.of_path(Request(scope), error)
+        await app(scope, receive, send)
+
+
+Headers = list[tuple[bytes, bytes]]
+
+
+class ChangesHeaders:
+    """Changes the headers of every answer."""
+
+    def __init__(self, app: ASGIApp, change: Callable[[Headers], Headers]) -> None:
+        """Surround `app`; `change` is called when an answer starts."""
+        self._app = app
+        self._change = change
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on."""
 
-        async def without_header(message: Message) -> None:
+        async def changing(message: Message) -> None:
             if message["type"] == "http.response.start":
-                headers = [header for header in message["headers"] if header[0].lower() != self._name]
-                message = {**message, "headers": headers}
+                message = {**message, "headers": self._change(message["headers"])}
             await send(message)
 
-        await self._app(scope, receive, without_header)
+        await self._app(scope, receive, changing)
+
+
+def without_header(headers: Headers, name: bytes) -> Headers:
+    """The headers but for those of this name, which is in lower case."""
+    return [header for header in headers if header[0].lower() != name]

@@ -1,6 +1,6 @@
 """The ranking route: the steps of a request from its body to its response.
 
-body -> read and prepare (worker) -> engine -> render and count (worker) -> response
+body -> read and prepare (worker) -> engine -> render (worker) -> count and send
 
 If a first stage must compute vectors, the engine runs twice, with a worker in between:
 
@@ -139,17 +139,17 @@ class RankRoute:
         self, read: Callable[[], Read], accepted: AcceptedRequest, lease: Lease, *, received: float
     ) -> tuple[Read, Question]:
         """Read a question and prepare it for the engine. Runs in a worker. Raises FormattedError."""
-        question = read()
-        with errors_in(question.dialect):
-            self.ignored.log(question.dialect.tag, question.ignored)
-            call, deadline = question.call, accepted.latest
+        in_dialect = read()
+        with errors_in(in_dialect.dialect):
+            self.ignored.log(in_dialect.dialect.tag, in_dialect.ignored)
+            call, deadline = in_dialect.call, accepted.latest
             # The key's hash rather than its name, which could be given to another key later.
             tenant = "" if accepted.caller is None else accepted.caller.key.sha256
             if call.deadline_ms is not None:
                 own_deadline = received + call.deadline_ms / 1000.0
                 deadline = own_deadline if deadline is None else min(own_deadline, deadline)
             pipeline = self.service.pipeline
-            return question, pipeline.prepare(call, lease, tenant=tenant, received=received, deadline=deadline)
+            return in_dialect, pipeline.prepare(call, lease, tenant=tenant, received=received, deadline=deadline)
 
     def _rendered(self, call: Read, question: Question, request_id: str) -> Rendered:
         answer = self.service.pipeline.answer(question, request_id)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import time
+from functools import partial
 
 import ray
 from fastapi import FastAPI
 from ray import serve
 
-from cerberank_service.http.connections import WithoutHeader
+from cerberank_service.http.connections import ChangesHeaders, without_header
 from cerberank_service.ray_serve.autoscaling import OFFERED_UTILISATION, OfferedRate
 from cerberank_service.serve import assemble
 from cerberank_service.service import Service
@@ -39,7 +40,7 @@ class Cerberank:
 
         Ray puts an id into each request, which the service uses, and adds it to the answer itself.
         """
-        self._app.add_middleware(WithoutHeader, name=b"x-request-id")
+        self._app.add_middleware(ChangesHeaders, change=partial(without_header, name=b"x-request-id"))
         return self._app
 
     async def check_health(self) -> None:

@@ -416,5 +416,5 @@ class Settings(BaseSettings):
 
     @property
     def host_list(self) -> list[str]:
-        """The allowed hosts as a list."""
-        return listed(self.allowed_hosts)
+        """The allowed hosts as a list, in lower case."""
+        return listed(self.allowed_hosts.lower())

@@ -17,6 +17,7 @@ from opentelemetry.trace import (
     SpanKind,
     Status,
     StatusCode,
+    Tracer,
     TracerProvider,
     get_current_span,
     set_span_in_context,
@@ -40,7 +41,7 @@ class RequestSpan:
     span: Span
     started: int
     """Start time in nanoseconds since 1970."""
-    tracing: Tracing
+    tracer: Tracer
 
     @property
     def trace_id(self) -> str | None:
@@ -65,7 +66,8 @@ class RequestSpan:
         start = self.started
         for phase in ("encode", "queue", "compute"):
             end = start + int(getattr(answer.timing, phase) * MILLISECOND)
-            self.tracing.child(self.span, phase, start, end)
+            child = self.tracer.start_span(phase, context=set_span_in_context(self.span), start_time=start)
+            child.end(end)
             start = end
 
     def failed(self, error: Exception) -> None:
@@ -115,16 +117,12 @@ class Tracing:
             record_exception=False,
             set_status_on_exception=False,
         ) as span:
-            handled = RequestSpan(span, started, self)
+            handled = RequestSpan(span, started, self._tracer)
             try:
                 yield handled
             except Exception as error:  # raised again
                 handled.failed(error)
                 raise
-
-    def child(self, parent: Span, name: str, start: int, end: int) -> None:
-        """Add a completed child span to `parent`; `start` and `end` are nanoseconds since 1970."""
-        self._tracer.start_span(name, context=set_span_in_context(parent), start_time=start).end(end)
 
 
 def open_provider() -> TracerProvider:
