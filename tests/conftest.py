@@ -40,7 +40,6 @@ LEFT_OUT = (
     "test_gpu_kit.py",
     "test_packaging.py",
     "test_site.py",
-    "test_supported_models.py",
 )
 """Folders and files that `make test-all` runs and `make test` does not: services, browsers, proxies, wheels, sites."""
 NOT_LEFT_OUT = "tests/e2e/test_lifetime.py::test_sigterm_answers_what_was_accepted"
