@@ -14,9 +14,9 @@ from tests.tiny import bert_tokenizer
 from cerberank_models.backends.stage_contract import Vector
 from cerberank_models.checkpoint.folder import Checkpoint, copy_checkpoint
 from cerberank_models.checkpoint.manifest import Manifest
-from cerberank_models.first_stage import sources
+from cerberank_models.first_stage import bi_encoders
 from cerberank_models.first_stage.attach import attach
-from cerberank_models.first_stage.sources import BiEncoder
+from cerberank_models.first_stage.bi_encoders import BiEncoder
 from cerberank_models.network.text_ranker import Side, TextRanker, TextVectors
 from cerberank_models.text_config import TextEncodingConfig, TextRankerConfig
 
@@ -80,7 +80,7 @@ def vectors(side: Side, shape: dict[str, Any]) -> list[Vector]:
 def bi_encoder(*, seed: int = 0, candidate_length: int = 16, **shape: Any) -> BiEncoder:
     """A first stage's encoder with its rankers' weights and a tokenizer."""
     ranker = ranker_of(shape, seed=seed, question_length=8)
-    return sources.bi_encoder(ranker, bert_tokenizer(), candidate_length=candidate_length)
+    return bi_encoders.bi_encoder(ranker, bert_tokenizer(), candidate_length=candidate_length)
 
 
 def attached(plain: Checkpoint, path: Path, name: str = "tr-twin", **changes: Any) -> Checkpoint:

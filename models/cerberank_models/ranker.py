@@ -20,8 +20,8 @@ from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.convert.checkpoint_cache import imported_checkpoint, needed_precisions
 from cerberank_models.convert.source import find_source
 from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
-from cerberank_models.first_stage.first_stage import FirstStage
-from cerberank_models.first_stage.open import open_first_stage
+from cerberank_models.first_stage.opening import open_first_stage
+from cerberank_models.first_stage.question_texts import FirstStage
 from cerberank_models.output import installed_by
 from cerberank_models.rank_pairs import pairs_policy, rank_pairs
 from cerberank_models.ranking.assemble import ResponseOptions, answer_of, response_of, whole_ranking

@@ -27,9 +27,16 @@ from cerberank_models.checkpoint.folder import Checkpoint, GoldenCandidate, Gold
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.first_stage.backend import WithFirstStage
-from cerberank_models.first_stage.first_stage import FirstStage
+from cerberank_models.first_stage.question_texts import FirstStage
 from cerberank_models.first_stage.scorer import FirstStageScorer
-from cerberank_models.first_stage.store import DIGESTS, MANIFEST, VECTORS, StoreManifest, describe_files, text_digests
+from cerberank_models.first_stage.vector_store import (
+    DIGESTS,
+    MANIFEST,
+    VECTORS,
+    StoreManifest,
+    describe_files,
+    text_digests,
+)
 from cerberank_models.text_config import TextEncodingConfig, TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_service.versions.loading import Loaded, Loader

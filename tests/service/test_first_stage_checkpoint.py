@@ -17,8 +17,8 @@ from tests.service.observe import samples, service_of, wait_until
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.encoding import Candidate
-from cerberank_models.first_stage.embed import embed, encoder_of
-from cerberank_models.first_stage.open import open_first_stage
+from cerberank_models.first_stage.embedding import embed, encoder_of
+from cerberank_models.first_stage.opening import open_first_stage
 from cerberank_models.rank_pairs import pairs_policy, rank_pairs
 from cerberank_models.ranker import Ranker
 from cerberank_models.shards import map_here

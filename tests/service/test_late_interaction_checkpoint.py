@@ -12,8 +12,8 @@ from tests.late_interaction import TEXTS, expected
 from tests.service.conftest import Serve, once_ready
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.first_stage.embed import embed, encoder_of
-from cerberank_models.first_stage.open import open_first_stage
+from cerberank_models.first_stage.embedding import embed, encoder_of
+from cerberank_models.first_stage.opening import open_first_stage
 from cerberank_models.shards import map_here
 from cerberank_service.versions.loading import load
 

@@ -2,8 +2,9 @@
 
     first-stage/tokenizer.json  golden.jsonl  [scorer.safetensors]  [model.safetensors]  onnx/<precision>/encoder.onnx
 
-The tokenizer and the two files of weights are the same as in a text ranker's own folder (`first_stage/folder.py`).
-`scorer.safetensors` holds the weights of the rankers that score vectors, and is missing if they have no weights.
+The tokenizer and the two files of weights are the same as in a text ranker's own folder
+(`first_stage/text_ranker_folder.py`). `scorer.safetensors` holds the weights of the rankers that score vectors, and is
+missing if they have no weights.
 """
 
 from __future__ import annotations

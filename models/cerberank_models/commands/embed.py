@@ -15,9 +15,9 @@ from cerberank_models.checkpoint.regular import open_regular
 from cerberank_models.commands.options import OWN, BackendChoice, BackendOptions, check_device
 from cerberank_models.commands.question_lines import read_line
 from cerberank_models.commands.values import Count
-from cerberank_models.first_stage.embed import Vectors, encoder_of, open_shard_encoder
-from cerberank_models.first_stage.embed import embed as store_vectors
-from cerberank_models.first_stage.open import file_to_run, first_stage_of, open_encoder, open_vector_backend
+from cerberank_models.first_stage.embedding import Vectors, encoder_of, open_shard_encoder
+from cerberank_models.first_stage.embedding import embed as store_vectors
+from cerberank_models.first_stage.opening import file_to_run, first_stage_of, open_encoder, open_vector_backend
 from cerberank_models.output import say
 from cerberank_models.progress import progress
 from cerberank_models.shards import ShardMap, map_here, map_on_ray

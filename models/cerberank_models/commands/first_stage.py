@@ -8,7 +8,7 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.commands.values import Count, Names
 from cerberank_models.first_stage.attach import attach
-from cerberank_models.first_stage.sources import read_bi_encoder
+from cerberank_models.first_stage.bi_encoders import read_bi_encoder
 from cerberank_models.output import note, say
 
 

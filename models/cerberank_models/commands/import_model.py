@@ -35,8 +35,8 @@ from cerberank_models.convert.own_tokenizer import check_pairs, own_length, plai
 from cerberank_models.convert.source import Source, find_source
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.first_stage.attach import write_alone
+from cerberank_models.first_stage.bi_encoders import read_hugging_face
 from cerberank_models.first_stage.late_interaction import SPECIAL, document_length, is_late_interaction
-from cerberank_models.first_stage.sources import read_hugging_face
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import note
 

@@ -35,11 +35,11 @@ from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.convert.graphs import FusedAttentionLayout, export_module, token_inputs
 from cerberank_models.convert.int8 import RangeBatches, in_form
 from cerberank_models.encoding import EncodedPairs, concat_pairs
-from cerberank_models.first_stage.contract import VectorBackend
+from cerberank_models.first_stage.bi_encoders import BiEncoder
 from cerberank_models.first_stage.onnx_encoder import OnnxEncoder
 from cerberank_models.first_stage.scorer import FirstStageScorer
-from cerberank_models.first_stage.sources import BiEncoder
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
+from cerberank_models.first_stage.vector_backend import VectorBackend
 from cerberank_models.golden import half_mismatch
 from cerberank_models.network.text_ranker import TextVectors
 from cerberank_models.text_config import TextRankerConfig

@@ -17,7 +17,7 @@ from cerberank_models.backends.device_memory import DeviceMemory
 from cerberank_models.backends.stage_contract import Backend, BackendCounts, StageOutput, State
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs
-from cerberank_models.first_stage.contract import VectorBackend
+from cerberank_models.first_stage.vector_backend import VectorBackend
 
 
 class WithFirstStage(Generic[State]):

@@ -16,7 +16,7 @@ from cerberank_models.backends.processors import compute_threads
 from cerberank_models.backends.stage_contract import Vector
 from cerberank_models.backends.thread_pool import ThreadPool
 from cerberank_models.encoding import EncodedPairs, packed_rows
-from cerberank_models.first_stage.contract import split_vectors, token_roles
+from cerberank_models.first_stage.vector_backend import split_vectors, token_roles
 from cerberank_models.text_config import TextRankerConfig
 
 

@@ -16,7 +16,7 @@ from cerberank_models.backends.stage_contract import DeviceError, Vector
 from cerberank_models.backends.torch_backend import CPU_BLOCKS
 from cerberank_models.backends.torch_stages import check_process, dtype_of, sum_in_fp32
 from cerberank_models.encoding import EncodedPairs
-from cerberank_models.first_stage.contract import split_vectors, token_roles
+from cerberank_models.first_stage.vector_backend import split_vectors, token_roles
 from cerberank_models.network.layout import Layout, PackedLayout
 from cerberank_models.network.precision import in_precision
 from cerberank_models.network.text_ranker import TextVectors

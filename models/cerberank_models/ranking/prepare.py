@@ -19,7 +19,7 @@ from cerberank_models.calibration import threshold_for
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy
 from cerberank_models.encoding import NO_PAIRS, Candidate, EncodedPairs, PairEncoder
-from cerberank_models.first_stage.first_stage import NO_CACHES, Caches, FirstStage, QuestionTexts
+from cerberank_models.first_stage.question_texts import NO_CACHES, Caches, FirstStage, QuestionTexts
 from cerberank_models.frame import InstructionError
 from cerberank_models.ranking.answer_warnings import cut_warnings
 from cerberank_models.ranking.call import CallError, RankCall

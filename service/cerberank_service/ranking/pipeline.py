@@ -17,7 +17,7 @@ from cerberank_models.backends.stage_contract import Vector
 from cerberank_models.calibration import CalibrationError
 from cerberank_models.config import RankerConfig
 from cerberank_models.drop import DropPolicy, RatioSchedule
-from cerberank_models.first_stage.first_stage import Caches
+from cerberank_models.first_stage.question_texts import Caches
 from cerberank_models.first_stage.vector_cache import VectorCache
 from cerberank_models.rank_pairs import NonFiniteScoreError, Ranking
 from cerberank_models.ranking.assemble import answer_of, whole_ranking

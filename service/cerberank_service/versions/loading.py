@@ -22,15 +22,15 @@ from cerberank_models.checkpoint.store.protocol import Reference
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.first_stage.backend import WithFirstStage
-from cerberank_models.first_stage.first_stage import FirstStage
-from cerberank_models.first_stage.open import (
+from cerberank_models.first_stage.opening import (
     check_first_stage,
     open_encoder,
     open_first_stage,
     open_scorer,
     read_golden,
 )
-from cerberank_models.first_stage.store import VectorStore, VectorStoreError, read_manifest
+from cerberank_models.first_stage.question_texts import FirstStage
+from cerberank_models.first_stage.vector_store import VectorStore, VectorStoreError, read_manifest
 from cerberank_models.golden import check_golden
 from cerberank_models.ranking.prepare import Model
 from cerberank_models.text_encoding import TextEncoder

@@ -16,7 +16,7 @@ from cerberank_models.commands.import_model import import_model
 from cerberank_models.commands.import_options import ImportOptions
 from cerberank_models.commands.info import facts_of
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.first_stage.open import open_encoder
+from cerberank_models.first_stage.opening import open_encoder
 from cerberank_models.ranker import Ranker
 
 QUESTION = "how tall is the tower?"

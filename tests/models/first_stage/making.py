@@ -12,7 +12,7 @@ from tests.tiny import WORDS, bert_tokenizer
 
 from cerberank_models.backends.stage_contract import Vector
 from cerberank_models.encoding import EncodedPairs
-from cerberank_models.first_stage.embed import embed, encoder_of
+from cerberank_models.first_stage.embedding import embed, encoder_of
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
 from cerberank_models.shards import map_here
 from cerberank_models.text_encoding import TextEncoder

@@ -21,9 +21,9 @@ from cerberank_models.convert.checkpoint import ParityError
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.encoding import Candidate
 from cerberank_models.first_stage import attach as attaching
-from cerberank_models.first_stage import sources
+from cerberank_models.first_stage import bi_encoders
 from cerberank_models.first_stage.onnx_encoder import OnnxEncoder
-from cerberank_models.first_stage.open import (
+from cerberank_models.first_stage.opening import (
     check_first_stage,
     open_encoder,
     open_first_stage,
@@ -145,7 +145,7 @@ def test_the_encoder_id_covers_what_vectors_depend_on() -> None:
                 torch.nn.init.ones_(value)
         tokenizer = bert_tokenizer()
         tokenizer.add_tokens([added] if added else [])
-        return sources.bi_encoder(ranker, tokenizer, candidate_length=length).network.config.encoder
+        return bi_encoders.bi_encoder(ranker, tokenizer, candidate_length=length).network.config.encoder
 
     assert encoder(name="other", encoder="1" * 64) == encoder()
     assert len({encoder(), encoder(seed=1), encoder(length=15), encoder(added="new"), encoder(mean="text")}) == 5

@@ -12,7 +12,7 @@ import pytest
 from tests.program import program
 
 from cerberank_models.checkpoint.folder import Checkpoint
-from cerberank_models.first_stage.embed import SHARD
+from cerberank_models.first_stage.embedding import SHARD
 
 main = program("data embed")
 

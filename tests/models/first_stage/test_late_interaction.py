@@ -18,11 +18,11 @@ from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.encoding import concat_pairs
 from cerberank_models.first_stage.attach import attach
-from cerberank_models.first_stage.contract import token_roles
-from cerberank_models.first_stage.open import check_first_stage, open_first_stage, open_vector_backend
+from cerberank_models.first_stage.bi_encoders import BiEncoder, read_bi_encoder
+from cerberank_models.first_stage.opening import check_first_stage, open_first_stage, open_vector_backend
 from cerberank_models.first_stage.scorer import FirstStageScorer
-from cerberank_models.first_stage.sources import BiEncoder, read_bi_encoder
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
+from cerberank_models.first_stage.vector_backend import token_roles
 from cerberank_models.network.layout import PackedLayout
 from cerberank_models.network.varlen import VarlenAttention
 from cerberank_models.text_encoding import TextEncoder

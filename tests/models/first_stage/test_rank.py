@@ -18,8 +18,8 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.encoding import Candidate
-from cerberank_models.first_stage.open import open_first_stage
-from cerberank_models.first_stage.store import VectorStore
+from cerberank_models.first_stage.opening import open_first_stage
+from cerberank_models.first_stage.vector_store import VectorStore
 from cerberank_models.golden import check_golden
 from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.ranker import Ranker

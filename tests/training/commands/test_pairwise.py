@@ -12,8 +12,8 @@ from tests.tiny import save_cross_encoder
 from tests.training.data.trec.collections import write_web_collection
 from tests.training.letters import dev_jsonl, jsonl
 
-from cerberank_models.first_stage.folder import read_text_ranker
-from cerberank_models.first_stage.sources import read_bi_encoder
+from cerberank_models.first_stage.bi_encoders import read_bi_encoder
+from cerberank_models.first_stage.text_ranker_folder import read_text_ranker
 
 
 def call(folder: Path, system: str, *more: str) -> int:

@@ -16,8 +16,8 @@ from tests.tiny import WORDS, bert_tokenizer, hugging_face_config, random_ranker
 from cerberank_models.checkpoint.bound import BoundError
 from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
 from cerberank_models.convert.checkpoint import Forms, export_checkpoint
-from cerberank_models.first_stage.folder import write_text_ranker
-from cerberank_models.first_stage.open import open_first_stage
+from cerberank_models.first_stage.opening import open_first_stage
+from cerberank_models.first_stage.text_ranker_folder import write_text_ranker
 from cerberank_training.mining import search as module
 from cerberank_training.mining.search import Search, vector_search
 

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Count, NotNegative, Positive, Share, Whole, at_least
-from cerberank_models.first_stage.folder import read_text_ranker, write_text_ranker
+from cerberank_models.first_stage.text_ranker_folder import read_text_ranker, write_text_ranker
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.output import UsageError, say
 from cerberank_models.text_config import TextEncodingConfig

@@ -17,7 +17,7 @@ from cerberank_models.checkpoint.model_card import with_section
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.options import OWN, BackendChoice, BackendOptions, Ratios, Windows, check_device
 from cerberank_models.commands.values import Count, Integers, Share, Whole
-from cerberank_models.first_stage.open import open_first_stage
+from cerberank_models.first_stage.opening import open_first_stage
 from cerberank_models.output import UsageError, say
 from cerberank_models.progress import progress
 from cerberank_models.windows import AS_SERVED, windowing_of

@@ -17,7 +17,7 @@ from cerberank_models.backends.stage_contract import Backend, Scores
 from cerberank_models.config import RankerConfig
 from cerberank_models.drop import DropPolicy, Survival, cost_of
 from cerberank_models.encoding import EncodedPairs, PairEncoder
-from cerberank_models.first_stage.first_stage import FirstStage
+from cerberank_models.first_stage.question_texts import FirstStage
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.windows import AS_SERVED, Windowing
 from cerberank_training.data import Question

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from cerberank_models.backends.stage_contract import Vector
 from cerberank_models.checkpoint.folder import REQUIRED, read_checkpoint
 from cerberank_models.encoding import concat_pairs
-from cerberank_models.first_stage.contract import VectorBackend
-from cerberank_models.first_stage.embed import embed, encoder_of
-from cerberank_models.first_stage.open import (
+from cerberank_models.first_stage.bi_encoders import read_bi_encoder
+from cerberank_models.first_stage.embedding import embed, encoder_of
+from cerberank_models.first_stage.opening import (
     file_to_run,
     first_stage_of,
     open_encoder,
@@ -24,9 +24,9 @@ from cerberank_models.first_stage.open import (
     open_vector_backend,
 )
 from cerberank_models.first_stage.scorer import FirstStageScorer, widened
-from cerberank_models.first_stage.sources import read_bi_encoder
-from cerberank_models.first_stage.store import VectorStore
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
+from cerberank_models.first_stage.vector_backend import VectorBackend
+from cerberank_models.first_stage.vector_store import VectorStore
 from cerberank_models.shards import map_here
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder

@@ -14,7 +14,7 @@ from tests.program import program, replaced
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 
-from cerberank_models.first_stage.folder import read_text_ranker
+from cerberank_models.first_stage.text_ranker_folder import read_text_ranker
 from cerberank_models.python_process import python_command
 from cerberank_training.commands.sweep import runs, trmd
 from cerberank_training.students.text_rankers import SYSTEMS

@@ -16,7 +16,7 @@ from tests.tiny import bert_tokenizer
 from tests.training.letters import jsonl, questions
 
 from cerberank_models.encoding import Candidate
-from cerberank_models.first_stage.folder import write_text_ranker
+from cerberank_models.first_stage.text_ranker_folder import write_text_ranker
 from cerberank_models.network.texts import Texts
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.text_encoding import TextEncoder

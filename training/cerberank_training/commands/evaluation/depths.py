@@ -10,7 +10,7 @@ from cerberank_models.checkpoint.atomic import write_bytes, write_json
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.options import check_device
-from cerberank_models.first_stage.open import open_first_stage
+from cerberank_models.first_stage.opening import open_first_stage
 from cerberank_models.output import UsageError, say, say_written
 from cerberank_models.progress import progress
 from cerberank_models.windows import AS_SERVED, windowing_of

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from cerberank_models.backends.stage_contract import Scores
-from cerberank_models.first_stage.folder import read_text_ranker
+from cerberank_models.first_stage.text_ranker_folder import read_text_ranker
 from cerberank_models.network.text_ranker import Side, TextRanker
 from cerberank_models.network.texts import Texts
 from cerberank_models.rank_pairs import NonFiniteScoreError

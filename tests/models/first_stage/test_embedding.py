@@ -12,8 +12,8 @@ from tests.models.first_stage.making import SHAPES, TEXTS, Counting, made
 from tests.tiny import bert_tokenizer
 
 from cerberank_models.checkpoint.bound import BoundError
-from cerberank_models.first_stage.embed import Vectors, embed, encoder_of
-from cerberank_models.first_stage.store import (
+from cerberank_models.first_stage.embedding import Vectors, embed, encoder_of
+from cerberank_models.first_stage.vector_store import (
     DIGESTS,
     MANIFEST,
     VECTORS,
@@ -107,7 +107,7 @@ def test_a_kill_before_the_first_shard_leaves_the_plan(tmp_path: Path, monkeypat
         seen.append({each.name for each in (tmp_path / "store").iterdir()})
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cerberank_models.first_stage.embed._write_part", killed)
+    monkeypatch.setattr("cerberank_models.first_stage.embedding._write_part", killed)
     with pytest.raises(KeyboardInterrupt):
         made(tmp_path, Counting(SHAPES[0]))
     assert seen == [{"plan.json"}]

@@ -11,7 +11,7 @@ from tests.text_rankers import NAMES, SHAPES, TWIN, text_ranker, texts
 from tests.tiny import bert_tokenizer
 
 from cerberank_models.checkpoint.folder import ChangedFileError, CheckpointError, MissingFileError
-from cerberank_models.first_stage.folder import read_text_ranker, write_text_ranker
+from cerberank_models.first_stage.text_ranker_folder import read_text_ranker, write_text_ranker
 
 
 def write(path: Path, shape: dict[str, Any]) -> Path:

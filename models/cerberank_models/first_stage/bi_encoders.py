@@ -22,8 +22,8 @@ from cerberank_models.convert.loading import load_encoder
 from cerberank_models.convert.modules import MODULES, SENTENCE_TRANSFORMERS
 from cerberank_models.convert.own_tokenizer import check_vocabulary
 from cerberank_models.convert.source import Source, find_source
-from cerberank_models.first_stage.folder import read_text_ranker, split_weights
 from cerberank_models.first_stage.late_interaction import is_late_interaction, late_interaction_encoder
+from cerberank_models.first_stage.text_ranker_folder import read_text_ranker, split_weights
 from cerberank_models.network.text_ranker import TextRanker, TextVectors
 from cerberank_models.text_config import TextEncodingConfig, TextRankerConfig
 

@@ -1,4 +1,4 @@
-"""Computes the vectors of many texts and writes them to a store (`store.py`). A killed run can be continued.
+"""Computes the vectors of many texts and writes them to a store (`vector_store.py`). A killed run can be continued.
 
 Texts are encoded in shards of consecutive lines of the input, and each shard is written atomically to `parts/`. After
 the last shard, the parts are merged by digest into the store, the manifest is written, and the parts are removed.
@@ -24,9 +24,9 @@ from cerberank_models.backends.stage_contract import Vector
 from cerberank_models.checkpoint.atomic import flush_folder, replacing, write_json
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.first_stage.contract import VectorBackend
-from cerberank_models.first_stage.open import open_encoder, open_vector_backend
-from cerberank_models.first_stage.store import (
+from cerberank_models.first_stage.opening import open_encoder, open_vector_backend
+from cerberank_models.first_stage.vector_backend import VectorBackend
+from cerberank_models.first_stage.vector_store import (
     DIGESTS,
     MANIFEST,
     OFFSETS,

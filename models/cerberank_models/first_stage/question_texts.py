@@ -13,10 +13,10 @@ from numpy.typing import NDArray
 
 from cerberank_models.backends.stage_contract import Scores, Vector
 from cerberank_models.encoding import NO_PAIRS, EncodedPairs, concat_pairs
-from cerberank_models.first_stage.contract import VectorBackend
 from cerberank_models.first_stage.scorer import FirstStageScorer
-from cerberank_models.first_stage.store import VectorStore
+from cerberank_models.first_stage.vector_backend import VectorBackend
 from cerberank_models.first_stage.vector_cache import VectorCache
+from cerberank_models.first_stage.vector_store import VectorStore
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder

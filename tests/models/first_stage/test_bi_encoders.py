@@ -18,9 +18,9 @@ from tests.tiny import WORDS, bert_tokenizer, hugging_face_config, save_tokenize
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.encoding import concat_pairs
-from cerberank_models.first_stage.folder import write_text_ranker
+from cerberank_models.first_stage.bi_encoders import read_bi_encoder
 from cerberank_models.first_stage.scorer import FirstStageScorer
-from cerberank_models.first_stage.sources import read_bi_encoder
+from cerberank_models.first_stage.text_ranker_folder import write_text_ranker
 from cerberank_models.first_stage.torch_encoder import TorchEncoder
 from cerberank_models.network.texts import Texts
 from cerberank_models.text_encoding import TextEncoder

@@ -19,9 +19,9 @@ from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_models.checkpoint.manifest import GoldenQuestion
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.encoding import concat_pairs
-from cerberank_models.first_stage.contract import VectorBackend
-from cerberank_models.first_stage.first_stage import FirstStage
+from cerberank_models.first_stage.question_texts import FirstStage
 from cerberank_models.first_stage.scorer import FirstStageScorer
+from cerberank_models.first_stage.vector_backend import VectorBackend
 from cerberank_models.golden import GoldenMismatchError, compare_golden, recorded_scores
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder

@@ -14,7 +14,7 @@ from tests.first_stages import first_stage_config
 from tests.models.first_stage.making import SHAPES, TEXTS, Counting, made
 from tests.tiny import bert_tokenizer
 
-from cerberank_models.first_stage.store import (
+from cerberank_models.first_stage.vector_store import (
     DIGESTS,
     MANIFEST,
     VECTORS,
@@ -140,5 +140,7 @@ def test_digests_with_an_equal_half_are_told_apart(tmp_path: Path) -> None:
     rewritten(path, digests=digests[order], vectors=np.repeat(order.astype(np.float16)[:, None], width, axis=1))
     store = VectorStore.open(path, first_stage_config(**SHAPES[0]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("cerberank_models.first_stage.store.text_digests", lambda asked: digests[[int(t) for t in asked]])
+        patch.setattr(
+            "cerberank_models.first_stage.vector_store.text_digests", lambda asked: digests[[int(t) for t in asked]]
+        )
         assert [None if v is None else int(v[0]) for v in store.find(texts)] == list(range(9))
