@@ -61,6 +61,11 @@ class ImportMapping:
         return key.startswith((*self.classifier, "pooler."))
 
 
+def inner_size(family: Family) -> str:
+    """The name of a feed-forward's width in a `transformers` configuration, the only size with two names there."""
+    return "hidden_dim" if family == "distilbert" else "intermediate_size"
+
+
 def usual_sizes(
     source: Any,
     family: Family,
@@ -70,7 +75,7 @@ def usual_sizes(
     pre_norm: PreNormConfig | None = None,
     decoder: DecoderConfig | None = None,
 ) -> TransformerConfig:
-    """The configuration of a model of transformers whose sizes have the usual names there.
+    """The configuration of a model of transformers whose sizes have the usual names there, or DistilBERT's.
 
     Only post-norm encoders have token types, or embeddings of another width than their hidden states.
     """
@@ -81,7 +86,7 @@ def usual_sizes(
         hidden_size=source.hidden_size,
         layers=source.num_hidden_layers,
         attention_heads=source.num_attention_heads,
-        intermediate_size=source.intermediate_size,
+        intermediate_size=getattr(source, inner_size(family)),
         max_positions=source.max_position_embeddings,
         position_offset=position_offset,
         type_vocab_size=getattr(source, "type_vocab_size", 1) if post_norm else 1,
@@ -175,18 +180,7 @@ def _distil(source: Any, family: Family) -> TransformerConfig:
     """The configuration of the post-norm encoder without token types, whose norms have a fixed epsilon."""
     if source.activation != "gelu":
         raise UnsupportedModelError(f"activation {source.activation!r} is not supported, only 'gelu'")
-    return TransformerConfig(
-        family=family,
-        vocab_size=source.vocab_size,
-        hidden_size=source.dim,
-        layers=source.n_layers,
-        attention_heads=source.n_heads,
-        intermediate_size=source.hidden_dim,
-        max_positions=source.max_position_embeddings,
-        type_vocab_size=1,
-        embedding_size=source.dim,
-        layer_norm_epsilon=1e-12,
-    )
+    return usual_sizes(source, family, epsilon=1e-12)
 
 
 DISTILBERT = ImportMapping(

@@ -14,7 +14,7 @@ from torch import Tensor
 from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from cerberank_models.config import RankerConfig
-from cerberank_models.convert.families import FAMILIES, UnsupportedModelError
+from cerberank_models.convert.families import FAMILIES, UnsupportedModelError, inner_size
 from cerberank_models.convert.hugging_face import places
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.transformer import OpaqueTransformer, PreNormConfig, TransformerConfig
@@ -44,19 +44,14 @@ def hugging_face_config(config: RankerConfig, special: Mapping[str, int]) -> Any
 
 def _fields(shape: TransformerConfig, config: RankerConfig) -> dict[str, Any]:
     """The fields whose names depend on the family."""
-    if shape.family == "distilbert":
-        return {
-            "dim": shape.hidden_size,
-            "n_layers": shape.layers,
-            "n_heads": shape.attention_heads,
-            "hidden_dim": shape.intermediate_size,
-        }
     sizes: dict[str, Any] = {
         "hidden_size": shape.hidden_size,
         "num_hidden_layers": shape.layers,
         "num_attention_heads": shape.attention_heads,
-        "intermediate_size": shape.intermediate_size,
+        inner_size(shape.family): shape.intermediate_size,
     }
+    if shape.family == "distilbert":
+        return sizes
     if shape.pre_norm is not None:
         return sizes | {"norm_eps": shape.layer_norm_epsilon} | _pre_norm(shape.pre_norm, shape.layers, config)
     sizes |= {"layer_norm_eps": shape.layer_norm_epsilon, "type_vocab_size": shape.type_vocab_size}
