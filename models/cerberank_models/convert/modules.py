@@ -123,7 +123,7 @@ class ModularNetwork(nn.Module):
 def model_kind(source: Source) -> str | None:
     """The class of sentence-transformers that the model belongs to; None if it states none. Raises SourceError."""
     kind = (source.optional_json(SENTENCE_TRANSFORMERS) or {}).get("model_type")
-    if kind is None and any(name == "Pooling" for name, _ in _modules(source)):
+    if kind is None and any(name == "Pooling" for name, _ in listed_modules(source)):
         return "SentenceTransformer"  # the format of versions before 5.0
     return None if kind is None else str(kind)
 
@@ -135,7 +135,7 @@ def read_modular_head(source: Source) -> ModularHead | None:
     follow, and the last module must be a `Dense` with one or two outputs. Raises UnsupportedModelError with the name of
     the module for any other head.
     """
-    listed = _modules(source)
+    listed = listed_modules(source)
     if len(listed) < 2 or model_kind(source) != "CrossEncoder":
         return None
     if listed[0][0] != "Transformer":
@@ -177,11 +177,11 @@ def read_modular_head(source: Source) -> ModularHead | None:
 
 def module_settings(source: Source, kind: str) -> dict[str, Any] | None:
     """The configuration of a model's first module of the class `kind`; None without one. Raises SourceError."""
-    places = [place for name, place in _modules(source) if name == kind]
+    places = [place for name, place in listed_modules(source) if name == kind]
     return _described(source, places[0]) if places else None
 
 
-def _modules(source: Source) -> list[tuple[str, str]]:
+def listed_modules(source: Source) -> list[tuple[str, str]]:
     """The class and the folder of each module."""
     listed = source.optional_json(MODULES) or []
     try:

@@ -42,7 +42,7 @@ def read_tokenizer(source: Source, embeddings: int | None = None) -> Any:
     if not isinstance(getattr(tokenizer, "backend_tokenizer", None), Tokenizer):
         raise UnsupportedModelError(f"{source.place} has no fast tokenizer (tokenizer.json)")
     if embeddings is not None:
-        check_vocabulary(source.place, tokenizer.backend_tokenizer, embeddings)
+        _check_vocabulary(source.place, tokenizer.backend_tokenizer, embeddings)
     return tokenizer
 
 
@@ -54,7 +54,7 @@ def _lacking(source: Source) -> str:
     return f"{models[0]} needs the package sentencepiece, which the extra `import` lacks: pip install sentencepiece"
 
 
-def check_vocabulary(place: str, tokenizer: Tokenizer, embeddings: int) -> None:
+def _check_vocabulary(place: str, tokenizer: Tokenizer, embeddings: int) -> None:
     """Raise UnsupportedModelError for a token of the model at `place` outside of the network's `embeddings`."""
     try:
         check_embeddings(tokenizer, embeddings)

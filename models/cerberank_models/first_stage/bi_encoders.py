@@ -7,20 +7,19 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 from torch import Tensor
-from transformers import AutoConfig, AutoTokenizer
 
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import load_weights, transformer_config
 from cerberank_models.convert.limits import check_source
 from cerberank_models.convert.loading import load_encoder
-from cerberank_models.convert.modules import MODULES, SENTENCE_TRANSFORMERS
-from cerberank_models.convert.own_tokenizer import check_vocabulary
+from cerberank_models.convert.modules import SENTENCE_TRANSFORMERS, listed_modules
+from cerberank_models.convert.own_network import read_config
+from cerberank_models.convert.own_tokenizer import read_tokenizer
 from cerberank_models.convert.source import Source, find_source
 from cerberank_models.first_stage.late_interaction import is_late_interaction, late_interaction_encoder
 from cerberank_models.first_stage.text_ranker_folder import read_text_ranker, split_weights
@@ -67,7 +66,6 @@ def read_hugging_face(source: Source, *, candidate_length: int) -> BiEncoder:
     check_source(source)
     read = late_interaction_encoder if is_late_interaction(source) else _sentence_encoder
     ranker, tokenizer = read(source, candidate_length)
-    check_vocabulary(source.place, tokenizer, ranker.config.transformer.vocab_size)
     return bi_encoder(ranker, tokenizer, candidate_length=candidate_length)
 
 
@@ -118,20 +116,15 @@ def _is_text_ranker(path: Path) -> bool:
 def _sentence_encoder(model: Source, candidate_length: int) -> tuple[TextRanker, Tokenizer]:
     """Read a sentence-transformers model as a text ranker that compares means by their cosine."""
     _check_modules(model)
-    source, revision = model.place, model.commit or "main"
-    described: Any = AutoConfig.from_pretrained(source, revision=revision)
-    tokenizer = AutoTokenizer.from_pretrained(source, revision=revision).backend_tokenizer
-    if not isinstance(tokenizer, Tokenizer):
-        raise UnsupportedModelError(f"{source} has no fast tokenizer (tokenizer.json)")
+    transformer = transformer_config(read_config(model))
+    tokenizer = read_tokenizer(model, transformer.vocab_size).backend_tokenizer
     lengths = TextEncodingConfig(
         question_length=min(QUESTION_LENGTH, candidate_length),
         document_length=candidate_length,
         window=candidate_length,
     )
-    ranker = TextRanker(
-        TextRankerConfig(transformer=transformer_config(described), token_ranker="dot", encoding=lengths)
-    )
-    network = load_encoder(source, revision=revision)
+    ranker = TextRanker(TextRankerConfig(transformer=transformer, token_ranker="dot", encoding=lengths))
+    network = load_encoder(model.place, revision=model.commit or "main")
     load_weights(ranker, network.state_dict(), fresh_classifier=True)
     return ranker, tokenizer
 
@@ -139,7 +132,7 @@ def _sentence_encoder(model: Source, candidate_length: int) -> tuple[TextRanker,
 def _check_modules(model: Source) -> None:
     """Raise UnsupportedModelError for a sentence encoder with other modules than transformer, mean and norm."""
     source = model.place
-    kinds = [str(module["type"]).rpartition(".")[2] for module in model.optional_json(MODULES) or []]
+    kinds = [kind for kind, _ in listed_modules(model)]
     if unknown := [kind for kind in kinds if kind not in ("Transformer", "Pooling", "Normalize")]:
         raise UnsupportedModelError(f"{source} has modules that are not supported: {', '.join(unknown)}")
     pooling = model.optional_json("1_Pooling/config.json")

@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from safetensors.torch import load_file
 from tokenizers import Tokenizer
-from transformers import AutoConfig, AutoTokenizer
 
-from cerberank_models.checkpoint.manifest import is_path_within
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.hugging_face import load_weights, transformer_config
 from cerberank_models.convert.loading import load_encoder
-from cerberank_models.convert.modules import MODULES, SENTENCE_TRANSFORMERS, TRANSFORMER, model_kind
+from cerberank_models.convert.modules import SENTENCE_TRANSFORMERS, TRANSFORMER, listed_modules, model_kind
+from cerberank_models.convert.own_network import read_config
+from cerberank_models.convert.own_tokenizer import read_tokenizer
 from cerberank_models.convert.source import Source
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.text_config import ColbertTokens, TextEncodingConfig, TextRankerConfig
@@ -65,7 +65,7 @@ class _Settings:
 def late_interaction_encoder(model: Source, candidate_length: int) -> tuple[TextRanker, Tokenizer]:
     """The model as a text ranker. Raises UnsupportedModelError, which names the unsupported setting, and OSError."""
     source = model.place
-    listed = [(str(each["type"]).rpartition(".")[2], str(each["path"])) for each in model.optional_json(MODULES) or []]
+    listed = listed_modules(model)
     modules = dict(listed)
     # Modules that would compute something else are refused by their names.
     if unknown := set(modules) - {"Transformer", "Dense", "MultiVectorMask", "Normalize"}:
@@ -76,18 +76,12 @@ def late_interaction_encoder(model: Source, candidate_length: int) -> tuple[Text
         raise UnsupportedModelError(
             f"{source} has several projections, or its encoder in a folder of its own: {listed}"
         )
-    if outside := [path for path in modules.values() if path and not is_path_within(path)]:
-        raise UnsupportedModelError(f"{source} has modules outside of its folder: {', '.join(outside)}")
     # The libraries read the encoder's configuration and the tokenizer.
     settings = _settings(model, modules)
-    revision = model.commit or "main"
-    described: Any = AutoConfig.from_pretrained(source, revision=revision)
-    opened = AutoTokenizer.from_pretrained(source, revision=revision)
+    transformer = transformer_config(read_config(model))
+    opened = read_tokenizer(model, transformer.vocab_size)
     tokenizer = opened.backend_tokenizer
-    if not isinstance(tokenizer, Tokenizer):
-        raise UnsupportedModelError(f"{source} has no fast tokenizer (tokenizer.json)")
     projection = _projection(model, modules["Dense"])
-    transformer = transformer_config(described)
     room = transformer.max_positions - transformer.position_offset
     colbert, question_length = _texts(source, settings, tokenizer, opened, room)
     ranker = TextRanker(
@@ -104,7 +98,7 @@ def late_interaction_encoder(model: Source, candidate_length: int) -> tuple[Text
         )
     )
     # The encoder's weights, and those of the projection.
-    network = load_encoder(source, revision=revision)
+    network = load_encoder(source, revision=model.commit or "main")
     load_weights(ranker, network.state_dict(), fresh_classifier=True)
     ranker.get_submodule("token_ranker.project").load_state_dict({"weight": projection})
     return ranker, tokenizer
