@@ -17,7 +17,7 @@ from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.golden import check_golden
 from cerberank_training.data import read_questions, subset
 from cerberank_training.evaluation.figures import Evaluation
-from cerberank_training.evaluation.variants import rank_questions
+from cerberank_training.evaluation.variants import Scorer, rank_questions
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 
@@ -60,6 +60,6 @@ def test_it_ranks_wikiqa_better_than_word_overlap_and_embeddings(shared_data: Pa
     checkpoint = read_checkpoint(BUNDLED)
     questions = subset(read_questions(f"wikiqa:{shared_data / 'wikiqa' / 'WikiQA-dev.tsv.gz'}"), "clean")[:60]
     evaluation = Evaluation()
-    for question, ranks in rank_questions(open_backend(checkpoint, precision="int8"), checkpoint.encoder(), questions):
+    for question, ranks in rank_questions(Scorer.open(checkpoint, kind="onnx", precision="int8"), questions):
         evaluation.add(question, ranks)
     assert evaluation.figures()["final"].mean["map"] > 68.0

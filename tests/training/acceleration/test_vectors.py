@@ -16,7 +16,7 @@ from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.network.exits import Exit
 from cerberank_training.acceleration.exits import exit_logits
 from cerberank_training.acceleration.vectors import FrozenBody, compute_vectors
-from cerberank_training.evaluation.variants import score_questions
+from cerberank_training.evaluation.variants import Scorer, score_questions
 
 
 def test_exits_give_the_served_scores_from_the_vectors(tmp_path: Path) -> None:
@@ -26,7 +26,9 @@ def test_exits_give_the_served_scores_from_the_vectors(tmp_path: Path) -> None:
     exits = [cast(Exit, exit_) for exit_ in ranker.exits]
     with torch.inference_mode():
         logits = exit_logits(exits, torch.from_numpy(found.vectors).float())
-    for index, (_, scores) in enumerate(score_questions(TorchBackend(ranker), encoder(), questions())):
+    for index, (_, scores) in enumerate(
+        score_questions(Scorer(backend=TorchBackend(ranker), encoder=encoder()), questions())
+    ):
         rows = found.rows(index)
         for exit_ in range(2):
             # Vectors are rounded by 2^-11 of their size; the weights here amplify it, a probability by at most 1/4.

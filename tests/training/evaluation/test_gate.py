@@ -11,13 +11,13 @@ from tests.program import program
 from tests.tiny import bert_tokenizer, random_ranker
 from tests.training.letters import jsonl, questions
 
-from cerberank_models.backends.registry import open_backend
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.convert.graphs import export_stages
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.evaluation.gate import GateBounds, GateError, Parity, measure_parity
+from cerberank_training.evaluation.variants import Scorer
 
 main = program("export")
 
@@ -25,12 +25,12 @@ main = program("export")
 def test_a_form_agrees_with_itself(tiny_checkpoint: Path) -> None:
     """fp32 against fp32: every first candidate, no MAP lost; against int8 of random weights, something differs."""
     checkpoint = read_checkpoint(tiny_checkpoint)
-    exact, again, int8 = (open_backend(checkpoint, precision=name) for name in ("fp32", "fp32", "int8"))
-    same = measure_parity(exact, again, checkpoint.encoder(), questions())
+    exact, again, int8 = (Scorer.open(checkpoint, kind="onnx", precision=name) for name in ("fp32", "fp32", "int8"))
+    same = measure_parity(exact, again, questions())
     assert same == Parity(questions=5, agreement=100.0, map_change=0.0, difference=0.0)
-    assert measure_parity(int8, exact, checkpoint.encoder(), questions()).difference > 0
+    assert measure_parity(int8, exact, questions()).difference > 0
     with pytest.raises(ValueError, match="positive"):
-        measure_parity(exact, again, checkpoint.encoder(), [])
+        measure_parity(exact, again, [])
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from cerberank_training.evaluation.question_metrics import ranks_of
 from cerberank_training.evaluation.report import markdown
 from cerberank_training.evaluation.variants import (
     AllScores,
+    Scorer,
     apply_policy,
     rank_questions,
     score_all,
@@ -71,8 +72,8 @@ def test_every_exit_head_and_schedule_gets_its_figures(tiny_checkpoint: Path) ->
     """One pass reports them all, with questions and pairs."""
     checkpoint = read_checkpoint(tiny_checkpoint)
     evaluation = Evaluation()
-    backend, policy = open_backend(checkpoint, precision="fp32"), RatioSchedule((0.3, 0.3))
-    for item, ranks in rank_questions(backend, checkpoint.encoder(), [question((0, 1, 0))], [policy]):
+    scorer, policy = Scorer.open(checkpoint, kind="onnx", precision="fp32"), RatioSchedule((0.3, 0.3))
+    for item, ranks in rank_questions(scorer, [question((0, 1, 0))], [policy]):
         evaluation.add(item, ranks)
     figures = evaluation.figures()
     assert list(figures) == ["final", "exit 1", "exit 2", "head 1", "head 2", "head 3", "drop 0.3,0.3"]
@@ -123,8 +124,9 @@ def test_a_network_that_gives_nan_is_an_error_that_names_the_question(tiny_check
     checkpoint = read_checkpoint(tiny_checkpoint)
     ranker = load_ranker(checkpoint)
     ranker.state_dict()["embeddings.tokens.weight"].fill_(float("nan"))
+    scorer = Scorer(backend=TorchBackend(ranker), encoder=checkpoint.encoder())
     with pytest.raises(NonFiniteScoreError, match="question 'q7': stage 0"):
-        list(score_questions(TorchBackend(ranker), checkpoint.encoder(), [question((0, 1), "q7")]))
+        list(score_questions(scorer, [question((0, 1), "q7")]))
 
 
 def test_wikiqas_baselines(shared_data: Path) -> None:

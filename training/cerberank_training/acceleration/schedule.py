@@ -24,7 +24,7 @@ from cerberank_training.acceleration.vectors import PooledVectors
 from cerberank_training.data import Question
 from cerberank_training.evaluation.gate import GateError
 from cerberank_training.evaluation.schedule_search import Tuning, TuningBounds, ratios_text
-from cerberank_training.evaluation.variants import AllScores, Ranks, apply_policy, score_questions
+from cerberank_training.evaluation.variants import AllScores, Ranks, Scorer, apply_policy, score_questions
 
 DEPTH = 5
 """The number of first candidates in `overlap@5`."""
@@ -102,7 +102,9 @@ def measure_form(
 
     Long texts are cut and not read in windows, because the scores in `wanted` are of one pair for each candidate.
     """
-    scored = score_questions(form, encoder, [question for question, _ in wanted], windowing=None)
+    scored = score_questions(
+        Scorer(backend=form, encoder=encoder, windowing=None), [question for question, _ in wanted]
+    )
     got = [
         agreement_with(own.stages[-1], apply_policy(scores, policy))
         for (_, scores), (_, own) in zip(scored, wanted, strict=True)

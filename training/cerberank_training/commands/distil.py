@@ -34,7 +34,7 @@ from cerberank_training.data.sampling import (
     sampler_for,
 )
 from cerberank_training.evaluation.dev_figures import RankedQuestions, dev_figures
-from cerberank_training.evaluation.variants import rank_questions
+from cerberank_training.evaluation.variants import Scorer, rank_questions
 from cerberank_training.learning.loop import STATE
 from cerberank_training.learning.strategies import check_strategy
 from cerberank_training.learning.threads import step_work, training_threads
@@ -462,4 +462,6 @@ def closing(checkpoint: Path, *, name: str, figures: str, forms: Sequence[str], 
 
 def network_ranks(encoder: PairEncoder, device: str) -> Callable[[RankingNetwork, Sequence[Question]], RankedQuestions]:
     """A function that ranks questions by every exit and head of a network, for `dev_figures`."""
-    return lambda network, questions: rank_questions(TorchBackend(network, device=device), encoder, questions)
+    return lambda network, questions: rank_questions(
+        Scorer(backend=TorchBackend(network, device=device), encoder=encoder), questions
+    )

@@ -28,6 +28,7 @@ from cerberank_models.output import UsageError, note, say
 from cerberank_training.commands.unlabelled import unlabelled
 from cerberank_training.data import read_questions, sampled
 from cerberank_training.evaluation.gate import GateBounds, measure_parity
+from cerberank_training.evaluation.variants import Scorer
 from cerberank_training.runs.dev_set import check_choice
 from cerberank_training.runs.trained_on import trained_on
 from cerberank_training.students.calibration import calibration_texts
@@ -209,8 +210,11 @@ def _gate(form: Form, ranker: RankingNetwork, checkpoint: Checkpoint) -> Callabl
         difference=GATE.difference if form.max_difference is None else form.max_difference,
     )
 
+    encoder = checkpoint.encoder()
+
     def accept(precision: str, backend: Backend[Any]) -> None:
-        parity = measure_parity(backend, TorchBackend(ranker), checkpoint.encoder(), questions)
+        exported, network = (Scorer(backend=each, encoder=encoder) for each in (backend, TorchBackend(ranker)))
+        parity = measure_parity(exported, network, questions)
         say(
             f"{precision}: top-1 agreement {parity.agreement:.1f} %, MAP {parity.map_change:+.2f}, "
             f"scores within {parity.difference:.3f} (99 %), {parity.questions} questions"

@@ -11,13 +11,11 @@ from typing import Annotated
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
-from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.model_card import with_section
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.options import OWN, BackendChoice, BackendOptions, Ratios, Windows, check_device
 from cerberank_models.commands.values import Count, Integers, Share, Whole
-from cerberank_models.first_stage.opening import open_first_stage
 from cerberank_models.output import UsageError, say
 from cerberank_models.progress import progress
 from cerberank_models.windows import AS_SERVED, windowing_of
@@ -39,7 +37,7 @@ from cerberank_training.evaluation.schedule_search import (
     schedule_table,
 )
 from cerberank_training.evaluation.schedule_search import tune as search
-from cerberank_training.evaluation.variants import AllScores, score_depths, score_questions
+from cerberank_training.evaluation.variants import AllScores, Scorer, score_depths, score_questions
 from cerberank_training.runs.dev_set import check_choice
 from cerberank_training.runs.trained_on import check_not_trained_on
 
@@ -167,9 +165,7 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> None:
 
 
 def _score(checkpoint: Checkpoint, form: BackendChoice, options: TuneOptions) -> DevSets:
-    backend, encoder = open_backend(checkpoint, **asdict(form)), checkpoint.encoder()
-    first = None if checkpoint.config.first_stage is None else open_first_stage(checkpoint, **asdict(form))
-    windowing = windowing_of(options.windows)
+    scorer = Scorer.open(checkpoint, **asdict(form), windowing=windowing_of(options.windows))
     # Each depth of a data set is a set of its own, on which a schedule must hold its bound.
     sets: dict[str, list[tuple[Question, AllScores]]] = {}
     for data, name in zip(options.data, set_names(options.data), strict=True):
@@ -182,12 +178,12 @@ def _score(checkpoint: Checkpoint, form: BackendChoice, options: TuneOptions) ->
             deep = deep_questions(
                 every, options.depths, size=options.sample, pairs=options.depth_pairs, seed=options.seed
             )
-            deep_scores = score_depths(backend, encoder, deep, first, windowing=windowing)
+            deep_scores = score_depths(scorer, deep)
             for at_depths in progress(deep_scores, total=len(deep), unit="question", desc="score"):
                 for depth, question, scores in at_depths:
                     sets.setdefault(f"{name}, {depth:,} candidates", []).append((question, scores))
         else:
-            scored = score_questions(backend, encoder, questions, first, windowing=windowing)
+            scored = score_questions(scorer, questions)
             sets[name] = list(progress(scored, total=len(questions), unit="question", desc="score"))
     return DevSets(
         checkpoint.config.scored_stage_layers,

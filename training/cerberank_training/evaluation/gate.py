@@ -7,15 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from cerberank_models.backends.stage_contract import Backend
-from cerberank_models.encoding import PairEncoder
 from cerberank_training.data import Question
 from cerberank_training.evaluation.question_metrics import expected_metrics, ranks_of
-from cerberank_training.evaluation.variants import score_questions
+from cerberank_training.evaluation.variants import Scorer
 
 
 class GateError(RuntimeError):
@@ -56,17 +53,14 @@ class Parity:
             raise GateError(f"{form} does not rank like fp32 on {self.questions} questions: {'; '.join(broken)}")
 
 
-def measure_parity(
-    form: Backend[Any], reference: Backend[Any], encoder: PairEncoder, questions: Sequence[Question]
-) -> Parity:
-    """Compare the final scores of two backends. Raises ValueError if no question has a positive."""
+def measure_parity(form: Scorer, reference: Scorer, questions: Sequence[Question]) -> Parity:
+    """Compare the final scores of two forms of a network. Raises ValueError if no question has a positive."""
     questions = [question for question in questions if question.answerable]
     if not questions:
         raise ValueError("the gate needs questions with a positive candidate")
     same, maps, differences = [], [], []
-    pairs = zip(score_questions(form, encoder, questions), score_questions(reference, encoder, questions), strict=True)
-    for (question, first), (_, second) in pairs:
-        ours, theirs = first.stages[-1], second.stages[-1]
+    for question in questions:
+        ours, theirs = (scorer.scores(question).stages[-1] for scorer in (form, reference))
         same.append(int(ours.argmax()) == int(theirs.argmax()))
         differences.append(np.abs(ours - theirs))
         labels = np.asarray(question.labels)

@@ -13,10 +13,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cerberank_models.backends.registry import open_backend
 from cerberank_models.backends.stage_contract import Backend, Scores
+from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.config import RankerConfig
 from cerberank_models.drop import DropPolicy, Survival, cost_of
 from cerberank_models.encoding import EncodedPairs, PairEncoder
+from cerberank_models.first_stage.opening import open_first_stage
 from cerberank_models.first_stage.question_texts import FirstStage
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.windows import AS_SERVED, Windowing
@@ -129,58 +132,66 @@ def policy_name(policy: DropPolicy) -> str:
     return f"drop {policy}"
 
 
-def score_questions(
-    backend: Backend[Any],
-    encoder: PairEncoder,
-    questions: Iterable[Question],
-    first: FirstStage | None = None,
-    *,
-    windowing: Windowing | None = AS_SERVED,
-) -> Iterator[tuple[Question, AllScores]]:
-    """Yield each question with the scores of all stages; those of `first` come before the others.
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Scorer:
+    """A ranker that is ready to score questions at all of its stages."""
 
-    Long texts are read in windows by `windowing`; None cuts them. `first` always cuts them.
-    Raises NonFiniteScoreError, which names the question.
-    """
-    for question in questions:
+    backend: Backend[Any]
+    encoder: PairEncoder
+    first: FirstStage | None = None
+    """The first stage, which always cuts long texts; its scores come before the others."""
+    windowing: Windowing | None = AS_SERVED
+    """The reading of long texts in windows; None cuts them."""
+
+    @classmethod
+    def open(
+        cls,
+        checkpoint: Checkpoint,
+        *,
+        kind: str,
+        precision: str,
+        device: str = "cpu",
+        windowing: Windowing | None = AS_SERVED,
+    ) -> Scorer:
+        """Open a checkpoint, with its first stage if it has one. Raises the errors of `open_backend`."""
+        form: dict[str, Any] = {"kind": kind, "precision": precision, "device": device}
+        first = None if checkpoint.config.first_stage is None else open_first_stage(checkpoint, **form)
+        backend = open_backend(checkpoint, **form)
+        return cls(backend=backend, encoder=checkpoint.encoder(), first=first, windowing=windowing)
+
+    def scores(self, question: Question) -> AllScores:
+        """The scores of a question's candidates at all stages. Raises NonFiniteScoreError, which names the question."""
         candidates = [labelled.candidate for labelled in question.candidates]
+        reads_pairs = self.backend.config.reads_pairs
         try:
             scores = AllScores((), None)
-            if backend.config.reads_pairs:
-                scores = score_all(backend, encoder.encode(question.text, candidates, windowing=windowing))
-            if first is not None:
-                texts = first.read(question.text, [candidate.text for candidate in candidates])
-                truncated = scores.truncated if backend.config.reads_pairs else int(texts.truncated.sum())
-                stages = (first.compute(texts), *scores.stages)
+            if reads_pairs:
+                pairs = self.encoder.encode(question.text, candidates, windowing=self.windowing)
+                scores = score_all(self.backend, pairs)
+            if self.first is not None:
+                texts = self.first.read(question.text, [candidate.text for candidate in candidates])
+                truncated = scores.truncated if reads_pairs else int(texts.truncated.sum())
+                stages = (self.first.compute(texts), *scores.stages)
                 scores = replace(scores, stages=stages, first_stage=True, truncated=truncated)
         except NonFiniteScoreError as error:
             raise NonFiniteScoreError(f"question {question.id!r}: {error}") from error
-        yield question, scores
+        return scores
 
 
-def score_depths(
-    backend: Backend[Any],
-    encoder: PairEncoder,
-    questions: Sequence[DeepQuestion],
-    first: FirstStage | None = None,
-    *,
-    windowing: Windowing | None,
-) -> Iterator[list[tuple[int, Question, AllScores]]]:
+def score_questions(scorer: Scorer, questions: Iterable[Question]) -> Iterator[tuple[Question, AllScores]]:
+    """Yield each question with the scores of all stages."""
+    return ((question, scorer.scores(question)) for question in questions)
+
+
+def score_depths(scorer: Scorer, questions: Iterable[DeepQuestion]) -> Iterator[list[tuple[int, Question, AllScores]]]:
     """Yield a list for each question, with (depth, question, scores) for each of its depths."""
-    deepest = (deep.question for deep in questions)
-    scored = score_questions(backend, encoder, deepest, first, windowing=windowing)
-    for deep, (_, scores) in zip(questions, scored, strict=True):
+    for deep in questions:
+        scores = scorer.scores(deep.question)
         yield [(depth, deep.at(depth), scores.of(deep.rows(depth))) for depth in deep.depths]
 
 
 def rank_questions(
-    backend: Backend[Any],
-    encoder: PairEncoder,
-    questions: Iterable[Question],
-    policies: Sequence[DropPolicy] = (),
-    *,
-    windowing: Windowing | None = AS_SERVED,
+    scorer: Scorer, questions: Iterable[Question], policies: Sequence[DropPolicy] = ()
 ) -> Iterator[tuple[Question, dict[str, Ranks]]]:
     """Yield each question with its ranks by all variants."""
-    for question, scores in score_questions(backend, encoder, questions, windowing=windowing):
-        yield question, variants(scores, policies)
+    return ((question, variants(scorer.scores(question), policies)) for question in questions)

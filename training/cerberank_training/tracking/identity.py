@@ -10,12 +10,12 @@ from cerberank_models.checkpoint.atomic import write_json
 FILE = "tracking.json"
 
 
-def known_id(folder: Path, tracker: str) -> str | None:
+def stored_id(folder: Path, tracker: str) -> str | None:
     """The id that this tracker gave the run in `folder`; None if there is none."""
     return _ids(folder).get(tracker)
 
 
-def keep_id(folder: Path, tracker: str, value: str) -> None:
+def store_id(folder: Path, tracker: str, value: str) -> None:
     """Store the id that this tracker gave the run in `folder`."""
     write_json(folder / FILE, _ids(folder) | {tracker: value})
 

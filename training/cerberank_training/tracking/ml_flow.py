@@ -10,7 +10,7 @@ from pathlib import Path
 from mlflow.entities import Metric, Param
 from mlflow.tracking import MlflowClient
 
-from cerberank_training.tracking.identity import keep_id, known_id
+from cerberank_training.tracking.identity import store_id, stored_id
 
 EXPERIMENT = "cerberank"
 LONGEST = 6000
@@ -36,10 +36,10 @@ class MlFlow:
         MLflow does not allow a parameter to change. A setting that a later call changed becomes a tag of the run.
         """
         self._client = MlflowClient()
-        known = known_id(self._folder, "mlflow")
+        known = stored_id(self._folder, "mlflow")
         if known is None:
             self._id = self._client.create_run(self._experiment(), run_name=self._name).info.run_id
-            keep_id(self._folder, "mlflow", self._id)
+            store_id(self._folder, "mlflow", self._id)
         else:
             self._id = known
             self._last = {}

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import wandb
 
-from cerberank_training.tracking.identity import keep_id, known_id
+from cerberank_training.tracking.identity import store_id, stored_id
 from cerberank_training.tracking.tracker import unseen
 
 
@@ -26,7 +26,7 @@ class WeightsAndBiases:
     def begin(self, step: int, seen: Mapping[str, int]) -> None:
         """Begin a W&B run, or continue the one of this folder."""
         self._seen = seen
-        known = known_id(self._folder, "wandb")
+        known = stored_id(self._folder, "wandb")
         self._run = wandb.init(
             id=known or secrets.token_hex(8),
             name=self._name,
@@ -36,7 +36,7 @@ class WeightsAndBiases:
             settings=wandb.Settings(console="off", silent=True),
         )
         if known is None:
-            keep_id(self._folder, "wandb", self._run.id)
+            store_id(self._folder, "wandb", self._run.id)
 
     def figures(self, step: int, values: Mapping[str, float]) -> None:
         """Log the figures that no earlier call has logged, because W&B cannot remove points."""

@@ -11,11 +11,10 @@ from tests.program import program
 from tests.training.letters import jsonl, questions
 
 import cerberank_training.evaluation.sources.sequence
-from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.drop import RatioSchedule
 from cerberank_training.evaluation.sources.sequence import sequence_rankings
-from cerberank_training.evaluation.variants import rank_questions
+from cerberank_training.evaluation.variants import Scorer, rank_questions
 
 main = program("evaluate")
 
@@ -29,10 +28,10 @@ def test_the_papers_costs() -> None:
 def test_the_last_model_ranks_what_the_first_left(tiny_checkpoint: Path) -> None:
     """The same model twice in sequence ranks as the model alone, whatever the first one drops."""
     checkpoint = read_checkpoint(tiny_checkpoint)
-    backend = open_backend(checkpoint, precision="fp32")
-    alone = [ranks["final"] for _, ranks in rank_questions(backend, checkpoint.encoder(), questions())]
+    scorer = Scorer.open(checkpoint, kind="onnx", precision="fp32")
+    alone = [ranks["final"] for _, ranks in rank_questions(scorer, questions())]
     policies = [RatioSchedule((alpha,)) for alpha in (0.5, 0.0)]
-    twice = sequence_rankings([checkpoint, checkpoint], questions(), kind="onnx", precision="fp32", policies=policies)
+    twice = sequence_rankings([scorer, scorer], questions(), policies)
     for expected, ranked in zip(alone, twice, strict=True):
         assert np.array_equal(ranked.ranks["final"], expected)
         assert np.array_equal(ranked.ranks["drop 0"], expected)

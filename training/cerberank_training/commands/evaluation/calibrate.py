@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -12,21 +12,20 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from cerberank_models.calibration import FILE, SECTION, Calibration, Threshold, folded
-from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.model_card import with_section
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.options import OWN, BackendChoice, BackendOptions, Windows, check_device
 from cerberank_models.commands.values import Count, Whole
 from cerberank_models.output import say
 from cerberank_models.progress import progress
-from cerberank_models.ranker import Ranker
 from cerberank_models.windows import AS_SERVED, windowing_of
 from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import Question, read_questions, sampled, set_names
 from cerberank_training.evaluation.calibration_fit import Scored, check_number, cross_validated, first_result, fit
 from cerberank_training.evaluation.first_results import first_result_figures, sentence
 from cerberank_training.evaluation.report import table
-from cerberank_training.evaluation.variants import score_questions
+from cerberank_training.evaluation.variants import Scorer, score_questions
 from cerberank_training.runs.trained_on import check_not_trained_on
 
 NO_FIGURES = (
@@ -78,7 +77,7 @@ def calibrate(checkpoint: Path, /, *, options: CalibrateOptions) -> None:
     check_device(form.device, form.kind)
     chosen = _chosen(checkpoint, options)
     check_number(len(chosen))
-    questions = _scored(checkpoint, form, options, chosen)
+    questions = _scored(source, form, options, chosen)
     # The calibration is fitted on all questions; its figures come from folds that it was not fitted on.
     names = set_names(options.data)
     fitted = partial(fit, sets=names, precision=form.precision)
@@ -150,14 +149,8 @@ def _chosen(checkpoint: Path, options: CalibrateOptions) -> list[Question]:
 
 
 def _scored(
-    checkpoint: Path, form: BackendChoice, options: CalibrateOptions, questions: Sequence[Question]
+    source: Checkpoint, form: BackendChoice, options: CalibrateOptions, questions: Sequence[Question]
 ) -> list[Scored]:
-    ranker = Ranker.load(checkpoint, device=form.device, backend=form.kind, precision=form.precision)
-    scored = score_questions(
-        ranker.backend,
-        ranker.checkpoint.encoder(),
-        questions,
-        ranker.first_stage,
-        windowing=windowing_of(options.windows),
-    )
+    scorer = Scorer.open(source, **asdict(form), windowing=windowing_of(options.windows))
+    scored = score_questions(scorer, questions)
     return [Scored.of(*each) for each in progress(scored, total=len(questions), unit="question", desc="score")]

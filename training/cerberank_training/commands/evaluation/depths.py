@@ -5,12 +5,10 @@ from __future__ import annotations
 from dataclasses import asdict
 from pathlib import Path
 
-from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.atomic import write_bytes, write_json
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.options import check_device
-from cerberank_models.first_stage.opening import open_first_stage
 from cerberank_models.output import UsageError, say, say_written
 from cerberank_models.progress import progress
 from cerberank_models.windows import AS_SERVED, windowing_of
@@ -20,7 +18,7 @@ from cerberank_training.data import read_questions
 from cerberank_training.data.deep_questions import deep_questions
 from cerberank_training.evaluation.figures import Evaluation
 from cerberank_training.evaluation.report import depth_markdown
-from cerberank_training.evaluation.variants import dropping_ranks, flat_ranks, score_depths, variant_costs
+from cerberank_training.evaluation.variants import Scorer, dropping_ranks, flat_ranks, score_depths, variant_costs
 from cerberank_training.runs.trained_on import trained_on
 
 OTHER_TABLES = (
@@ -48,9 +46,8 @@ def evaluate_depths(options: EvaluateOptions) -> None:
     every = list(read_questions(options.data))
     warning = trained_on(checkpoint.path, options.data, every)
     questions = deep_questions(every, options.depths, size=options.sample, pairs=options.depth_pairs, seed=options.seed)
-    backend, encoder = open_backend(checkpoint, **asdict(form)), checkpoint.encoder()
-    first = None if checkpoint.config.first_stage is None else open_first_stage(checkpoint, **asdict(form))
-    scored = score_depths(backend, encoder, questions, first, windowing=windowing_of(options.windows))
+    scorer = Scorer.open(checkpoint, **asdict(form), windowing=windowing_of(options.windows))
+    scored = score_depths(scorer, questions)
     evaluations = {depth: Evaluation() for depth in sorted(set(options.depths))}
     for at_depths in progress(scored, total=len(questions), unit="question"):
         for depth, question, scores in at_depths:

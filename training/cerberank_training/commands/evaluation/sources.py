@@ -28,7 +28,7 @@ from cerberank_training.evaluation.sources.rankings import (
 from cerberank_training.evaluation.sources.sequence import sequence_costs, sequence_rankings
 from cerberank_training.evaluation.trec_files.reading import judged_run, run_rankings
 from cerberank_training.evaluation.trec_files.writing import check_ids
-from cerberank_training.evaluation.variants import policy_name, variant_costs
+from cerberank_training.evaluation.variants import Scorer, policy_name, variant_costs
 from cerberank_training.runs.trained_on import trained_on
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 
@@ -104,6 +104,7 @@ def _check_run(options: EvaluateOptions) -> None:
 
 def _ranked(options: EvaluateOptions, questions: list[Question], data: str) -> Source:
     """The rankings of the questions, with costs and a note where they come from checkpoints."""
+    # Rankings without costs: of a service, of scores or a run in a file, of a text ranker.
     if options.url:
         if options.against:
             raise ValueError("--against compares a checkpoint's precisions: it does not go with --url")
@@ -123,27 +124,37 @@ def _ranked(options: EvaluateOptions, questions: list[Question], data: str) -> S
     sizes = [len(question.candidates) for question in subset(questions, options.subset)]
     if not sizes:
         raise ValueError(f"no question is in the subset {options.subset!r}")
-    windowing, note = windowing_of(options.windows), ""
+    # Several checkpoints in sequence, a checkpoint in two precisions, or one with all its exits, heads and schedules.
+    windowing = windowing_of(options.windows)
     if options.sequence:
-        models = [read_checkpoint(path) for path in options.sequence]
-        policies = schedules(options)
-        costs = sequence_costs(models, policies, sizes)
-        form = options.backend.chosen()
-        rankings = sequence_rankings(models, questions, **asdict(form), windowing=windowing, policies=policies)
-        return Source(questions=len(questions), costs=costs, rankings=rankings, data=data)
-    checkpoint = read_checkpoint(options.checkpoint or default_checkpoint())
-    form = options.backend.chosen(checkpoint)
-    if options.against:
-        costs = {"final": 1.0, options.against: 1.0}
-        rankings = precision_rankings(
-            checkpoint, questions, **asdict(form), windowing=windowing, against=options.against
+        models, policies = [read_checkpoint(path) for path in options.sequence], schedules(options)
+        form = asdict(options.backend.chosen())
+        scorers = [Scorer.open(model, **form, windowing=windowing) for model in models]
+        return Source(
+            questions=len(questions),
+            costs=sequence_costs(models, policies, sizes),
+            rankings=sequence_rankings(scorers, questions, policies),
+            data=data,
         )
-    else:
-        policies, note = schedules(options, checkpoint.config), default_note(checkpoint.config)
-        costs = variant_costs(checkpoint.config, policies, sizes)
-        ranker = Ranker.load(checkpoint.path, device=form.device, backend=form.kind, precision=form.precision)
-        rankings = ranker_rankings(ranker, questions, policies=policies, windowing=windowing)
-    return Source(questions=len(questions), costs=costs, rankings=rankings, data=data, notes=(note,))
+    checkpoint = read_checkpoint(options.checkpoint or default_checkpoint())
+    chosen = options.backend.chosen(checkpoint)
+    if options.against:
+        scorer, other = (
+            Scorer.open(checkpoint, **asdict(replace(chosen, precision=precision)), windowing=windowing)
+            for precision in (chosen.precision, options.against)
+        )
+        costs = {"final": 1.0, options.against: 1.0}
+        rankings = precision_rankings(scorer, other, questions, against=options.against)
+        return Source(questions=len(questions), costs=costs, rankings=rankings, data=data)
+    policies = schedules(options, checkpoint.config)
+    ranker = Ranker.load(checkpoint.path, device=chosen.device, backend=chosen.kind, precision=chosen.precision)
+    return Source(
+        questions=len(questions),
+        costs=variant_costs(checkpoint.config, policies, sizes),
+        rankings=ranker_rankings(ranker, questions, policies=policies, windowing=windowing),
+        data=data,
+        notes=(default_note(checkpoint.config),),
+    )
 
 
 def schedules(options: EvaluateOptions, config: RankerConfig | None = None) -> list[DropPolicy]:

@@ -11,9 +11,7 @@ import httpx
 import numpy as np
 from pydantic import Field
 
-from cerberank_models.backends.registry import open_backend
 from cerberank_models.backends.stage_contract import Scores, probability
-from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.connection import open_client
 from cerberank_models.drop import DropPolicy
 from cerberank_models.ranker import Ranker
@@ -25,7 +23,14 @@ from cerberank_training.data.question import parse_line, read_lines
 from cerberank_training.evaluation.calibration_fit import Scored, first_result
 from cerberank_training.evaluation.first_results import FirstResult
 from cerberank_training.evaluation.question_metrics import ranks_of
-from cerberank_training.evaluation.variants import Ranks, dropping_ranks, flat_ranks, flat_scores, score_questions
+from cerberank_training.evaluation.variants import (
+    Ranks,
+    Scorer,
+    dropping_ranks,
+    flat_ranks,
+    flat_scores,
+    score_questions,
+)
 
 if TYPE_CHECKING:  # imports torch, which an evaluation with ONNX does not need
     from cerberank_training.learning.batch import TeacherScores
@@ -57,10 +62,10 @@ def ranker_rankings(
     windowing: Windowing | None = AS_SERVED,
 ) -> Iterator[RankedQuestion]:
     """Rank with every exit, head and drop policy. Raises the errors of `score_questions`."""
-    encoder = ranker.checkpoint.encoder()
-    for question, scores in score_questions(
-        ranker.backend, encoder, questions, ranker.first_stage, windowing=windowing
-    ):
+    scorer = Scorer(
+        backend=ranker.backend, encoder=ranker.checkpoint.encoder(), first=ranker.first_stage, windowing=windowing
+    )
+    for question, scores in score_questions(scorer, questions):
         flat = flat_scores(scores)
         yield RankedQuestion(
             question=question,
@@ -73,25 +78,11 @@ def ranker_rankings(
 
 
 def precision_rankings(
-    checkpoint: Checkpoint,
-    questions: list[Question],
-    *,
-    kind: str,
-    precision: str,
-    device: str = "cpu",
-    against: str,
-    windowing: Windowing | None = AS_SERVED,
+    scorer: Scorer, other: Scorer, questions: Iterable[Question], *, against: str
 ) -> Iterator[RankedQuestion]:
-    """Rank by the final stage in two precisions. The ranking `final` has `precision`; the other is named `against`."""
-    encoder = checkpoint.encoder()
-    first, second = (
-        score_questions(
-            open_backend(checkpoint, kind=kind, precision=name, device=device), encoder, questions, windowing=windowing
-        )
-        for name in (precision, against)
-    )
-    for (question, ours), (_, others) in zip(first, second, strict=True):
-        ranks = flat_ranks({"final": ours.stages[-1], against: others.stages[-1]})
+    """Rank by the final stage of a checkpoint in two precisions: `final`, and the other one named `against`."""
+    for question, ours in score_questions(scorer, questions):
+        ranks = flat_ranks({"final": ours.stages[-1], against: other.scores(question).stages[-1]})
         yield RankedQuestion(question=question, ranks=ranks, in_windows=ours.in_windows, truncated=ours.truncated)
 
 

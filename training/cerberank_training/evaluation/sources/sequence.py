@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.drop import DropPolicy, cost_of
-from cerberank_models.windows import AS_SERVED, Windowing
 from cerberank_training.data import Question
 from cerberank_training.evaluation.sources.rankings import RankedQuestion
-from cerberank_training.evaluation.variants import AllScores, dropping_ranks, flat_ranks, policy_name, score_questions
+from cerberank_training.evaluation.variants import AllScores, Scorer, dropping_ranks, flat_ranks, policy_name
 
 
 def sequence_cost(sizes: Sequence[int], layers: Sequence[float], policy: DropPolicy) -> float:
@@ -41,31 +39,18 @@ def sequence_costs(
 
 
 def sequence_rankings(
-    checkpoints: Sequence[Checkpoint],
-    questions: Sequence[Question],
-    *,
-    kind: str,
-    device: str = "cpu",
-    precision: str,
-    policies: Sequence[DropPolicy],
-    windowing: Windowing | None = AS_SERVED,
+    scorers: Sequence[Scorer], questions: Sequence[Question], policies: Sequence[DropPolicy]
 ) -> Iterator[RankedQuestion]:
     """Rank by the last model (`final`), by each earlier model (`model i`), and by the sequence with every policy."""
-    scored = [
-        score_questions(
-            open_backend(checkpoint, kind=kind, precision=precision, device=device),
-            checkpoint.encoder(),
-            questions,
-            windowing=windowing,
-        )
-        for checkpoint in checkpoints
-    ]
-    for rows in zip(*scored, strict=True):
-        finals = AllScores(tuple(scores.stages[-1] for _, scores in rows), None)
+    for question in questions:
+        scored = [scorer.scores(question) for scorer in scorers]
+        finals = AllScores(tuple(scores.stages[-1] for scores in scored), None)
         flat = {"final": finals.stages[-1]}
         flat |= {f"model {index}": scores for index, scores in enumerate(finals.stages[:-1], start=1)}
-        ranks = flat_ranks(flat) | dropping_ranks(finals, policies)
-        last = rows[-1][1]
         yield RankedQuestion(
-            question=rows[0][0], ranks=ranks, scores=flat, in_windows=last.in_windows, truncated=last.truncated
+            question=question,
+            ranks=flat_ranks(flat) | dropping_ranks(finals, policies),
+            scores=flat,
+            in_windows=scored[-1].in_windows,
+            truncated=scored[-1].truncated,
         )
