@@ -50,9 +50,7 @@ def options(name: str, *words: str) -> Any:
 def teacher(name: str, pairs: int = PAIRS["asnq"]) -> TeacherConfig:
     """The run of `train teach` on so many pairs."""
     chosen: teach.TeachOptions = options(name)
-    steps = chosen.training.steps or math.ceil(
-        (chosen.training.epochs or 0) * pairs / chosen.training.questions_per_step
-    )
+    steps = chosen.length.steps or math.ceil((chosen.length.epochs or 0) * pairs / chosen.training.questions_per_step)
     return teach.configuration(chosen, steps)
 
 
@@ -68,7 +66,7 @@ def test_a_preset_fits_its_command_and_names_its_sources(name: str) -> None:
             assert student_settings(name).shape.truncation == "longest_first"
             assert preset.values["dev_questions"] == "all"
         case "teach":
-            assert (options(name).dev_questions, options(name).sampling.sampling) == ("all", "pairs")
+            assert (options(name).dev_questions, options(name).examples.sampling) == ("all", "pairs")
             teacher(name)
         case "pretrain":
             assert options(name).objective == name.rpartition("-")[2]
@@ -118,7 +116,7 @@ def test_epochs_of_pairs_are_steps(name: str, pairs: str, steps: int, evaluation
 
 def test_pre_training_takes_whole_groups_near_the_papers_4096() -> None:
     """One positive and four negatives, shared by eight processes."""
-    size = options("ssp/pretrain-dpc").examples_per_step
+    size = options("ssp/pretrain-dpc").training.examples_per_step
     assert size % GROUP == 0
     assert 4096 - size < 2 * 8 * GROUP
     assert PretrainingConfig(examples_per_step=size).batch(8) % GROUP == 0
@@ -128,12 +126,12 @@ def test_a_call_changes_a_preset(tmp_path: Path) -> None:
     """Options that are given count, steps instead of epochs; a file changes a preset for any command."""
     assert options("tanda/adapt-bert", "--learning-rate", "3e-5").training.learning_rate == 3e-5
     changed: teach.TeachOptions = options("tanda/adapt-bert", "--steps", "9")
-    assert (changed.training.steps, changed.training.epochs) == (9, None)
+    assert (changed.length.steps, changed.length.epochs) == (9, None)
     (tmp_path / "mine.toml").write_text(
         'from = "tanda/adapt-bert"\nepochs = { value = 3, source = "ours" }\nmax-length = 64\n'
     )
     mine: teach.TeachOptions = options(str(tmp_path / "mine.toml"))
-    assert (mine.training.epochs, mine.texts.max_length, mine.training.learning_rate) == (3, 64, 1e-6)
+    assert (mine.length.epochs, mine.training.max_length, mine.training.learning_rate) == (3, 64, 1e-6)
     assert read_preset(str(tmp_path / "mine.toml")).name == "mine.toml (from tanda/adapt-bert: epochs 3, max_length 64)"
     with pytest.raises(ValueError, match="--recipe mini is for `train distil`, not for `train teach`"):
         arguments_of(teach.teach, [*NEEDED["teach"], "--recipe", "mini"], config=options_from_recipe("teach"))

@@ -37,7 +37,14 @@ def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:
     start = build_start(open_base(str(save_base("bert", tmp_path / "base"))), LossWeights(mlm=0), seed=1)
     before = {name: value.clone() for name, value in start.network.state_dict().items()}
     config = PretrainingConfig(
-        steps=4, examples_per_step=10, learning_rate=3e-2, warmup=1, max_length=62, evaluate_every=4, device="cpu"
+        steps=4,
+        examples_per_step=10,
+        learning_rate=3e-2,
+        warmup=1,
+        max_length=62,
+        evaluate_every=4,
+        device="cpu",
+        precision="fp32",
     )
     metrics = pretrain(start, tmp_path / "out", groups, [example for group in listed for example in group], config)
     batches = Batches(start.tokenizer, family="bert", max_length=62, masks=False, seed=1)
@@ -59,7 +66,9 @@ def test_workers_need_no_fork(tmp_path: Path) -> None:
     """The maker of batches, with their masks, is copied into another process, and makes the same there."""
     groups = groups_of(documents([[2, 4, 4, 4], [3, 4], [2, 4, 4]]), "dpc", seed=1)
     start = build_start(open_base(str(save_base("bert", tmp_path / "base"))), LossWeights(), seed=1)
-    config = PretrainingConfig(steps=4, examples_per_step=10, warmup=1, max_length=62, evaluate_every=4, device="cpu")
+    config = PretrainingConfig(
+        steps=4, examples_per_step=10, warmup=1, max_length=62, evaluate_every=4, device="cpu", precision="fp32"
+    )
     compare_with_copies(lambda: pretrain(start, tmp_path / "out", groups, groups.group(0), config))
 
 
@@ -68,7 +77,14 @@ def test_a_diverged_run_ends_before_its_weights_are_saved(tmp_path: Path) -> Non
     groups = groups_of(documents([[2, 4, 4, 4], [3, 4], [2, 4, 4]]), "dpc", seed=1)
     start = build_start(open_base(str(save_base("bert", tmp_path / "base"))), LossWeights(mlm=0), seed=1)
     config = PretrainingConfig(
-        steps=4, examples_per_step=10, learning_rate=1e38, warmup=1, max_length=62, evaluate_every=2, device="cpu"
+        steps=4,
+        examples_per_step=10,
+        learning_rate=1e38,
+        warmup=1,
+        max_length=62,
+        evaluate_every=2,
+        device="cpu",
+        precision="fp32",
     )
     with pytest.raises(DivergenceError, match=r"the loss is (nan|inf) in step 2, "):
         pretrain(start, tmp_path / "out", groups, groups.group(0), config)

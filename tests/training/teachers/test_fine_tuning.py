@@ -19,7 +19,6 @@ from tests.training.letters import questions, sampler
 from transformers import AutoModel, AutoModelForSequenceClassification, Trainer
 
 from cerberank_models.convert.families import FAMILIES, UnsupportedModelError
-from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_training.learning.divergence import DivergenceError
 from cerberank_training.learning.losses import logit_difference
 from cerberank_training.runs.base import Base, open_base
@@ -27,7 +26,7 @@ from cerberank_training.teachers import fine_tuning
 from cerberank_training.teachers.fine_tuning import TeacherConfig, classifier, fine_tune, training_arguments
 
 CONFIG = TeacherConfig(
-    steps=4, input=TeacherInput(max_length=32), questions_per_step=2, evaluate_every=2, learning_rate=1e-3, device="cpu"
+    steps=4, max_length=32, precision="fp32", questions_per_step=2, evaluate_every=2, learning_rate=1e-3, device="cpu"
 )
 
 
@@ -47,7 +46,7 @@ def test_one_and_two_logits_give_one_difference() -> None:
 def test_every_loss_changes_the_weights(loss: str, tmp_path: Path) -> None:
     """The folder loads with Hugging Face's classes; the teacher reads context."""
     base = base_of("bert", tmp_path / "base")
-    config = replace(CONFIG, loss=loss, input=TeacherInput(max_length=32, context=True))
+    config = replace(CONFIG, loss=loss, context=True)
     best = fine_tune(base, tmp_path / "teacher", sampler(), questions(), config)
     assert 0 < best <= 100
     before, after = (
@@ -165,9 +164,8 @@ def test_the_seed_and_dropout_reach_the_network(tmp_path: Path) -> None:
     """The classifier that a base lacks and fresh rows follow from the seed; dropout is the one asked for."""
     base = tmp_path / "base"
     AutoModel.from_config(hugging_face_config("bert")).save_pretrained(base)
-    reads = TeacherInput(max_length=32, context=True)
     first, again, other = (
-        classifier(open_base(str(base)), replace(CONFIG, input=reads, token_types="fresh", seed=seed, dropout=0.3))
+        classifier(open_base(str(base)), replace(CONFIG, context=True, token_types="fresh", seed=seed, dropout=0.3))
         for seed in (1, 1, 2)
     )
     rows = "bert.embeddings.token_type_embeddings.weight"

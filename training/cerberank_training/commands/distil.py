@@ -43,7 +43,6 @@ from cerberank_training.runs.base import Base, open_base
 from cerberank_training.runs.card import dev_metric, read_summary, run_card, summary_of
 from cerberank_training.runs.dev_set import Size, chosen_size, dev_set, held_out_contents, in_common, measured
 from cerberank_training.runs.launched import note_of
-from cerberank_training.runs.options import named_options
 from cerberank_training.runs.processes import batch_of_step
 from cerberank_training.runs.record import RunRecord, said_of_results
 from cerberank_training.runs.run import run_job
@@ -201,8 +200,7 @@ class StudentJob:
             raise ValueError(f"--precisions are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}")
         check_trackers(options.track)
         if settings.train.tokens_per_step is None:
-            with named_options({"questions_per_step"}):
-                batch_of_step(settings.train.questions_per_step, settings.train.accumulate)
+            batch_of_step(settings.train.questions_per_step, settings.train.accumulate)
         check_strategy(settings.objective.strategy, heads=settings.shape.heads, teachers=len(options.teacher))
         for option in ("name", "version"):
             if (value := getattr(options, option)) is not None and not is_name(value):

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 from cyclopts import App, Parameter
 
-from cerberank_models.commands.values import Count, NotNegative, Positive, Whole
+from cerberank_models.commands.values import Count
 from cerberank_models.convert.token_types import NewTypes
 from cerberank_models.output import say
 from cerberank_training.commands.presets import options_from_recipe, recipe_help
-from cerberank_training.commands.run_options import TrainerDevice
 from cerberank_training.learning.trainer import last_checkpoint
 from cerberank_training.pretraining.base import Start, build_start, check_start, save_encoder
 from cerberank_training.pretraining.document_table import DocumentTable, open_documents
@@ -26,13 +25,11 @@ from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.content import Content, data_content
 from cerberank_training.runs.dev_set import check_held_out
 from cerberank_training.runs.launched import launched_processes, note_of
-from cerberank_training.runs.options import named_options
 from cerberank_training.runs.processes import check_trainer_device
 from cerberank_training.runs.record import RunRecord
 from cerberank_training.runs.run import run_job
 from cerberank_training.runs.trained_on import write_training_data
 
-USUAL = PretrainingConfig()
 REASON = "pre-training starts from a Hugging Face encoder"
 
 
@@ -63,35 +60,8 @@ class PretrainOptions:
     """Number of groups of five examples to draw from --dev."""
     out: Path
     """Folder of the encoder."""
-    device: TrainerDevice = "auto"
-    workers: Whole = USUAL.workers
-    """Processes that make batches ahead of the training; with 0 the training process makes them."""
-    ssp_weight: NotNegative = LossWeights().ssp
-    """Weight of SSP's loss; with 0, language modelling alone is trained."""
-    mlm_weight: NotNegative = LossWeights().mlm
-    """Weight of masked language modelling; 0 for none."""
-    rtd_weight: NotNegative = LossWeights().rtd
-    """Weight of ELECTRA's replaced-token detection; 0 for none."""
-    steps: Count = USUAL.steps
-    """Training steps."""
-    examples_per_step: Count = USUAL.examples_per_step
-    """Examples of a step, of all processes together; a multiple of 5 (the paper: 4096)."""
-    accumulate: Count = USUAL.accumulate
-    """Number of batches into which each process divides its part of a step."""
-    learning_rate: Positive = USUAL.learning_rate
-    """Highest learning rate."""
-    warmup: NotNegative = USUAL.warmup
-    """Steps during which the learning rate rises; a number below 1 is a share of all steps."""
-    weight_decay: NotNegative = USUAL.weight_decay
-    """Weight decay of AdamW."""
-    max_length: Count = USUAL.max_length
-    """Most tokens of an example."""
-    precision: Literal["fp32", "bf16", "fp16"] = "bf16"
-    """Precision of the forward pass."""
-    evaluate_every: Count = USUAL.evaluate_every
-    """Steps between two evaluations; each also saves the state."""
-    seed: Whole = USUAL.seed
-    """Random seed."""
+    weights: LossWeights = field(default_factory=LossWeights)
+    training: PretrainingConfig = field(default_factory=PretrainingConfig)
 
 
 app = App(config=options_from_recipe("pretrain"))
@@ -108,12 +78,7 @@ def pretrain(*, options: PretrainOptions) -> None:
     Args:
         options: Options.
     """
-    with named_options(vars(options)):
-        config = PretrainingConfig(
-            **{each.name: getattr(options, each.name) for each in fields(PretrainingConfig) if each.name != "planned"}
-        )
-        weights = LossWeights(ssp=options.ssp_weight, mlm=options.mlm_weight, rtd=options.rtd_weight)
-        metrics = run_job(PretrainingJob(options, config, weights))
+    metrics = run_job(PretrainingJob(options))
     hard = f"above a hard negative {metrics['ssp_hard']:.1f} % (50)" if "ssp_hard" in metrics else "no hard negatives"
     say(
         f"{options.out}: on {metrics['examples']} examples of --dev, accuracy {metrics['ssp_accuracy']:.1f} % "
@@ -140,8 +105,6 @@ class PretrainingJob:
 
     verb: ClassVar[str] = "pretrain"
     options: PretrainOptions
-    config: PretrainingConfig
-    weights: LossWeights
 
     @property
     def out(self) -> Path:
@@ -160,15 +123,15 @@ class PretrainingJob:
 
     def check(self) -> None:
         """Raise ValueError for a step that processes cannot share, and for a device that is not there."""
-        self.config.batch(launched_processes())
-        check_trainer_device(self.options.device, self.options.precision)
+        self.options.training.batch(launched_processes())
+        check_trainer_device(self.options.training.device, self.options.training.precision)
 
     def open(self) -> PretrainingInputs:
         """Open the encoder and the documents to train on and to measure on."""
         options = self.options
         base = open_hugging_face_base(options.base, reason=REASON)
         check_start(base, layers=options.layers, generator=bool(options.generator))
-        base.check_room(self.config.max_length)
+        base.check_room(options.training.max_length)
         generator = open_hugging_face_base(options.generator, reason=REASON) if options.generator else None
         base_content, generator_content = base.content(), generator.content() if generator else None
         documents, held_out = open_documents(options.documents), open_documents(options.dev)
@@ -176,14 +139,14 @@ class PretrainingJob:
         content, dev_content = _content(options.documents), _content(options.dev)
         check_held_out(options.dev, dev_content, train=options.documents, train_content=content)
         names = ("objective", "whole_negatives", "layers", "token_types", "dev_groups")
-        settings = {name: getattr(options, name) for name in names} | {"weights": asdict(self.weights)}
-        bound, free = self.config.settings()
+        settings = {name: getattr(options, name) for name in names} | {"weights": asdict(options.weights)}
+        bound, free = options.training.settings()
         places = {name: getattr(options, name) for name in ("base", "generator", "documents", "dev", "out")}
         return PretrainingInputs(
             base=base,
             generator=generator,
             documents=documents,
-            train=ExampleGroups(documents, options.objective, seed=self.config.seed, whole_negatives=whole),
+            train=ExampleGroups(documents, options.objective, seed=options.training.seed, whole_negatives=whole),
             dev=ExampleGroups(held_out, options.objective, seed=0, whole_negatives=whole),
             bound={
                 "base": base_content,
@@ -204,13 +167,13 @@ class PretrainingJob:
         options = self.options
         start = build_start(
             inputs.base,
-            self.weights,
-            seed=self.config.seed,
+            options.weights,
+            seed=options.training.seed,
             generator=inputs.generator,
             layers=options.layers,
             token_types=options.token_types,
         )
-        config = replace(self.config, planned=record.planned["steps"])
+        config = replace(options.training, planned=record.planned["steps"])
         examples = [each for index in range(options.dev_groups) for each in inputs.dev.group(index)]
         return PretrainingRun(self.out, inputs, start, config, examples, record)
 

@@ -31,13 +31,6 @@ DevQuestions = Annotated[
         help="Number of questions of --dev to draw, or all (default: 300; for asnq all).",
     ),
 ]
-TrainerDevice = Annotated[
-    Literal["auto", "cpu", "cuda"],
-    Parameter(
-        help="Device; auto takes a GPU if there is one. CUDA_VISIBLE_DEVICES chooses one of several GPUs, because the "
-        "Trainer of transformers takes all that it sees."
-    ),
-]
 Track = Annotated[
     tuple[Literal["tensorboard", "wandb", "mlflow"], ...],
     Parameter(help="Tracker to send the figures of OUT/log.jsonl to; repeat for several."),

@@ -19,7 +19,7 @@ def ramp_steps(warmup: float, steps: int) -> float:
     """
     ramp = warmup if warmup >= 1 else warmup * steps
     if not warmup >= 0 or ramp > max(1, steps):
-        raise ValueError(f"warmup {warmup:g} does not fit into steps {steps}: give another of either")
+        raise ValueError(f"--warmup {warmup:g} does not fit into steps {steps}: give another of either")
     return ramp
 
 

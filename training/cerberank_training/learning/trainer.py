@@ -1,19 +1,22 @@
-"""Hugging Face's Trainer, as teachers and pre-training use it: settings, data, progress, and saved checkpoints."""
+"""Hugging Face's Trainer, as teachers and pre-training use it: settings, data, progress, and saved checkpoints.
 
-from __future__ import annotations
+Annotations are evaluated here, because cyclopts reads those of `TrainerConfig` in the modules of its subclasses.
+"""
 
 import math
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import torch
+from cyclopts import Parameter
 from torch import Tensor
 from torch.utils.data import Dataset
 from transformers import PrinterCallback, Trainer, TrainerCallback, TrainingArguments
 from transformers.trainer_callback import TrainerState
 
+from cerberank_models.commands.values import Count, NotNegative, Positive, Whole
 from cerberank_models.progress import progress
 from cerberank_training.learning.divergence import check_finite
 from cerberank_training.learning.train_config import ramp_steps
@@ -25,47 +28,36 @@ FREE = ("steps", "patience", "device", "workers", "gradient_checkpointing")
 ItemT = TypeVar("ItemT")
 
 
+@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainerConfig:
-    """The settings that teachers and pre-training have in common.
+    """The options that teachers and pre-training have in common."""
 
-    Raises ValueError, which names the setting, for invalid values.
-    """
-
-    steps: int
-    accumulate: int = 1
-    """The number of batches that each process divides its part of a step into."""
-    learning_rate: float
-    warmup: float
-    """The part of the run in which the learning rate rises, before it falls linearly to 0. A value below 1 is a share
-    of the steps, and from 1 on a number of steps.
-    """
-    weight_decay: float
-    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
-    evaluate_every: int
-    seed: int = 1
-    """The seed of new weights, dropout and the order of examples."""
+    steps: Count
+    """Training steps."""
+    accumulate: Count = 1
+    """Number of batches into which each process divides its part of a step."""
+    learning_rate: Positive
+    """Highest learning rate."""
+    warmup: NotNegative
+    """Steps during which the learning rate rises; a number below 1 is a share of all steps."""
+    weight_decay: NotNegative
+    """Weight decay of AdamW."""
+    precision: Literal["fp32", "bf16", "fp16"] = "bf16"
+    """Precision of the forward pass in training."""
+    evaluate_every: Count
+    """Steps between two evaluations; each also saves the state."""
+    seed: Whole = 1
+    """Random seed, of new weights, dropout and the order of examples."""
     device: TrainerDevice = "auto"
-    workers: int = 0
-    """The number of processes that prepare batches ahead; with 0 the training process makes them."""
-    planned: int | None = None
+    workers: Whole = 0
+    """Processes that make batches ahead of the training; with 0 the training process makes them."""
+    planned: Annotated[int | None, Parameter(parse=False)] = None
     """The number of steps with which the run was begun; None stands for `steps`. The warm-up is a share of it."""
 
     def __post_init__(self) -> None:
-        self.check_counts("steps", "accumulate", "evaluate_every")
-        if not 0 < self.learning_rate < math.inf:
-            raise ValueError(f"learning_rate must be above 0, not {self.learning_rate}")
-        if not 0 <= self.weight_decay < math.inf:
-            raise ValueError(f"weight_decay must be at least 0, not {self.weight_decay}")
-        if not 0 <= self.seed < 2**32:
-            raise ValueError(f"seed must be at least 0 and below 2**32, not {self.seed}")
+        """Raise ValueError for a warm-up that is longer than the run."""
         ramp_steps(self.warmup, self.planned or self.steps)
-
-    def check_counts(self, *names: str) -> None:
-        """Raise ValueError for the first of these settings that is below 1."""
-        for name in names:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}")
 
     def settings(self) -> tuple[dict[str, Any], dict[str, Any]]:
         """The settings with which a run that was begun must go on, and those that may change then."""

@@ -68,7 +68,7 @@ def build_start(
     check_start(base, layers=layers, generator=generator is not None)
     config, folder = base.described, str(base.folder)
     if not weights.ssp and not weights.mlm and not (config.model_type == "electra" and weights.rtd):
-        raise ValueError("ssp_weight must be above 0 if the other losses have weight 0: nothing would be trained")
+        raise ValueError("--ssp-weight must be above 0 if the other losses have weight 0: nothing would be trained")
     set_seed(seed)
     changes = {"num_hidden_layers": layers or config.num_hidden_layers}
     network: MaskedPretraining | ReplacedTokenPretraining

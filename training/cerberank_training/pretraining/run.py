@@ -14,8 +14,10 @@ from typing import Any
 
 import numpy as np
 import torch
+from cyclopts import Parameter
 from transformers import Trainer
 
+from cerberank_models.commands.values import Count, NotNegative, Positive
 from cerberank_models.convert.loading import quiet_transformers
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.losses import logit_difference
@@ -39,31 +41,33 @@ METRICS = ("ssp_accuracy", "ssp_first", "ssp_hard")
 """The figures of the binary head, in percent. The last is only measured if there are hard negatives."""
 
 
+@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PretrainingConfig(TrainerConfig):
     """The length and learning rates of a run; the defaults are the paper's (SSP appendix C)."""
 
-    steps: int = 400_000
-    examples_per_step: int = 4080
-    """The examples of one optimiser step of all processes, in whole groups of five (the paper has 4,096)."""
-    learning_rate: float = 1e-4
-    warmup: float = 10_000
-    weight_decay: float = 0.01
-    max_length: int = 128
-    evaluate_every: int = 1000
+    steps: Count = 400_000
+    examples_per_step: Count = 4080
+    """Examples of a step, of all processes together; a multiple of 5 (the paper: 4096)."""
+    learning_rate: Positive = 1e-4
+    warmup: NotNegative = 10_000
+    weight_decay: NotNegative = 0.01
+    max_length: Count = 128
+    """Most tokens of an example."""
+    evaluate_every: Count = 1000
 
     def __post_init__(self) -> None:
+        """Raise ValueError for a step without whole groups, and for a warm-up that is longer than the run."""
         TrainerConfig.__post_init__(self)  # `super()` fails in a dataclass with slots
-        self.check_counts("max_length")
         if self.examples_per_step < GROUP or self.examples_per_step % GROUP:
-            raise ValueError(f"examples_per_step must be a multiple of {GROUP}, not {self.examples_per_step}")
+            raise ValueError(f"--examples-per-step must be a multiple of {GROUP}, not {self.examples_per_step}")
 
     def batch(self, processes: int) -> int:
         """The number of examples in a batch. Raises ValueError for a step that cannot be divided equally."""
         step = GROUP * self.accumulate * processes
         if self.examples_per_step % step:
             raise ValueError(
-                f"examples_per_step is {self.examples_per_step}: it must be a multiple of {step}, which is {GROUP} "
+                f"--examples-per-step is {self.examples_per_step}: it must be a multiple of {step}, which is {GROUP} "
                 f"times {self.accumulate} accumulated batches times {processes} processes"
             )
         return self.examples_per_step // (self.accumulate * processes)

@@ -7,16 +7,23 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Literal, TypeVar, cast
+from typing import Annotated, Any, Literal, TypeVar, cast
 
 import torch
+from cyclopts import Parameter
 from torch import distributed
 
 from cerberank_training.runs.launched import launched_processes
 
 ItemT = TypeVar("ItemT")
-TrainerDevice = Literal["auto", "cpu", "cuda"]
-"""The devices between which transformers' Trainer lets callers choose; it takes all GPUs that a process sees."""
+TrainerDevice = Annotated[
+    Literal["auto", "cpu", "cuda"],
+    Parameter(
+        help="Device; auto takes a GPU if there is one. CUDA_VISIBLE_DEVICES chooses one of several GPUs, because the "
+        "Trainer of transformers takes all that it sees."
+    ),
+]
+"""The devices between which transformers' Trainer lets callers choose."""
 TIMEOUT = timedelta(hours=2)
 """The time that processes wait for each other.
 
@@ -33,8 +40,8 @@ def batch_of_step(size: int, accumulate: int) -> int:
     parts = accumulate * processes
     if size % parts:
         raise ValueError(
-            f"questions_per_step is {size}: it cannot be divided by {accumulate} accumulated batches times {processes} "
-            "processes"
+            f"--questions-per-step is {size}: it cannot be divided by {accumulate} accumulated batches times "
+            f"{processes} processes"
         )
     return size // parts
 

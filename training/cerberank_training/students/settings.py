@@ -4,41 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any
 
 from cyclopts import Group, Parameter
 
 from cerberank_models.commands.values import Whole
 from cerberank_models.output import UsageError
-from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sampling
+from cerberank_training.data.sampling import Sampling
+from cerberank_training.learning.examples import ExampleOptions
 from cerberank_training.learning.student_objective import COMPARES, StudentObjective
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
 from cerberank_training.students.shapes import StudentShape
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExampleOptions:
-    """The examples of a step."""
-
-    own: Whole = 2
-    """Number of negatives of a group from the question's own candidates."""
-    hard: Whole = 2
-    """Number of negatives that share rare words with the question; from the article if there is one."""
-    hard_pool: Whole = 12
-    """Number of sentences with the rarest shared words from which the --hard negatives are drawn."""
-    random: Whole = 1
-    """Number of other negatives; from the article if there is one, else from the candidates."""
-    sampling: Literal["grouped", "pairs"] = "grouped"
-    """Examples of a step: groups of a question's candidates (ours), or every labelled pair once an epoch (papers)."""
-    unanswered: Literal["keep", "drop"] = "drop"
-    """Questions without a positive in --sampling pairs: kept or left out (default: drop)."""
-
-    def chosen(self) -> Sampling:
-        """The rule by which examples are drawn."""
-        if self.sampling == "pairs":
-            return PairSampling(unanswered=self.unanswered == "keep")
-        return NegativeSampling(own=self.own, hard=self.hard, hard_pool=self.hard_pool, random=self.random)
 
 
 @Parameter(name="*", group=Group("Settings that replace the recipe's", sort_key=1), show_default=False)
@@ -49,12 +25,14 @@ class StudentSettings:
     shape: StudentShape = field(default_factory=StudentShape)
     objective: StudentObjective = field(default_factory=StudentObjective)
     examples: ExampleOptions = field(default_factory=ExampleOptions)
+    hard_pool: Whole = 12
+    """Number of sentences with the rarest shared words from which the --hard negatives are drawn."""
     train: TrainConfig = field(default_factory=TrainConfig)
 
     @property
     def sampling(self) -> Sampling:
         """The rule by which examples are drawn."""
-        return self.examples.chosen()
+        return self.examples.chosen(hard_pool=self.hard_pool)
 
     def check(self, *, sampled: bool) -> None:
         """Raise UsageError, which names the option, for settings that do not fit each other.

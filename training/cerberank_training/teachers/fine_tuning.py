@@ -7,14 +7,15 @@ TensorBoard.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import torch
+from cyclopts import Parameter
+from cyclopts.validators import Number
 from torch import Tensor, nn
 from transformers import (
     AutoConfig,
@@ -26,6 +27,7 @@ from transformers import (
     set_seed,
 )
 
+from cerberank_models.commands.values import Count, NotNegative, Positive
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.loading import quiet_transformers
 from cerberank_models.convert.teacher_input import TeacherInput
@@ -47,12 +49,15 @@ from cerberank_training.learning.trainer import (
     trainer_arguments,
 )
 from cerberank_training.runs.base import Base
+from cerberank_training.runs.options import named_options
 from cerberank_training.runs.processes import batch_of_step
 from cerberank_training.teachers.teacher_reader import Pair, TeacherReader
 from cerberank_training.tracking.running import running
 
 Item = list[tuple[Pair, float]]
 """The pairs of one question with their labels."""
+ANY_STEPS = 10**9
+"""Steps with which settings are checked while the number is not known: more than any run has."""
 DROPOUT = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "classifier_dropout_prob"),
     *("dropout", "attention_dropout", "seq_classif_dropout", "embedding_dropout", "mlp_dropout"),
@@ -60,49 +65,64 @@ DROPOUT = (
 """The names of dropout probabilities in transformers' configurations."""
 
 
+@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TeacherConfig(TrainerConfig):
-    """The settings of a teacher's fine-tuning.
+    """The settings of a teacher's fine-tuning, which are options of `train teach`.
 
-    Raises ValueError, which names the setting, for invalid values.
+    The steps, and those between two evaluations, are given to the loop as numbers (`commands/teach.py`).
     """
 
-    input: TeacherInput
-    layers: int | None = None
-    """The number of the base's first layers to use; the classifier reads the last of these."""
+    context: bool = False
+    """Read the previous and the next sentence too (SSP)."""
     token_types: Literal["shared"] | NewTypes = "shared"
-    """The token type of the third segment of a teacher with context. `shared` leaves the table of token types as it is;
-    the other values add a type (`grow_token_types`).
-    """
+    """Token type of the context where the base has fewer than three: the last type (shared), a random row (fresh), a
+    copy of the last row (copied), or a new random table (anew, as in SSP)."""
+    max_length: Count = 128
+    """Most tokens of a pair; the longest segments are cut."""
+    layers: Count | None = None
+    """Number of the base's layers to use, counted from the first (default: all)."""
+    # The paper has the cross entropy of each pair.
     loss: Literal["pointwise", "listwise", "both"] = "pointwise"
-    """Cross entropy of each pair (as in the paper), softmax over a question's candidates, or the sum of both."""
-    questions_per_step: int = 8
-    """The groups, or pairs, of one optimiser step of all processes."""
-    learning_rate: float = 1e-5
-    warmup: float = 0.05
-    weight_decay: float = 0.0
-    clip: float = 1.0
-    """The largest norm of a step's gradients; 0 for none."""
-    dropout: float | None = None
-    """The probability of dropout in hidden states and attention; None keeps the base's."""
+    """Loss: of each pair, between a question's candidates, or both."""
+    steps: Annotated[int, Parameter(parse=False)] = ANY_STEPS
+    questions_per_step: Count = 8
+    """Groups (with --sampling pairs: pairs) of a step, of all processes together."""
+    learning_rate: Positive = 1e-5
+    warmup: NotNegative = 0.05
+    weight_decay: NotNegative = 0.0
+    clip: NotNegative = 1.0
+    """Largest norm of a step's gradients; 0 for none."""
+    dropout: Annotated[float | None, Parameter(validator=Number(gte=0, lt=1))] = None
+    """Dropout of hidden states and attention (default: the base's)."""
     gradient_checkpointing: bool = False
-    """If True, the backward pass computes layers again, and their results need not be kept in memory."""
-    evaluate_every: int = 250
-    patience: int = 50
-    """Stop after this number of evaluations without a gain in dev MAP."""
+    """Compute layers again in the backward pass, which takes less memory and a third more work."""
+    evaluate_every: Annotated[int, Parameter(parse=False)] = 250
+    patience: Count = 50
+    """Number of evaluations without a gain in dev MAP after which the run stops."""
 
     def __post_init__(self) -> None:
+        """Raise ValueError, which names the option, for settings that do not fit each other."""
         TrainerConfig.__post_init__(self)  # `super()` fails in a dataclass with slots
-        self.check_counts("questions_per_step", "patience")
         if self.evaluate_every > self.steps:
-            raise ValueError(f"evaluate_every must be at most the {self.steps} steps, not {self.evaluate_every}")
-        if not 0 <= (self.dropout or 0.0) < 1:
-            raise ValueError(f"dropout must be at least 0 and below 1, not {self.dropout}")
-        if not 0 <= self.clip < math.inf:
-            raise ValueError(f"clip must be at least 0, not {self.clip}")
-        if self.token_types != "shared" and not self.input.context:
-            raise ValueError(f"token_types {self.token_types} are for a teacher that reads context")
-        self.input.encoding()
+            raise ValueError(f"--evaluate-every must be at most the {self.steps} steps, not {self.evaluate_every}")
+        if self.token_types != "shared" and not self.context:
+            raise ValueError(f"--token-types {self.token_types} are for a teacher that reads context")
+        with named_options({"max_length"}):
+            self.input.encoding()
+
+    @property
+    def input(self) -> TeacherInput:
+        """The rules by which a pair becomes the teacher's input."""
+        return TeacherInput(max_length=self.max_length, context=self.context)
+
+    def settings(self) -> tuple[dict[str, Any], dict[str, Any]]:
+        """The settings with which a run that was begun must go on, and those that may change then."""
+        bound, free = TrainerConfig.settings(self)
+        texts = {"context", "max_length"}
+        return {name: value for name, value in bound.items() if name not in texts} | {
+            "input": self.input.model_dump()
+        }, free
 
 
 def fine_tune(base: Base, out: Path, sampler: Groups, dev: Sequence[Question], config: TeacherConfig) -> float:

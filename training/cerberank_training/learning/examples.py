@@ -1,0 +1,34 @@
+"""The options of the examples that a step has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from cyclopts import Parameter
+
+from cerberank_models.commands.values import Whole
+from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sampling
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ExampleOptions:
+    """The rule by which the examples of a step are drawn. Options without effect are refused as a call is read."""
+
+    sampling: Literal["grouped", "pairs"] = "grouped"
+    """Examples of a step: groups of a question's candidates (ours), or every labelled pair once an epoch (papers)."""
+    unanswered: Literal["keep", "drop"] = "drop"
+    """Questions without a positive in --sampling pairs: kept or left out (default: drop)."""
+    own: Whole = 2
+    """Number of negatives of a group from the question's own candidates."""
+    hard: Whole = 2
+    """Number of negatives that share rare words with the question; from the article if there is one."""
+    random: Whole = 1
+    """Number of other negatives; from the article if there is one, else from the candidates."""
+
+    def chosen(self, *, hard_pool: int = NegativeSampling().hard_pool) -> Sampling:
+        """The sampling. Hard negatives are drawn among `hard_pool` sentences."""
+        if self.sampling == "pairs":
+            return PairSampling(unanswered=self.unanswered == "keep")
+        return NegativeSampling(own=self.own, hard=self.hard, hard_pool=hard_pool, random=self.random)
