@@ -11,7 +11,7 @@ from starlette.testclient import TestClient
 from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
 from tests.service.following import Follow, entry, served_by
-from tests.service.observe import samples, service_of, wait_until
+from tests.service.observe import service_of, wait_until
 from tests.service.pushes import push
 
 from cerberank_models.checkpoint.folder import Checkpoint
@@ -216,21 +216,6 @@ def test_the_version_to_go_back_to_can_be_given_up(public: TestClient, admin: Te
     admin.post(VERSION.format("1") + "/unload").raise_for_status()
     wait_until(lambda: entry(public, "1") == {})
     assert admin.post("/v1/models/fake-ranker/rollback").status_code == 409
-
-
-def test_a_failed_version_is_tried_again(
-    follow: Follow, store: FolderStore, made: Callable[..., Checkpoint], caplog: pytest.LogCaptureFixture
-) -> None:
-    """`load` says so: the reason may have been the machine's."""
-    push(store, made("1"), "stable")
-    push(store, made("2", golden_shift=0.5), "shadow")
-    public = follow(admin_token=TOKEN)
-    wait_until(lambda: entry(public, "2").get("state") == "failed")
-    rejected = "cerberank_rejected_versions_total{model=fake-ranker,reason=golden,version=2}"
-    assert samples(public)[rejected] == 1
-    admin_of(public).post(VERSION.format("2") + "/load").raise_for_status()
-    wait_until(lambda: caplog.text.count("fake-ranker@2 is rejected (golden)") == 2)
-    wait_until(lambda: entry(public, "2").get("state") == "failed")
 
 
 def test_a_drained_replica_is_not_ready_and_comes_back(public: TestClient, admin: TestClient) -> None:

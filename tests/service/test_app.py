@@ -11,11 +11,10 @@ import pytest
 from starlette.testclient import TestClient
 from tests.service.asking import held
 from tests.service.conftest import Serve
-from tests.service.fakes import GIVES_NAN, RAISES, SECRET, FakeBackend, checkpoint_for, ranker_config
+from tests.service.fakes import GIVES_NAN, RAISES, SECRET, FakeBackend
 from tests.service.observe import engine_of, wait_until
 
 from cerberank_models.encoding import Candidate, PairEncoder
-from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.request import EXAMPLE
 from cerberank_service.app import ANY_HOST, create_app
 from cerberank_service.dialects import DIALECTS
@@ -42,21 +41,6 @@ def order(answer: dict[str, Any]) -> list[int]:
     return [result["index"] for result in answer["results"]]
 
 
-def test_the_order_is_the_offline_one(serve: Serve, tmp_path: Path) -> None:
-    """It is that of `rank_pairs` for the same texts, dropping included."""
-    backend = FakeBackend(ranker_config(schedule=(0.4, 0.4)))
-    client = serve(backend)
-    pairs = (
-        checkpoint_for(backend, tmp_path).encoder().encode(BODY["question"], [Candidate(text=text) for text in TEXTS])
-    )
-    expected = rank_pairs(FakeBackend(backend.config), pairs)
-    answer = rank(client)
-    assert order(answer) == expected.order.tolist()
-    assert [result["score"] for result in answer["results"]] == expected.scores[expected.order].tolist()
-    assert [result["stage"] for result in answer["results"]] == expected.stages[expected.order].tolist()
-    assert answer["drop_schedule"] == [0.4, 0.4]
-
-
 def test_identical_candidates_get_identical_results_and_are_run_once(serve: Serve) -> None:
     """Ties keep the order of the request."""
     backend = FakeBackend()
@@ -68,14 +52,6 @@ def test_identical_candidates_get_identical_results_and_are_run_once(serve: Serv
     assert scores[0] == scores[2] == scores[3] != scores[1]
     same = [index for index in order(answer) if index != 1]
     assert same == [0, 2, 3]
-
-
-def test_top_k_of_duplicates_is_full(serve: Serve) -> None:
-    """Folding never makes an answer shorter than was asked for."""
-    client = serve(FakeBackend(ranker_config(schedule=(0.9, 0.9))))
-    answer = rank(client, candidates=["a"] * 5 + ["b"] * 5, top_k=7)
-    assert len(answer["results"]) == 7
-    assert {result["stage"] for result in answer["results"]} == {2}
 
 
 @pytest.mark.parametrize(

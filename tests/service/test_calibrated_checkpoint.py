@@ -54,16 +54,6 @@ def test_native_answers_have_the_probabilities_of_the_python_face(open_app: Serv
     assert [row["wanted"] for row in entry["calibration"]["precision"]] == [0.5, 0.9]
 
 
-def test_min_precision_leaves_out_what_is_below_its_threshold(open_app: Serve, folder: Path) -> None:
-    """Here all, or none; beyond the highest precision the request is refused."""
-    client = opened(open_app, folder)
-    assert len(rank(client, min_precision=0.5)["results"]) == len(TEXTS)
-    assert rank(client, min_precision=0.8)["results"] == []
-    refused = client.post("/v1/rank", json=BODY | {"min_precision": 0.99})
-    assert refused.status_code == 422
-    assert "the highest is 0.9" in refused.json()["error"]["message"]
-
-
 @pytest.mark.parametrize("everywhere", [False, True])
 def test_other_dialects_have_raw_scores_unless_a_setting_says_otherwise(
     open_app: Serve, folder: Path, everywhere: bool

@@ -28,7 +28,7 @@ from cerberank_service.versions.state import State
 QUESTION = "how tall is the tower ?"
 TEXTS = [" ".join(["the tower is", *(["a", "b", "c", "d", "e"][: n % 6]), *str(n), "metres tall"]) for n in range(30)]
 BODY: dict[str, Any] = {"question": QUESTION, "candidates": TEXTS, "return_heads": True}
-CASES = [("dot", "onnx", "int8"), ("tr-twin", "torch", "fp32"), ("tr-colbert", "onnx", "fp32")]
+CASES = [("dot", "onnx", "int8"), ("tr-colbert", "torch", "fp32")]
 ROUNDED = 2.0**-8
 """Largest distance of scores whose vectors were computed in different batches: a number of a vector may round to the
 next float16 (2^-11 of it), which moves a score by less than the size of the numbers, of about 4, times that.

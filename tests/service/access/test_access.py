@@ -304,24 +304,6 @@ def test_an_overdraft_is_paid_back_in_time() -> None:
     assert bucket.wait() > 0.0
 
 
-@given(
-    st.integers(1, 1000),
-    st.lists(st.tuples(st.floats(0.0, 100.0), st.integers(1, 500)), min_size=1, max_size=30),
-)
-def test_over_any_time_no_more_is_taken_than_the_quota_and_one_overdraft(
-    per_minute: int, wishes: list[tuple[float, int]]
-) -> None:
-    """A caller that waits gets at most the capacity, the refill of the time, and one overdraft."""
-    clock = Clock()
-    bucket, taken, largest = Bucket(per_minute, clock), 0, 0
-    for pause, amount in wishes:
-        clock.now += pause
-        if bucket.wait() == 0.0:
-            bucket.take(amount)
-            taken, largest = taken + amount, max(largest, amount)
-    assert taken <= per_minute + (clock.now - 100.0) * per_minute / 60.0 + largest + 1e-6
-
-
 @pytest.mark.parametrize(
     ("headers", "secret"),
     [

@@ -109,13 +109,6 @@ def test_an_address_to_listen_on_becomes_one_to_ask(host: str, url: str, monkeyp
     assert own_address("CERBERANK_").url == url
 
 
-def test_with_a_certificate_both_ports_speak_tls(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As the service does."""
-    monkeypatch.setenv("CERBERANK_TLS_CERTIFICATE", "/tls/tls.crt")
-    assert own_address("CERBERANK_").url == "https://127.0.0.1:8000"
-    assert own_address("CERBERANK_ADMIN_").url == "https://127.0.0.1:8001"
-
-
 @pytest.mark.parametrize("port", ["0", "many", "70000"])
 def test_a_port_that_cannot_be_asked_is_named(port: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Port 0 is a free one, which only the service knows."""

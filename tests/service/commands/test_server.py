@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -12,10 +12,6 @@ from typing import Any
 
 import pytest
 from cerberank.cli import main
-from tests.service.pushes import push
-
-from cerberank_models.checkpoint.folder import Checkpoint
-from cerberank_models.checkpoint.store.folder_store import FolderStore
 
 Capture = pytest.CaptureFixture[str]
 TOKEN = "a-token-of-the-tests"
@@ -61,24 +57,6 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[Port]:
         finally:
             server.shutdown()
             thread.join()
-
-
-def test_a_label_of_a_store_is_moved_and_taken_away(
-    store: FolderStore,
-    made: Callable[..., Checkpoint],
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The output is a line of text or, with --json, the JSON object of the admin port."""
-    push(store, made("1"), "stable")
-    push(store, made("2"))
-    place = str(tmp_path / "store")
-    assert main(["store", "label", place, MODEL, "stable", "2"]) == 0
-    assert main(["store", "label", place, MODEL, "stable", "--remove", "--json"]) == 0
-    line, answer = capsys.readouterr().out.splitlines()
-    assert line == f"{MODEL}@stable: 1 -> 2"
-    assert json.loads(answer) == {"model": MODEL, "label": "stable", "before": "2", "version": None}
-    assert store.labels(MODEL) == {}
 
 
 def test_an_admin_port_is_asked_instead_of_a_store(

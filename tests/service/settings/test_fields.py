@@ -45,11 +45,6 @@ def test_an_unknown_backend_is_named_with_those_that_exist(monkeypatch: pytest.M
     assert "PRECISION" not in str(caught.value)
 
 
-def test_aliases_are_a_set_of_names() -> None:
-    """Blanks and empty names are ignored."""
-    assert Settings(aliases=" rerank-v3.5 ,, a").alias_names == {"rerank-v3.5", "a"}
-
-
 FASTEST = "the fastest form on the processors that were measured"
 BOTH = ("onnx/int8/stage-0.onnx", "onnx/fp16/stage-0.onnx", "model.safetensors")
 
