@@ -16,7 +16,7 @@ from tests.tiny import TEXT, albert_tokenizer, bert_tokenizer, roberta_tokenizer
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from cerberank_models.config import EncodingConfig
-from cerberank_models.encoding import CHARACTERS_PER_TOKEN, Candidate, PairEncoder, concat_pairs
+from cerberank_models.encoding import Candidate, PairEncoder, concat_pairs
 from cerberank_models.tokens import largest_token_id, replace_surrogates
 from cerberank_models.windows import Windowing
 
@@ -77,17 +77,6 @@ def test_pairs_equal_hugging_face(family: str, question: str, texts: list[str]) 
         assert pairs.type_ids[span].tolist() == expected["token_type_ids"][row]
 
 
-@pytest.mark.parametrize("text", ["it was built.", "", "caf\u00e9"])
-def test_roberta_pairs_double_the_separator(text: str) -> None:
-    """`<s> q </s></s> a </s>` without segment ids, byte for byte."""
-    tokenizer = roberta_tokenizer()
-    first, separator = tokenizer.token_to_id("<s>"), tokenizer.token_to_id("</s>")
-    question, answer = (tokenizer.encode(t, add_special_tokens=False).ids for t in ("who?", text))
-    got = encoder("roberta").encode("who?", [Candidate(text=text)])
-    assert got.token_ids.tolist() == [first, *question, separator, separator, *answer, separator]
-    assert not got.type_ids.any()
-
-
 def test_context_is_a_third_segment() -> None:
     """Previous and next sentence follow as segment 2; a missing one leaves the segment in place."""
     got = encoder(segments=3).encode("a", [Candidate(text="b", previous="c", next="d"), Candidate(text="b")])
@@ -98,46 +87,11 @@ def test_context_is_a_third_segment() -> None:
     assert second == [0, 0, 0, 1, 1, 2]
 
 
-def test_a_missing_neighbour_leaves_no_blank() -> None:
-    """A missing sentence leaves no blank, which byte-level tokenizers would encode as a token."""
-    candidates = [Candidate(text="b"), Candidate(text="b", previous="c"), Candidate(text="b", next="c")]
-    got = encoder("roberta", segments=3).encode("a", candidates)
-    assert got.lengths.tolist() == [8, 9, 9]
-    assert got.select(np.array([1])).token_ids.tolist() == got.select(np.array([2])).token_ids.tolist()
-
-
 def test_the_candidate_goes_before_its_context() -> None:
     """If the budget is short, the context is cut first, which does not count as truncation of the candidate."""
     got = encoder(segments=3).encode("a", [Candidate(text="b " * 40, previous="c " * 40)])
     assert got.tokens == 48
     assert not got.truncated[0]
-
-
-def test_truncation_is_flagged_for_exactly_the_cut_candidates() -> None:
-    """A candidate of exactly the budget is whole, one more token is not."""
-    room = 48 - 3 - 1
-    got = encoder().encode("a", [Candidate(text="b " * room), Candidate(text="b " * (room + 1))])
-    assert got.truncated.tolist() == [False, True]
-    assert got.lengths.tolist() == [48, 48]
-
-
-@pytest.mark.parametrize("family", ["bert", "roberta"])
-@given(question=TEXTS, texts=st.lists(TEXTS | st.just("b " * 3000), min_size=1, max_size=4))
-@settings(max_examples=60)
-def test_truncated_says_exactly_what_was_cut(family: str, question: str, texts: list[str]) -> None:
-    """The flags agree with counted tokens: question over its cap, candidate over the rest, or too many characters."""
-    tokenizer = roberta_tokenizer() if family == "roberta" else bert_tokenizer()
-    specials = 4 if family == "roberta" else 3
-    asked = len(tokenizer.encode(replace_surrogates(question), add_special_tokens=False).ids)
-    room = 48 - specials - min(asked, 16)
-    expected = [
-        len(text) > CHARACTERS_PER_TOKEN * 48
-        or len(tokenizer.encode(replace_surrogates(text), add_special_tokens=False).ids) > room
-        for text in texts
-    ]
-    got = encoder(family).encode(question, [Candidate(text=text) for text in texts])
-    assert got.truncated.tolist() == expected
-    assert got.question_truncated == (asked > 16)
 
 
 def test_a_long_question_is_capped_and_flagged() -> None:
@@ -167,16 +121,6 @@ def test_a_huge_candidate_is_cut_before_it_is_tokenised() -> None:
     got = encoder().encode("a", [Candidate(text="x " * 50_000), Candidate(text="y" * 100_000)])
     assert got.truncated.all()
     assert got.lengths.max() <= 48
-
-
-@given(question=TEXTS, texts=st.lists(TEXTS, min_size=1, max_size=5), segments=st.sampled_from([2, 3]))
-@settings(deadline=None, max_examples=60)
-def test_any_text_encodes_within_the_budget(question: str, texts: list[str], segments: int) -> None:
-    """Lone surrogates, control characters, blanks: no crash, one row each, never above max_length."""
-    got = encoder(segments=segments).encode(question, [Candidate(text=t, previous=t, next=question) for t in texts])
-    assert len(got) == len(texts)
-    assert got.lengths.max() <= 48
-    assert len(got.token_ids) == len(got.type_ids) == got.tokens
 
 
 @given(texts=st.lists(TEXTS, min_size=1, max_size=6), data=st.data())

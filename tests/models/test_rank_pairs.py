@@ -15,7 +15,7 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.backends.stage_contract import Backend, BackendCounts, StageOutput
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.drop import RatioSchedule, drop_count
-from cerberank_models.encoding import Candidate, EncodedPairs
+from cerberank_models.encoding import EncodedPairs
 from cerberank_models.rank_pairs import NonFiniteScoreError, rank_pairs
 
 
@@ -127,31 +127,6 @@ def test_every_candidate_keeps_its_own_scores(
         assert (heads == score).all() if stage == 2 else np.isnan(heads).all()
 
 
-def test_dropped_candidates_rank_below_survivors(backend: Backend[Any]) -> None:
-    """10 candidates at .3: 7 reach stage 1, 5 stage 2; the order goes by stage first."""
-    ranking = rank_pairs(backend, random_pairs([9] * 10), RatioSchedule((0.3, 0.3)))
-    assert np.bincount(ranking.stages).tolist() == [3, 2, 5]
-    assert (np.diff(ranking.stages[ranking.order]) <= 0).all()
-    assert ranking.heads is not None
-    assert np.isnan(ranking.heads[ranking.stages < 2]).all()
-    assert np.isfinite(ranking.heads[ranking.stages == 2]).all()
-
-
-def test_as_many_as_asked_for_survive(backend: Backend[Any]) -> None:
-    """The minimum takes precedence over the ratio."""
-    ranking = rank_pairs(backend, random_pairs([9] * 10), RatioSchedule((0.9, 0.9), minimum=8))
-    assert (ranking.stages == 2).sum() == 8
-
-
-def test_the_checkpoint_s_minimum_holds_for_its_own_schedule_alone() -> None:
-    """12 candidates at .5: 6 would reach stage 1; the default leaves 9, a schedule of the caller's 6, then 3."""
-    backend = Table(np.linspace(0.1, 0.9, 36).reshape(12, 3))
-    backend.config = backend.config.model_copy(update={"drop_schedule": (0.5, 0.5), "drop_minimum": 9})
-    pairs = random_pairs([4] * 12)
-    assert np.bincount(rank_pairs(backend, pairs).stages).tolist() == [3, 0, 9]
-    assert np.bincount(rank_pairs(backend, pairs, backend.config.drop_policy((0.5, 0.5))).stages).tolist() == [6, 3, 3]
-
-
 @given(
     rows=st.lists(st.tuples(*[st.sampled_from([0.1, 0.2, 0.5, 0.9])] * 3), min_size=1, max_size=25),
     margin=st.sampled_from([0.0, 0.15, 0.35, 1.0]),
@@ -174,18 +149,6 @@ def test_a_policy_for_another_number_of_stages_is_refused(backend: Backend[Any])
         rank_pairs(backend, random_pairs([9]), Margin(stages=2, margin=0.5))
 
 
-def test_the_default_schedule_drops_nothing(backend: Backend[Any]) -> None:
-    """A checkpoint without drop_schedule scores every candidate to the end."""
-    assert (rank_pairs(backend, random_pairs([9] * 4)).stages == 2).all()
-
-
-@pytest.mark.parametrize("schedule", [(0.3,), (0.3, 1.0), (float("nan"), 0.0), (-0.1, 0.0)])
-def test_a_schedule_that_does_not_fit_is_refused(backend: Backend[Any], schedule: tuple[float, ...]) -> None:
-    """A schedule that is too short or has a ratio outside [0, 1) is refused."""
-    with pytest.raises(ValueError, match="ratio"):
-        rank_pairs(backend, random_pairs([9]), RatioSchedule(schedule))
-
-
 def test_no_candidates_is_an_error(backend: Backend[Any], checkpoint: Checkpoint) -> None:
     """Ranking no candidates raises ValueError."""
     with pytest.raises(ValueError, match="at least one candidate"):
@@ -196,9 +159,3 @@ def test_nan_is_an_error(backend: Backend[Any]) -> None:
     """A score that is not a number never becomes an order."""
     with pytest.raises(NonFiniteScoreError, match="stage 1"):
         rank_pairs(Broken(backend), random_pairs([9, 9]))
-
-
-def test_an_empty_candidate_is_ranked(backend: Backend[Any], checkpoint: Checkpoint) -> None:
-    """It gets a finite score like any other text."""
-    pairs = checkpoint.encoder().encode("how tall ?", [Candidate(text=""), Candidate(text="b")])
-    assert np.isfinite(rank_pairs(backend, pairs).scores).all()

@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from starlette.testclient import TestClient
 from tests.service.conftest import Serve
-from tests.service.fakes import FakeBackend, ranker_config
+from tests.service.fakes import FakeBackend
 from tests.service.observe import service_of
 from tests.service.ranking.conftest import QUESTION, Open
 
 from cerberank_models.encoding import Candidate, PairEncoder
-from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.ranking.call import RankCall
 from cerberank_models.ranking.prepare import prepare
 from cerberank_models.windows import Windowing
@@ -27,43 +26,6 @@ TEXTS = ["a b", LONG, "\U0001f5fc it is here", LONG[:200], LONG[50:150], "a b", 
 def rank(client: TestClient, **fields: Any) -> Any:
     body = {"question": QUESTION, "candidates": TEXTS, "windows": "best"} | fields
     return client.post("/v1/rank", json=body).raise_for_status().json()
-
-
-@pytest.mark.parametrize("combine", ["best", "mean"])
-def test_the_answer_is_the_offline_ranking_and_counts_candidates(
-    serve: Serve, encoder: PairEncoder, combine: Any
-) -> None:
-    """Order, scores and windows are those of `rank_pairs`; `top_k`, `usage` and results are of candidates."""
-    backend = FakeBackend(ranker_config(schedule=(0.3, 0.0)))
-    client = serve(backend)
-    unique = list(dict.fromkeys(TEXTS))
-    pairs = encoder.encode(QUESTION, [Candidate(text=text) for text in unique], windowing=Windowing(combine=combine))
-    wanted = rank_pairs(FakeBackend(backend.config), pairs)
-    answer = rank(client, windows=combine)
-    assert wanted.spans is not None
-    for result in answer["results"]:
-        row = unique.index(TEXTS[result["index"]])
-        assert (result["score"], result["stage"]) == (wanted.scores[row], wanted.stages[row])
-        start, end = wanted.spans[row].tolist()
-        assert result.get("window") == (None if start < 0 else {"start": start, "end": end})
-        assert not result["truncated"]
-    assert [unique.index(TEXTS[result["index"]]) for result in answer["results"]] == [
-        row for row in wanted.order.tolist() for _ in range(TEXTS.count(unique[row]))
-    ]
-    assert answer["usage"] == {"candidates": len(TEXTS), "tokens": pairs.tokens}
-    assert len(rank(client, windows=combine, top_k=2)["results"]) == 2
-    assert not answer["warnings"]
-
-
-def test_texts_are_read_in_windows_unless_they_are_to_be_cut(serve: Serve) -> None:
-    """The best window counts; another value is refused by its name."""
-    client = serve(FakeBackend())
-    plain = client.post("/v1/rank", json={"question": QUESTION, "candidates": TEXTS}).json()
-    assert plain["results"] == rank(client, windows="best")["results"]
-    assert sum(result["truncated"] for result in rank(client, windows="off")["results"]) == 3
-    refused = client.post("/v1/rank", json={"question": QUESTION, "candidates": TEXTS, "windows": "all"})
-    assert refused.status_code == 422
-    assert "windows" in refused.json()["error"]["message"]
 
 
 QUERY = {"query": QUESTION, "documents": TEXTS, "model": "fake-ranker"}

@@ -20,7 +20,6 @@ from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.encoding import Candidate
 from cerberank_models.first_stage.opening import open_first_stage
 from cerberank_models.first_stage.vector_store import VectorStore
-from cerberank_models.golden import check_golden
 from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.ranker import Ranker
 
@@ -101,28 +100,3 @@ def test_a_pipe_is_refused_at_once(checkpoint: Checkpoint, tmp_path: Path, capsy
     assert embed_main([str(checkpoint.path), str(tmp_path / "pipe"), str(tmp_path / "store")]) == 1
     assert "is not a regular file" in capsys.readouterr().err
     assert not (tmp_path / "store").exists()
-
-
-def test_the_program_ranks_with_it(checkpoint: Checkpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`cerberank rank` answers with the shifted stages and the whole schedule."""
-    lines = tmp_path / "questions.jsonl"
-    lines.write_text(json.dumps({"question": QUESTION, "candidates": list(TEXTS)}))
-    options = ["--precision", "fp32", "--no-progress", "--windows", "off"]
-    assert rank_main([str(lines), "--checkpoint", str(checkpoint.path), *options]) == 0
-    answer = json.loads(capsys.readouterr().out)
-    expected = ranked(checkpoint, None)
-    assert answer["drop_schedule"] == list(checkpoint.config.schedule)
-    assert [result["index"] for result in answer["results"]] == [result.index for result in expected]
-    assert [result["stage"] for result in answer["results"]] == [result.stage for result in expected]
-    assert answer["usage"]["tokens"] == expected.tokens
-
-
-def test_the_pairs_golden_questions_still_hold(checkpoint: Checkpoint) -> None:
-    """The stages of pairs know nothing of the first stage."""
-    check_golden(open_backend(checkpoint, **MIXED), checkpoint, "fp32")
-
-
-def test_a_schedule_of_another_length_is_refused(checkpoint: Checkpoint) -> None:
-    """Three stages of pairs and a first stage take three ratios."""
-    with pytest.raises(ValueError, match="4 stages take 3 drop ratios"):
-        ranked(checkpoint, (0.5, 0.0))
