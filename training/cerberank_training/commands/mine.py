@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import gzip
 import json
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Any
 
 from cyclopts import Parameter
 
-from cerberank_models.checkpoint.atomic import replacing
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Count
 from cerberank_models.convert.teacher_input import TeacherInput
@@ -24,10 +20,11 @@ from cerberank_models.request import is_blank
 from cerberank_models.tokens import replace_surrogates
 from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import DataError, Question, corpus_texts, open_questions
+from cerberank_training.data.generic import writing_lines
 from cerberank_training.mining.miner import Miner, positive_texts
 from cerberank_training.mining.search import Search, bm25_search, vector_search
 from cerberank_training.mining.select import Selection
-from cerberank_training.mining.work import Work
+from cerberank_training.mining.work import Work, texts_digest
 from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
 
@@ -113,8 +110,8 @@ def write_negatives(options: MineOptions) -> str:
     settings = {name: str(value) for name, value in asdict(options.selection).items()} | {
         "by": options.by,
         "filter": identity,
-        "questions": _digest(json.dumps([q.id, q.text, positive_texts(q), q.answers]) for q in questions),
-        "corpus": _digest(corpus),
+        "questions": texts_digest(json.dumps([q.id, q.text, positive_texts(q), q.answers]) for q in questions),
+        "corpus": texts_digest(corpus),
     }
     work = Work(folder, settings, chunk=CHUNK)
     try:
@@ -153,13 +150,6 @@ def _search_all(
             bar.update(len(chunk))
 
 
-def _digest(texts: Iterable[str]) -> str:
-    digest = sha256()
-    for text in texts:
-        digest.update(f"{len(text)}:{text}".encode(errors="surrogatepass"))
-    return digest.hexdigest()
-
-
 def _search(options: MineOptions, corpus: Sequence[str], folder: Path) -> Search:
     if options.by == BM25:
         return bm25_search(corpus)
@@ -195,9 +185,7 @@ def _filter(options: MineOptions) -> tuple[TeacherSpec | None, str]:
 def _write(out: Path, records: Iterable[dict[str, Any]], *, without: int) -> str:
     """Write the lines; returns what is in them. Raises NothingFoundError when there is none."""
     counts: Counter[str] = Counter()
-    with ExitStack() as stack:
-        raw = stack.enter_context(replacing(out))
-        file = stack.enter_context(gzip.GzipFile("", "wb", 6, raw, 0)) if out.suffix == ".gz" else raw
+    with writing_lines(out) as write:
         for record in records:
             counts[TOO_SIMILAR] += record["above"]
             line = record["line"]
@@ -206,7 +194,7 @@ def _write(out: Path, records: Iterable[dict[str, Any]], *, without: int) -> str
                 continue
             counts["questions"] += 1
             counts["negatives"] += sum(not row["label"] for row in line["candidates"])
-            file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+            write(line)
         if not counts["questions"]:
             raise NothingFoundError("no question has a negative that the settings let through; nothing is written")
     return (

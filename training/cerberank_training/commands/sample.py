@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 from collections import Counter
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 
@@ -16,6 +14,7 @@ from cerberank_models.progress import progress
 from cerberank_training.commands.presets import recipe_help, student_settings
 from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import open_questions
+from cerberank_training.data.generic import writing_lines
 from cerberank_training.data.mixture import Additions, Mixture
 from cerberank_training.data.sampling import Group, sampler_for
 
@@ -54,19 +53,13 @@ def sample(
         for name, table in tables.items()
     }
     groups = Mixture(samplers, tables, additions, seed=seed).groups(questions)
-    # The file gets its name when it is complete.
     drawn, pairs, positives = Counter[str](), 0, 0
-    partial = out.with_name(f".{out.name}.partial")
-    with (
-        gzip.open(partial, "wt", encoding="utf-8")
-        if out.suffix == ".gz"
-        else partial.open("w", encoding="utf-8") as file
-    ):
+    with writing_lines(out) as write:
         for name, group in progress(groups, total=questions, unit="question"):
-            file.write(_line(group))
+            write(_line(group))
             drawn[name] += 1
-            pairs, positives = pairs + len(group.labels), positives + sum(label > 0 for label in group.labels)
-    partial.replace(out)
+            pairs += len(group.labels)
+            positives += sum(label > 0 for label in group.labels)
     if len(train) > 1:
         for name, count in drawn.most_common():
             _say(f"{count} groups of {name}, {count / len(samplers[name]):.2f} epochs")
@@ -78,9 +71,9 @@ def _say(line: str) -> None:
     note(f"cerberank data sample: {line}")
 
 
-def _line(group: Group) -> str:
+def _line(group: Group) -> dict[str, Any]:
     candidates = [
         {"text": candidate.text, "label": int(label), "previous": candidate.previous, "next": candidate.next}
         for candidate, label in zip(group.candidates, group.labels, strict=True)
     ]
-    return json.dumps({"question": group.question, "candidates": candidates}, ensure_ascii=False) + "\n"
+    return {"question": group.question, "candidates": candidates}

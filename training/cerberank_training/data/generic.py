@@ -1,4 +1,4 @@
-"""Reads the format `jsonl` for your own data: a line of JSON for each question.
+"""Reads and writes the format `jsonl` for your own data: a line of JSON for each question.
 
     {"question": "...", "candidates": [{"text": "...", "label": 1, "previous": "...", "next": "..."}, ...]}
 
@@ -9,12 +9,16 @@ and counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gzip
+import json
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import ConfigDict, Field
 
+from cerberank_models.checkpoint.atomic import replacing
 from cerberank_models.encoding import Candidate
 from cerberank_models.json_lines import Identifier, OptionalText
 from cerberank_models.transformer import Frozen
@@ -64,6 +68,19 @@ def _read(path: Path, options: NoOptions, notes: Notes) -> Iterator[Question]:
         )
     if not seen:
         raise DataError(f"{path} holds no question")
+
+
+@contextmanager
+def writing_lines(path: Path) -> Iterator[Callable[[Mapping[str, Any]], object]]:
+    """A function that appends a line of JSON to a file, which is compressed if its name ends in .gz.
+
+    The file replaces `path` when the block ends; after an exception nothing is left.
+    """
+    with ExitStack() as stack:
+        plain = stack.enter_context(replacing(path))
+        # Neither name nor time are in the header, so that equal lines give equal files.
+        file = stack.enter_context(gzip.GzipFile("", "wb", 6, plain, 0)) if path.suffix == ".gz" else plain
+        yield lambda line: file.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
 
 
 GENERIC = Format(name="jsonl", options=NoOptions, read=_read, streamed=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Protocol
 
@@ -31,6 +30,7 @@ from cerberank_models.shards import map_here
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data.bm25 import Bm25Index, best_sharing
+from cerberank_training.mining.work import texts_digest
 
 Floats = NDArray[np.float32]
 BLOCK = 1 << 15
@@ -92,13 +92,10 @@ def vector_search(
     opened = _opened(source, device=device, precision=precision, candidate_length=candidate_length)
     config, encoder, backend, scorer = opened.config, opened.encoder, opened.backend, opened.scorer
     # The vectors of the corpus are in the store, which belongs to this encoder and these texts.
-    digest = sha256()
-    for text in corpus:
-        digest.update(f"{len(text)}:{text}".encode(errors="surrogatepass"))
     embed(
         lambda: iter(corpus),
         store,
-        inputs=digest.hexdigest(),
+        inputs=texts_digest(corpus),
         computed_by=opened.computed_by,
         config=config,
         precision=backend.precision,

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from cerberank_models.checkpoint.bound import SETTINGS, Bound
 
 LINES = "lines.jsonl"
+
+
+def texts_digest(texts: Iterable[str]) -> str:
+    """The SHA-256 of texts in order, and of where each begins."""
+    digest = sha256()
+    for text in texts:
+        digest.update(f"{len(text)}:{text}".encode(errors="surrogatepass"))
+    return digest.hexdigest()
 
 
 class Work:
