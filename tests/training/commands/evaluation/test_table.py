@@ -28,13 +28,21 @@ def folders(tmp_path: Path) -> list[str]:
 def test_a_table_marks_what_differs_from_the_baseline(
     folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On forty questions, not on three; JSON, CSV and LaTeX hold the same figures."""
+    """On forty questions, not on three; several seeds are one row with their spread. JSON, CSV and LaTeX hold the same
+    figures.
+    """
+    for seed in (4, 5, 6):
+        write_system(tmp_path / "seeds" / str(seed), 0.3, SETS, seed=seed)
     files = {kind: tmp_path / f"out.{kind}" for kind in ("json", "csv", "latex")}
     options = [part for kind, path in files.items() for part in (f"--{kind}", str(path))]
-    assert main([*folders, "--baseline", "base", "--measures", "AP nDCG@10", *options]) == 0
+    systems = [*folders, str(tmp_path / "seeds")]
+    assert main([*systems, "--baseline", "base", "--measures", "AP nDCG@10", *options]) == 0
     content = json.loads(files["json"].read_text())
     (first, second), out = content["tables"], capsys.readouterr().out
     cell, few = (first["cells"]["ours_v2"][name] for name in SETS)
+    seeds = first["cells"]["seeds"]["nf_corpus"]
+    mean, spread = f"{seeds['mean']:.1f}", f"{seeds['spread']:.1f}"
+    assert f"| seeds (3 runs) | {mean} ± {spread}†‡ | " in out
     base = [f"{row['mean']:.1f}" for row in first["cells"]["base"].values()]
     assert out.splitlines()[:4] == [
         "| AP | nf_corpus (40) | scifact (3) | mean |",
@@ -45,27 +53,15 @@ def test_a_table_marks_what_differs_from_the_baseline(
     assert "† / ‡: differs from base with p < 0.05 by Student's / Wilcoxon's paired test over questions" in out
     assert second["measure"] == "nDCG@10"
     rows = list(csv.DictReader(files["csv"].read_text().splitlines()))
-    assert len(rows) == 8
+    assert len(rows) == 12
     ours = next(row for row in rows if (row["system"], row["set"]) == ("ours_v2", "nf_corpus"))
     assert float(ours["p_student_holm"]) == cell["against"]["student_holm"]
     assert float(ours["p_wilcoxon"]) == cell["against"]["test"]["p_value"]
+    several = next(row for row in rows if row["system"] == "seeds")
+    assert (several["runs"], f"{float(several['spread']):.1f}") == ("3", spread)
     latex = files["latex"].read_text()
+    assert f"{mean} $\\pm$ {spread}$^{{\\dagger}}$" in latex
     assert f"ours\\_v2 & {cell['mean']:.1f}$^{{\\dagger}}$$^{{\\ddagger}}$ & {few['mean']:.1f} & " in latex
-
-
-def test_several_seeds_are_one_row(folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The mean with its spread, in Markdown, LaTeX and CSV."""
-    for seed in (4, 5, 6):
-        write_system(tmp_path / "seeds" / str(seed), 0.3, SETS, seed=seed)
-    files = {kind: tmp_path / f"out.{kind}" for kind in ("json", "csv", "latex")}
-    options = [part for kind, path in files.items() for part in (f"--{kind}", str(path))]
-    assert main([folders[0], str(tmp_path / "seeds"), "--baseline", "base", *options]) == 0
-    cells = json.loads(files["json"].read_text())["tables"][0]["cells"]["seeds"]
-    (mean, spread), (few, few_spread) = ((f"{cell['mean']:.1f}", f"{cell['spread']:.1f}") for cell in cells.values())
-    assert f"| seeds (3 runs) | {mean} ± {spread}†‡ | {few} ± {few_spread} |" in capsys.readouterr().out
-    assert f"{mean} $\\pm$ {spread}$^{{\\dagger}}$" in files["latex"].read_text()
-    rows = [row for row in csv.DictReader(files["csv"].read_text().splitlines()) if row["system"] == "seeds"]
-    assert [(row["runs"], f"{float(row['spread']):.1f}") for row in rows] == [("3", spread), ("3", few_spread)]
 
 
 def test_runs_of_others_are_systems_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -84,20 +80,3 @@ def test_runs_of_others_are_systems_too(tmp_path: Path, capsys: pytest.CaptureFi
         "| bm25 | 50.0 | 50.0 | 50.0 |",
         "| dense | 100.0 | 100.0 | 100.0 |",
     ]
-
-
-def test_what_cannot_be_tested_is_an_error(
-    folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """One line, and no file."""
-    out = tmp_path / "out.json"
-    for arguments, message in (
-        ([*folders, "--baseline", "bm25"], "there is no system 'bm25'; there are: base, ours_v2"),
-        ([*folders, str(tmp_path / "absent")], "absent holds no per-question file"),
-        ([*folders, "--ranking", "exit 1"], "no ranking 'exit 1'"),
-    ):
-        assert main([*arguments, "--json", str(out)]) == 1
-        error = capsys.readouterr().err
-        assert error.startswith("cerberank eval table: ")
-        assert message in error
-        assert not out.exists()
