@@ -13,7 +13,7 @@ from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, train
 
 from cerberank_models.config import EncodingConfig, RankerConfig
 from cerberank_models.convert.decoders import decoder_config
-from cerberank_models.convert.hugging_face import initialise
+from cerberank_models.convert.from_hugging_face import initialise
 from cerberank_models.convert.prompts import PROMPTS
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.transformer import PromptTemplate

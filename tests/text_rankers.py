@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from tests.tiny import hugging_face_config
 
-from cerberank_models.convert.hugging_face import initialise, transformer_config
+from cerberank_models.convert.from_hugging_face import initialise, transformer_config
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.network.texts import Texts
 from cerberank_models.text_config import TextEncodingConfig, TextRankerConfig

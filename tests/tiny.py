@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.convert.checkpoint import Forms, export_checkpoint
-from cerberank_models.convert.hugging_face import initialise, ranker_config
+from cerberank_models.convert.from_hugging_face import initialise, ranker_config
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.layout import PaddedLayout
 from cerberank_models.network.ranking_network import RankingNetwork

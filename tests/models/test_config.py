@@ -6,7 +6,7 @@ from tests.text_rankers import ENCODING, JOINT_TWIN, MONO, NAMES, SHAPES, TR_TWI
 from tests.tiny import hugging_face_config, random_ranker
 
 from cerberank_models.config import RankerConfig
-from cerberank_models.convert.hugging_face import transformer_config
+from cerberank_models.convert.from_hugging_face import transformer_config
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.text_config import TextEncodingConfig, TextRankerConfig
 

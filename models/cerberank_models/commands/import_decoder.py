@@ -17,8 +17,8 @@ from cerberank_models.convert.checkpoint import (
 from cerberank_models.convert.decoders import decoder_config, decoder_ranker, decoder_scores, read_decoder
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS, encoded
-from cerberank_models.convert.own_tokenizer import first_difference, own_length, plain_tokenizer, read_tokenizer
 from cerberank_models.convert.prompts import KnownPrompt, answer_tokens, find_prompt
+from cerberank_models.convert.source_tokenizer import first_difference, longest_pair, plain_tokenizer, read_tokenizer
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.frame import CANDIDATE, INSTRUCTION, QUESTION, prompt_frame
 from cerberank_models.transformer import PromptTemplate
@@ -46,7 +46,7 @@ def import_decoder(model: Import) -> None:
     """
     # Pairs, in which the prompt takes a part of the room.
     tokenizer = read_tokenizer(model.source, model.vocabulary)
-    most = own_length(tokenizer, model.described.max_position_embeddings)
+    most = longest_pair(tokenizer, model.described.max_position_embeddings)
     model.check_length(most, f"tokens that {model.place} reads")
     length = model.length(most)
     known = find_prompt(model.source, tokenizer, model.options.prompt)

@@ -25,14 +25,14 @@ from cerberank_models.convert.checkpoint import (
     golden_scores,
 )
 from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.convert.from_hugging_face import load_weights, ranker_config, transformer_config
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
-from cerberank_models.convert.hugging_face import load_weights, ranker_config, transformer_config
 from cerberank_models.convert.limits import check_source
 from cerberank_models.convert.modules import SENTENCE_TRANSFORMERS
 from cerberank_models.convert.opaque import why_opaque
-from cerberank_models.convert.own_network import own_scores, read_config, read_head, read_network
-from cerberank_models.convert.own_tokenizer import check_pairs, own_length, plain_tokenizer, read_tokenizer
 from cerberank_models.convert.source import Source, find_source
+from cerberank_models.convert.source_network import read_config, read_head, read_network, source_scores
+from cerberank_models.convert.source_tokenizer import check_pairs, longest_pair, plain_tokenizer, read_tokenizer
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.first_stage.attach import write_alone
 from cerberank_models.first_stage.bi_encoders import read_hugging_face
@@ -139,7 +139,7 @@ def _import_cross_encoder(model: Import) -> None:
     transformer = transformer_config(described)
     positions = transformer.max_positions - transformer.position_offset
     model.check_length(positions, f"positions of {model.place}")
-    encoding = model.encoding(own_length(tokenizer, positions))
+    encoding = model.encoding(longest_pair(tokenizer, positions))
     config = ranker_config(described, name=model.name, encoding=encoding, logits=described.num_labels, head=head)
     config = config.model_copy(update={"languages": model.source.languages})
     ranker = RankingNetwork(config).eval()
@@ -156,7 +156,7 @@ def _import_cross_encoder(model: Import) -> None:
     got = golden_scores(ranker, pairs_alone)
     if encoding.segments == 2:
         check_pairs(tokenizer, pairs_alone, GOLDEN_TEXTS, max_length=encoding.max_length)
-        wanted = own_scores(network, tokenizer, GOLDEN_TEXTS, longest=encoding.max_length)
+        wanted = source_scores(network, tokenizer, GOLDEN_TEXTS, longest=encoding.max_length)
         check_parity("imported", wanted, got, PARITY["fp32"])
     check_differing(model.place, got)
     questions = f"{len(model.calibration)} given questions" if model.calibration else "the golden texts alone"

@@ -16,9 +16,9 @@ from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.convert.modules import ModularHead
 from cerberank_models.convert.opaque import export_opaque, long_texts, opaque_config, opaque_encoder
 from cerberank_models.convert.opaque_graph import OpaqueNetwork, adopt_graph, export_network
-from cerberank_models.convert.own_network import own_scores, read_network
-from cerberank_models.convert.own_tokenizer import MOST_TOKENS, check_pairs, own_length, plain_tokenizer
 from cerberank_models.convert.source import Source
+from cerberank_models.convert.source_network import read_network, source_scores
+from cerberank_models.convert.source_tokenizer import MOST_TOKENS, check_pairs, longest_pair, plain_tokenizer
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ def import_opaque(model: Import, tokenizer: Any, head: ModularHead | None) -> No
     whose scores differ from the model's.
     """
     source, described, graph = model.source, model.described, model.options.graph
-    most = own_length(tokenizer, getattr(described, "max_position_embeddings", None) or MOST_TOKENS)
+    most = longest_pair(tokenizer, getattr(described, "max_position_embeddings", None) or MOST_TOKENS)
     model.check_length(most, f"tokens that {model.place} reads")
     encoding = model.encoding(most)
     config = opaque_config(described, tokenizer, name=model.name, encoding=encoding)
@@ -60,7 +60,7 @@ def import_opaque(model: Import, tokenizer: Any, head: ModularHead | None) -> No
     expected = None
     if network is not None:
         texts = (*GOLDEN_TEXTS, long_texts(encoding.max_length))
-        expected = own_scores(network.network, tokenizer, texts, longest=encoding.max_length)
+        expected = source_scores(network.network, tokenizer, texts, longest=encoding.max_length)
     if network is not None and graph is None:
         write, how = partial(export_network, network, longest=encoding.max_length), "its own forward, exported to ONNX"
     else:

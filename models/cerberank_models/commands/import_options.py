@@ -13,8 +13,8 @@ from cerberank_models.commands.values import Count, Names
 from cerberank_models.config import EncodingConfig
 from cerberank_models.convert.checkpoint import Questions
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.own_tokenizer import MOST_TOKENS
 from cerberank_models.convert.source import Source
+from cerberank_models.convert.source_tokenizer import MOST_TOKENS
 from cerberank_models.convert.teacher_input import FILE, TeacherInput
 
 logger = logging.getLogger(__name__)

@@ -18,12 +18,12 @@ from transformers import AutoModelForCausalLM
 from cerberank_models.backends.stage_contract import Scores
 from cerberank_models.config import ArchitectureConfig, DenseModule, EncodingConfig, RankerConfig
 from cerberank_models.convert.families import ImportMapping, UnsupportedModelError, usual_sizes
+from cerberank_models.convert.from_hugging_face import load_weights
 from cerberank_models.convert.golden_texts import Texts
-from cerberank_models.convert.hugging_face import load_weights
 from cerberank_models.convert.loading import load_network, missing_weights
 from cerberank_models.convert.modules import CLASSIFIER
-from cerberank_models.convert.own_network import scores_alone
 from cerberank_models.convert.source import Source
+from cerberank_models.convert.source_network import scores_alone
 from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.transformer import DecoderConfig, Family, TransformerConfig

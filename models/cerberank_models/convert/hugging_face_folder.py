@@ -25,10 +25,10 @@ from cerberank_models.config import EncodingConfig
 from cerberank_models.convert.checkpoint import ParityError, golden_scores
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
-from cerberank_models.convert.hugging_face_model import check_exportable, classifier_of, hugging_face_config, one_head
 from cerberank_models.convert.loading import quiet_transformers
-from cerberank_models.convert.own_network import own_scores
-from cerberank_models.convert.own_tokenizer import check_pairs
+from cerberank_models.convert.source_network import source_scores
+from cerberank_models.convert.source_tokenizer import check_pairs
+from cerberank_models.convert.to_hugging_face import check_exportable, classifier_of, hugging_face_config, one_head
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.tokens import special_tokens
@@ -211,7 +211,7 @@ def check_written(folder: Path, ranker: RankingNetwork, tokenizer: Tokenizer) ->
     with quiet_transformers():
         model = AutoModelForSequenceClassification.from_pretrained(folder)
     wanted = np.concatenate(golden_scores(ranker, encoder))
-    got = np.concatenate(own_scores(model, written, GOLDEN_TEXTS, longest=length))
+    got = np.concatenate(source_scores(model, written, GOLDEN_TEXTS, longest=length))
     difference = float(np.abs(wanted - got).max())
     if not difference <= SAME:
         raise ParityError(f"the Hugging Face model's scores differ by {difference:.2g}, more than {SAME:g}")

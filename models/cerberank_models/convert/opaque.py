@@ -24,8 +24,8 @@ from cerberank_models.checkpoint.folder import write_checkpoint
 from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.convert.checkpoint import PARITY, ParityError, check_differing, check_parity, golden_questions
 from cerberank_models.convert.families import UnsupportedModelError
+from cerberank_models.convert.from_hugging_face import transformer_config
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS, encoded
-from cerberank_models.convert.hugging_face import transformer_config
 from cerberank_models.convert.opaque_graph import quantise_graph
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.rank_pairs import rank_pairs

@@ -17,7 +17,7 @@ from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.convert.checkpoint import PARITY, Forms, export_checkpoint
 from cerberank_models.convert.families import FAMILIES
-from cerberank_models.convert.hugging_face import initialise
+from cerberank_models.convert.from_hugging_face import initialise
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.transformer import Family, PreNormConfig, TransformerConfig
 

@@ -14,13 +14,13 @@ from tokenizers import Tokenizer
 from torch import Tensor
 
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.hugging_face import load_weights, transformer_config
+from cerberank_models.convert.from_hugging_face import load_weights, transformer_config
 from cerberank_models.convert.limits import check_source
 from cerberank_models.convert.loading import load_encoder
 from cerberank_models.convert.modules import SENTENCE_TRANSFORMERS, listed_modules
-from cerberank_models.convert.own_network import read_config
-from cerberank_models.convert.own_tokenizer import read_tokenizer
 from cerberank_models.convert.source import Source, find_source
+from cerberank_models.convert.source_network import read_config
+from cerberank_models.convert.source_tokenizer import read_tokenizer
 from cerberank_models.first_stage.late_interaction import is_late_interaction, late_interaction_encoder
 from cerberank_models.first_stage.text_ranker_folder import read_text_ranker, split_weights
 from cerberank_models.network.text_ranker import TextRanker, TextVectors

@@ -15,12 +15,12 @@ from safetensors.torch import load_file
 from tokenizers import Tokenizer
 
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.hugging_face import load_weights, transformer_config
+from cerberank_models.convert.from_hugging_face import load_weights, transformer_config
 from cerberank_models.convert.loading import load_encoder
 from cerberank_models.convert.modules import SENTENCE_TRANSFORMERS, TRANSFORMER, listed_modules, model_kind
-from cerberank_models.convert.own_network import read_config
-from cerberank_models.convert.own_tokenizer import read_tokenizer
 from cerberank_models.convert.source import Source
+from cerberank_models.convert.source_network import read_config
+from cerberank_models.convert.source_tokenizer import read_tokenizer
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.text_config import ColbertTokens, TextEncodingConfig, TextRankerConfig
 

@@ -22,11 +22,11 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.import_model import import_model
 from cerberank_models.commands.import_options import ImportOptions
-from cerberank_models.convert import own_tokenizer
+from cerberank_models.convert import source_tokenizer
 from cerberank_models.convert.checkpoint import ParityError
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.hugging_face import load_weights
-from cerberank_models.convert.own_tokenizer import MOST_TOKENS
+from cerberank_models.convert.from_hugging_face import load_weights
+from cerberank_models.convert.source_tokenizer import MOST_TOKENS
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
 from cerberank_models.network.ranking_network import RankingNetwork
@@ -184,7 +184,7 @@ def test_a_sentencepiece_model_names_the_package_that_reads_it(tmp_path: Path, m
     source = save_cross_encoder("xlm-roberta", tmp_path / "source")
     without_tokenizer(source, "tokenizer.json", "tokenizer_config.json")
     (source / "sentencepiece.bpe.model").write_bytes(b"damaged")
-    monkeypatch.setattr(own_tokenizer, "find_spec", lambda name: None)
+    monkeypatch.setattr(source_tokenizer, "find_spec", lambda name: None)
     with pytest.raises(UnsupportedModelError, match=r"sentencepiece\.bpe\.model needs the package sentencepiece"):
         import_model(str(source), tmp_path / "out")
 

@@ -20,7 +20,7 @@ from cerberank_models.commands.import_options import ImportOptions
 from cerberank_models.convert.checkpoint import Forms, ParityError, export_checkpoint
 from cerberank_models.convert.families import FAMILIES, UnsupportedModelError
 from cerberank_models.convert.hugging_face_folder import check_written, export_hugging_face, hugging_face_card
-from cerberank_models.convert.hugging_face_model import one_head
+from cerberank_models.convert.to_hugging_face import one_head
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank_pairs import pairs_policy, rank_pairs
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +9,6 @@ import numpy as np
 import onnx
 import pytest
 import torch
-from tests.conftest import MadeOnce
 from tests.tiny import random_pairs, random_ranker
 
 from cerberank_models.backends.batching import BucketRule
@@ -37,10 +34,7 @@ def standing_out() -> RankingNetwork:
     return ranker
 
 
-Graphs = Callable[..., list[Path]]
-
-
-def int8_graphs(ranker: RankingNetwork, folder: Path, *, margin: float) -> list[Path]:
+def int8_graphs(ranker: RankingNetwork, folder: Path, *, margin: float = 1.1) -> list[Path]:
     ranges = measure_ranges(ranker, [random_pairs(LENGTHS, seed=seed) for seed in range(4)])
     return export_stages(quantise(ranker, ranges, margin=margin), folder)
 
@@ -64,41 +58,31 @@ def error(ranker: RankingNetwork, graphs: list[Path]) -> float:
 
 
 @pytest.fixture(scope="module")
-def graphs(made_once: MadeOnce) -> Graphs:
-    """The int8 form of a ranker, made once by its name."""
-
-    def get(name: str, ranker: RankingNetwork, margin: float = 1.1) -> list[Path]:
-        return sorted(made_once(f"int8-{name}", partial(int8_graphs, ranker, margin=margin)).iterdir())
-
-    return get
-
-
-@pytest.fixture(scope="module")
-def plain(graphs: Graphs) -> tuple[RankingNetwork, list[Path]]:
+def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[RankingNetwork, list[Path]]:
     """A ranker without a channel that stands out, and its int8 form."""
     ranker = random_ranker(body_layers=1, heads=1, exits=(), num_hidden_layers=1)
-    return ranker, graphs("plain", ranker)
+    return ranker, int8_graphs(ranker, tmp_path_factory.mktemp("plain"))
 
 
 def test_a_channel_that_stands_out_costs_the_others_nothing(
-    plain: tuple[RankingNetwork, list[Path]], graphs: Graphs, monkeypatch: pytest.MonkeyPatch
+    plain: tuple[RankingNetwork, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The error is that of a network without such a channel, and a third of plain int8's."""
     usual, ranker = error(*plain), standing_out()
-    assert error(ranker, graphs("standing-out", ranker)) <= 1.5 * usual
+    assert error(ranker, int8_graphs(ranker, tmp_path / "standing")) <= 1.5 * usual
     monkeypatch.setattr("cerberank_models.convert.int8.SMOOTHING", 0.0)
     monkeypatch.setattr("cerberank_models.convert.int8.FP32_CHANNELS", 0)
-    assert error(ranker, graphs("naive", ranker)) >= 4 * usual
+    assert error(ranker, int8_graphs(ranker, tmp_path / "naive")) >= 4 * usual
 
 
-def test_a_score_does_not_depend_on_the_batch(plain: tuple[RankingNetwork, list[Path]], graphs: Graphs) -> None:
+def test_a_score_does_not_depend_on_the_batch(plain: tuple[RankingNetwork, list[Path]], tmp_path: Path) -> None:
     """Pairs score alike alone and in one padded batch: the logits differ far less than with other int8 scales.
 
     In another batch sums have another order, so a few numbers round to another int8 value, which is as good. Other
     scales, as scales computed per batch would be, round all numbers anew; that difference of logits is measured.
     """
     (ranker, usual), pairs = plain, random_pairs(LENGTHS * 4, seed=9)
-    rescaled = graphs("rescaled", ranker, margin=1.15)
+    rescaled = int8_graphs(ranker, tmp_path, margin=1.15)
     single, whole = BucketRule(tokens=1), BucketRule(tokens=10_000, overhead=10**6)
     alone, together = (OnnxBackend(usual, ranker.config, buckets=rule, threads=1) for rule in (single, whole))
     expected = logits(alone, pairs)
@@ -107,11 +91,11 @@ def test_a_score_does_not_depend_on_the_batch(plain: tuple[RankingNetwork, list[
     assert together.counts.padding_tokens > alone.counts.padding_tokens == 0
 
 
-def test_a_layer_that_all_depths_share_has_one_int8_form(graphs: Graphs) -> None:
+def test_a_layer_that_all_depths_share_has_one_int8_form(tmp_path: Path) -> None:
     """ALBERT, B2 2H0: near fp32 at every depth, and a graph holds the layer's products once."""
     ranker = random_ranker(family="albert", body_layers=2, heads=2, exits=(), num_hidden_layers=2)
     pairs = random_pairs(LENGTHS * 4, seed=9)
-    (graph,) = graphs("albert", ranker)
+    (graph,) = int8_graphs(ranker, tmp_path)
     near = logits(OnnxBackend([graph], ranker.config, threads=1), pairs)
     exact = logits(TorchBackend(ranker), pairs)
     assert distance(near, exact) <= 0.25 * float(exact.std())

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import copy
-from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from tests.bounds import LOGITS
-from tests.conftest import MadeOnce
 from tests.tiny import ONE_STAGE, bert_tokenizer, random_pairs, random_ranker, roberta_tokenizer
 
 from cerberank_models.backends.torch_backend import load_ranker
-from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.convert.int8 import dequantise, measure_ranges, quantise
@@ -22,10 +20,11 @@ from cerberank_models.encoding import Candidate
 from cerberank_models.network.ranking_network import RankingNetwork
 
 
-def exported(ranker: RankingNetwork, path: Path) -> None:
+def exported(ranker: RankingNetwork, path: Path) -> Checkpoint:
     tokenizer = roberta_tokenizer() if ranker.config.transformer.family == "roberta" else bert_tokenizer()
     forms = Forms(precisions=("fp32",))
     export_checkpoint(ranker, tokenizer, path, card="", version="1", source="tests", forms=forms)
+    return read_checkpoint(path)
 
 
 def assert_same_network(found: RankingNetwork, wanted: RankingNetwork) -> None:
@@ -57,21 +56,18 @@ def test_int8_graphs_hold_what_quantisation_left(other_checkpoint: Path) -> None
     assert_same_network(read_back(checkpoint, "int8"), expected)
 
 
-def test_gated_feed_forwards_and_norms_without_biases_are_read(made_once: MadeOnce) -> None:
+def test_gated_feed_forwards_and_norms_without_biases_are_read(tmp_path: Path) -> None:
     """ModernBERT, whose keys and values are not absorbed: every weight of its fp32 graph."""
     ranker = random_ranker(family="modernbert", **ONE_STAGE)
     for norm in (parameter for parameter in ranker.parameters() if parameter.ndim == 1):
         torch.nn.init.normal_(norm, mean=1.0, std=0.2)  # equal norms of one input become one in the graph
-    checkpoint = read_checkpoint(made_once("modernbert-fp32", partial(exported, ranker)))
-    assert_same_network(read_back(checkpoint, "fp32"), ranker)
+    assert_same_network(read_back(exported(ranker, tmp_path / "one"), "fp32"), ranker)
 
 
-def test_heads_of_two_layers_and_one_token_type_are_read(
-    made_once: MadeOnce, tiny_checkpoint: Path, tmp_path: Path
-) -> None:
+def test_heads_of_two_layers_and_one_token_type_are_read(tiny_checkpoint: Path, tmp_path: Path) -> None:
     """B1 1H2 of RoBERTa; a graph that stands for another exporter's, of another network, is refused."""
     ranker = random_ranker(family="roberta", body_layers=1, heads=1, exits=(), num_hidden_layers=3)
-    checkpoint = read_checkpoint(made_once("roberta-fp32", partial(exported, ranker)))
+    checkpoint = exported(ranker, tmp_path / "one")
     assert_same_network(read_back(checkpoint, "fp32"), ranker)
     wrong = {"onnx/fp32/stage-0.onnx": tiny_checkpoint / "onnx/fp32/stage-0.onnx"}
     mixed = revise_checkpoint(checkpoint, tmp_path / "mixed", version="2", files=wrong)

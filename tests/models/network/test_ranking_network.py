@@ -11,7 +11,7 @@ from torch import Tensor
 
 from cerberank_models.backends.stage_contract import combine
 from cerberank_models.config import EncodingConfig
-from cerberank_models.convert.hugging_face import load_weights, ranker_config
+from cerberank_models.convert.from_hugging_face import load_weights, ranker_config
 from cerberank_models.network.bodies.post_norm import PostNormLayer
 from cerberank_models.network.layout import GROUP, PackedLayout, PaddedLayout
 from cerberank_models.network.ranking_network import RankingNetwork

@@ -5,7 +5,7 @@ import torch
 from tests.models.network.varlen_oracle import varlen_oracle
 from tests.tiny import LAYERS, cross_encoder, random_ranker
 
-from cerberank_models.convert.hugging_face import ranker_config
+from cerberank_models.convert.from_hugging_face import ranker_config
 from cerberank_models.network.heads import Head
 from cerberank_models.network.layout import Layout, PackedLayout
 from cerberank_models.network.ranking_network import RankingNetwork

@@ -23,10 +23,10 @@ from cerberank_models.commands.import_options import ImportOptions
 from cerberank_models.config import RankerConfig, TunedSchedule
 from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.hugging_face import ranker_config
+from cerberank_models.convert.from_hugging_face import ranker_config
 from cerberank_models.convert.modules import read_modular_head
-from cerberank_models.convert.own_network import read_network
 from cerberank_models.convert.source import find_source
+from cerberank_models.convert.source_network import read_network
 from cerberank_models.convert.token_types import NewTypes
 from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.network.ranking_network import RankingNetwork

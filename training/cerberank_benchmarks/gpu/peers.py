@@ -19,7 +19,7 @@ from cerberank_benchmarks.workload import Task, Workload
 from cerberank_models.backends.stage_contract import Scores
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.config import EncodingConfig
-from cerberank_models.convert.hugging_face import load_weights, ranker_config
+from cerberank_models.convert.from_hugging_face import load_weights, ranker_config
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.rank_pairs import rank_pairs

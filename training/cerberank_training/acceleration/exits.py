@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 
 from cerberank_models.config import ExitConfig, RankerConfig
-from cerberank_models.convert.hugging_face import initialise
+from cerberank_models.convert.from_hugging_face import initialise
 from cerberank_models.network.exits import Exit
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.progress import progress

@@ -18,11 +18,11 @@ from cerberank_models.checkpoint.manifest import MANIFEST
 from cerberank_models.checkpoint.model_card import RUN
 from cerberank_models.checkpoint.regular import file_digest
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.hugging_face import transformer_config
+from cerberank_models.convert.from_hugging_face import transformer_config
 from cerberank_models.convert.modules import ModularHead, read_modular_head
-from cerberank_models.convert.own_network import read_config
-from cerberank_models.convert.own_tokenizer import read_tokenizer
 from cerberank_models.convert.source import Source, SourceError, find_source
+from cerberank_models.convert.source_network import read_config
+from cerberank_models.convert.source_tokenizer import read_tokenizer
 from cerberank_models.transformer import OpaqueTransformer, TransformerConfig
 from cerberank_training.runs.content import Content
 

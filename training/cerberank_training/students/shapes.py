@@ -17,10 +17,10 @@ from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.commands.values import Count, Integers, Whole, at_least
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.hugging_face import initialise, load_weights, ranker_config
+from cerberank_models.convert.from_hugging_face import initialise, load_weights, ranker_config
 from cerberank_models.convert.loading import load_encoder
 from cerberank_models.convert.modules import ModularHead
-from cerberank_models.convert.own_network import read_network
+from cerberank_models.convert.source_network import read_network
 from cerberank_models.convert.token_types import NewTypes, grow_token_types
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork

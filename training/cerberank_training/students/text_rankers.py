@@ -11,7 +11,7 @@ from typing import Literal
 from tokenizers import Tokenizer
 
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.hugging_face import initialise, load_weights, transformer_config
+from cerberank_models.convert.from_hugging_face import initialise, load_weights, transformer_config
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.text_config import ColbertTokens, TextEncodingConfig, TextRankerConfig
 from cerberank_training.learning.pairwise.objective import PairwiseObjective

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from cerberank_models.backends.torch_stages import PRECISIONS
 from cerberank_models.checkpoint.bound import SHA256
-from cerberank_models.convert.own_network import read_head, read_network
+from cerberank_models.convert.source_network import read_head, read_network
 from cerberank_models.convert.teacher_input import FILE as INPUT
 from cerberank_training.learning.losses import logit_difference
 from cerberank_training.runs.base import open_base

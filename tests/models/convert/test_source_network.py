@@ -13,8 +13,8 @@ from sentence_transformers import CrossEncoder, MultiVectorEncoder, SentenceTran
 from tests.tiny import save_cross_encoder
 
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.own_network import read_config, read_head, read_network
 from cerberank_models.convert.source import find_source
+from cerberank_models.convert.source_network import read_config, read_head, read_network
 
 
 def test_code_of_a_repository_is_not_run(tmp_path: Path) -> None:

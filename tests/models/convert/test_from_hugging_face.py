@@ -7,7 +7,7 @@ from tests.tiny import cross_encoder, hugging_face_config
 
 from cerberank_models.config import EncodingConfig
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.hugging_face import (
+from cerberank_models.convert.from_hugging_face import (
     initialise,
     load_weights,
     ranker_config,

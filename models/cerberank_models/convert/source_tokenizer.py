@@ -71,7 +71,7 @@ def plain_tokenizer(tokenizer: Any) -> Tokenizer:
     return plain
 
 
-def own_length(tokenizer: Any, positions: int) -> int:
+def longest_pair(tokenizer: Any, positions: int) -> int:
     """The most tokens of a pair that the model reads: the number that its tokenizer states, but at most `positions`."""
     stated = tokenizer.model_max_length
     return positions if stated >= UNLIMITED else min(int(stated), positions)

@@ -92,7 +92,7 @@ def scores_alone(texts: Texts, log_odds: Callable[[str, str], float]) -> list[Sc
     ]
 
 
-def own_scores(network: Any, tokenizer: Any, texts: Texts, *, longest: int) -> list[Scores]:
+def source_scores(network: Any, tokenizer: Any, texts: Texts, *, longest: int) -> list[Scores]:
     """The scores, `[n]` per question, that the network gives each pair alone, as made by the model's own tokenizer.
 
     Raises UnsupportedModelError for a pair that the network cannot read.

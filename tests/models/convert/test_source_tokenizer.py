@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
-from cerberank_models.convert.own_tokenizer import check_pairs, own_length, plain_tokenizer
+from cerberank_models.convert.source_tokenizer import check_pairs, longest_pair, plain_tokenizer
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import PairEncoder
 
@@ -64,9 +64,9 @@ def test_another_way_to_read_pairs_is_refused(own: PreTrainedTokenizerFast, mess
 
 def test_the_length_is_the_tokenizer_s() -> None:
     """Up to the positions that there are; one that states none has them all."""
-    assert own_length(tokenizer(model_max_length=100), 512) == 100
-    assert own_length(tokenizer(model_max_length=1000), 512) == 512
-    assert own_length(tokenizer(), 512) == 512
+    assert longest_pair(tokenizer(model_max_length=100), 512) == 100
+    assert longest_pair(tokenizer(model_max_length=1000), 512) == 512
+    assert longest_pair(tokenizer(), 512) == 512
 
 
 def test_truncation_and_padding_of_the_tokenizer_are_left_behind() -> None:

@@ -15,7 +15,7 @@ from transformers import AutoConfig, AutoModelForSequenceClassification
 
 from cerberank_models.config import RankerConfig
 from cerberank_models.convert.families import FAMILIES, UnsupportedModelError, inner_size
-from cerberank_models.convert.hugging_face import places
+from cerberank_models.convert.from_hugging_face import places
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.transformer import OpaqueTransformer, PreNormConfig, TransformerConfig
 

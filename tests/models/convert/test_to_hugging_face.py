@@ -9,7 +9,7 @@ from tests.tiny import random_ranker
 
 from cerberank_models.config import EncodingConfig, RankerConfig
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_models.convert.hugging_face_model import check_exportable, one_head
+from cerberank_models.convert.to_hugging_face import check_exportable, one_head
 from cerberank_models.text_config import TextEncodingConfig, TextRankerConfig
 from cerberank_models.transformer import OpaqueTransformer, PairTemplate
 
