@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import os
 import shutil
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -257,19 +256,6 @@ def imported_colbert(made_once: MadeOnce) -> Path:
         import_model(str(folder / "model"), folder / "out", ImportOptions(precisions=("fp32",), name="small-colbert"))
 
     return made_once("colbert", make)
-
-
-@pytest.fixture(scope="session")
-def mlflow_tables(made_once: MadeOnce) -> Path:
-    """An empty database of MLflow, to be copied: MLflow takes seconds to make its tables."""
-    mlflow = pytest.importorskip("mlflow")
-
-    def make(folder: Path) -> None:
-        folder.mkdir()
-        with warnings.catch_warnings(action="ignore", category=DeprecationWarning):
-            mlflow.MlflowClient(f"sqlite:///{folder / 'mlflow.db'}").search_experiments()
-
-    return made_once("mlflow", make) / "mlflow.db"
 
 
 @pytest.fixture(scope="session")

@@ -39,7 +39,7 @@ def test_swapping_the_sides_swaps_wins_and_losses(rows: list[tuple[float, float]
 
 
 @given(rows=st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), min_size=2, max_size=20))
-@settings(max_examples=25)
+@settings(max_examples=10)
 def test_students_p_value_is_that_of_the_t_distribution(rows: list[tuple[int, int]]) -> None:
     """Mean over standard error, both tails of t with n - 1 degrees of freedom, by integrating its density."""
     a, b = (np.asarray(column) / 8 for column in zip(*rows, strict=True))
