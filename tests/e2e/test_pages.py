@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,8 @@ import pytest
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.support.ui import Select, WebDriverWait
+from tests.contextual import save_contextual
+from tests.program import program
 from tools.browser import DESKTOP, PHONE, Browser, open_browser
 from tools.nginx import proxying
 from tools.process import Process, serving, start
@@ -48,10 +50,15 @@ def fill_in(browser: Browser, texts: list[str]) -> None:
         browser.find(selector).send_keys(text)
 
 
-def native(service: Process, texts: list[str], **fields: object) -> list[dict[str, Any]]:
-    body = {"question": QUESTION, "candidates": texts, "return_heads": True} | fields
+def native(service: Process, candidates: Sequence[object], **fields: object) -> list[dict[str, Any]]:
+    body = {"question": QUESTION, "candidates": candidates, "return_heads": True} | fields
     results: list[dict[str, Any]] = httpx.post(f"{service.url}/v1/rank", json=body).raise_for_status().json()["results"]
     return results
+
+
+def shown(results: list[dict[str, Any]]) -> list[str]:
+    """The scores as the page writes them."""
+    return [f"{100 * result['score']:.1f} %" for result in results]
 
 
 def test_a_question_is_ranked_by_clicking(browser: Browser, service: Process) -> None:
@@ -61,7 +68,7 @@ def test_a_question_is_ranked_by_clicking(browser: Browser, service: Process) ->
     browser.wait_for("#summary", "10 candidates in")
     expected = native(service, TEXTS, drop_ratio=0.0)
     assert browser.texts("td.text") == [TEXTS[result["index"]].strip() for result in expected]
-    assert browser.texts("td.score b") == [f"{100 * result['score']:.1f} %" for result in expected]
+    assert browser.texts("td.score b") == shown(expected)
     assert len(browser.texts("td.head b")) == sum(len(result["heads"]) for result in expected)
     assert "random-tiny 1" in browser.texts("#summary")[0]
     assert [text.rsplit(" ", 2)[0] for text in browser.texts(".timing li")] == [
@@ -110,6 +117,34 @@ def test_the_default_schedule_is_the_service_s(chromium: Browser, tiny_checkpoin
         chromium.wait_for("#summary", ", 0 dropped")
         chromium.find("#default").click()
         chromium.wait_for("#summary", ", 6 dropped")
+
+
+def test_a_line_s_neighbours_are_sent(chromium: Browser, tmp_path: Path) -> None:
+    """For a model that reads context (SSP) a box appears; with it, the lines beside a candidate change its score, and
+    are shown.
+    """
+    texts = ["it was built in paris .", "330 metres", "what do bees make"]
+    padded = ["", *texts, ""]
+    beside = [{"text": text, "previous": padded[i], "next": padded[i + 2]} for i, text in enumerate(texts)]
+    checkpoint = tmp_path / "checkpoint"
+    source = save_contextual("bert", tmp_path / "teacher")
+    assert program("import")([str(source), str(checkpoint), "--name", "contextual", "--precisions", ""]) == 0
+    with serving(checkpoint, tmp_path / "log", CERBERANK_BACKEND="torch", CERBERANK_PRECISION="fp32") as service:
+        chromium.look("light", DESKTOP)
+        chromium.driver.get(f"{service.url}/")
+        chromium.wait_for("#model", "contextual")
+        fill_in(chromium, texts)
+        chromium.find("#rank").click()
+        chromium.wait_for("#summary", "3 candidates in")
+        alone = chromium.texts("td.score b")
+        assert alone == shown(native(service, texts))
+        assert chromium.texts(".beside") == []
+        chromium.driver.execute_script("document.getElementById('summary').textContent = ''")
+        chromium.find("#neighbours").click()
+        chromium.wait_for("#summary", "3 candidates in")
+        assert alone != chromium.texts("td.score b") == shown(native(service, beside))
+        assert sorted(chromium.texts(".beside")) == sorted([*texts[:2], *texts[1:]])
+        assert chromium.console() == []
 
 
 def test_a_model_that_failed_is_told_with_its_reason(chromium: Browser, tiny_checkpoint: Path, tmp_path: Path) -> None:
