@@ -234,12 +234,14 @@ class PairEncoder:
 
         Raises InstructionError for an instruction that is too long, or that the model does not take.
         """
+        # The texts of all segments: the question, the candidates, and their contexts if the network reads them.
         frame, rows = self._framed(instruction), len(candidates)
         budget, lead = self._budget(frame), frame.before_candidate
         whole = [frame.question(question), *(lead + each.text for each in candidates)]
         if self._config.segments == 3:
             # Byte-level tokenizers encode a blank as a token, so a missing sentence must not leave a blank.
             whole += [" ".join(filter(None, (each.previous, each.next))) for each in candidates]
+        # Their tokens, and how many of these fit into a pair.
         tokens, characters = self._tokens(whole, cache, partition), self._tokens.characters
         segments = [[tokens[0]] * rows, tokens[1 : rows + 1], tokens[rows + 1 :]][: self._config.segments]
         lengths = np.full((rows, len(segments)), len(tokens[0]) // ID_BYTES, dtype=np.int64)
@@ -249,12 +251,14 @@ class PairEncoder:
         most = NO_LIMIT if most_tokens is None else min(most_tokens, NO_LIMIT)
         fitting = self._fitting(lengths, most, budget)
         if windowing is not None:
+            # `over`: candidates with more tokens than fit; `again`: those whose text was cut before it was tokenised.
             over = fitting[:, 1] < np.minimum(lengths[:, 1], most)
             again = unread & ~over & (lengths[:, 1] <= most)
             windows = windowing.most_of_one(rows, int((over & (fitting[:, 1] > 0)).sum()))
             long = np.flatnonzero(again | over if windows > 1 else again).tolist()
             room = np.minimum(tokens_of(np.asarray(windows), fitting[:, 1]), most) * CHARACTERS_PER_WINDOW_TOKEN
             ends = np.where(over, np.minimum(np.maximum(room, characters), MOST_CHARACTERS), MOST_CHARACTERS)
+            # No more of a text is tokenised again than its windows can hold.
             texts = [whole[1 + row] for row in long]
             unread[long] = lengths_of(texts) > ends[long]
             if long:
@@ -270,6 +274,7 @@ class PairEncoder:
                     windowing=windowing,
                     most=most,
                 )
+        # Without windows the ends of segments are cut.
         shorter = fitting < lengths
         for index in np.flatnonzero(shorter.any(axis=0)).tolist():
             ends = (ID_BYTES * fitting[:, index]).tolist()
@@ -295,12 +300,14 @@ class PairEncoder:
         most: int,
     ) -> EncodedPairs:
         """The pairs of all candidates; `long` holds `Tokens.spanned` for each row that may need several windows."""
+        # The long candidates take the place of their cut texts.
         for row, read in long.items():
             lengths[row, 1], segments[1][row] = read.shape[1], read[0].tobytes()
         fitting = self._fitting(lengths, most, self._budget(frame))
         counts, begins, sizes, covered = cut(np.minimum(lengths[:, 1], most), fitting[:, 1], windowing)
         truncated = unread | (covered < lengths[:, 1])
         question_truncated = question_unread or bool((fitting[:, 0] < lengths[:, 0]).any())
+        # `owner` is the candidate of each window, `spans` its place in the candidate's text.
         owner, first = np.repeat(np.arange(len(counts)), counts), np.append(0, np.cumsum(counts))
         spans = np.full((len(owner), 2), NO_SPAN, dtype=np.int64)
         for row in np.flatnonzero(counts > 1).tolist():
@@ -308,6 +315,7 @@ class PairEncoder:
             spans[mine, 0] = long[row][1, begins[mine]]
             spans[mine, 1] = long[row][2, begins[mine] + sizes[mine] - 1]
             spans[mine] = np.maximum(spans[mine] - len(frame.before_candidate), 0)
+        # Each window becomes a pair with the question and the context of its candidate.
         by_row, starts = fitting[owner], np.zeros((len(owner), len(segments)), dtype=np.int64)
         by_row[:, 1], starts[:, 1] = sizes, begins
         pieces = []

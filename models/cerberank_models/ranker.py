@@ -184,11 +184,13 @@ class Ranker:
         windows. Raises ValueError for what is not a pair of texts, and NonFiniteScoreError if the network computes NaN
         or infinity.
         """
+        # The pairs by question, which is then tokenised once.
         rows: dict[str, list[tuple[int, Candidate]]] = {}
         total = 0
         for total, pair in enumerate(pairs, start=1):
             question, text = checked_pair(pair, total - 1)
             rows.setdefault(question, []).append((total - 1, Candidate(text=text)))
+        # Short questions are collected until a block is worth a run of the backend.
         scores = np.empty(total)
         block: list[tuple[list[int], EncodedPairs]] = []
         tokens = 0

@@ -67,6 +67,7 @@ def answer_of(prepared: Prepared, ranking: Ranking) -> RankAnswer:
         texts = [candidate.text for candidate in prepared.candidates]
         calibrated = probabilities(checkpoint.calibration, ranking.scores, ranking.stages, texts)
         calibrated = replace(calibrated, scores=calibrated.scores[places])
+    # What the reader of the answer should know about texts, options and the outcome.
     ratios = prepared.policy.ratios
     loss = loss_of(checkpoint.config.tuned_schedules, ratios)
     unknown = int(prepared.unknown[places].sum())
