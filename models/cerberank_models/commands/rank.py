@@ -7,9 +7,10 @@ import json
 import os
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated, BinaryIO
 
@@ -26,21 +27,9 @@ from cerberank_models.progress import progress
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.ranker import Ranker
 from cerberank_models.request import is_blank
-from cerberank_models.windows import Reading
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class _Options:
-    """The options of one call of the command."""
-
-    file: str
-    question: str | None
-    top_k: int | None
-    drop_ratio: float | tuple[float, ...] | None
-    windows: Reading
-    return_text: bool
-    return_heads: bool
-    progress: bool
+Answered = Callable[[QuestionLine], Answer]
+"""A function that answers a line of the input, by the options of the call."""
 
 
 def rank(
@@ -79,16 +68,6 @@ def rank(
     """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8", errors="replace")  # JSON is UTF-8 in any locale
-    options = _Options(
-        file=file,
-        question=question,
-        top_k=top_k,
-        drop_ratio=one_or_all(drop_ratio),
-        windows=windows or "best",
-        return_text=return_text,
-        return_heads=return_heads,
-        progress=progress,
-    )
     try:
         with _open(file) as opened:
             ranker = Ranker.load(
@@ -98,8 +77,18 @@ def rank(
                 precision=backend.precision,
                 threads=threads,
             )
-            ranker.checkpoint.config.drop_policy(options.drop_ratio)  # rejects a wrong number of ratios
-            return (_rank_lines if question is None else _rank_texts)(ranker, opened, options)
+            ranker.checkpoint.config.drop_policy(one_or_all(drop_ratio))  # rejects a wrong number of ratios
+            rank_line = partial(
+                ranker.rank,
+                top_k=top_k,
+                drop_ratio=one_or_all(drop_ratio),
+                windows=windows or "best",
+                return_text=return_text,
+            )
+            answered = partial(_answer, rank_line, return_heads=return_heads)
+            if question is None:
+                return _rank_lines(answered, opened, file, shown=progress)
+            return _rank_texts(answered, opened, question)
     except BrokenPipeError:
         # The reader (head, less) has closed the pipe. Python must not write to it again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -110,16 +99,16 @@ def _open(name: str) -> AbstractContextManager[BinaryIO]:
     return nullcontext(sys.stdin.buffer) if name == "-" else Path(name).open("rb")
 
 
-def _rank_lines(ranker: Ranker, file: BinaryIO, options: _Options) -> int:
+def _rank_lines(answered: Answered, file: BinaryIO, name: str, *, shown: bool) -> int:
     """Answer every valid line; returns exit code 1 if there are invalid lines, which go to standard error."""
     failed = 0
-    for number, line in _numbered(file, not options.progress):
+    for number, line in _numbered(file, shown):
         if not line.strip():
             continue
         try:
-            answer = _answer(ranker, read_line(line), options)
+            answer = answered(read_line(line))
         except (ValueError, NonFiniteScoreError) as error:
-            tqdm.write(printable(f"{options.file}:{number}: {error}"), file=sys.stderr)
+            tqdm.write(printable(f"{name}:{number}: {error}"), file=sys.stderr)
             failed += 1
         else:
             sys.stdout.write(json.dumps(answer.to_json(), ensure_ascii=False) + "\n")
@@ -127,42 +116,35 @@ def _rank_lines(ranker: Ranker, file: BinaryIO, options: _Options) -> int:
     return 1 if failed else 0
 
 
-def _rank_texts(ranker: Ranker, file: BinaryIO, options: _Options) -> int:
+def _rank_texts(answered: Answered, file: BinaryIO, question: str) -> int:
     """Rank the lines for one question; bytes that are not UTF-8 become U+FFFD."""
     lines = [line.strip() for line in file.read().decode("utf-8-sig", "replace").split("\n")]
     candidates = [line for line in lines if not is_blank(line)]
     if not candidates:
         raise ValueError("there is no candidate: give one a line")
-    line = read_line(json.dumps({"question": options.question, "candidates": candidates}).encode())
-    for result in _answer(ranker, line, options):
+    line = read_line(json.dumps({"question": question, "candidates": candidates}).encode())
+    for result in answered(line):
         sys.stdout.write(f"{result.score:.4f}  {printable(candidates[result.index])}\n")
     sys.stdout.flush()
     return 0
 
 
-def _numbered(file: BinaryIO, off: bool) -> Iterator[tuple[int, bytes]]:
+def _numbered(file: BinaryIO, shown: bool) -> Iterator[tuple[int, bytes]]:
     """The lines with their numbers from 1. A bar is shown on a terminal if the work takes more than a second."""
     try:
         state = os.fstat(file.fileno())
         size = state.st_size if stat.S_ISREG(state.st_mode) else None
     except OSError:
         size = None
-    with progress(total=size, unit="B", unit_scale=True, shown=not off) as bar:
+    with progress(total=size, unit="B", unit_scale=True, shown=shown) as bar:
         for number, line in enumerate(file, start=1):
             yield number, line
             bar.update(len(line))
 
 
-def _answer(ranker: Ranker, line: QuestionLine, options: _Options) -> Answer:
-    """The answer to a line, by the options of the call."""
-    answer = ranker.rank(
-        line.question,
-        [item.model_dump() for item in line.parsed()],
-        top_k=options.top_k,
-        drop_ratio=options.drop_ratio,
-        windows=options.windows,
-        return_text=options.return_text,
-    )
-    if not options.return_heads:
+def _answer(rank_line: Callable[..., Answer], line: QuestionLine, *, return_heads: bool) -> Answer:
+    """The answer to a line, with the line's id."""
+    answer = rank_line(line.question, [item.model_dump() for item in line.parsed()])
+    if not return_heads:
         answer = replace(answer, results=tuple(replace(result, heads=None) for result in answer))
     return replace(answer, id=line.id)

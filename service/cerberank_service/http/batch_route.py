@@ -24,7 +24,7 @@ from cerberank_service.http.accept import AcceptedRequest, accept, unless_discon
 from cerberank_service.http.error_responses import request_id_of
 from cerberank_service.http.rank_route import CLIENT_GONE, RankRoute
 from cerberank_service.http.response_headers import LOAD_FORMAT, load_report
-from cerberank_service.ranking.read import Read, Reader
+from cerberank_service.ranking.read import ParsedCall, Reader
 
 PATH = "/v1/rank/batch"
 
@@ -79,13 +79,13 @@ class BatchRoute:
             return render_error(rank.errors.note(_cause(error), request, request_id, trace_id), request_id)
 
 
-def _read_part(reader: Reader, question: BatchQuestion) -> Read:
+def _read_part(reader: Reader, question: BatchQuestion) -> ParsedCall:
     """Read one question of a request, with its share of the request's limit of windows. Raises FormattedError."""
-    read = reader.read(question.document)
-    if (windowing := read.call.windowing) is None:
-        return read
+    parsed = reader.read(question.document)
+    if (windowing := parsed.call.windowing) is None:
+        return parsed
     share = replace(windowing, most_rows=question.most_rows)
-    return replace(read, call=replace(read.call, windowing=share))
+    return replace(parsed, call=replace(parsed.call, windowing=share))
 
 
 def _cause(error: Exception) -> Exception:

@@ -26,7 +26,7 @@ from cerberank_service.http.body import Bodies
 from cerberank_service.http.error_responses import ErrorResponses, request_id_of
 from cerberank_service.http.response_headers import LOAD_FORMAT, load_report, server_timing, unread_texts
 from cerberank_service.ranking.pipeline import Question
-from cerberank_service.ranking.read import Read, Reader
+from cerberank_service.ranking.read import ParsedCall, Reader
 from cerberank_service.service import Service
 from cerberank_service.telemetry.logs import IgnoredFields, log_answer, request_fields
 from cerberank_service.telemetry.tracing import RequestSpan, exemplar
@@ -103,7 +103,7 @@ class RankRoute:
         log_answer(rendered.answer, request_fields(request), span.trace_id, question)
 
     async def ranked(
-        self, read: Callable[[], Read], accepted: AcceptedRequest, request_id: str, *, received: float
+        self, read: Callable[[], ParsedCall], accepted: AcceptedRequest, request_id: str, *, received: float
     ) -> Rendered:
         """Rank and render one question of a request, and count its answer. Raises the error if it is refused.
 
@@ -114,16 +114,16 @@ class RankRoute:
         with service.versions.lease() as lease:
             prepared = partial(self._prepared, read, accepted, lease, received=received)
             try:
-                call, question = await service.workers.read(prepared, size=accepted.size, caller=accepted.share)
+                parsed, question = await service.workers.read(prepared, size=accepted.size, caller=accepted.share)
             except FormattedError as refused:
                 if caller is not None and isinstance(refused.error, ServiceError):
                     caller.charge_refused(refused.error)
                 raise
-            with errors_in(call.dialect), charge_tokens(caller, question.prepared.tokens) as charge:
+            with errors_in(parsed.dialect), charge_tokens(caller, question.prepared.tokens) as charge:
                 before = question.prepared.tokens
                 question = await service.pipeline.rank(question, size=accepted.size)
                 charge.add(question.prepared.tokens - before)  # the pairs of a first stage's survivors
-                rendered = await service.workers.run(partial(self._rendered, call, question, request_id))
+                rendered = await service.workers.run(partial(self._rendered, parsed, question, request_id))
             rendered = rendered.sent(time.monotonic() - received)
             service.metrics.answered(
                 rendered.answer,
@@ -136,22 +136,22 @@ class RankRoute:
             return rendered
 
     def _prepared(
-        self, read: Callable[[], Read], accepted: AcceptedRequest, lease: Lease, *, received: float
-    ) -> tuple[Read, Question]:
+        self, read: Callable[[], ParsedCall], accepted: AcceptedRequest, lease: Lease, *, received: float
+    ) -> tuple[ParsedCall, Question]:
         """Read a question and prepare it for the engine. Runs in a worker. Raises FormattedError."""
-        in_dialect = read()
-        with errors_in(in_dialect.dialect):
-            self.ignored.log(in_dialect.dialect.tag, in_dialect.ignored)
-            call, deadline = in_dialect.call, accepted.latest
+        parsed = read()
+        with errors_in(parsed.dialect):
+            self.ignored.log(parsed.dialect.tag, parsed.ignored)
+            call, deadline = parsed.call, accepted.latest
             # The key's hash rather than its name, which could be given to another key later.
             tenant = "" if accepted.caller is None else accepted.caller.key.sha256
             if call.deadline_ms is not None:
                 own_deadline = received + call.deadline_ms / 1000.0
                 deadline = own_deadline if deadline is None else min(own_deadline, deadline)
             pipeline = self.service.pipeline
-            return in_dialect, pipeline.prepare(call, lease, tenant=tenant, received=received, deadline=deadline)
+            return parsed, pipeline.prepare(call, lease, tenant=tenant, received=received, deadline=deadline)
 
-    def _rendered(self, call: Read, question: Question, request_id: str) -> Rendered:
+    def _rendered(self, parsed: ParsedCall, question: Question, request_id: str) -> Rendered:
         answer = self.service.pipeline.answer(question, request_id)
-        content = to_json(call.dialect.render(answer, call.options))
+        content = to_json(parsed.dialect.render(answer, parsed.options))
         return Rendered(content, answer, question.prepared.call.question)

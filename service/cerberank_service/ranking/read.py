@@ -15,7 +15,7 @@ SHORT_LIST = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class ParsedCall:
     """A call, its dialect, and the dialect's options for rendering the answer."""
 
     dialect: Dialect
@@ -36,14 +36,14 @@ class Reader:
     json_bytes: int | None = None
     """Length of the JSON at the beginning of the body, in bytes; None when the whole body is JSON."""
 
-    def __call__(self, body: bytes) -> Read:
+    def __call__(self, body: bytes) -> ParsedCall:
         """Read a body. Raises FormattedError, in the first dialect's format until the body's dialect is known."""
         with errors_in(self.dialects[0]):
             check_structure(body[: self.json_bytes], self.most_candidates)
             document = read_json(body, self.json_bytes)
         return self.read(replace(document, path=self.path, most_candidates=self.most_candidates))
 
-    def read(self, document: Document) -> Read:
+    def read(self, document: Document) -> ParsedCall:
         """Read a parsed body. Raises FormattedError."""
         with errors_in(self.dialects[0]):
             dialect = select_dialect(self.dialects, document)
@@ -55,4 +55,4 @@ class Reader:
             call, options = dialect.parse(document)
             check_count("candidates", len(call.candidates), self.most_candidates)
         ignored = tuple(name for name in document.fields if name not in dialect.request.model_fields)
-        return Read(dialect, call, options, ignored)
+        return ParsedCall(dialect, call, options, ignored)
