@@ -41,7 +41,7 @@ def test_without_room_nothing_is_looked_up() -> None:
 @pytest.mark.parametrize("tokens", [10, 128])
 def test_the_bound_is_on_real_memory(tokens: int) -> None:
     """Python's allocations for a cache that forgets are at most what is counted, and at least half of it."""
-    most = 2 * 1024 * 1024
+    most = 512 * 1024
     cache = TokenCache(most)
     tracemalloc.start()
     try:

@@ -9,9 +9,6 @@ from pathlib import Path
 import pytest
 from tests.program import program
 
-from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.revise import revise_checkpoint
-
 main = program("rank")
 
 
@@ -44,74 +41,6 @@ def test_good_lines_are_answered_and_bad_ones_named(
     assert "in.jsonl:3: candidates" in shown.err
     assert "in.jsonl:4: is not UTF-8" in shown.err
     assert len(shown.err.splitlines()) == 3
-
-
-def test_an_answer_has_the_shape_of_the_service(
-    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Best first; dropped candidates have no heads, as in `/v1/rank`."""
-    texts = ["it was built in paris", "330 metres", "bees make honey", "what " * 60]
-    (tmp_path / "in.jsonl").write_text(json.dumps({"question": "how tall ?", "candidates": texts}))
-    assert (
-        main(
-            [
-                str(tmp_path / "in.jsonl"),
-                "--return-heads",
-                "--drop-ratio",
-                "0.5,0",
-                "--precision",
-                "fp32",
-                "--windows",
-                "off",
-            ]
-        )
-        == 0
-    )
-    answer = json.loads(capsys.readouterr().out)
-    results = answer["results"]
-    assert answer["drop_schedule"] == [0.5, 0.0]
-    assert answer["usage"]["candidates"] == 4
-    assert [result["stage"] for result in results] == [2, 2, 0, 0]
-    assert ["heads" in result for result in results] == [True, True, False, False]
-    for result in results[:2]:
-        assert result["score"] == pytest.approx(sum(result["heads"]) / 3)
-    assert {result["index"] for result in results if result["truncated"]} == {3}
-
-
-def test_long_texts_are_read_in_windows(checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The text that was cut is read to its end, and its best window is told; the others score as before."""
-    texts = ["it was built in paris", "what " * 60 + "tower"]
-    (tmp_path / "in.jsonl").write_text(json.dumps({"question": "how tall ?", "candidates": texts}))
-    given = [str(tmp_path / "in.jsonl"), "--precision", "fp32", "--drop-ratio", "0"]
-    assert main([*given, "--windows", "off"]) == main(given) == 0
-    cut, read = (
-        {result["index"]: result for result in json.loads(line)["results"]}
-        for line in capsys.readouterr().out.splitlines()
-    )
-    assert cut[1]["truncated"]
-    assert not read[1]["truncated"]
-    assert read[0]["score"] == pytest.approx(cut[0]["score"], abs=1e-5)
-    assert texts[1][read[1]["window"]["start"] : read[1]["window"]["end"]].split()[0] == "what"
-    assert "window" not in read[0]
-
-
-@pytest.mark.parametrize(("options", "last"), [([], 4), (["--drop-ratio", "0.5"], 2), (["--top-k", "5"], 5)])
-def test_the_checkpoint_s_minimum_holds_as_in_the_service(
-    checkpoint: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    options: list[str],
-    last: int,
-) -> None:
-    """The checkpoint's schedule, a given ratio and top-k decide how many of six candidates reach the last stage."""
-    old = read_checkpoint(checkpoint)
-    config = old.config.model_copy(update={"drop_schedule": (0.5, 0.5), "drop_minimum": 4})
-    revised = revise_checkpoint(old, tmp_path / "revised", version="2", config=config)
-    (tmp_path / "in.jsonl").write_text(json.dumps({"question": "how tall ?", "candidates": list("abcdef")}))
-    given = [str(tmp_path / "in.jsonl"), "--checkpoint", str(revised.path), "--precision", "fp32"]
-    assert main([*given, *options]) == 0
-    results = json.loads(capsys.readouterr().out)["results"]
-    assert sum(result["stage"] == 2 for result in results) == last
 
 
 def test_standard_input_is_answered_line_by_line(checkpoint: Path) -> None:

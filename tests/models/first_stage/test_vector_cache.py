@@ -40,7 +40,7 @@ def test_without_room_nothing_is_kept() -> None:
 @pytest.mark.parametrize("width", [32, 5000])
 def test_the_bound_is_on_real_memory(width: int) -> None:
     """Vectors cut from larger arrays are copied, so that allocations stay within the bound, and are half of it."""
-    most = 2 * 1024 * 1024
+    most = 512 * 1024
     cache = VectorCache(most)
     tracemalloc.start()
     try:

@@ -103,7 +103,7 @@ def loaded(model: str, folder: Path) -> Loaded:
         backend = FakeBackend(config)
         opened = loaded_with_first_stage(checkpoint_for(backend, folder), FakeVectors(config.first_stage), backend)
     else:
-        config = ranker_config(schedule=(0.5, 0.3))
+        config = ranker_config(schedule=(0.5, 0.3)).model_copy(update={"drop_minimum": 3})
         if model == "prompt":
             encoding = EncodingConfig(max_length=64, question_length=24, prompt=PROMPT)
             config = config.model_copy(update={"encoding": encoding, "languages": ("de",)})
