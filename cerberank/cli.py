@@ -251,13 +251,13 @@ def _check_words(tokens: Sequence[str]) -> None:
     """
     group = next((token for token in tokens[:1] if token in GROUPS), "")
     word = next(iter(tokens[1:] if group else tokens), "")
-    known = [command.name.removeprefix(group).strip() for command in COMMANDS if command.group == group]
-    known += [] if group else list(filter(None, GROUPS))
-    if word in ("", *known, *OPTIONS):
+    words = [command.name.removeprefix(group).strip() for command in COMMANDS if command.group == group]
+    words += [] if group else list(filter(None, GROUPS))
+    if word in ("", *words, *OPTIONS):
         return
     elsewhere = [command.name for command in COMMANDS if command.name.split()[-1] == word]
-    near = elsewhere or [f"{group} {name}".strip() for name in get_close_matches(word, known, n=1)]
-    hint = f'Did you mean "cerberank {near[0]}"?' if near else f"There are {', '.join(sorted(known))}."
+    near = elsewhere or [f"{group} {name}".strip() for name in get_close_matches(word, words, n=1)]
+    hint = f'Did you mean "cerberank {near[0]}"?' if near else f"There are {', '.join(sorted(words))}."
     raise UsageError(f'Unknown command "{word}"{f" of {group}" if group else ""}. {hint}')
 
 

@@ -55,8 +55,8 @@ class TextEncoder:
         `cache` and `partition` are used as in `candidates`.
         """
         tokens, room = self._question_tokens, self._question
-        whole = tokens(texts, cache, partition)
-        pieces, truncated = self._cut(texts, whole, room, tokens.characters)
+        tokenised = tokens(texts, cache, partition)
+        pieces, truncated = self._cut(texts, tokenised, room, tokens.characters)
         if self._fill:  # after the separator
             ends = [self._tail + self._fill * ((self._filled - len(ids)) // ID_BYTES) for ids in pieces]
             pieces = [ids + end for ids, end in zip(pieces, ends, strict=True)]
@@ -77,13 +77,14 @@ class TextEncoder:
 
         The returned array holds the offsets of the windows: text i has the windows `offsets[i]:offsets[i + 1]`.
         """
-        whole = self._candidate_tokens(texts, None, "")
-        cut = (lengths_of(whole) > self._candidate) | (lengths_of(texts) > self._candidate_tokens.characters)
+        tokenised = self._candidate_tokens(texts, None, "")
+        cut = (lengths_of(tokenised) > self._candidate) | (lengths_of(texts) > self._candidate_tokens.characters)
         pieces = [
-            [ids[start : min(start + self._window, self._candidate)] for start in self._starts(ids)] for ids in whole
+            [ids[start : min(start + self._window, self._candidate)] for start in self._starts(ids)]
+            for ids in tokenised
         ]
         counts = lengths_of(pieces)
-        windows = [piece for own in pieces for piece in own]
+        windows = [piece for windows_of_text in pieces for piece in windows_of_text]
         encoded = self._framed(windows, np.repeat(cut, counts), self._candidate_head, self._tail)
         return encoded, offsets_of(counts)
 
@@ -92,10 +93,10 @@ class TextEncoder:
 
     @staticmethod
     def _cut(
-        texts: Sequence[str], whole: Sequence[bytes], room: int, characters: int
+        texts: Sequence[str], tokenised: Sequence[bytes], room: int, characters: int
     ) -> tuple[list[bytes], NDArray[np.bool_]]:
         """The tokens of each text that fit, and True for each text with more tokens."""
-        return [ids[:room] for ids in whole], (lengths_of(whole) > room) | (lengths_of(texts) > characters)
+        return [ids[:room] for ids in tokenised], (lengths_of(tokenised) > room) | (lengths_of(texts) > characters)
 
     @staticmethod
     def _framed(pieces: Sequence[bytes], truncated: NDArray[np.bool_], head: bytes, tail: bytes) -> EncodedPairs:

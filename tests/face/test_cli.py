@@ -74,7 +74,7 @@ def test_what_a_library_refuses_is_one_line(
     class Shape(BaseModel):
         heads: int
 
-    monkeypatch.setattr("cerberank_models.commands.store.read_checkpoint", lambda path: Shape.model_validate({}))
+    monkeypatch.setattr("cerberank_models.commands.store.read_checkpoint", lambda path, **_: Shape.model_validate({}))
     assert main(["store", "push", "a", f"file://{tmp_path}"]) == 1
     error = capsys.readouterr().err
     assert error.startswith("cerberank store push: heads: Field required")

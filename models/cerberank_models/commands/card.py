@@ -39,8 +39,8 @@ def card(
         language: Languages that the model is for, as codes of ISO 639-1 separated by commas; answers warn of texts in
             other languages.
     """
-    made = edit_card(checkpoint, terms=terms, file=file, name=name, version=version, languages=language)
-    say(f"{checkpoint} is {made.config.name}@{made.manifest.version}")
+    edited = edit_card(checkpoint, terms=terms, file=file, name=name, version=version, languages=language)
+    say(f"{checkpoint} is {edited.config.name}@{edited.manifest.version}")
 
 
 def edit_card(

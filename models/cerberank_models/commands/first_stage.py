@@ -38,7 +38,7 @@ def first_stage(
         version: Version of the new checkpoint (default: the old one's with -first-stage).
     """
     opened = read_bi_encoder(encoder, candidate_length=candidate_length)
-    made = attach(
+    result = attach(
         read_checkpoint(checkpoint),
         opened,
         out,
@@ -53,8 +53,8 @@ def first_stage(
             f"Candidates are read up to {candidate_length} tokens, though {encoder} was trained on "
             f"{opened.trained_length}; --candidate-length {opened.trained_length} reads as many."
         )
-    schedule = ",".join(f"{ratio:g}" for ratio in made.config.schedule)
+    schedule = ",".join(f"{ratio:g}" for ratio in result.config.schedule)
     say(
-        f"{out}: {made.config.name}@{made.manifest.version} drops {schedule}. Its first ratio was not measured, and "
-        f"tuned schedules are gone: run `cerberank train tune {out} --data ... --out ...`"
+        f"{out}: {result.config.name}@{result.manifest.version} drops {schedule}. Its first ratio was not measured, "
+        f"and tuned schedules are gone: run `cerberank train tune {out} --data ... --out ...`"
     )

@@ -49,19 +49,19 @@ def import_decoder(model: Import) -> None:
     most = longest_pair(tokenizer, model.described.max_position_embeddings)
     model.check_length(most, f"tokens that {model.place} reads")
     length = model.length(most)
-    known = find_prompt(model.source, tokenizer, model.options.prompt)
+    known_prompt = find_prompt(model.source, tokenizer, model.options.prompt)
     plain = plain_tokenizer(tokenizer)
-    answers = answer_tokens(model.source, tokenizer, known.prompt)
-    taken = sum(prompt_frame(plain, known.prompt, None).special(2))
-    config = decoder_config(model.described, name=model.name, encoding=_encoding(known.prompt, length, taken))
+    answers = answer_tokens(model.source, tokenizer, known_prompt.prompt)
+    taken = sum(prompt_frame(plain, known_prompt.prompt, None).special(2))
+    config = decoder_config(model.described, name=model.name, encoding=_encoding(known_prompt.prompt, length, taken))
     config = config.model_copy(update={"languages": model.source.languages})
     encoder = PairEncoder(plain, family=config.body.family, config=config.encoding, type_vocab_size=1)
-    if known.joined:
-        check_joined(encoder, plain, known)
+    if known_prompt.joined:
+        check_joined(encoder, plain, known_prompt)
 
     # The language model and the ranker share their memory.
     network = read_decoder(model.source)
-    wanted = decoder_scores(network, encoder, GOLDEN_TEXTS, answers=answers, divisor=known.prompt.divisor)
+    wanted = decoder_scores(network, encoder, GOLDEN_TEXTS, answers=answers, divisor=known_prompt.prompt.divisor)
     ranker = decoder_ranker(config, network, answers)
     del network
     got = golden_scores(ranker, encoder)
@@ -84,9 +84,9 @@ def import_decoder(model: Import) -> None:
     )
 
 
-def check_joined(encoder: PairEncoder, tokenizer: Tokenizer, known: KnownPrompt) -> None:
+def check_joined(encoder: PairEncoder, tokenizer: Tokenizer, known_prompt: KnownPrompt) -> None:
     """Raise UnsupportedModelError unless the pieces of a prompt give the same tokens as the whole text."""
-    prompt = known.prompt
+    prompt = known_prompt.prompt
     task = prompt.default_instruction
     instruction = "".join(prompt.instruction).replace(INSTRUCTION, task) if task is not None else ""
     texts = (*GOLDEN_TEXTS, *TRYING)
@@ -95,7 +95,7 @@ def check_joined(encoder: PairEncoder, tokenizer: Tokenizer, known: KnownPrompt)
         for row, text in enumerate(candidates):
             if pairs.truncated[row] or pairs.question_truncated:
                 continue
-            whole = "".join(
+            joined = "".join(
                 [
                     *prompt.head,
                     instruction,
@@ -106,7 +106,7 @@ def check_joined(encoder: PairEncoder, tokenizer: Tokenizer, known: KnownPrompt)
                     *prompt.tail,
                 ]
             )
-            wanted = tokenizer.encode(whole, add_special_tokens=False).ids
+            wanted = tokenizer.encode(joined, add_special_tokens=False).ids
             got = pairs.token_ids[pairs.offsets[row] : pairs.offsets[row + 1]].tolist()
             if wanted != got:
                 place = first_difference(wanted, got)

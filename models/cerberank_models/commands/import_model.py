@@ -70,10 +70,10 @@ def import_(
         Thread(target=_end_with_stdin, daemon=True).start()
     logging.basicConfig(format="cerberank import: %(message)s")
     import_model(source, out, options)
-    made = read_checkpoint(out)
-    forms = ", ".join(f"ONNX {each}" for each in made.precisions)
+    checkpoint = read_checkpoint(out)
+    forms = ", ".join(f"ONNX {each}" for each in checkpoint.precisions)
     note(
-        f"cerberank import: {out} is {made.config.name}, {forms or 'weights alone'}; next: "
+        f"cerberank import: {out} is {checkpoint.config.name}, {forms or 'weights alone'}; next: "
         f"CERBERANK_CHECKPOINT={out} cerberank serve, or cerberank store push {out} STORE"
     )
 
@@ -188,9 +188,9 @@ def _import_late_interaction(model: Import) -> None:
     transformer = transformer_config(model.described)
     room = transformer.max_positions - transformer.position_offset - SPECIAL
     model.check_length(room, f"tokens that {model.place} reads")
-    own = min(document_length(model.source) or room, room)
-    made = write_alone(
-        read_hugging_face(model.source, candidate_length=model.length(own)),
+    longest = min(document_length(model.source) or room, room)
+    checkpoint = write_alone(
+        read_hugging_face(model.source, candidate_length=model.length(longest)),
         model.out,
         name=model.name,
         source=model.place,
@@ -199,7 +199,7 @@ def _import_late_interaction(model: Import) -> None:
         languages=model.source.languages,
         calibration=model.calibration,
     )
-    check_differing(model.place, [np.asarray(each.scores["fp32"]) for each in made.golden])
+    check_differing(model.place, [np.asarray(each.scores["fp32"]) for each in checkpoint.golden])
 
 
 def check_prompt(source: Source) -> None:

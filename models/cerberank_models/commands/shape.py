@@ -70,8 +70,8 @@ def random(
         max_length=max_length,
     )
     file = tokenizer or default_checkpoint() / "tokenizer.json"
-    made = write_random_checkpoint(out, config, _tokenizer(file), seed=seed, precisions=precisions)
-    say(f"{out}: {made.config.name} ({config.architecture}, {len(config.stages)} stages), random weights")
+    checkpoint = write_random_checkpoint(out, config, _tokenizer(file), seed=seed, precisions=precisions)
+    say(f"{out}: {checkpoint.config.name} ({config.architecture}, {len(config.stages)} stages), random weights")
 
 
 def _body(text: str) -> int:

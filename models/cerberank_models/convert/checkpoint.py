@@ -155,12 +155,13 @@ def check_parity(precision: str, expected: Sequence[Scores], got: Sequence[Score
 
     The error is also raised if log-odds differ by more than `bound` times the spread of PyTorch's (`LEAST_SPREAD`).
     """
-    wanted, given = np.concatenate(expected), np.concatenate(got)
-    difference = float(np.abs(wanted - given).max())
+    wanted = np.concatenate(expected)
+    scores = np.concatenate(got)
+    difference = float(np.abs(wanted - scores).max())
     if not difference <= bound:
         raise ParityError(f"{precision} scores differ from PyTorch's by {difference:.2g}, more than {bound:g}")
     odds = log_odds(wanted)
-    difference, most = float(np.abs(odds - log_odds(given)).max()), bound * max(LEAST_SPREAD, float(np.ptp(odds)))
+    difference, most = float(np.abs(odds - log_odds(scores)).max()), bound * max(LEAST_SPREAD, float(np.ptp(odds)))
     if not difference <= most:
         raise ParityError(
             f"{precision} scores differ from PyTorch's by {difference:.2g} in log-odds, more than {most:.2g}"

@@ -129,13 +129,13 @@ def import_elsewhere(source: Source, precisions: Sequence[str], path: Path) -> N
     with process:
         try:
             for line in process.stdout or ():
-                own = line.startswith(PREFIX)
+                of_import = line.startswith(PREFIX)
                 if line.startswith("Traceback "):  # earlier lines, such as warnings, are not the reason
                     reason = ""
                 text = line.strip().removeprefix(PREFIX)
-                reason = text if own else f"{reason} {text}" if reason else ""  # a message may have several lines
+                reason = text if of_import else f"{reason} {text}" if reason else ""  # a message may have several lines
                 last = text or last
-                logger.log(logging.INFO if own else logging.DEBUG, "import: %s", text)
+                logger.log(logging.INFO if of_import else logging.DEBUG, "import: %s", text)
         except BaseException:
             process.kill()
             raise

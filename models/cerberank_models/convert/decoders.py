@@ -41,7 +41,7 @@ def _decoder(source: Any, family: Family) -> TransformerConfig:
         raise UnsupportedModelError(f"rope_parameters {rope} are not supported, only a rope_theta")
     if set(source.layer_types) != {"full_attention"}:
         raise UnsupportedModelError("layers with a sliding window are not supported, only with full attention")
-    own = bool(getattr(source, "attention_bias", False))
+    biased = bool(getattr(source, "attention_bias", False))
     return usual_sizes(
         source,
         family,
@@ -50,8 +50,8 @@ def _decoder(source: Any, family: Family) -> TransformerConfig:
             head_size=getattr(source, "head_dim", None) or source.hidden_size // source.num_attention_heads,
             key_value_heads=source.num_key_value_heads,
             theta=rope["rope_theta"],
-            attention_bias=own or family == "qwen2",
-            output_bias=own,
+            attention_bias=biased or family == "qwen2",
+            output_bias=biased,
             query_key_norm=family == "qwen3",
         ),
     )

@@ -50,9 +50,9 @@ class ImportMapping:
 
     def parts(self, key: str, value: Tensor) -> list[tuple[str, Tensor]]:
         """The weights that the weight `key` holds, by name; usually only itself (see `merged`)."""
-        for whole, names in self.merged.items():
-            if whole in key:
-                renamed = [key.replace(whole, name) for name in names]
+        for merged, names in self.merged.items():
+            if merged in key:
+                renamed = [key.replace(merged, name) for name in names]
                 return list(zip(renamed, value.tensor_split(len(names)), strict=True))
         return [(key, value)]
 
@@ -216,7 +216,7 @@ def _modern(source: Any, family: Family) -> TransformerConfig:
     # Rotations and windows of attention have one period each in our body.
     rope = source.rope_parameters
     if strange := {
-        kind: given for kind, given in rope.items() if set(given) - _ROPE or given["rope_type"] != "default"
+        kind: settings for kind, settings in rope.items() if set(settings) - _ROPE or settings["rope_type"] != "default"
     }:
         raise UnsupportedModelError(f"rope_parameters {strange} are not supported, only a rope_theta")
     wholes = [index for index, kind in enumerate(source.layer_types) if kind == "full_attention"]

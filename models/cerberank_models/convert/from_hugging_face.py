@@ -95,10 +95,10 @@ def load_weights(
     filled: set[str] = set()
     surplus: list[str] = []
     for key, value in chain.from_iterable(names.parts(*item) for item in weights.items()):
-        own = key.removeprefix(names.prefix)
-        if names.unused.search(key) or (fresh_classifier and names.is_classifier(own)):
+        name = key.removeprefix(names.prefix)
+        if names.unused.search(key) or (fresh_classifier and names.is_classifier(name)):
             continue
-        targets = places(own, names, ranker)
+        targets = places(name, names, ranker)
         if not targets:
             surplus.append(key)
         for target in targets:
@@ -153,8 +153,8 @@ def _layer_places(index: int, ranker: RankingNetwork | TextRanker | TextVectors)
     """The prefixes in the ranker's state dict to which a Hugging Face model's layer `index` is copied."""
     body, heads = len(ranker.body), range(len(ranker.heads) if isinstance(ranker, RankingNetwork) else 0)
     if ranker.encoder.shared_layers:
-        own = isinstance(ranker, RankingNetwork) and ranker.config.architecture.head_layers > 0
-        return ["body.0"] * (body > 0) + [f"heads.{k}.layers.0" for k in heads if own]
+        separate = isinstance(ranker, RankingNetwork) and ranker.config.architecture.head_layers > 0
+        return ["body.0"] * (body > 0) + [f"heads.{k}.layers.0" for k in heads if separate]
     return [f"body.{index}"] if index < body else [f"heads.{k}.layers.{index - body}" for k in heads]
 
 

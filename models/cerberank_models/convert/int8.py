@@ -54,9 +54,9 @@ class RangeBatches:
     margin: float
 
     @classmethod
-    def of(cls, given: Sequence[EncodedPairs], golden: Sequence[EncodedPairs]) -> RangeBatches:
+    def of(cls, calibration: Sequence[EncodedPairs], golden: Sequence[EncodedPairs]) -> RangeBatches:
         """The texts that the caller gave, or else the golden texts, which are too few for a narrow range."""
-        return cls(given, MARGIN) if given else cls(golden, GOLDEN_MARGIN)
+        return cls(calibration, MARGIN) if calibration else cls(golden, GOLDEN_MARGIN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,8 +90,8 @@ def measure_ranges(ranker: RankingNetwork | TextVectors, batches: Sequence[Encod
     ranges: dict[tuple[str, ...], InputRange] = {}
     for batch in batches:
         for seen in _measure(ranker, batch):
-            known = ranges.get(seen.readers)
-            ranges[seen.readers] = seen if known is None else known.merge(seen)
+            before = ranges.get(seen.readers)
+            ranges[seen.readers] = seen if before is None else before.merge(seen)
     return _joined(ranges.values())
 
 

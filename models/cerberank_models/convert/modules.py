@@ -65,8 +65,12 @@ class ModularHead:
 
     def architecture(self, encoder: ArchitectureConfig) -> ArchitectureConfig:
         """The architecture `encoder` with this head's classifier instead of the family's."""
-        own = {"classifier_pooling": self.pooling, "classifier_modules": self.modules, "classifier_logits": self.labels}
-        return ArchitectureConfig.model_validate({**dict(encoder), **own})
+        classifier = {
+            "classifier_pooling": self.pooling,
+            "classifier_modules": self.modules,
+            "classifier_logits": self.labels,
+        }
+        return ArchitectureConfig.model_validate({**dict(encoder), **classifier})
 
 
 class Logits(NamedTuple):

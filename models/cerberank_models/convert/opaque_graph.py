@@ -78,10 +78,10 @@ def adopt_graph(shipped: Path, path: Path, *, labels: int, pad: int) -> None:
     logits = next((each for each in graph.output if each.name == PREFIX + "logits"), graph.output[0])
     _check_logits(shipped, logits, labels)
     before = [helper.make_node("Where", ["mask", "token_ids", "pad"], ["padded_ids"])]
-    for name, own in ((IDS, "padded_ids"), (MASK, "mask"), (TYPES, "type_ids")):
+    for name, value in ((IDS, "padded_ids"), (MASK, "mask"), (TYPES, "type_ids")):
         if name in inputs:
             kind = inputs[name].type.tensor_type.elem_type
-            before.append(helper.make_node("Cast", [own], [inputs[name].name], to=kind))
+            before.append(helper.make_node("Cast", [value], [inputs[name].name], to=kind))
     after = [
         helper.make_node("Cast", [logits.name], ["any_logits"], to=TensorProto.FLOAT),
         helper.make_node("Reshape", ["any_logits", "shape"], ["by_label"]),

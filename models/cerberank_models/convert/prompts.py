@@ -109,9 +109,9 @@ def find_prompt(source: Source, tokenizer: Any, named: str | None) -> KnownPromp
     if named is not None:
         return PROMPTS[named] if named in PROMPTS else _prompt_of(Path(named))
     template = tokenizer.chat_template if isinstance(tokenizer.chat_template, str) else ""
-    for known in PROMPTS.values():
-        if known.name.search(source.name) or (known.mark is not None and known.mark in template):
-            return known
+    for known_prompt in PROMPTS.values():
+        if known_prompt.name.search(source.name) or (known_prompt.mark is not None and known_prompt.mark in template):
+            return known_prompt
     raise UnsupportedModelError(
         f"{source.place} is a decoder, and the text that it expects around a question and a candidate is not known: "
         f"--prompt names it ({', '.join(PROMPTS)}, or a JSON file)"

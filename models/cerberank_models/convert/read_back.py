@@ -52,8 +52,8 @@ def read_back(checkpoint: Checkpoint, precision: str) -> RankingNetwork:
     stored: dict[str, Tensor] = {}
     heads = template.config.body.attention_heads
     with tempfile.TemporaryDirectory() as scratch:
-        known = export_stages(form, Path(scratch), gather=precision == "fp16")
-        for ours, theirs in zip(known, graphs, strict=True):
+        template_graphs = export_stages(form, Path(scratch), gather=precision == "fp16")
+        for ours, theirs in zip(template_graphs, graphs, strict=True):
             stored |= _located(state, _constants(ours, theirs), attention_heads=heads)
     weights = dequantise(stored)
     if can_absorb(template):
@@ -81,14 +81,15 @@ def _constants(ours: Path, theirs: Path) -> list[tuple[Array, Array]]:
 
     Raises CheckpointError if the nodes differ.
     """
-    known, other = onnx.load(ours).graph, onnx.load(theirs).graph
-    nodes = list(zip_longest(known.node, other.node, fillvalue=onnx.NodeProto()))
+    template = onnx.load(ours).graph
+    other = onnx.load(theirs).graph
+    nodes = list(zip_longest(template.node, other.node, fillvalue=onnx.NodeProto()))
     if any(one.op_type != two.op_type or len(one.input) < len(two.input) for one, two in nodes):
         raise CheckpointError(
             f"{theirs} has other operations than this version writes: another version of PyTorch's exporter or of "
             "cerberank wrote it, with which its weights can be read back, or heads that are alike became one in it"
         )
-    values = {each.name: numpy_helper.to_array(each) for each in known.initializer}
+    values = {each.name: numpy_helper.to_array(each) for each in template.initializer}
     others = {each.name: numpy_helper.to_array(each) for each in other.initializer}
     names = {pair for one, two in nodes for pair in zip_longest(one.input, two.input, fillvalue="")}
     return [
@@ -104,11 +105,11 @@ def _located(
     """For each tensor of `state`, which the known graph contains, the tensor at the same place in the other graph."""
     tensors = {}
     for name, value in state.items():
-        for known, other in constants:
-            if known.size != value.size or known.dtype != value.dtype or known.shape != other.shape:
+        for constant, other in constants:
+            if constant.size != value.size or constant.dtype != value.dtype or constant.shape != other.shape:
                 continue
             for layout in _layouts(value, attention_heads):
-                if np.array_equal(known.ravel(), value.ravel()[layout]):
+                if np.array_equal(constant.ravel(), value.ravel()[layout]):
                     wanted = np.empty_like(other.ravel())
                     wanted[layout] = other.ravel()
                     tensors[name] = torch.from_numpy(wanted.reshape(value.shape))

@@ -81,8 +81,8 @@ class Source:
         except (OSError, ValueError, YAMLError):
             return ()
         codes = stated if isinstance(stated, list) else [stated]
-        known = [code for code in codes if isinstance(code, str) and CODE.fullmatch(code)]
-        return tuple(dict.fromkeys(known)) if len(known) == len(codes) else ()
+        valid = [code for code in codes if isinstance(code, str) and CODE.fullmatch(code)]
+        return tuple(dict.fromkeys(valid)) if len(valid) == len(codes) else ()
 
     def file(self, name: str) -> Path | None:
         """The model's file `name`, after loading it from the hub if needed; None without such a file."""
