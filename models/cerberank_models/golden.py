@@ -11,7 +11,7 @@ from cerberank_models.backends.stage_contract import Backend, Scores
 from cerberank_models.calibration import log_odds
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.manifest import GoldenQuestion
-from cerberank_models.encoding import Candidate, PairEncoder
+from cerberank_models.encoding import PairEncoder
 from cerberank_models.rank_pairs import pairs_policy, rank_pairs
 
 HALF_TOLERANCE = {"fp16": 0.02, "bf16": 0.1}
@@ -54,8 +54,7 @@ def check_golden(
         if recorded_scores(golden, precision) is None:
             raise GoldenMismatchError(_nothing_recorded(checkpoint, precision))
         pause()
-        candidates = [Candidate(text=c.text, previous=c.previous, next=c.next) for c in golden.candidates]
-        got = rank_pairs(backend, encoder.encode(golden.question, candidates), keep_all).scores
+        got = rank_pairs(backend, encoder.encode(golden.question, golden.texts), keep_all).scores
         compare_golden(golden, precision, got)
 
 

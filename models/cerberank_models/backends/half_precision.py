@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from cerberank_models.checkpoint.folder import Checkpoint
-from cerberank_models.encoding import Candidate, EncodedPairs
+from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.layout import PackedLayout
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.network.text_ranker import TextVectors
@@ -60,12 +60,7 @@ def usable_precision(ranker: RankingNetwork, checkpoint: Checkpoint, precision: 
         return precision
     model = f"{checkpoint.config.name} {checkpoint.manifest.version}"
     encoder = checkpoint.encoder()
-    golden = [
-        encoder.encode(
-            each.question, [Candidate(text=c.text, previous=c.previous, next=c.next) for c in each.candidates]
-        )
-        for each in checkpoint.golden
-    ]
+    golden = [encoder.encode(each.question, each.texts) for each in checkpoint.golden]
     return half_precision(ranker, golden, model)
 
 

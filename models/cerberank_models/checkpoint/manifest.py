@@ -7,6 +7,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from cerberank_models.encoding import Candidate
 from cerberank_models.transformer import Frozen
 
 MANIFEST = "manifest.json"
@@ -78,6 +79,11 @@ class GoldenQuestion(Frozen):
     candidates: Annotated[tuple[GoldenCandidate, ...], Field(min_length=1)]
     scores: dict[str, tuple[Finite, ...]]
     tolerance: dict[str, Annotated[float, Field(gt=0, allow_inf_nan=False)]]
+
+    @property
+    def texts(self) -> tuple[Candidate, ...]:
+        """The candidates as encoders read them."""
+        return tuple(Candidate(text=each.text, previous=each.previous, next=each.next) for each in self.candidates)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -14,12 +14,10 @@ from cerberank_models.backends.stage_contract import Scores
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN
-from cerberank_models.convert.checkpoint import PARITY, Forms, check_parity, export_checkpoint
+from cerberank_models.convert.checkpoint import PARITY, Forms, all_scores, check_parity, export_checkpoint
 from cerberank_models.convert.read_back import PRECISIONS, read_back
-from cerberank_models.encoding import Candidate
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import say
-from cerberank_models.rank_pairs import pairs_policy, rank_pairs
 
 CARD = """{card}
 ## Weights
@@ -97,13 +95,9 @@ def measure_agreement(checkpoint: Checkpoint, precision: str, ranker: RankingNet
 
     Raises ParityError if a score differs by more than is allowed between forms of the same network.
     """
-    backend, encoder = TorchBackend(ranker), checkpoint.encoder()
-    keep_all = pairs_policy(backend.config, 0.0)
-    got, expected = [], []
-    for line in checkpoint.golden:
-        candidates = [Candidate(text=each.text, previous=each.previous, next=each.next) for each in line.candidates]
-        got.append(rank_pairs(backend, encoder.encode(line.question, candidates), keep_all).scores)
-        expected.append(np.asarray(line.scores[precision], dtype=np.float64))
+    encoder = checkpoint.encoder()
+    got = all_scores(TorchBackend(ranker), [encoder.encode(line.question, line.texts) for line in checkpoint.golden])
+    expected = [np.asarray(line.scores[precision], dtype=np.float64) for line in checkpoint.golden]
     check_parity(precision, expected, got, PARITY[precision])
     orders = [(_order(one), _order(two)) for one, two in zip(expected, got, strict=True)]
     return Agreement(

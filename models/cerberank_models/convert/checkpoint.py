@@ -122,7 +122,7 @@ def export_checkpoint(
 
             folder = Path(scratch) / precision
             backend = export_form(precision, ranker, folder, ranges_on=RangeBatches.of(texts, golden))
-            recorded[precision] = _scores(backend, golden)
+            recorded[precision] = all_scores(backend, golden)
             check_parity(precision, expected, recorded[precision], forms.parity[precision])
             forms.accept(precision, backend)
             written |= {f"onnx/{precision}/{file.name}": file for file in folder.iterdir()}
@@ -141,10 +141,10 @@ def export_checkpoint(
 
 def golden_scores(ranker: RankingNetwork, encoder: PairEncoder) -> list[Scores]:
     """The scores that PyTorch gives all golden questions' texts, in the precision of `ranker`, without dropping."""
-    return _scores(TorchBackend(ranker), encoded(encoder))
+    return all_scores(TorchBackend(ranker), encoded(encoder))
 
 
-def _scores(backend: Backend[Any], pairs: Sequence[EncodedPairs]) -> list[Scores]:
+def all_scores(backend: Backend[Any], pairs: Sequence[EncodedPairs]) -> list[Scores]:
     """The scores of every question, without dropping."""
     keep_all = pairs_policy(backend.config, 0.0)
     return [rank_pairs(backend, question, keep_all).scores for question in pairs]

@@ -24,7 +24,6 @@ from torch import Tensor
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_models.convert.graphs import export_stages
 from cerberank_models.convert.int8 import RangeBatches, dequantise, in_form
-from cerberank_models.encoding import Candidate
 from cerberank_models.network.absorbed import can_absorb
 from cerberank_models.network.ranking_network import RankingNetwork
 
@@ -43,10 +42,7 @@ def read_back(checkpoint: Checkpoint, precision: str) -> RankingNetwork:
     graphs = checkpoint.stage_graphs(precision)
     template = _random_network(checkpoint)
     encoder = checkpoint.encoder()
-    golden = [
-        encoder.encode(line.question, [Candidate(text=each.text) for each in line.candidates])
-        for line in checkpoint.golden
-    ]
+    golden = [encoder.encode(line.question, line.texts) for line in checkpoint.golden]
     form = in_form(template, precision, RangeBatches(golden, margin=1.0))
     state = {name: value.detach().numpy() for name, value in form.state_dict().items()}
     stored: dict[str, Tensor] = {}

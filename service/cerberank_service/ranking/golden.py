@@ -13,7 +13,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from cerberank_models.encoding import Candidate
 from cerberank_models.golden import golden_tolerance, recorded_scores
 from cerberank_models.ranking.call import RankCall
 from cerberank_service.engine.admission import LAST_PRIORITY
@@ -72,10 +71,9 @@ class GoldenChecks:
     def _deviations(self, live: LiveVersion) -> Iterator[float]:
         """The largest difference of each golden question's scores, divided by the tolerance."""
         for golden in live.checkpoint.golden:
-            candidates = tuple(Candidate(text=c.text, previous=c.previous, next=c.next) for c in golden.candidates)
             call = RankCall(
                 question=golden.question,
-                candidates=candidates,
+                candidates=golden.texts,
                 drop_ratio=0.0,
                 priority=LAST_PRIORITY,
                 windowing=None,
