@@ -12,14 +12,13 @@ from typing import Any
 
 import httpx
 
-from cerberank_benchmarks.clients.load import Answer, Load, Request, request_of
+from cerberank_benchmarks.clients.load import WORDS, Answer, Load, Request, request_of
 
 CONNECTIONS = 64
 PATIENCE_SECONDS = 150.0
 """Seconds that a client waits; longer than the proxy's two attempts."""
 TOLERANCE = 0.01
 """Difference by which a pair's scores may vary between batches; candidates with closer scores may change places."""
-WORDS = ("the", "tower", "old", "built", "paris", "iron", "metres", "high", "river", "stone", "who", "bees", "honey")
 
 
 def ledger(url: str) -> Load:

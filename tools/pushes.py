@@ -29,12 +29,11 @@ from cerberank_benchmarks.clients.load import Load, percentile, request_of, stea
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_service.commands.server import Admin
+from tools.ledger import some_bodies
 from tools.process import ROOT, another_machine, serving, until
 from tools.versions import PushedVersions, damage
 
 TOKEN = "a-token-of-the-soak"
-SENTENCE = "the tower is tall and old it was built in paris of iron metres high river stone"
-WORDS = SENTENCE.split()
 CONNECTIONS, PATIENCE_SECONDS = 16, 60.0
 BAD = ("torn", "changed", "surplus", "golden", "killed")
 POLL_SECONDS = 0.25
@@ -99,8 +98,7 @@ class Soak:
             another_machine(yielding=self.yielding) as self.elsewhere,
         ):
             # One question, whose answer is known before anything is pushed.
-            texts = [" ".join(self.rng.choices(WORDS, k=self.rng.randint(8, 40))) for _ in range(self.candidates)]
-            self.body = {"question": "how tall is the tower ?", "candidates": texts}
+            (self.body,) = some_bodies(1, self.candidates, seed=0)
             expected = self.client.post("/v1/rank", json=self.body).json()
             # Clients ask it while versions are pushed and rolled back.
             self.load = Load(self.service.url, connections=CONNECTIONS, patience=PATIENCE_SECONDS)
