@@ -6,6 +6,7 @@ import gzip
 import random
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
@@ -127,6 +128,15 @@ def read_json_lines(path: Path) -> Iterator[tuple[int, Any]]:
             yield number, load_json(line)
         except ValueError as error:
             raise DataError(f"{path}:{number}: {error}") from error
+
+
+@contextmanager
+def naming(place: str) -> Iterator[None]:
+    """Put the name of the data, or of a row, before the messages of errors of the data."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from error
 
 
 def reason(error: Exception) -> str:

@@ -11,7 +11,6 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -21,6 +20,7 @@ import numpy as np
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import Articles, DataError, Question, articles_path
 from cerberank_training.data.epochs import EpochOrder
+from cerberank_training.data.question import naming
 from cerberank_training.data.question_table import QuestionTable, QuestionTexts
 
 LOOKED_AT = 200
@@ -276,15 +276,6 @@ def sampler_for(
     outside = Articles(articles).outside if articles and sampling.hard + sampling.random else None
     with naming(spec):
         return Sampler(questions, sampling, seed=seed, outside=outside, unanswered=unanswered)
-
-
-@contextmanager
-def naming(spec: str) -> Iterator[None]:
-    """Put the name of the data before the messages of errors of the data."""
-    try:
-        yield
-    except DataError as error:
-        raise DataError(f"{spec}: {error}") from error
 
 
 def _articles(spec: str) -> Path | None:

@@ -13,7 +13,7 @@ from typing import Literal
 from cerberank_training.data import DataError, Question, corpus_texts
 from cerberank_training.data.bm25 import Bm25Index
 from cerberank_training.data.epochs import EpochOrder
-from cerberank_training.data.sampling import naming
+from cerberank_training.data.question import naming
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from math import isfinite
 from typing import Any
 
@@ -16,14 +17,10 @@ from cerberank_models.encoding import Candidate
 from cerberank_training.data.formats.columns import ColumnOptions, Columns
 from cerberank_training.data.formats.joined import joined
 from cerberank_training.data.notes import Notes, ignored
-from cerberank_training.data.question import DataError, LabelledCandidate, Question
+from cerberank_training.data.question import DataError, LabelledCandidate, Question, naming
 
 Row = tuple[str, Mapping[str, Any]]
 """The place of a row (for messages) and its values by column."""
-
-
-class _Wrong(ValueError):
-    """A value does not fit its column."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +38,12 @@ class Rows:
 
     def questions(self) -> Iterator[Question]:
         """Yield the questions. Raises DataError with the place of a wrong row, and for a table without rows."""
-        read = self._joined() if self.columns.positive else self._pairs_or_lists()
-        none = True
-        for question in read:
-            none = False
-            yield question
-        if none:
+        questions = self._joined() if self.columns.positive else self._pairs_or_lists()
+        first = next(questions, None)
+        if first is None:
             raise DataError(f"{self.place} holds no row")
+        yield first
+        yield from questions
 
     def _joined(self) -> Iterator[Question]:
         """The questions of rows with positives and negatives."""
@@ -57,48 +53,46 @@ class Rows:
         """Yield a question for each row."""
         columns, texts = self.columns, dict[str, int]()
         for number, (place, row) in enumerate(self.rows, start=1):
-            try:
+            with naming(place):
                 positives, negatives = _texts(row, (columns.positive,)), _texts(row, columns.negatives)
                 if not positives:
-                    raise _Wrong(f"{columns.positive!r} holds no text")
+                    raise DataError(f"{columns.positive!r} holds no text")
                 scores = _scores(row, columns.positive_score, len(positives))
                 scores += _scores(row, columns.negative_score, len(negatives))
                 labels = [1] * len(positives) + [0] * len(negatives)
                 question = self._question(row, number, _labelled([*positives, *negatives], labels, scores))
                 if columns.id and texts.setdefault(question.id, hash(question.text)) != hash(question.text):
-                    raise _Wrong(f"the question id {question.id!r} has two texts")
-                yield question
-            except _Wrong as error:
-                raise DataError(f"{place}: {error}") from error
+                    raise DataError(f"the question id {question.id!r} has two texts")
+            yield question
 
     def _pairs_or_lists(self) -> Iterator[Question]:
         rows = iter(self.rows)
         first = next(rows, None)
         if first is None:
             return
-        joined = _chained(first, rows)
-        yield from self._lists(joined) if isinstance(first[1][self.columns.text], list) else self._pairs(joined)
+        every = chain([first], rows)
+        yield from self._lists(every) if isinstance(first[1][self.columns.text], list) else self._pairs(every)
 
     def _lists(self, rows: Iterable[Row]) -> Iterator[Question]:
         columns, seen = self.columns, set[str]()
         around = [name for name in (columns.previous, columns.next) if name]
         for number, (place, row) in enumerate(rows, start=1):
             self.notes.update(ignored(around))
-            try:
+            with naming(place):
                 texts = _texts(row, (columns.text,))
                 values = row[columns.label]
                 if not texts or not isinstance(values, list) or len(values) != len(texts):
-                    raise _Wrong(f"{columns.text!r} and {columns.label!r} are not lists of equal length, or are empty")
+                    raise DataError(
+                        f"{columns.text!r} and {columns.label!r} are not lists of equal length, or are empty"
+                    )
                 graded = [self._label(value) for value in values]
                 scores = _scores(row, columns.score, len(texts)) if columns.score else [score for _, score in graded]
                 labels = [label for label, _ in graded]
                 question = self._question(row, number, _labelled(texts, labels, scores))
                 if columns.id and question.id in seen:
-                    raise _Wrong(f"the question id {question.id!r} comes twice")
-                seen.add(question.id)
-                yield question
-            except _Wrong as error:
-                raise DataError(f"{place}: {error}") from error
+                    raise DataError(f"the question id {question.id!r} comes twice")
+            seen.add(question.id)
+            yield question
 
     def _question(self, row: Mapping[str, Any], number: int, candidates: list[LabelledCandidate]) -> Question:
         identifier = str(row[self.columns.id]) if self.columns.id else str(number)
@@ -109,7 +103,7 @@ class Rows:
         groups: dict[str, tuple[str, list[LabelledCandidate]]] = {}
         ended: set[int] = set()
         for place, row in rows:
-            try:
+            with naming(place):
                 text = _string(row, self.columns.question)
                 key = str(row[self.columns.id]) if self.columns.id else text
                 if self.together and key not in groups:
@@ -117,13 +111,11 @@ class Rows:
                     ended.update(map(hash, groups))
                     groups.clear()
                     if hash(key) in ended:
-                        raise _Wrong(f"rows of the question {key!r} do not stand together; sort so large a file")
+                        raise DataError(f"rows of the question {key!r} do not stand together; sort so large a file")
                 question, candidates = groups.setdefault(key, (text, []))
                 if question != text:
-                    raise _Wrong(f"the question id {key!r} has two texts, {question!r} and {text!r}")
+                    raise DataError(f"the question id {key!r} has two texts, {question!r} and {text!r}")
                 candidates.append(self._pair(row))
-            except _Wrong as error:
-                raise DataError(f"{place}: {error}") from error
         yield from _finished(groups)
 
     def _pair(self, row: Mapping[str, Any]) -> LabelledCandidate:
@@ -142,18 +134,15 @@ class Rows:
         if self.options.threshold is not None:
             return int(number >= self.options.threshold), number
         if number < 0 or number != int(number):
-            raise _Wrong(f"the label {value!r} is not a whole number from 0 on; threshold=NUMBER says what is relevant")
+            raise DataError(
+                f"the label {value!r} is not a whole number from 0 on; threshold=NUMBER says what is relevant"
+            )
         return int(number), None
 
 
 def _labelled(texts: Sequence[str], labels: Sequence[int], scores: Sequence[float | None]) -> list[LabelledCandidate]:
     rows = zip(texts, labels, scores, strict=True)
     return [LabelledCandidate(Candidate(text=text), label, score) for text, label, score in rows]
-
-
-def _chained(first: Row, rest: Iterator[Row]) -> Iterator[Row]:
-    yield first
-    yield from rest
 
 
 def _finished(groups: Mapping[str, tuple[str, list[LabelledCandidate]]]) -> Iterator[Question]:
@@ -164,7 +153,7 @@ def _finished(groups: Mapping[str, tuple[str, list[LabelledCandidate]]]) -> Iter
 def _string(row: Mapping[str, Any], column: str) -> str:
     value = row[column]
     if not isinstance(value, str):
-        raise _Wrong(f"{column!r} holds {value!r}, which is not text")
+        raise DataError(f"{column!r} holds {value!r}, which is not text")
     return value
 
 
@@ -175,7 +164,7 @@ def _texts(row: Mapping[str, Any], columns: Iterable[str]) -> list[str]:
         value = row[column]
         values = value if isinstance(value, list) else [] if value is None else [value]
         if not all(isinstance(text, str) for text in values):
-            raise _Wrong(f"{column!r} holds {value!r}, which is neither a text nor a list of texts")
+            raise DataError(f"{column!r} holds {value!r}, which is neither a text nor a list of texts")
         texts += values
     return texts
 
@@ -187,7 +176,7 @@ def _scores(row: Mapping[str, Any], column: str, count: int) -> list[float | Non
     value = row[column]
     values = value if isinstance(value, list) else [value]
     if len(values) != count:
-        raise _Wrong(f"{column!r} has {len(values)} scores for {count} texts")
+        raise DataError(f"{column!r} has {len(values)} scores for {count} texts")
     return [None if each in (None, "") else _number(each, column) for each in values]
 
 
@@ -197,5 +186,5 @@ def _number(value: Any, column: str) -> float:
     except (TypeError, ValueError):
         number = float("nan")
     if not isfinite(number):
-        raise _Wrong(f"{column!r} holds {value!r}, which is not a finite number")
+        raise DataError(f"{column!r} holds {value!r}, which is not a finite number")
     return number

@@ -9,10 +9,10 @@ Options name the columns (`columns.py`). `names` gives the column names of a CSV
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
+from functools import partial
 from itertools import chain
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -30,7 +30,6 @@ from cerberank_training.data.source_files import files_of
 LARGE = 256 << 20
 """From this size of a file in bytes on, the pairs of a question must be adjacent; in smaller files they are
 collected."""
-SEPARATED: Mapping[str, str] = MappingProxyType({"csv": "commas", "tsv": "tabs"})
 
 
 class DelimitedOptions(ColumnOptions):
@@ -54,14 +53,6 @@ class _Tabs(csv.excel_tab):
     """Tabs alone separate; quotation marks have no special meaning."""
 
     quoting = csv.QUOTE_NONE
-
-
-def _read_csv(file: Path, options: DelimitedOptions, notes: Notes) -> Iterator[Question]:
-    return _delimited(file, options, notes, dialect=csv.excel, form="csv")
-
-
-def _read_tsv(file: Path, options: DelimitedOptions, notes: Notes) -> Iterator[Question]:
-    return _delimited(file, options, notes, dialect=_Tabs, form="tsv")
 
 
 def _read_json_rows(file: Path, options: ColumnOptions, notes: Notes) -> Iterator[Question]:
@@ -110,14 +101,15 @@ def _dataset_files(place: Path, options: DatasetOptions) -> list[Path]:
 
 
 def _delimited(
-    file: Path, options: DelimitedOptions, notes: Notes, *, dialect: type[csv.Dialect], form: str
+    file: Path, options: DelimitedOptions, notes: Notes, *, dialect: type[csv.Dialect], hint: str
 ) -> Iterator[Question]:
+    """Yield the questions of a file with columns; `hint` says what separates them."""
     rows = read_fields(file, dialect)
     names = options.names.split(",") if options.names else next(rows, (1, []))[1]
     if len(set(names)) < len(names) or not names:
         raise DataError(f"{file}:1: expected the names of columns, each once")
     if len(names) == 1 and not options.names:
-        raise DataError(f"{file}:1: there is one column alone; {SEPARATED[form]} separate the columns of {form}")
+        raise DataError(f"{file}:1: there is one column alone; {hint}")
     columns = Columns.of(names, options, f"{file}:1")
 
     def named() -> Iterator[Row]:
@@ -195,8 +187,18 @@ def _dataset(place: Path, options: DatasetOptions) -> Any:
     return dataset[options.split]
 
 
-CSV = Format(name="csv", options=DelimitedOptions, read=_read_csv, streamed=True)
-TSV = Format(name="tsv", options=DelimitedOptions, read=_read_tsv, streamed=True)
+CSV = Format(
+    name="csv",
+    options=DelimitedOptions,
+    read=partial(_delimited, dialect=csv.excel, hint="commas separate the columns of csv"),
+    streamed=True,
+)
+TSV = Format(
+    name="tsv",
+    options=DelimitedOptions,
+    read=partial(_delimited, dialect=_Tabs, hint="tabs separate the columns of tsv"),
+    streamed=True,
+)
 JSON_ROWS = Format(name="rows", options=ColumnOptions, read=_read_json_rows, streamed=True)
 PARQUET = Format(name="parquet", options=ColumnOptions, read=_read_parquet, files=_parquet_files, streamed=True)
 DATASETS = Format(name="datasets", options=DatasetOptions, read=_read_datasets, files=_dataset_files, streamed=True)
