@@ -90,11 +90,18 @@ class Metrics:
         """Remove the rejections of a version that nothing asks for any more, or that fits into memory now."""
         self[series.REJECTED_VERSIONS].remove_by_labels({"model": model, "version": version})
 
-    def answered(self, answer: RankAnswer, exemplar: Mapping[str, str] | None = None, **counts: Any) -> None:
+    def answered(
+        self,
+        answer: RankAnswer,
+        exemplar: Mapping[str, str] | None = None,
+        *,
+        duplicates: int = 0,
+        vectors: Mapping[str, int] = NO_VECTORS,
+    ) -> None:
         """See `VersionMetrics.answered`. Answers of versions that were unloaded in the meantime are not counted."""
         version = self._versions.get((answer.model, answer.version))
         if version is not None:
-            version.answered(answer, exemplar, **counts)
+            version.answered(answer, exemplar, duplicates=duplicates, vectors=vectors)
 
     def count_in_flight(self) -> int:
         """Number of requests in progress."""
@@ -167,8 +174,8 @@ class VersionMetrics:
         answer: RankAnswer,
         exemplar: Mapping[str, str] | None,
         *,
-        duplicates: int = 0,
-        vectors: Mapping[str, int] = NO_VECTORS,
+        duplicates: int,
+        vectors: Mapping[str, int],
     ) -> None:
         """Count one answer, which the server sends now; `exemplar` has its trace id.
 

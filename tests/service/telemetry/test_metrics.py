@@ -16,6 +16,7 @@ from tests.service.conftest import Serve
 from tests.service.fakes import RAISES, FakeBackend, Faults
 from tests.service.observe import samples
 
+from cerberank_models.backends.stage_contract import BackendCounts
 from cerberank_models.config import TunedSchedule
 from cerberank_models.ranking.call import RankAnswer, Timing
 from cerberank_service.errors import Kind
@@ -232,6 +233,16 @@ def test_a_version_leaves_nothing_behind_and_takes_nothing_of_others(metrics: Me
     metrics.forget("m", "2")
     assert children() == before
     assert metrics.registry.get_sample_value("cerberank_errors_total", {"kind": "timeout"}) == 1
+
+
+def test_graphs_have_series_once_there_is_one(metrics: Metrics) -> None:
+    """What the backend counted before, at its warm-up, is left out."""
+    version = metrics.for_model("m", "1", 3, counts=BackendCounts(padding_tokens=5))
+    version.step(0, tokens=1, seconds=0.0, counts=BackendCounts(padding_tokens=5))
+    assert value(metrics, "graph_hits_total") is None
+    version.step(0, tokens=1, seconds=0.0, counts=BackendCounts(padding_tokens=7, graph_hits=2, graph_misses=1))
+    counted = [value(metrics, f"{name}_total") for name in ("padding_tokens", "graph_hits", "graph_misses")]
+    assert counted == [2, 2, 1]
 
 
 RUNNING = "cerberank_engine_running{model=fake-ranker,version=7}"
