@@ -15,7 +15,7 @@ from cerberank_training.acceleration.schedule import (
     FormAgreement,
     agreement_with,
     check_drops,
-    kept_first,
+    same_first_share,
     within_gate,
 )
 from cerberank_training.data import LabelledCandidate, Question
@@ -113,7 +113,7 @@ def test_the_gate_takes_part_in_the_choice() -> None:
     assert tune(dev, loose, ratios=(0.0, 0.3, 0.5), trials=0, seed=0).default.schedule == (0.5,)
     assert tune(dev, strict, ratios=(0.0, 0.3, 0.5), trials=0, seed=0).default.schedule == (0.3,)
     tuning = tune(dev, loose, ratios=(0.0, 0.3, 0.5), trials=0, seed=0)
-    assert kept_first(rows, (0.5,), 1) == 70.0
+    assert same_first_share(rows, (0.5,), 1) == 70.0
     for checked, least, schedule in ((rows, 90.0, (0.3,)), (rows[3:], 90.0, (0.5,)), (rows, 70.0, (0.5,))):
         assert within_gate(tuning, loose, checked, minimum=1, least=least).default.schedule == schedule
     cheap = TuningBounds(max_cost=0.76)

@@ -89,29 +89,3 @@ def test_systems_and_teachers_must_fit(tmp_path: Path, capsys: pytest.CaptureFix
     assert "trmd-twin needs --mono or --bi" in errors
     assert "tr-twin learns from no teacher" in errors
     assert "is not a text ranker" in errors
-
-
-def test_a_run_is_bound_to_its_content_and_can_be_extended(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Other data under the same name are refused; finished, it says so; more steps keep the old ranker beside."""
-    save_cross_encoder("bert", tmp_path / "base")
-    assert call(tmp_path, "twin", "--own", "1") == 0
-    made = (tmp_path / "twin" / "ranker" / "manifest.json").stat().st_mtime_ns
-    assert call(tmp_path, "twin", "--own", "1") == 0
-    assert "ranker is finished; more --steps extend it" in capsys.readouterr().err
-    assert (tmp_path / "twin" / "ranker" / "manifest.json").stat().st_mtime_ns == made
-    assert call(tmp_path, "twin", "--own", ".5") == 1
-    assert "begun with settings.sampling.own 1.0, not 0.5" in capsys.readouterr().err
-    with monkeypatch.context() as torchrun:
-        torchrun.setenv("WORLD_SIZE", "2")
-        assert call(tmp_path, "twin", "--own", "1") == 1
-    assert "begun with processes 1, not 2" in capsys.readouterr().err
-    assert call(tmp_path, "twin", "--own", "1", "--steps", "6") == 0
-    assert read_text_ranker(tmp_path / "twin" / "ranker").manifest.version == "steps-6-seed-1"
-    (old,) = (tmp_path / "twin").glob("ranker-*")
-    assert read_text_ranker(old).manifest.version == "steps-4-seed-1"
-    log = [json.loads(line) for line in (tmp_path / "twin" / "log.jsonl").read_text().splitlines()]
-    assert [row["step"] for row in log if "loss" in row] == list(range(1, 7))
-    assert call(tmp_path, "twin", "--own", "1", "--document-length", "0") == 2
-    assert "for --document-length. Must be >= 1." in capsys.readouterr().err

@@ -24,10 +24,10 @@ from cerberank_training.commands.presets import options_from_recipe, presets, re
 from cerberank_training.data import read_questions
 from cerberank_training.data.sampling import Group, PairSampling
 from cerberank_training.data.wikiqa import COLUMNS
-from cerberank_training.learning.train import TokenSteps
+from cerberank_training.learning.student_run import TokenSteps
 from cerberank_training.learning.train_config import ramp_steps
 from cerberank_training.pretraining.examples import GROUP
-from cerberank_training.pretraining.run import PretrainingConfig
+from cerberank_training.pretraining.pretraining_run import PretrainingConfig
 from cerberank_training.teachers.fine_tuning import TeacherConfig
 
 COMMANDS = {"teach": teach.teach, "pretrain": pretrain.pretrain, "pairwise": pairwise.pairwise}

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
-import torch
 from tests.program import program, replaced
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
@@ -17,7 +15,6 @@ from transformers import AutoConfig, AutoModel
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_training.learning.trainer import last_checkpoint
 from cerberank_training.runs.record import read_record
-from cerberank_training.runs.trained_on import training_data
 
 main = program("train teach")
 
@@ -53,38 +50,16 @@ def test_the_papers_settings(tmp_path: Path) -> None:
     assert last["global_step"] == 3  # the first evaluation and two without a gain
 
 
-@pytest.mark.usefixtures("begun")
-@pytest.mark.parametrize(("kind", "size"), [("asnq", "all"), ("jsonl", 300)])
-def test_asnqs_whole_dev_set_chooses_the_weights(kind: str, size: object, tmp_path: Path) -> None:
-    """As in CERBERUS and CT; of other sets 300 questions are drawn where nothing is said."""
-    save_cross_encoder("bert", tmp_path / "base")
-    dev = dev_jsonl(tmp_path)
-    if kind == "asnq":
-        (tmp_path / "dev.tsv").write_text("a b\ta b\t4\na b\tc\t1\n")
-        dev = f"asnq:{tmp_path / 'dev.tsv'}"
-    assert call(tmp_path, "--dev", dev, "--steps", 1) == 130
-    assert read_record(tmp_path / "out").bound["dev"]["size"] == size
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        (["--steps", 0], "for --steps. Must be >= 1."),
-        (["--epochs", 0], "for --epochs. Must be > 0."),
         (["--steps", 1, "--epochs", 1], "--steps and --epochs are two lengths"),
         (
             ["--steps", 1, "--questions-per-step", 3, "--accumulate", 2],
             "--questions-per-step is 3: it cannot be divided",
         ),
         (["--steps", 2, "--evaluate-every", 3], "--evaluate-every must be at most the 2 steps, not 3"),
-        (["--patience", 0], "for --patience. Must be >= 1."),
         (["--warmup", 99999], "--warmup 99999 does not fit into steps"),
-        (["--dropout", "nan"], "for --dropout. Must be < 1."),
-        (["--weight-decay", -1], "for --weight-decay. Must be >= 0."),
-        (["--clip", -1], "for --clip. Must be >= 0."),
-        (["--learning-rate", "inf"], "for --learning-rate. Must be < inf."),
-        (["--seed", -1], "for --seed. Must be >= 0."),
-        (["--own", -1], "for --own. Must be >= 0."),
         (["--dev-questions", 0], "for --dev-questions: takes a whole number"),
         (["--max-length", 5], "--max-length must be more than 7"),
         (["--token-types", "fresh"], "--token-types fresh are for a teacher that reads context"),
@@ -106,29 +81,6 @@ def test_texts_longer_than_the_bases_positions_are_refused(tmp_path: Path, capsy
     save_cross_encoder("bert", tmp_path / "base")
     assert call(tmp_path, "--max-length", 4000, "--train", "jsonl:absent") == 1
     assert f"cerberank train teach: --max-length 4000: {tmp_path / 'base'} has " in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("begun")
-def test_a_run_goes_on_only_with_its_own_settings(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Each difference is named with both values, also data and dev sets of other content."""
-    save_cross_encoder("bert", tmp_path / "base")
-    assert call(tmp_path, "--steps", 2, "--evaluate-every", 1) == 130
-    capsys.readouterr()
-    changes = ["--seed", 2, "--loss", "both", "--own", 1, "--learning-rate", 1e-3]
-    for option, name in (("--train", "data.jsonl"), ("--dev", "dev.jsonl")):
-        (tmp_path / f"other-{name}").write_text((tmp_path / name).read_text().replace("city", "town"))
-        changes += [option, f"jsonl:{tmp_path / f'other-{name}'}"]
-    assert call(tmp_path, "--steps", 2, "--evaluate-every", 1, *changes) == 1
-    error = capsys.readouterr().err
-    for said in (
-        "settings.seed 1, not 2",
-        "settings.loss 'pointwise', not 'both'",
-        "sampling.own 2, not 1",
-        "settings.learning_rate 1e-05, not 0.001",
-        "other content of data (SHA-256: data.jsonl ",
-        "other content of dev (SHA-256: dev.jsonl ",
-    ):
-        assert said in error
 
 
 def test_a_finished_teacher_is_extended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -154,26 +106,6 @@ def test_a_finished_teacher_is_extended(tmp_path: Path, capsys: pytest.CaptureFi
     assert [call.changed.get("steps") for call in record.calls] == [None, (2, 9), (9, 12)]
 
 
-@pytest.mark.parametrize(
-    ("labels", "message"),
-    [((0, 0), "without a positive candidate"), ((1, 1), "so that every ranking has the same MAP"), ((), "no question")],
-)
-def test_a_dev_set_that_cannot_choose_is_refused(
-    labels: tuple[int, ...], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Without positives, without negatives, without questions: before the base is loaded, with the file's name."""
-    save_cross_encoder("bert", tmp_path / "base", num_labels=2)
-    (tmp_path / "base" / "model.safetensors").write_bytes(b"no weights")
-    row = {"question": "q", "candidates": [{"text": "a", "label": label} for label in labels]}
-    (tmp_path / "bad.jsonl").write_text(json.dumps(row) + "\n" if labels else "")
-    capsys.readouterr()
-    assert call(tmp_path, "--dev", f"jsonl:{tmp_path / 'bad.jsonl'}") == 1
-    error = capsys.readouterr().err.splitlines()[-1]  # behind what the file's reader notes
-    assert error.startswith("cerberank train teach: ")
-    assert message in error
-    assert "bad.jsonl" in error
-
-
 def test_single_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """SSP's epochs are of pairs, questions without a positive kept on demand; what is for groups is refused."""
     save_cross_encoder("bert", tmp_path / "base")
@@ -189,21 +121,6 @@ def test_single_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert "--unanswered is for --sampling pairs" in capsys.readouterr().err
     assert call(tmp_path, *pairs, "--loss", "both") == 2
     assert "--loss both compares" in capsys.readouterr().err
-
-
-@pytest.mark.usefixtures("begun")
-def test_a_teacher_knows_the_data_of_its_base(tmp_path: Path) -> None:
-    """The model of a second call (TANDA) was trained on the data of both."""
-    first, second = tmp_path / "first", tmp_path / "out"
-    base = save_cross_encoder("bert", tmp_path / "base")
-    assert call(tmp_path, "--steps", 1, "--out", first) == 130
-    (one,) = training_data(first)
-    assert one["name"] == "jsonl:data.jsonl"
-    (base / "run.json").write_bytes((first / "run.json").read_bytes())
-    other = shutil.copyfile(tmp_path / "dev.jsonl", tmp_path / "target.jsonl")
-    assert call(tmp_path, "--steps", 1, "--train", f"jsonl:{other}", "--dev", jsonl(tmp_path)) == 130
-    assert [each["name"] for each in training_data(second)] == ["jsonl:target.jsonl", "jsonl:data.jsonl"]
-    assert training_data(second)[1] == one
 
 
 @pytest.mark.usefixtures("begun")
@@ -226,12 +143,3 @@ def test_what_it_starts_from_is_said_or_refused(
         assert call(tmp_path, "--base", wrong) == 1
         assert message in (error := capsys.readouterr().err)
         assert error.count("\n") == 1
-
-
-def test_several_gpus_need_torchrun(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """In one process each step would have a batch for every GPU, and `--epochs` count as many times too much."""
-    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
-    assert call(tmp_path, "--device", "auto") == 1
-    assert capsys.readouterr().err.startswith("cerberank train teach: one process sees 4 GPUs: ")

@@ -17,7 +17,7 @@ from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.commands.distil import network_ranks
 from cerberank_training.evaluation.dev_figures import dev_figures
 from cerberank_training.learning.student_objective import StudentObjective
-from cerberank_training.learning.train import Run
+from cerberank_training.learning.student_run import StudentRun
 from cerberank_training.learning.train_config import TrainConfig
 from cerberank_training.runs.processes import TIMEOUT, Processes, check_trainer_device, leave_group
 
@@ -45,7 +45,7 @@ def train(folder: Path, *, accumulate: int = 1) -> None:
             return dev_figures(network_ranks(encoder(), "cpu"), questions, processes=processes)(random_ranker())
 
     config = replace(CONFIG, accumulate=accumulate)
-    Run(folder, random_ranker(), sampler(), encoder(), config, objective=OBJECTIVE).train(measure)
+    StudentRun(folder, random_ranker(), sampler(), encoder(), config, objective=OBJECTIVE).train(measure)
     if processes.rank == 0:
         (folder / "parts.json").write_text(json.dumps(processes.gather(calls)))
     else:

@@ -15,9 +15,9 @@ from torch.nn.functional import cross_entropy
 
 from cerberank_models.transformer import Family
 from cerberank_training.pretraining import network as networks
-from cerberank_training.pretraining.base import Start, build_start
 from cerberank_training.pretraining.batches import Batches
 from cerberank_training.pretraining.network import LossWeights
+from cerberank_training.pretraining.start import Start, build_start
 from cerberank_training.runs.base import open_base
 
 CLOSE = {"rtol": 1e-5, "atol": 1e-5}

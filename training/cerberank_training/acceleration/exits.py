@@ -67,8 +67,8 @@ def with_exits(source: RankingNetwork, exits: Sequence[ExitConfig], *, seed: int
     return ranker.eval()
 
 
-def train_exits(exits: Sequence[Exit], found: PooledVectors, questions: int, training: ExitTraining) -> list[float]:
-    """Train `exits` in place on the first `questions` of `found`, and return the loss of each exit in the last epoch.
+def train_exits(exits: Sequence[Exit], pooled: PooledVectors, questions: int, training: ExitTraining) -> list[float]:
+    """Train `exits` in place on the first `questions` of `pooled`, and return the loss of each exit in the last epoch.
 
     The result depends only on the vectors and the settings. Raises DivergenceError when a loss is not finite.
     """
@@ -87,7 +87,7 @@ def train_exits(exits: Sequence[Exit], found: PooledVectors, questions: int, tra
         losses = []
         shuffled = order.permutation(questions)
         for start in range(0, questions, training.questions_per_step):
-            loss = _loss(exits, found, shuffled[start : start + training.questions_per_step].tolist(), training)
+            loss = _loss(exits, pooled, shuffled[start : start + training.questions_per_step].tolist(), training)
             optimiser.zero_grad()
             torch.autograd.backward(loss.sum())
             optimiser.step()
@@ -103,13 +103,13 @@ def exit_logits(exits: Sequence[Exit], vectors: Tensor) -> Tensor:
     return torch.stack([exit_.classify(vectors[:, index]) for index, exit_ in enumerate(exits)], dim=1)
 
 
-def _loss(exits: Sequence[Exit], found: PooledVectors, taken: Sequence[int], training: ExitTraining) -> Tensor:
+def _loss(exits: Sequence[Exit], pooled: PooledVectors, taken: Sequence[int], training: ExitTraining) -> Tensor:
     """The loss of each exit, `[E]`, on some questions."""
-    rows = [found.rows(question) for question in taken]
-    vectors = torch.from_numpy(np.concatenate([found.vectors[row] for row in rows])).float()
-    own = torch.from_numpy(np.concatenate([found.logits[row] for row in rows]))
+    rows = [pooled.rows(question) for question in taken]
+    vectors = torch.from_numpy(np.concatenate([pooled.vectors[row] for row in rows])).float()
+    own = torch.from_numpy(np.concatenate([pooled.logits[row] for row in rows]))
     offsets = torch.tensor([0, *(row.stop - row.start for row in rows)]).cumsum(0)
     logits = exit_logits(exits, vectors)
-    targets = torch.cat([torch.from_numpy(found.logits[row] / training.tau).softmax(dim=0) for row in rows])
+    targets = torch.cat([torch.from_numpy(pooled.logits[row] / training.tau).softmax(dim=0) for row in rows])
     points = distillation_loss(logits, own[:, None].expand_as(logits), 1.0)
     return listwise_loss(logits / training.tau, targets, offsets) + points

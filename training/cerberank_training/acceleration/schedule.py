@@ -64,14 +64,14 @@ def agreement_with(own: NDArray[np.floating], ranks: Ranks) -> tuple[float, floa
 
 
 def held_out_scores(
-    exits: Sequence[Exit], found: PooledVectors, questions: Sequence[Question], *, start: int
+    exits: Sequence[Exit], pooled: PooledVectors, questions: Sequence[Question], *, start: int
 ) -> Iterator[tuple[Question, AllScores]]:
     """The questions from `start` on with the logits of all stages, which have the order of the probabilities."""
     for index, question in enumerate(questions[start:], start=start):
-        rows = found.rows(index)
+        rows = pooled.rows(index)
         with torch.inference_mode():
-            logits = exit_logits(exits, torch.from_numpy(found.vectors[rows]).float()).double().numpy()
-        yield question, AllScores((*logits.T, found.logits[rows].astype(np.float64)), None)
+            logits = exit_logits(exits, torch.from_numpy(pooled.vectors[rows]).float()).double().numpy()
+        yield question, AllScores((*logits.T, pooled.logits[rows].astype(np.float64)), None)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -113,7 +113,7 @@ def measure_form(
     return FormAgreement(questions=len(got), top1=top1, overlap=overlap)
 
 
-def kept_first(wanted: Sequence[tuple[Question, AllScores]], schedule: Sequence[float], minimum: int) -> float:
+def same_first_share(wanted: Sequence[tuple[Question, AllScores]], schedule: Sequence[float], minimum: int) -> float:
     """The percentage of the questions with the same first candidate under the schedule, by the scores in `wanted`."""
     policy = RatioSchedule(tuple(schedule), minimum)
     first = [agreement_with(own.stages[-1], apply_policy(own, policy))[0] for _, own in wanted]
@@ -129,14 +129,14 @@ def within_gate(
     """
     drops = [point for point in tuning.tried if point.dev_cost < 1 and not bounds.excess(point)]
     for point in sorted(drops, key=bounds.order, reverse=True):
-        if kept_first(checked, point.schedule, minimum) >= least:
+        if same_first_share(checked, point.schedule, minimum) >= least:
             return replace(tuning, default=point)
-    nearest = max(drops, key=lambda point: kept_first(checked, point.schedule, minimum))
+    nearest = max(drops, key=lambda point: same_first_share(checked, point.schedule, minimum))
     raise ValueError(
         f"none of {len(drops)} schedules within the bounds keeps the first candidate of {least:g} % of the "
         f"{len(checked)} --gate-questions; the nearest, {ratios_text(nearest.schedule)}, keeps "
-        f"{kept_first(checked, nearest.schedule, minimum):.1f} %. Lower --min-agreement, or train the exits on more "
-        "questions"
+        f"{same_first_share(checked, nearest.schedule, minimum):.1f} %. Lower --min-agreement, or train the exits on "
+        "more questions"
     )
 
 
@@ -150,10 +150,10 @@ def check_drops(tuning: Tuning) -> None:
             f"none of {len(tuning.tried)} schedules drops a candidate of the held-out questions: "
             "give them more candidates, or a lower --minimum"
         )
-    found = [min(drops, key=lambda point: point.cost), min(drops, key=lambda point: point.loss)]
+    nearest = [min(drops, key=lambda point: point.cost), min(drops, key=lambda point: point.loss)]
     cheapest, closest = (
         f"{ratios_text(point.schedule)}, loses {point.loss:.2f} points of {point.metric} at a cost of {point.cost:.2f}"
-        for point in found
+        for point in nearest
     )
     raise ValueError(
         f"nothing would be dropped. The cheapest of {len(tuning.tried)} schedules, {cheapest}; "

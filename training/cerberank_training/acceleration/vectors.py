@@ -66,18 +66,18 @@ def compute_vectors(
     The caller must ensure that `folder` belongs to this body, these questions and this precision. Raises ValueError for
     hidden states that are too large for float16.
     """
-    found = _open(folder, body.ranker, questions)
+    stored = _open(folder, body.ranker, questions)
     numbered = progress(enumerate(questions), total=len(questions), unit="question", desc="vectors")
     for index, question in numbered:
-        rows = found.rows(index)
-        if not np.isnan(found.logits[rows]).any():
+        rows = stored.rows(index)
+        if not np.isnan(stored.logits[rows]).any():
             continue
         pairs = encoder.encode(question.text, [row.candidate for row in question.candidates])
         vectors, logits = _run(body.backend, body.ranker, pairs)
-        found.vectors[rows] = vectors
+        stored.vectors[rows] = vectors
         # Logits are written after the vectors, so that a question with logits always has its vectors.
-        found.logits[rows] = logits
-    return found
+        stored.logits[rows] = logits
+    return stored
 
 
 def _open(folder: Path, ranker: RankingNetwork, questions: Sequence[Question]) -> PooledVectors:

@@ -128,10 +128,10 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
     work = options.out.with_name(f"{options.out.name}.work")
     content = unlabelled_content(options.questions, questions)
     Bound(work, _settings(checkpoint, options, ranker.config, training) | {"questions": content}).begin()
-    found = compute_vectors(work, body, checkpoint.encoder(), questions)
+    pooled = compute_vectors(work, body, checkpoint.encoder(), questions)
     exits = [cast(Exit, exit_) for exit_ in ranker.exits][: len(ranker.config.stages) - 1]
-    train_exits(exits, found, start, training)
-    held_out = list(held_out_scores(exits, found, questions, start=start))
+    train_exits(exits, pooled, start, training)
+    held_out = list(held_out_scores(exits, pooled, questions, start=start))
     dev = DevSets(
         ranker.config.stage_layers, {"held out": held_out}, minimum=options.minimum, reference=AgainstOwnRanking()
     )

@@ -37,14 +37,14 @@ from cerberank_training.evaluation.dev_figures import RankedQuestions, dev_figur
 from cerberank_training.evaluation.variants import Scorer, rank_questions
 from cerberank_training.learning.loop import STATE
 from cerberank_training.learning.strategies import check_strategy
+from cerberank_training.learning.student_run import StudentRun
 from cerberank_training.learning.threads import step_work, training_threads
-from cerberank_training.learning.train import Run
 from cerberank_training.runs.base import Base, open_base
 from cerberank_training.runs.card import dev_metric, read_summary, run_card, summary_of
 from cerberank_training.runs.dev_set import Size, chosen_size, dev_set, held_out_contents, in_common, measured
 from cerberank_training.runs.launched import note_of
 from cerberank_training.runs.processes import batch_of_step
-from cerberank_training.runs.record import RunRecord, said_of_results
+from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run import run_job
 from cerberank_training.runs.trained import Trained
 from cerberank_training.runs.trained_on import training_data
@@ -292,7 +292,7 @@ class StudentJob:
         student = build_student(settings.shape, inputs.base, seed=train.seed, dropout=train.dropout)
         if names.languages:
             student.ranker.config = student.ranker.config.model_copy(update={"languages": names.languages})
-        run = Run(
+        run = StudentRun(
             self.out,
             student.ranker,
             inputs.groups,
@@ -325,7 +325,7 @@ class StudentTraining:
     """The settings with the name of the model, the depth of the base, and the steps of the first call."""
     names: ModelNames
     student: Student
-    run: Run
+    run: StudentRun
     shared: str
     """A line on dev questions that are trained on."""
 
@@ -375,7 +375,7 @@ class StudentTraining:
             files={RUN: json.dumps(summary, indent=2).encode() + b"\n"},
         )
         figures = f"dev MAP {record.results['best']:.2f} on {record.results['questions']} questions of {options.dev}"
-        figures += said_of_results(record.results) + (f"; {self.shared}" if self.shared else "")
+        figures += results_suffix(record.results) + (f"; {self.shared}" if self.shared else "")
         extended = names.extended(version)
         say(
             closing(

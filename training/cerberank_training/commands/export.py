@@ -202,8 +202,8 @@ def _gate(form: Form, ranker: RankingNetwork, checkpoint: Checkpoint) -> Callabl
     every = list(read_questions(form.gate))
     questions = sampled(every, size=size, seed=0, name="clean")
     check_choice(questions, every, f"--gate {form.gate}")
-    if told := trained_on(checkpoint.path, form.gate, every):
-        note(f"cerberank export: --gate: {told}")
+    if warning := trained_on(checkpoint.path, form.gate, every):
+        note(f"cerberank export: --gate: {warning}")
     bounds = GateBounds(
         agreement=GATE.agreement if form.min_agreement is None else form.min_agreement,
         map_change=GATE.map_change if form.max_map_change is None else form.max_map_change,

@@ -28,7 +28,7 @@ from cerberank_training.evaluation.question_metrics import METRICS
 from cerberank_training.evaluation.sources.text_ranker import text_ranks
 from cerberank_training.learning.loop import STATE
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
-from cerberank_training.learning.pairwise.run import PairwiseRun
+from cerberank_training.learning.pairwise.pairwise_run import PairwiseRun
 from cerberank_training.learning.pairwise.teachers import FrozenTeacher, Teachers
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
 from cerberank_training.runs.base import Base, open_hugging_face_base
@@ -36,7 +36,7 @@ from cerberank_training.runs.content import folder_content
 from cerberank_training.runs.dev_set import chosen_size, dev_set, held_out_contents, in_common, measured
 from cerberank_training.runs.launched import is_first_process, note_of
 from cerberank_training.runs.options import named_options
-from cerberank_training.runs.record import RunRecord, said_of_results
+from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run import run_job
 from cerberank_training.runs.trained_on import write_training_data
 from cerberank_training.students.text_rankers import (
@@ -114,7 +114,7 @@ class ScheduleOptions:
 
 @Parameter(name="*", group=Group("Lengths, in tokens without special ones", sort_key=3))
 @dataclass(frozen=True, kw_only=True)
-class LengthOptions:
+class TextLengthOptions:
     """Settings of the texts that are read."""
 
     question_length: Count | None = None
@@ -125,7 +125,7 @@ class LengthOptions:
     """Most tokens of a window of a long document."""
 
 
-PAPER, WHOLE = LossOptions(), LengthOptions()
+PAPER, WHOLE = LossOptions(), TextLengthOptions()
 
 
 @Parameter(name="*")
@@ -162,7 +162,7 @@ class PairwiseOptions:
     track: Track = ()
     loss: LossOptions = PAPER
     schedule: ScheduleOptions
-    lengths: LengthOptions = WHOLE
+    lengths: TextLengthOptions = WHOLE
 
 
 app = App(config=options_from_recipe("pairwise"))
@@ -184,7 +184,7 @@ def pairwise(*, options: PairwiseOptions) -> None:
     results = run_job(TextRankerJob(options))
     if not is_first_process():
         return
-    best = f"best dev {options.select} {results['best']:.2f}{said_of_results(results)}"
+    best = f"best dev {options.select} {results['best']:.2f}{results_suffix(results)}"
     say(f"{options.out / 'ranker'}: {best}")
 
 

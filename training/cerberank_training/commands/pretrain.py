@@ -14,13 +14,13 @@ from cerberank_models.convert.token_types import NewTypes
 from cerberank_models.output import say
 from cerberank_training.commands.presets import options_from_recipe, recipe_help
 from cerberank_training.learning.trainer import last_checkpoint
-from cerberank_training.pretraining.base import Start, build_start, check_start, save_encoder
 from cerberank_training.pretraining.document_table import DocumentTable, open_documents
 from cerberank_training.pretraining.documents import READERS
 from cerberank_training.pretraining.examples import Example, ExampleGroups, Objective
 from cerberank_training.pretraining.network import LossWeights
-from cerberank_training.pretraining.run import METRICS, RUN, PretrainingConfig
-from cerberank_training.pretraining.run import pretrain as train_encoder
+from cerberank_training.pretraining.pretraining_run import METRICS, RUN, PretrainingConfig
+from cerberank_training.pretraining.pretraining_run import pretrain as train_encoder
+from cerberank_training.pretraining.start import Start, build_start, check_start, save_encoder
 from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.content import Content, data_content
 from cerberank_training.runs.dev_set import check_held_out

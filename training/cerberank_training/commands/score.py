@@ -23,7 +23,7 @@ from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import Question, read_questions
 from cerberank_training.teachers.scoring.given import Form, ScoreTable, given_teacher, scores_of_data, scores_of_file
 from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
-from cerberank_training.teachers.scoring.run import WHOLE, Part, Scores, score_into
+from cerberank_training.teachers.scoring.scoring_run import WHOLE, Part, Scores, score_into
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
 from cerberank_training.teachers.teacher_reader import Pair
 from cerberank_training.teachers.teacher_score_cache import TeacherIdentity, TeacherScoreCache
@@ -135,7 +135,7 @@ def score(
     sources = {"--teacher": model.teacher, "--scores": given.scores, "--own-scores": given.own_scores or None}
     if sum(value is not None for value in sources.values()) != 1:
         raise UsageError(f"Give one of {', '.join(sources)}.")
-    shard_map, teacher = _model(model, given) if model.teacher else _given(model, given, questions)
+    shard_map, teacher = _model_scores(model, given) if model.teacher else _given_scores(model, given, questions)
     missing = score_into(
         out,
         texts,
@@ -160,7 +160,7 @@ def score(
     )
 
 
-def _model(model: ModelOptions, given: GivenOptions) -> tuple[Scores, TeacherIdentity]:
+def _model_scores(model: ModelOptions, given: GivenOptions) -> tuple[Scores, TeacherIdentity]:
     """A model that scores. Raises UsageError for options of given scores."""
     for flag, value in (("--as", given.form), ("--name", given.name)):
         if value is not None:
@@ -182,7 +182,7 @@ def _model(model: ModelOptions, given: GivenOptions) -> tuple[Scores, TeacherIde
     return shard_map, teacher_identity(spec)
 
 
-def _given(
+def _given_scores(
     model: ModelOptions, given: GivenOptions, questions: Callable[[], Iterator[Question]]
 ) -> tuple[Scores, TeacherIdentity]:
     """Scores that are given. Raises UsageError for options of a model, and the errors of `given_teacher`."""

@@ -25,13 +25,13 @@ from cerberank_training.data.sampling import (
     first_sizes,
     sampler_for,
 )
-from cerberank_training.learning.examples import ExampleOptions
+from cerberank_training.learning.example_options import ExampleOptions
 from cerberank_training.learning.trainer import history, last_checkpoint
 from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.dev_set import chosen_size, dev_set, held_out_contents, in_common, measured
 from cerberank_training.runs.launched import is_first_process, note_of
 from cerberank_training.runs.processes import batch_of_step, check_trainer_device
-from cerberank_training.runs.record import RunRecord, read_record, said_of_results
+from cerberank_training.runs.record import RunRecord, read_record, results_suffix
 from cerberank_training.runs.run import run_job
 from cerberank_training.runs.trained_on import write_training_data
 from cerberank_training.teachers.fine_tuning import ANY_STEPS, TeacherConfig, fine_tune
@@ -90,7 +90,7 @@ def teach(*, options: TeachOptions) -> None:
     results = run_job(TeacherJob(options))
     if not is_first_process():
         return
-    say(f"{options.out}: on {options.dev}, best dev MAP {results['best']:.2f}{said_of_results(results)}")
+    say(f"{options.out}: on {options.dev}, best dev MAP {results['best']:.2f}{results_suffix(results)}")
     note_of(
         "teach",
         f"next: cerberank data score CACHE --teacher {options.out} --data FORMAT:PATH, cerberank import "

@@ -89,9 +89,13 @@ class Loop(Generic[NetworkT]):
         module that wraps the `network`. `is_fresh` is true for the name of a weight with the second of RATES.
         Raises BoundError when the folder holds a run with other settings.
         """
-        self._folder, self._config, self._loss = folder, config, loss
+        self._folder = folder
+        self._config = config
+        self._loss = loss
         self._bound = Bound(folder, settings)
-        self._processes, self._device, self._stream = processes, device, stream
+        self._processes = processes
+        self._device = device
+        self._stream = stream
         self._network = network.to(device)
         network.get_parameter("embeddings.tokens.weight").requires_grad_(config.train_token_embeddings)
         self._forward = forward
@@ -99,7 +103,9 @@ class Loop(Generic[NetworkT]):
             self._forward = DistributedDataParallel(forward, find_unused_parameters=True)
         self._is_fresh = is_fresh
         self._optimizer = self._new_optimizer()
-        self._step, self._best, self._without_gain = 0, float("-inf"), 0
+        self._step = 0
+        self._best = float("-inf")
+        self._without_gain = 0
         self._saved = time.monotonic()
         self._tracking = Tracking(folder, trackers)
         folder.mkdir(parents=True, exist_ok=True)
@@ -218,7 +224,8 @@ class Loop(Generic[NetworkT]):
         if value <= self._best:
             self._without_gain += 1
             return value
-        self._best, self._without_gain = value, 0
+        self._best = value
+        self._without_gain = 0
         if self._processes.rank == 0:
             _atomic_save(self._network.state_dict(), self._folder / "best.pt")
         return value
@@ -245,7 +252,9 @@ class Loop(Generic[NetworkT]):
         if len(state["optimizer"]["param_groups"]) == len(RATES):  # begun by a version that decayed all weights
             self._optimizer = self._new_optimizer(decay_all=True)
         self._optimizer.load_state_dict(state["optimizer"])
-        self._step, self._best, self._without_gain = state["step"], state["best"], state["without_gain"]
+        self._step = state["step"]
+        self._best = state["best"]
+        self._without_gain = state["without_gain"]
         if self._stream:
             self._stream.position = state["position"]
 

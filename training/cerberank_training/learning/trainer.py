@@ -107,7 +107,8 @@ class Items(Dataset[ItemT]):
     """Data of which every item follows from its number. `item` must be picklable, for workers that are not forked."""
 
     def __init__(self, size: int, item: Callable[[int], ItemT]) -> None:
-        self._size, self._item = size, item
+        self._size = size
+        self._item = item
 
     def __len__(self) -> int:
         """The number of items."""
@@ -144,7 +145,8 @@ def show_progress(trainer: Trainer, name: str, *, figure: str) -> None:
 
 class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
     def __init__(self, name: str, figure: str) -> None:
-        self._name, self._figure = name, figure
+        self._name = name
+        self._figure = figure
         self._shown = {"loss": "-"}
         self._steps: Any = None
         self._dev: Any = None
@@ -196,8 +198,8 @@ class _Progress(TrainerCallback):  # type: ignore[misc]  # transformers ships no
 
 def last_checkpoint(run: Path) -> str | None:
     """The newest complete checkpoint of the Trainer; a killed process may have left an incomplete one."""
-    found = [path for path in run.glob("checkpoint-*") if (path / STATE).is_file()]
-    for path in sorted(found, key=lambda path: -int(path.name.rpartition("-")[2])):
+    complete = [path for path in run.glob("checkpoint-*") if (path / STATE).is_file()]
+    for path in sorted(complete, key=lambda path: -int(path.name.rpartition("-")[2])):
         try:
             TrainerState.load_from_json(str(path / STATE))
         except ValueError:

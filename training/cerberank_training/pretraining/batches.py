@@ -35,7 +35,9 @@ class Batches:
         """`tokenizer` is Hugging Face's. Raises ValueError when it lacks a needed special token."""
         if masks and tokenizer.mask_token is None:
             raise ValueError("the base's tokenizer has no mask token, which language modelling needs")
-        self._tokenizer, self._masks, self._seed = tokenizer, masks, seed
+        self._tokenizer = tokenizer
+        self._masks = masks
+        self._seed = seed
         self._encoder = PairEncoder(
             Tokenizer.from_str(tokenizer.backend_tokenizer.to_str()),
             family=family,

@@ -60,9 +60,9 @@ class DocumentTable:
             lists = batch.column("contexts")
             offsets = lists.offsets.to_numpy()
             values = lists.values.to_numpy()[offsets[0] : offsets[-1]]
-            found = np.flatnonzero(values & bit)
-            rows = np.searchsorted(offsets - offsets[0], found, side="right") - 1
-            parts.append(np.stack([start + rows, found - (offsets - offsets[0])[rows]]).astype(np.int32))
+            matches = np.flatnonzero(values & bit)
+            rows = np.searchsorted(offsets - offsets[0], matches, side="right") - 1
+            parts.append(np.stack([start + rows, matches - (offsets - offsets[0])[rows]]).astype(np.int32))
         numbers, places = np.concatenate(parts, axis=1)
         return numbers, places
 

@@ -70,8 +70,8 @@ def read_documents(spec: str) -> Iterator[Document]:
     read = READERS[name](place, options.sentences is not None)
     if options.sentences is not None:
         read = _split(read, _splitter(options.sentences), by_line=options.paragraphs == "line")
-    kept = map(long_enough, read)
-    return (document for document in kept if document is not None)
+    documents = map(long_enough, read)
+    return (document for document in documents if document is not None)
 
 
 def long_enough(paragraphs: Iterable[Sequence[str]]) -> Document | None:
@@ -80,13 +80,13 @@ def long_enough(paragraphs: Iterable[Sequence[str]]) -> Document | None:
     Short sentences are removed first. The lengths of paragraphs and of the document are those of the remaining texts,
     joined by blanks.
     """
-    kept = []
+    long = []
     for paragraph in paragraphs:
         sentences = tuple(text for each in paragraph if len(text := each.strip()) >= SHORTEST_SENTENCE)
         if len(" ".join(sentences)) >= SHORTEST_PARAGRAPH:
-            kept.append(sentences)
-    length = len(" ".join(text for sentences in kept for text in sentences))
-    return Document(paragraphs=tuple(kept)) if length >= SHORTEST_DOCUMENT else None
+            long.append(sentences)
+    length = len(" ".join(text for sentences in long for text in sentences))
+    return Document(paragraphs=tuple(long)) if length >= SHORTEST_DOCUMENT else None
 
 
 def _splitter(language: str) -> Splitter:

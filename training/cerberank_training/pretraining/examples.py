@@ -79,14 +79,16 @@ class _Source:
     """The paragraphs that give examples with one kind of context."""
 
     def __init__(self, documents: DocumentTable, context: Context, *, seed: int, whole_negatives: bool) -> None:
-        self._documents, self._context, self._whole = documents, context, whole_negatives
+        self._documents = documents
+        self._context = context
+        self._whole = whole_negatives
         # All paragraphs that can give a positive, also for negatives; those of a document are next to each other.
         self._numbers, self._places = documents.places(context)
-        found = int(np.count_nonzero(np.diff(self._numbers))) + bool(len(self._numbers))
-        if found < 2:
+        usable = int(np.count_nonzero(np.diff(self._numbers))) + bool(len(self._numbers))
+        if usable < 2:
             raise ValueError(
                 f"{context} needs paragraphs of several sentences in two documents or more: {len(self._places)} such "
-                f"paragraphs are in {found} of {len(documents)} long enough"
+                f"paragraphs are in {usable} of {len(documents)} long enough"
             )
         self._order = EpochOrder(len(self._places), seed=seed, compact=True)
 
@@ -131,11 +133,11 @@ class _Source:
         """
         paragraph = self._documents.paragraph(number, place)
         if a and self._whole:
-            found = list(spans(paragraph, self._context, {a}))
-            return (a, self._candidate(number, paragraph, draw.choice(found), {a})) if found else None
+            choices = list(spans(paragraph, self._context, {a}))
+            return (a, self._candidate(number, paragraph, draw.choice(choices), {a})) if choices else None
         for hidden in draw.sample(paragraph, len(paragraph)):
-            if found := list(spans(paragraph, self._context, {hidden, a})):
-                return hidden, self._candidate(number, paragraph, draw.choice(found), {hidden, a})
+            if choices := list(spans(paragraph, self._context, {hidden, a})):
+                return hidden, self._candidate(number, paragraph, draw.choice(choices), {hidden, a})
         return None
 
     def _candidate(self, number: int, paragraph: Paragraph, span: tuple[int, int], hidden: Set[str]) -> Candidate:

@@ -69,7 +69,8 @@ class MaskedPretraining(nn.Module):
 
     def __init__(self, language: Any, weights: LossWeights) -> None:
         super().__init__()
-        self.language, self.weights = language, weights
+        self.language = language
+        self.weights = weights
         self.ssp = BinaryHead(language.config, pooled=getattr(language.base_model, "pooler", None) is not None)
         keep_one_of_tied(self)
 
@@ -96,7 +97,9 @@ class ReplacedTokenPretraining(nn.Module):
 
     def __init__(self, generator: Any, discriminator: Any, weights: LossWeights) -> None:
         super().__init__()
-        self.generator, self.discriminator, self.weights = generator, discriminator, weights
+        self.generator = generator
+        self.discriminator = discriminator
+        self.weights = weights
         self.ssp = BinaryHead(discriminator.config, pooled=False)
         keep_one_of_tied(self)
 
@@ -122,8 +125,8 @@ class ReplacedTokenPretraining(nn.Module):
             replaced = (input_ids != original)[attention_mask.bool()]
         encoded = self.discriminator.base_model(input_ids=input_ids, **shared)
         if replaced is not None:
-            found = self.discriminator.discriminator_predictions(encoded.last_hidden_state)[attention_mask.bool()]
-            parts["rtd"] = binary_cross_entropy_with_logits(found.float(), replaced.float())
+            logits = self.discriminator.discriminator_predictions(encoded.last_hidden_state)[attention_mask.bool()]
+            parts["rtd"] = binary_cross_entropy_with_logits(logits.float(), replaced.float())
         return summed(self.ssp(encoded), ssp_labels, parts, self.weights)
 
 
@@ -177,7 +180,7 @@ def keep_one_of_tied(network: nn.Module) -> None:
             state.pop(name, None)
 
     def restore(_module: Any, state: dict[str, Any], *_: Any) -> None:
-        state.update({name: state[kept] for name, kept in tied.items() if kept in state})
+        state.update({name: state[first_name] for name, first_name in tied.items() if first_name in state})
 
     hooked: Any = network  # these two methods of torch have no types
     hooked.register_state_dict_post_hook(drop)

@@ -172,18 +172,18 @@ def _at(summary: Mapping[str, Any]) -> str:
 
 
 def _steps(summary: Mapping[str, Any]) -> str:
-    asked, first, reached = summary["settings"]["steps"], summary["begun_with_steps"], summary["reached"]
-    told = f"{reached}" if reached == asked else f"{reached} of {asked}, then without gain"
-    return told if first == asked else f"{told}; begun with {first} and extended"
+    planned, first, reached = summary["settings"]["steps"], summary["begun_with_steps"], summary["reached"]
+    text = f"{reached}" if reached == planned else f"{reached} of {planned}, then without gain"
+    return text if first == planned else f"{text}; begun with {first} and extended"
 
 
 def _software(calls: Sequence[Call]) -> list[dict[str, str]]:
     """The distinct software versions of the calls, in order."""
-    found: list[dict[str, str]] = []
+    distinct: list[dict[str, str]] = []
     for call in calls:
-        if call.software not in found:
-            found.append(call.software)
-    return found
+        if call.software not in distinct:
+            distinct.append(call.software)
+    return distinct
 
 
 def _versions(software: Mapping[str, str]) -> str:

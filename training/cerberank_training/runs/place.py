@@ -38,8 +38,8 @@ def writing(out: Path) -> Iterator[None]:
         cause = _cause(error)
         if cause is None and (isinstance(error, OSError) or shutil.disk_usage(_there(out)).free > LEAST_FREE):
             raise
-        said = cause.strerror if cause else "no space left on the disk"
-        raise OSError(f"--out {out} could not be written: {said}; make room and repeat the command") from error
+        reason = cause.strerror if cause else "no space left on the disk"
+        raise OSError(f"--out {out} could not be written: {reason}; make room and repeat the command") from error
 
 
 def _cause(error: BaseException | None) -> OSError | None:

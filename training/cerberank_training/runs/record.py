@@ -157,8 +157,8 @@ class TrainingRun:
         The figures of a ranker are `best`, its dev MAP in percent, and the `best_step` that gave it; `start`, the dev
         MAP before the first step; and the number of `questions`. Earlier versions knew neither `best_step` nor `start`.
         """
-        asked = {"asked": self.record.free["steps"], "patience": self.record.free.get("patience")}
-        record = self.record.model_copy(update={"results": asked | {"reached": reached} | figures})
+        limits = {"asked": self.record.free["steps"], "patience": self.record.free.get("patience")}
+        record = self.record.model_copy(update={"results": limits | {"reached": reached} | figures})
         if is_first_process():
             if self.result.is_dir():
                 self.result.rename(self.folder / f"{self.result.name}-{self.record.result_digest}")
@@ -193,28 +193,28 @@ def open_run(
     return TrainingRun(folder, result, record, is_saved)
 
 
-def said_of_results(results: Mapping[str, Any]) -> str:
+def results_suffix(results: Mapping[str, Any]) -> str:
     """A suffix of the best dev figure: its step, the figure before the first step, and an end before the last step.
 
     Records of earlier versions lack some of these.
 
     >>> results = {"asked": 40, "patience": None, "reached": 40, "best": 70.0}
-    >>> said_of_results(results), said_of_results(results | {"best_step": 30, "start": 61.25})
+    >>> results_suffix(results), results_suffix(results | {"best_step": 30, "start": 61.25})
     ('', ' at step 30 (61.25 at step 0)')
-    >>> said_of_results(results | {"start": 71.5})
+    >>> results_suffix(results | {"start": 71.5})
     ' (71.50 at step 0, which is the best: training has made it worse)'
-    >>> said_of_results(results | {"best_step": 10, "reached": 25, "patience": 3})
+    >>> results_suffix(results | {"best_step": 10, "reached": 25, "patience": 3})
     ' at step 10; training ended after 25 of 40 steps, because 3 evaluations had no gain'
     """
     start, step = results.get("start"), results.get("best_step")
-    said = "" if step is None else f" at step {step}"
+    suffix = "" if step is None else f" at step {step}"
     if start is not None:
         worse = ", which is the best: training has made it worse" if start > results["best"] else ""
-        said += f" ({start:.2f} at step 0{worse})"
+        suffix += f" ({start:.2f} at step 0{worse})"
     if results["reached"] < results["asked"]:
-        said += f"; training ended after {results['reached']} of {results['asked']} steps, because "
-        said += f"{results['patience']} evaluations had no gain"
-    return said
+        suffix += f"; training ended after {results['reached']} of {results['asked']} steps, because "
+        suffix += f"{results['patience']} evaluations had no gain"
+    return suffix
 
 
 def software() -> dict[str, str]:

@@ -65,8 +65,8 @@ def trained_on(folder: Path, spec: str, questions: Iterable[Question]) -> str:
 
 def check_not_trained_on(folder: Path, spec: str, questions: Iterable[Question], *, option: str) -> None:
     """Raise DataError, which names the option, if the model in `folder` was trained on `FORMAT:PATH`."""
-    if said := trained_on(folder, spec, questions):
-        raise DataError(f"{option}: {said}; give questions that it was not trained on")
+    if warning := trained_on(folder, spec, questions):
+        raise DataError(f"{option}: {warning}; give questions that it was not trained on")
 
 
 def _is_data(part: Any) -> bool:

@@ -11,7 +11,7 @@ from cyclopts import Group, Parameter
 from cerberank_models.commands.values import Whole
 from cerberank_models.output import UsageError
 from cerberank_training.data.sampling import Sampling
-from cerberank_training.learning.examples import ExampleOptions
+from cerberank_training.learning.example_options import ExampleOptions
 from cerberank_training.learning.student_objective import COMPARES, StudentObjective
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
 from cerberank_training.students.shapes import StudentShape

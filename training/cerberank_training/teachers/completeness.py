@@ -64,10 +64,10 @@ def refuse_missing_scores(caches: Mapping[Path, TeacherScoreCache], groups: Draw
                     lack.pairs += int((~known).sum())
                     lack.example = lack.example or _pair(chunk, int(order[~known].min()))
             bar.update(pairs)
-    found = {folder: lack.example for folder, lack in lacks.items() if lack.example}
-    if not found:
+    examples = {folder: lack.example for folder, lack in lacks.items() if lack.example}
+    if not examples:
         return
-    (first, example), *others = found.items()
+    (first, example), *others = examples.items()
     articles = isinstance(groups, Sampler) and groups.draws_outside
     scored = f"squad-as2-article:{data.partition(':')[2]}" if articles else data
     also = "".join(f", and so does --teacher {folder} ({lacks[folder].pairs})" for folder, _ in others)

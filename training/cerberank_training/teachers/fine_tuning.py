@@ -39,7 +39,7 @@ from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.loop import tensor_cores
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
 from cerberank_training.learning.recomputation import recomputed
-from cerberank_training.learning.train import Groups
+from cerberank_training.learning.student_run import Groups
 from cerberank_training.learning.trainer import (
     Items,
     TrainerConfig,
@@ -214,7 +214,8 @@ class _Patience(TrainerCallback):  # type: ignore[misc]  # transformers ships no
     """Sets the patience of this call in a resumed run, because the Trainer restores that of the killed call."""
 
     def __init__(self, trainer: Trainer, patience: int) -> None:
-        self._trainer, self._patience = trainer, patience
+        self._trainer = trainer
+        self._patience = patience
 
     def on_train_begin(self, *_: Any, **__: Any) -> None:
         for callback in self._trainer.callback_handler.callbacks:
@@ -226,7 +227,8 @@ class _Collator:
     """Joins the rows of all items into one padded batch; `sizes` has the number of rows of each item."""
 
     def __init__(self, tokenizer: Any, read: TeacherReader) -> None:
-        self._tokenizer, self._read = tokenizer, read
+        self._tokenizer = tokenizer
+        self._read = read
 
     def __call__(self, items: list[Item]) -> dict[str, Tensor]:
         pairs, labels = zip(*(row for item in items for row in item), strict=True)

@@ -31,7 +31,8 @@ class TeacherReader:
 
         Raises ValueError for a teacher with context whose special tokens belong to no known family.
         """
-        self._tokenizer, self._input = tokenizer, encoding
+        self._tokenizer = tokenizer
+        self._input = encoding
         self._types = getattr(model, "type_vocab_size", 1)
         self._encoder: PairEncoder | None = None
         # RoBERTa's tokenizer gives no token types, even if the model's table of types was enlarged.

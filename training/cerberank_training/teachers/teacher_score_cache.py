@@ -130,9 +130,9 @@ class TeacherScoreCache:
     def scores(self, question: str, candidates: Sequence[Candidate]) -> Floats:
         """The logit differences [n] of one question's candidates; raises MissingScoreError for an unknown pair."""
         keys = pair_keys(question, candidates, context=self.teacher.context)
-        rows, found = self._found(keys)
-        if not found.all():
-            text = candidates[int(np.argmin(found))].text
+        rows, scored = self._look_up(keys)
+        if not scored.all():
+            text = candidates[int(np.argmin(scored))].text
             raise MissingScoreError(
                 f"{self.teacher.name} never scored the candidate {text!r} of the question {question!r}: "
                 f"the cache holds {', '.join(self.manifest.data)}"
@@ -141,9 +141,9 @@ class TeacherScoreCache:
 
     def knows(self, keys: Keys) -> NDArray[np.bool_]:
         """True for each of the keys [n] whose pair has a score; fast for keys in ascending order."""
-        return self._found(keys)[1]
+        return self._look_up(keys)[1]
 
-    def _found(self, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
+    def _look_up(self, keys: Keys) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The index where each key would be, and True for each key that is there."""
         rows = np.minimum(np.searchsorted(self._keys, keys), len(self._keys) - 1)
         return rows, self._keys[rows] == keys

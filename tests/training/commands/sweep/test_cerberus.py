@@ -11,7 +11,7 @@ from tests.tiny import save_cross_encoder
 from tests.training.evaluation.systems.systems import write_system
 from tests.training.letters import dev_jsonl, jsonl
 
-from cerberank_training.commands.sweep import cerberus, runs
+from cerberank_training.commands.sweep import cerberus, sweep_runs
 from cerberank_training.commands.sweep.cerberus import chosen, plan
 from cerberank_training.commands.sweep.grid import Point
 from cerberank_training.learning.strategies import check_strategy
@@ -30,7 +30,7 @@ def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         if verb == "evaluate":
             write_system(Path(made[-1][-1]).parent, 1.0, {Path(made[-1][-1]).stem: 5})
 
-    for module in (cerberus, runs):
+    for module in (cerberus, sweep_runs):
         monkeypatch.setattr(module, "run_command", run_command)
     monkeypatch.setattr(cerberus, "finished_points", lambda folder: [(best, 71.5)] if "grid-cer" in folder.name else [])
     return made
@@ -129,6 +129,6 @@ def test_the_verb_goes_on_where_it_stopped(
     table = capsys.readouterr().out
     rows = [line.split(" | ")[0] for line in table.splitlines()]
     assert [rows.count(row) for row in ("| hard-one-head", "| hard", "| P@1", "| AP", "| RR")] == [3, 3, 1, 1, 1]
-    monkeypatch.setattr("cerberank_training.commands.sweep.runs.subprocess.run", pytest.fail)
+    monkeypatch.setattr("cerberank_training.commands.sweep.sweep_runs.subprocess.run", pytest.fail)
     assert sweep(call) == 0
     assert capsys.readouterr().out == table

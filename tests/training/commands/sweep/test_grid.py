@@ -13,7 +13,7 @@ from tests.training.letters import dev_jsonl, jsonl, teacher_scores
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_training.commands.sweep import grid
-from cerberank_training.commands.sweep.runs import RunError
+from cerberank_training.commands.sweep.sweep_runs import CommandError
 from cerberank_training.runs.card import dev_map
 from cerberank_training.runs.record import read_record
 
@@ -29,7 +29,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         out = Path(str(options[list(options).index("--out") + 1]))
         names.append(out.name)
         if (out.parent / "killed").exists() and len(names) == 2:
-            raise RunError("`cerberank train distil` ended with exit code 137")
+            raise CommandError("`cerberank train distil` ended with exit code 137")
         assert program(verb)([str(option) for option in options]) == 0
 
     monkeypatch.setattr(grid, "run_command", run_command)

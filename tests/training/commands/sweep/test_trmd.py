@@ -16,7 +16,7 @@ from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_models.first_stage.text_ranker_folder import read_text_ranker
 from cerberank_models.python_process import python_command
-from cerberank_training.commands.sweep import runs, trmd
+from cerberank_training.commands.sweep import sweep_runs, trmd
 from cerberank_training.students.text_rankers import SYSTEMS
 
 
@@ -33,9 +33,9 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         words = command[len(python_command("cerberank")) :]
         verbs.append(words[words[0] == "train"])
         code = cli.main(words)
-        return runs.subprocess.CompletedProcess(command, code)
+        return sweep_runs.subprocess.CompletedProcess(command, code)
 
-    monkeypatch.setattr(runs.subprocess, "run", run)
+    monkeypatch.setattr(sweep_runs.subprocess, "run", run)
     return verbs
 
 
@@ -112,7 +112,7 @@ def test_other_settings_are_refused(
     save_cross_encoder("bert", tmp_path / "base")
 
     def fail(verb: str, *options: object) -> None:
-        raise runs.RunError(f"`cerberank {verb}` ended with exit code 137")
+        raise sweep_runs.CommandError(f"`cerberank {verb}` ended with exit code 137")
 
     monkeypatch.setattr(trmd, "run_command", fail)
     assert call(tmp_path, "--rows", "mono") == 1

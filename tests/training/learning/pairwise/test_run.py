@@ -20,7 +20,7 @@ from cerberank_training.data.triple_sampling import TripleSampler, TripleSamplin
 from cerberank_training.evaluation.dev_figures import dev_figures
 from cerberank_training.evaluation.sources.text_ranker import text_ranks
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
-from cerberank_training.learning.pairwise.run import PairwiseRun
+from cerberank_training.learning.pairwise.pairwise_run import PairwiseRun
 from cerberank_training.learning.pairwise.teachers import FrozenTeacher, Teachers
 from cerberank_training.learning.train_config import TrainConfig
 

@@ -11,8 +11,8 @@ from tests.tiny import bert_tokenizer, roberta_tokenizer
 
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data.triple_sampling import Triple
-from cerberank_training.learning.pairwise.batch import count_cut, triple_batch
 from cerberank_training.learning.pairwise.teachers import FrozenTeacher, Teachers
+from cerberank_training.learning.pairwise.triple_batch import count_cut, triple_batch
 
 STUDENT = text_ranker(TR_TWIN)
 

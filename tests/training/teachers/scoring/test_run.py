@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from cerberank_models.checkpoint.bound import BoundError
 from cerberank_models.encoding import Candidate
 from cerberank_models.shards import map_here
-from cerberank_training.teachers.scoring.run import WHOLE, NonFiniteTeacherError, Part, Scores, score_into
+from cerberank_training.teachers.scoring.scoring_run import WHOLE, NonFiniteTeacherError, Part, Scores, score_into
 from cerberank_training.teachers.teacher_reader import Pair
 from cerberank_training.teachers.teacher_score_cache import ScoreCacheError, TeacherIdentity, TeacherScoreCache
 

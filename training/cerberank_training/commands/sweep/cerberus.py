@@ -16,7 +16,7 @@ from cerberank_models.output import UsageError
 from cerberank_training.commands.presets import flag_of, recipe_help, student_settings
 from cerberank_training.commands.run_options import DevQuestions, data_help
 from cerberank_training.commands.sweep.grid import HEADER, Alphas, Rates, Sizes, Taus, Warmups, finished_points
-from cerberank_training.commands.sweep.runs import (
+from cerberank_training.commands.sweep.sweep_runs import (
     TableOptions,
     contents,
     evaluate_run,

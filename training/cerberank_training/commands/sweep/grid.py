@@ -20,7 +20,7 @@ from cerberank_models.convert.teacher_input import FILE
 from cerberank_models.output import UsageError
 from cerberank_training.commands.distil import DistilOptions, distil
 from cerberank_training.commands.presets import flag_of, options_from_recipe
-from cerberank_training.commands.sweep.runs import TABLE, Rest, contents, run_command, say_table
+from cerberank_training.commands.sweep.sweep_runs import TABLE, Rest, contents, run_command, say_table
 from cerberank_training.commands.teach import TeachOptions, configuration, teach
 from cerberank_training.evaluation.report import table
 from cerberank_training.runs.launched import note_of
@@ -197,9 +197,9 @@ def _is_done(folder: Path, verb: str) -> bool:
 
 def finished_points(out: Path, verb: str = "distil") -> list[tuple[Point, float]]:
     """The finished runs of the grid, the best on dev first; among equals, the first that was finished."""
-    found = [(point, path) for path in out.glob("*") if (point := Point.named(path.name)) and _is_done(path, verb)]
-    found.sort(key=lambda run: ((run[1] / DONE[verb]).stat().st_mtime_ns, run[1].name))
-    rows = [(point, float(record.results["best"])) for point, path in found if (record := read_record(path))]
+    finished = [(point, path) for path in out.glob("*") if (point := Point.named(path.name)) and _is_done(path, verb)]
+    finished.sort(key=lambda run: ((run[1] / DONE[verb]).stat().st_mtime_ns, run[1].name))
+    rows = [(point, float(record.results["best"])) for point, path in finished if (record := read_record(path))]
     return sorted(rows, key=lambda row: -row[1])
 
 

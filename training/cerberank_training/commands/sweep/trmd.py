@@ -16,7 +16,7 @@ from cerberank_models.commands.values import arguments_of, listed, replaced
 from cerberank_models.output import UsageError
 from cerberank_training.commands.pairwise import PairwiseOptions, pairwise
 from cerberank_training.commands.presets import options_from_recipe
-from cerberank_training.commands.sweep.runs import (
+from cerberank_training.commands.sweep.sweep_runs import (
     EVALUATIONS,
     Rest,
     TableOptions,

@@ -15,7 +15,7 @@ from cerberank_models.network.text_ranker import Reading, TextRanker
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.transformer import PAIR_TEMPLATES
 from cerberank_training.learning.loop import training_precision
-from cerberank_training.learning.pairwise.batch import TripleBatch
+from cerberank_training.learning.pairwise.triple_batch import TripleBatch
 
 
 class FrozenTeacher:
@@ -23,7 +23,9 @@ class FrozenTeacher:
 
     def __init__(self, name: str, ranker: TextRanker, tokenizer: Tokenizer, *, precision: str = "fp32") -> None:
         """`name` is for messages, `precision` for the forward pass. The ranker's weights are frozen."""
-        self.name, self.ranker, self.tokenizer = name, ranker.eval().requires_grad_(False), tokenizer
+        self.name = name
+        self.ranker = ranker.eval().requires_grad_(False)
+        self.tokenizer = tokenizer
         self._precision = precision
 
     def to(self, device: torch.device) -> None:

@@ -46,12 +46,12 @@ def revision_of(source: str) -> str:
 def teacher_origin(teacher: TeacherIdentity) -> dict[str, Any]:
     """The teacher's name and revision, and its figure on its dev set if its folder still exists and records one."""
     folder = Path(teacher.name)
-    told = {"name": folder.name, "revision": teacher.revision}
+    origin = {"name": folder.name, "revision": teacher.revision}
     record = read_record(folder)
     if record is None or not record.results or revision_of(str(folder)) != teacher.revision:
-        return told
+        return origin
     best, questions = record.results["best"], record.results["questions"]
-    return told | {"dev_map": best, "questions": questions, "dev": spec_name(record.free["names"]["dev"])}
+    return origin | {"dev_map": best, "questions": questions, "dev": spec_name(record.free["names"]["dev"])}
 
 
 class HuggingFaceTeacher:

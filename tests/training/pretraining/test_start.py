@@ -11,8 +11,8 @@ from tests.training.pretraining.networks import save_base
 from transformers import AutoModel, AutoModelForMaskedLM
 
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_training.pretraining.base import GENERATOR, build_start, save_encoder
 from cerberank_training.pretraining.network import LossWeights
+from cerberank_training.pretraining.start import GENERATOR, build_start, save_encoder
 from cerberank_training.runs.base import open_base
 from cerberank_training.students.shapes import pretrained_encoder
 

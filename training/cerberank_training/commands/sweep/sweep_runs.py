@@ -67,15 +67,15 @@ def contents(base: str, data: Mapping[str, str | None], teachers: Sequence[Path]
     }
 
 
-class RunError(RuntimeError):
+class CommandError(RuntimeError):
     """A command in a process of its own has failed, after a message."""
 
 
 def run_command(name: str, *arguments: object) -> None:
-    """Run a command, such as `train distil`, in a process of its own; raises RunError when it fails."""
+    """Run a command, such as `train distil`, in a process of its own; raises CommandError when it fails."""
     done = subprocess.run(python_command("cerberank", *name.split(), *map(str, arguments)), check=False)
     if done.returncode:
-        raise RunError(f"`cerberank {name}` ended with exit code {done.returncode}; its message stands above")
+        raise CommandError(f"`cerberank {name}` ended with exit code {done.returncode}; its message stands above")
 
 
 def evaluate_run(table: TableOptions, row: str, seed: int, *source: object) -> bool:
@@ -96,8 +96,8 @@ def write_table(table: TableOptions, rows: Sequence[str], more: Sequence[str], *
 
     The tables have all runs that are finished on every test set, not only those that this call added.
     """
-    found = [folder for row in rows if any((folder := table.out / EVALUATIONS / row).glob("*/*.jsonl"))]
-    systems = read_systems(found, sets=list(map(_set, table.test)))
+    folders = [folder for row in rows if any((folder := table.out / EVALUATIONS / row).glob("*/*.jsonl"))]
+    systems = read_systems(folders, sets=list(map(_set, table.test)))
     rival = baseline if baseline in systems else None
     tables = [markdown_table(compare_systems(systems, each, baseline=rival)) for each in parse_measures(measures)]
     write_bytes(table.out / TABLE, ("\n\n".join([*tables, *more]) + "\n").encode())

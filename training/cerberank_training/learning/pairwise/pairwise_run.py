@@ -16,9 +16,9 @@ from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data.triple_sampling import Triple
 from cerberank_training.learning.loop import Figures, Loop, training_precision
-from cerberank_training.learning.pairwise.batch import count_cut, triple_batch
 from cerberank_training.learning.pairwise.objective import PairwiseObjective
 from cerberank_training.learning.pairwise.teachers import Teachers
+from cerberank_training.learning.pairwise.triple_batch import count_cut, triple_batch
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
 from cerberank_training.runs.processes import Processes
 from cerberank_training.tracking.tracker import Tracker
@@ -57,7 +57,10 @@ class PairwiseRun:
         if ranker.config.encoding.colbert is not None:  # monoBERT reads texts as they are
             encoding = ranker.config.encoding.model_copy(update={"colbert": None})
             self._plain = TextEncoder(tokenizer, ranker.config.model_copy(update={"encoding": encoding}))
-        self._triples, self._config, self._objective, self._teachers = triples, config, objective, teachers
+        self._triples = triples
+        self._config = config
+        self._objective = objective
+        self._teachers = teachers
         self._device = torch.device(device)
         self.processes = Processes.join(self._device)
         """The processes that share each step, which this one has joined."""

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.training.evaluation.systems.systems import write_system
 
-from cerberank_training.commands.sweep import runs
-from cerberank_training.commands.sweep.runs import TableOptions, evaluate_run, write_table
+from cerberank_training.commands.sweep import sweep_runs
+from cerberank_training.commands.sweep.sweep_runs import TableOptions, evaluate_run, write_table
 from cerberank_training.evaluation.measures import parse_measures
 from cerberank_training.evaluation.systems.comparison import compare_systems
 from cerberank_training.evaluation.systems.folders import read_systems
@@ -34,7 +34,7 @@ def test_the_table_is_that_of_eval_table(tmp_path: Path, monkeypatch: pytest.Mon
         write_table(replace(table, test=tests), ["z", "a", "none"], ["More."], measures="AP P@1", baseline="a")
         return (tmp_path / "table.md").read_text()
 
-    monkeypatch.setattr(runs, "run_command", evaluate)
+    monkeypatch.setattr(sweep_runs, "run_command", evaluate)
     table = TableOptions(test=TESTS, out=tmp_path)
     assert [evaluate_run(table, "z", seed) for seed in (1, 10, 1)] == [True, True, False]
     assert evaluated == [("z", seed, test) for seed in ("1", "10") for test in TESTS]

@@ -46,7 +46,10 @@ class TokenSteps:
 
         If `multiple` groups have more tokens, they are a step all the same.
         """
-        self._groups, self._encoder, self._tokens, self._multiple = groups, encoder, tokens, multiple
+        self._groups = groups
+        self._encoder = encoder
+        self._tokens = tokens
+        self._multiple = multiple
 
     def take(self, position: int) -> list[Group]:
         """The groups of the step that begins after `position` groups."""
@@ -99,7 +102,9 @@ class _Steps(IterableDataset[_Prepared]):
     """The batches from a step on. Each of n workers makes every n-th batch."""
 
     def __init__(self, prepare: Callable[[int, int], _Prepared], steps: range, position: int) -> None:
-        self._prepare, self._numbers, self._position = prepare, steps, position
+        self._prepare = prepare
+        self._numbers = steps
+        self._position = position
 
     def __iter__(self) -> Iterator[_Prepared]:
         worker, position = get_worker_info(), self._position
@@ -117,7 +122,9 @@ class _StepsAhead:
 
         With more than one of the `workers` the result must not depend on the position.
         """
-        self._prepare, self._steps, self._workers = prepare, steps, workers
+        self._prepare = prepare
+        self._steps = steps
+        self._workers = workers
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="batches")
         self._next: Future[_Prepared] | None = None
         self._batches: Iterator[_Prepared] | None = None
@@ -147,7 +154,7 @@ class _StepsAhead:
         self._batches = None
 
 
-class Run:
+class StudentRun:
     """One training run in one folder."""
 
     def __init__(
@@ -170,7 +177,8 @@ class Run:
         the strategy does not fit the heads and teachers, or a step cannot be divided equally.
         """
         check_strategy(objective.strategy, heads=ranker.config.architecture.heads, teachers=len(teachers))
-        self._config, self._objective = config, objective
+        self._config = config
+        self._objective = objective
         self._device = torch.device(device)
         self.processes = Processes.join(self._device)
         """The processes that share each step, which this one has joined."""
@@ -279,7 +287,8 @@ class _StageLogits(nn.Module):
     def __init__(self, ranker: RankingNetwork, recomputing: torch.device | None) -> None:
         """`recomputing` is the device of gradient checkpointing; None switches it off."""
         super().__init__()
-        self.ranker, self._recomputing = ranker, recomputing
+        self.ranker = ranker
+        self._recomputing = recomputing
 
     def forward(self, batch: Batch, stages: tuple[int, ...]) -> list[Tensor]:
         layers = [*self.ranker.body]

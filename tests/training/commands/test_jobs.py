@@ -1,4 +1,4 @@
-"""The promises that all commands which train have in common."""
+"""The promises of a run that every job keeps: students, teachers, text rankers and pre-trained encoders."""
 
 from __future__ import annotations
 
@@ -36,11 +36,51 @@ def options(verb: str, folder: Path) -> list[str]:
             return [*questions, "--precision", "fp32", "--max-length", "32"]
         case _:
             documents = ("--documents", articles(folder), "--dev", articles(folder / "dev", sizes=(4, 3, 5)))
-            examples = ("--objective", "all", "--examples-per-step", "5", "--dev-groups", "1", "--max-length", "48")
+            examples = ("--objective", "all", "--examples-per-step", "10", "--dev-groups", "1", "--max-length", "48")
             return [*documents, *examples, "--precision", "fp32", "--warmup", "1"]
 
 
-@pytest.mark.parametrize("verb", ["distil", "pairwise", "pretrain", "teach"])
+JOBS = pytest.mark.parametrize("verb", ["distil", "pairwise", "pretrain", "teach"])
+
+
+@JOBS
+def test_a_run_is_repeated_bound_and_extended(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Finished, it says so and does nothing; other settings, data or numbers of processes are refused by their names;
+    more steps go on from the last, and the record has every call.
+    """
+    base, out = save_base("bert", tmp_path / "base"), tmp_path / "out"
+    common = ["--base", str(base), "--out", str(out), "--device", "cpu", "--evaluate-every", "1"]
+    words, train = [*common, *options(verb, tmp_path)], program(f"train {verb}")
+    assert train([*words, "--steps", "2"]) == 0
+    result = out / {"distil": "checkpoint", "pairwise": "ranker"}.get(verb, "model.safetensors")
+    written, last = result.stat().st_mtime_ns, capsys.readouterr().out.splitlines()[-1]
+    assert train([*words, "--steps", "2"]) == 0
+    again = capsys.readouterr()
+    assert " is finished" in again.err
+    assert again.out.splitlines() == ([] if verb == "distil" else [last])
+    assert result.stat().st_mtime_ns == written
+
+    name, file = ("documents", "articles.jsonl") if verb == "pretrain" else ("data", "data.jsonl")
+    content = (tmp_path / file).read_text()
+    (tmp_path / file).write_text(content.replace("city", "town"))
+    with monkeypatch.context() as torchrun:
+        torchrun.setenv("WORLD_SIZE", "2")
+        assert train([*words, "--steps", "2", "--seed", "2"]) == 1
+    error = capsys.readouterr().err
+    for difference in (f"begun with other content of {name} (SHA-256: {file} ", "seed 1, not 2", "processes 1, not 2"):
+        assert difference in error
+
+    (tmp_path / file).write_text(content)
+    assert train([*words, "--steps", "3"]) == 0
+    record = read_record(out)
+    assert record is not None
+    assert (record.results["reached"], record.planned["steps"]) == (3, 2)
+    assert [call.changed for call in record.calls] == [{}, {"steps": (2, 3)}]
+
+
+@JOBS
 def test_a_base_on_the_hub_is_looked_up_and_hashed_once(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

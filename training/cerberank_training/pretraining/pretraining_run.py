@@ -29,9 +29,9 @@ from cerberank_training.learning.trainer import (
     show_progress,
     trainer_arguments,
 )
-from cerberank_training.pretraining.base import Start
 from cerberank_training.pretraining.batches import Batches, Item
 from cerberank_training.pretraining.examples import GROUP, Example, ExampleGroups
+from cerberank_training.pretraining.start import Start
 from cerberank_training.runs.launched import launched_processes
 from cerberank_training.tracking.running import running
 

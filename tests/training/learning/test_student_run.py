@@ -28,7 +28,7 @@ from cerberank_training.learning import loop
 from cerberank_training.learning.batch import Batch
 from cerberank_training.learning.divergence import DivergenceError
 from cerberank_training.learning.loop import Loop
-from cerberank_training.learning.train import Run, TokenSteps
+from cerberank_training.learning.student_run import StudentRun, TokenSteps
 from cerberank_training.learning.train_config import TrainConfig
 from cerberank_training.runs.processes import Processes
 from cerberank_training.tracking.log_file import history
@@ -60,8 +60,8 @@ def dropping(seed: int = 0) -> RankingNetwork:
     return random_ranker(seed=seed, dropout=CONFIG.dropout)
 
 
-def run(folder: Path, config: TrainConfig = CONFIG, ranker: RankingNetwork | None = None) -> Run:
-    return Run(folder, ranker or random_ranker(dropout=config.dropout), sampler(), encoder(), config)
+def run(folder: Path, config: TrainConfig = CONFIG, ranker: RankingNetwork | None = None) -> StudentRun:
+    return StudentRun(folder, ranker or random_ranker(dropout=config.dropout), sampler(), encoder(), config)
 
 
 def test_gradient_checkpointing_gives_the_same_weights_with_less_memory(tmp_path: Path) -> None:
@@ -141,7 +141,7 @@ def test_the_next_batch_is_prepared_while_a_step_computes(tmp_path: Path) -> Non
         assert not groups.steps or groups.fourth.wait(timeout=60)
         return 1.0
 
-    Run(tmp_path, random_ranker(), groups, LETTERS, CONFIG).train(dev)
+    StudentRun(tmp_path, random_ranker(), groups, LETTERS, CONFIG).train(dev)
     assert groups.steps == list(range(CONFIG.steps))
     assert batch_threads() == []
 
@@ -153,7 +153,9 @@ def test_batches_of_other_processes_are_the_same(tokens: int | None, tmp_path: P
     config = replace(CONFIG, tokens_per_step=tokens, decay=False)
     run(tmp_path / "thread", config).train(lambda ranker: 1.0)
     for steps, workers in ((4, 2), (6, 1)):
-        ahead = Run(tmp_path / "ahead", dropping(), GROUPS, LETTERS, replace(config, steps=steps), workers=workers)
+        ahead = StudentRun(
+            tmp_path / "ahead", dropping(), GROUPS, LETTERS, replace(config, steps=steps), workers=workers
+        )
         ahead.train(lambda ranker: 1.0)
     assert multiprocessing.active_children() == []
     thread, other = (torch.load(tmp_path / name / "state.pt", weights_only=True) for name in ("thread", "ahead"))
@@ -164,7 +166,7 @@ def test_batches_of_other_processes_are_the_same(tokens: int | None, tmp_path: P
 def test_workers_are_begun_without_a_fork(tmp_path: Path, spawned: None) -> None:
     """By spawn, as on macOS and Windows; a forkserver copies the same: the weights of a thread's."""
     for workers in (0, 1):
-        Run(tmp_path / str(workers), dropping(), GROUPS, LETTERS, CONFIG, workers=workers).train(lambda _: 1.0)
+        StudentRun(tmp_path / str(workers), dropping(), GROUPS, LETTERS, CONFIG, workers=workers).train(lambda _: 1.0)
     thread, other = (torch.load(tmp_path / name / "state.pt", weights_only=True)["ranker"] for name in "01")
     assert all(torch.equal(value, other[name]) for name, value in thread.items())
 
@@ -172,7 +174,7 @@ def test_workers_are_begun_without_a_fork(tmp_path: Path, spawned: None) -> None
 def test_a_batch_that_cannot_be_prepared_ends_the_run(tmp_path: Path) -> None:
     """With the error itself, after the steps before it, and without a thread that goes on."""
     with pytest.raises(OSError, match="the groups cannot be read"):
-        Run(tmp_path, random_ranker(), Noted(breaks=4), LETTERS, CONFIG).train(lambda ranker: 1.0)
+        StudentRun(tmp_path, random_ranker(), Noted(breaks=4), LETTERS, CONFIG).train(lambda ranker: 1.0)
     assert torch.load(tmp_path / "state.pt", weights_only=True)["step"] == 4
     assert batch_threads() == []
 
@@ -432,7 +434,7 @@ def test_pairs_that_do_not_fit_are_counted(tmp_path: Path) -> None:
     sampling = NegativeSampling(own=4, hard=0, random=0)
     for asked, share in ((question, 5), (replace(question, text=f"what is {long} ?"), 1)):
         groups = Sampler([asked], sampling, seed=1)
-        cut, pairs = Run(tmp_path / str(share), random_ranker(), groups, encoder(), CONFIG).count_cut()
+        cut, pairs = StudentRun(tmp_path / str(share), random_ranker(), groups, encoder(), CONFIG).count_cut()
         assert pairs == 1000
         assert cut == pairs / share
 

@@ -15,11 +15,11 @@ from tests.training.pretraining.networks import save_base
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.learning.divergence import DivergenceError
-from cerberank_training.pretraining.base import build_start
 from cerberank_training.pretraining.batches import Batches
 from cerberank_training.pretraining.examples import Example
 from cerberank_training.pretraining.network import LossWeights
-from cerberank_training.pretraining.run import PretrainingConfig, dev_metrics, pretrain
+from cerberank_training.pretraining.pretraining_run import PretrainingConfig, dev_metrics, pretrain
+from cerberank_training.pretraining.start import build_start
 from cerberank_training.runs.base import open_base
 
 
