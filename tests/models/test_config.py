@@ -152,19 +152,6 @@ def test_a_policy_is_the_caller_s_or_the_checkpoint_s() -> None:
         config.drop_policy(1.0)
 
 
-def test_a_configuration_of_before_tuning_still_reads() -> None:
-    """A configuration without `tuned_schedules` can be read and has none."""
-    old = changed()
-    del old["tuned_schedules"]
-    assert RankerConfig.model_validate(old).tuned_schedules == ()
-
-
-def test_json_round_trip() -> None:
-    """The content of config.json is read back equal."""
-    config = random_ranker().config
-    assert RankerConfig.model_validate_json(config.model_dump_json()) == config
-
-
 @pytest.mark.parametrize("shape", SHAPES, ids=NAMES)
 def test_the_papers_text_rankers_survive_json(shape: dict[str, object]) -> None:
     """Written and read again they are equal."""

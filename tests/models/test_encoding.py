@@ -169,8 +169,8 @@ def test_threads_share_an_encoder() -> None:
     shared = encoder()
     alone = [encoder().encode(QUESTION, candidates) for candidates in texts]
     with ThreadPoolExecutor(4) as pool:
-        found = pool.map(lambda candidates: [shared.encode(QUESTION, candidates) for _ in range(50)], texts)
-        for expected, each in zip(alone, found, strict=True):
+        encoded = pool.map(lambda candidates: [shared.encode(QUESTION, candidates) for _ in range(50)], texts)
+        for expected, each in zip(alone, encoded, strict=True):
             assert all(np.array_equal(pairs.token_ids, expected.token_ids) for pairs in each)
 
 

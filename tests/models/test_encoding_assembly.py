@@ -42,27 +42,27 @@ def encoder(family: Family, config: EncodingConfig, *, digest: str = "the same f
 def assembled(family: Family, config: EncodingConfig, question: str, candidates: list[Candidate]) -> EncodedPairs:
     """The pairs, one token after the other."""
     characters = min(MOST_CHARACTERS, CHARACTERS_PER_TOKEN * config.max_length)
-    template, found = PAIR_TEMPLATES[family], tokenizer(family)
-    head, separator = found.token_to_id(template.first), found.token_to_id(template.separator)
+    template, own_tokenizer = PAIR_TEMPLATES[family], tokenizer(family)
+    head, separator = own_tokenizer.token_to_id(template.first), own_tokenizer.token_to_id(template.separator)
     budget = config.max_length - 2 - template.between * (config.segments - 1)
 
     def ids(text: str) -> list[int]:
-        made: list[int] = found.encode(replace_surrogates(text[:characters]), add_special_tokens=False).ids
+        made: list[int] = own_tokenizer.encode(replace_surrogates(text[:characters]), add_special_tokens=False).ids
         return made
 
-    asked = ids(question)
+    question_ids = ids(question)
     unread = len(question) > characters
     token_ids: list[int] = []
     type_ids: list[int] = []
     offsets, truncated = [0], []
     for each in candidates:
-        segments = [asked, ids(each.text)]
+        segments = [question_ids, ids(each.text)]
         if config.segments == 3:
             segments.append(ids(" ".join(part for part in (each.previous, each.next) if part)))
-        kept = cut([len(segment) for segment in segments], config, budget)
-        unread = unread or kept[0] < len(segments[0])
-        truncated.append(len(each.text) > characters or kept[1] < len(segments[1]))
-        segments = [segment[:most] for segment, most in zip(segments, kept, strict=True)]
+        lengths_left = cut([len(segment) for segment in segments], config, budget)
+        unread = unread or lengths_left[0] < len(segments[0])
+        truncated.append(len(each.text) > characters or lengths_left[1] < len(segments[1]))
+        segments = [segment[:most] for segment, most in zip(segments, lengths_left, strict=True)]
         for index, segment in enumerate(segments):
             before = [head] if index == 0 else [separator] * (template.between - 1)
             token_ids += [*before, *segment, separator]
@@ -79,27 +79,27 @@ def assembled(family: Family, config: EncodingConfig, question: str, candidates:
 
 def cut(lengths: list[int], config: EncodingConfig, budget: int) -> list[int]:
     """The rest of each segment after one token after the other was taken away."""
-    kept = lengths = [min(length, budget + 1) for length in lengths]  # no more is read of a text
+    lengths_left = lengths = [min(length, budget + 1) for length in lengths]  # no more is read of a text
     if config.truncation == "longest_first":
-        kept = list(lengths)
-        while sum(kept) > budget:
-            longest = [index for index, length in enumerate(kept) if length == max(kept)]
-            kept[min(longest, key=lambda index: lengths[index])] -= 1
-        return kept
-    kept = [min(kept[0], config.question_length), *kept[1:]]
-    for index in reversed(range(len(kept))):
-        while kept[index] and sum(kept) > budget:
-            kept[index] -= 1
-    return kept
+        lengths_left = list(lengths)
+        while sum(lengths_left) > budget:
+            longest = [index for index, length in enumerate(lengths_left) if length == max(lengths_left)]
+            lengths_left[min(longest, key=lambda index: lengths[index])] -= 1
+        return lengths_left
+    lengths_left = [min(lengths_left[0], config.question_length), *lengths_left[1:]]
+    for index in reversed(range(len(lengths_left))):
+        while lengths_left[index] and sum(lengths_left) > budget:
+            lengths_left[index] -= 1
+    return lengths_left
 
 
 def assert_equal(got: EncodedPairs, expected: EncodedPairs) -> None:
     assert got.question_truncated == expected.question_truncated
     for name in ("token_ids", "type_ids", "offsets", "truncated"):
-        found, wanted = getattr(got, name), getattr(expected, name)
-        assert found.dtype == wanted.dtype, name
-        assert found.flags.writeable, name
-        np.testing.assert_array_equal(found, wanted, err_msg=name)
+        values, wanted = getattr(got, name), getattr(expected, name)
+        assert values.dtype == wanted.dtype, name
+        assert values.flags.writeable, name
+        np.testing.assert_array_equal(values, wanted, err_msg=name)
 
 
 @pytest.mark.parametrize("segments", [2, 3])

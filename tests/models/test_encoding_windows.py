@@ -69,24 +69,24 @@ def test_windows_hold_every_token_of_a_long_text_and_short_ones_stay_the_same(
     first = np.arange(len(candidates) + 1) if pairs.windows is None else pairs.windows.first
     for index, candidate in enumerate(candidates):
         rows = [row(pairs, each) for each in range(first[index], first[index + 1])]
-        before, kept, behind = parts(family, row(cut, index))
+        before, pieces, behind = parts(family, row(cut, index))
         whole = made.tokenizer.encode(candidate.text, add_special_tokens=False)
-        if len(kept) == len(whole.ids):
+        if len(pieces) == len(whole.ids):
             assert rows == [row(cut, index)]
             continue
-        counts, begins, sizes, _ = windows_of(np.asarray([len(whole.ids)]), np.asarray([len(kept)]), Windowing())
+        counts, begins, sizes, _ = windows_of(np.asarray([len(whole.ids)]), np.asarray([len(pieces)]), Windowing())
         assert (len(rows), pairs.windows is not None) == (counts[0], True)
         for place, (begin, size) in enumerate(zip(begins.tolist(), sizes.tolist(), strict=True)):
             assert parts(family, rows[place]) == (before, whole.ids[begin : begin + size], behind)
             assert pairs.windows is not None
             span = [whole.offsets[begin][0], whole.offsets[begin + size - 1][1]]
             assert pairs.windows.spans[first[index] + place].tolist() == span
-    asked = len(made.tokenizer.encode(question, add_special_tokens=False).ids)
+    question_tokens = len(made.tokenizer.encode(question, add_special_tokens=False).ids)
     held = [
         len(parts(family, row(cut, index))[0]) - 1 - PAIR_TEMPLATES[family].between for index in range(len(first) - 1)
     ]  # type: ignore[index]
     assert not pairs.truncated.any()
-    assert pairs.question_truncated == any(each < asked for each in held)
+    assert pairs.question_truncated == any(each < question_tokens for each in held)
     if pairs.windows is not None:
         single = np.diff(pairs.windows.first) == 1
         assert (pairs.windows.spans[pairs.windows.first[:-1][single]] == NO_SPAN).all()

@@ -10,7 +10,7 @@ from tests.allocations import held_bytes
 from cerberank_models.token_cache import ENTRY_BYTES, TokenCache
 
 
-def asked(cache: TokenCache, texts: list[str]) -> list[str]:
+def tokenised(cache: TokenCache, texts: list[str]) -> list[str]:
     """The texts that had to be tokenised."""
     missing: list[str] = []
 
@@ -25,8 +25,8 @@ def asked(cache: TokenCache, texts: list[str]) -> list[str]:
 def test_only_what_is_missing_is_tokenised() -> None:
     """Items come in the order of the texts, whichever of them were cached; hits, misses and size are counted."""
     cache = TokenCache(10**6)
-    assert asked(cache, ["a", "bb"]) == ["a", "bb"]
-    assert asked(cache, ["c", "bb", "d", "a", ""]) == ["c", "d", ""]
+    assert tokenised(cache, ["a", "bb"]) == ["a", "bb"]
+    assert tokenised(cache, ["c", "bb", "d", "a", ""]) == ["c", "d", ""]
     assert (cache.counts.hits, cache.counts.misses) == (2, 5)
     assert cache.counts.size == 5 * ENTRY_BYTES + len("abbcd")
 
@@ -34,7 +34,7 @@ def test_only_what_is_missing_is_tokenised() -> None:
 def test_without_room_nothing_is_looked_up() -> None:
     """0 switches it off."""
     cache = TokenCache(0)
-    assert asked(cache, ["a"]) == asked(cache, ["a"]) == ["a"]
+    assert tokenised(cache, ["a"]) == tokenised(cache, ["a"]) == ["a"]
     assert (cache.counts.hits, cache.counts.misses, cache.counts.size) == (0, 0, 0)
 
 

@@ -257,13 +257,9 @@ class Pipeline:
 def choose(config: RankerConfig, keep: int, seconds: Callable[[DropPolicy], float], target: float) -> DropPolicy:
     """The tuned schedule that drops least among those whose predicted `seconds` are at most `target`.
 
-    If none meets the target, it is the fastest one. At least `keep` candidates survive. Raises ValueError if no
-    schedule was tuned.
+    If none meets the target, it is the fastest one. At least `keep` candidates survive. There must be a schedule.
     """
-    tuned = config.tuned_schedules
-    if not tuned:
-        raise ValueError("there is no schedule to choose from")
-    for entry in sorted(tuned, key=lambda entry: -entry.cost):
+    for entry in sorted(config.tuned_schedules, key=lambda entry: -entry.cost):
         policy = config.drop_policy(default=entry.schedule, keep=keep)
         if seconds(policy) <= target:
             break

@@ -176,8 +176,8 @@ def test_rewriting_keeps_it(checkpoint: Checkpoint, tmp_path: Path) -> None:
     first = {name for name in checkpoint.manifest.files if name.startswith("first-stage/")}
     assert first < set(copied.manifest.files) & set(revised.manifest.files)
     names = checkpoint.manifest.files
-    kept = files_to_copy(checkpoint.path, names, precisions=["int8"], weights=False)
-    assert set(kept) == first - {encoder_graph("fp32"), "first-stage/model.safetensors"}
+    remaining = files_to_copy(checkpoint.path, names, precisions=["int8"], weights=False)
+    assert set(remaining) == first - {encoder_graph("fp32"), "first-stage/model.safetensors"}
     with pytest.raises(CheckpointError, match="no graph in fp16"):
         files_to_copy(checkpoint.path, names, precisions=["fp16"], weights=True)
     with pytest.raises(CheckpointError, match="neither weights nor a graph"):
@@ -210,9 +210,9 @@ def test_damaged_files_are_refused(checkpoint: Checkpoint, plain: Checkpoint, tm
         read_golden(revised("first-stage/golden.jsonl", b"\n"))
     with pytest.raises(CheckpointError, match="has no first stage"):
         open_vector_backend(plain)
-    kept = without(checkpoint, tmp_path / "graphs", "first-stage/model.safetensors")
+    remaining = without(checkpoint, tmp_path / "graphs", "first-stage/model.safetensors")
     with pytest.raises(CheckpointError, match="only its ONNX graph"):
-        open_vector_backend(read_checkpoint(kept), kind="torch")
+        open_vector_backend(read_checkpoint(remaining), kind="torch")
     bare = without(checkpoint, tmp_path / "weights", encoder_graph("int8"))
     with pytest.raises(CheckpointError, match=r"has no first-stage/onnx/int8/encoder.onnx"):
         open_vector_backend(read_checkpoint(bare), kind="onnx", precision="int8")

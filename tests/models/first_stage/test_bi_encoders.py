@@ -152,11 +152,11 @@ def test_the_verb_says_how_many_tokens_a_text_ranker_was_trained_on(
     ranker = text_ranker(TWIN)
     write_text_ranker(tmp_path / "ranker", ranker, bert_tokenizer(), version="1", source="tests")
     window = ranker.config.encoding.window
-    for length, told in ((window, False), (window + 1, True)):
+    for length, warns in ((window, False), (window + 1, True)):
         out = str(tmp_path / f"out-{length}")
         options = ["--precisions", "", "--candidate-length", str(length)]
         assert main([str(plain.path), str(tmp_path / "ranker"), out, *options]) == 0
-        assert (f"--candidate-length {window} reads as many" in capsys.readouterr().err) == told
+        assert (f"--candidate-length {window} reads as many" in capsys.readouterr().err) == warns
 
 
 def test_the_verb_writes_a_checkpoint(plain: Checkpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

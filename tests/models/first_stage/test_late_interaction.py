@@ -77,13 +77,13 @@ def test_maxsim_in_fp32_is_the_library_s(tmp_path: Path) -> None:
     with torch.inference_mode():
         _, vectors = bi.network.read(ids, torch.zeros_like(ids), layout)
     assert vectors is not None
-    asked, *said = (
+    question_vectors, *document_vectors = (
         vectors[start:stop][torch.from_numpy(roles.compared[start:stop])]
         for start, stop in zip(encoded.offsets[:-1], encoded.offsets[1:], strict=True)
     )
-    got = [float((asked @ each.T).amax(dim=1).sum()) for each in said]
+    got = [float((question_vectors @ each.T).amax(dim=1).sum()) for each in document_vectors]
     counts, similarity = expected(model, QUESTION)
-    assert [len(each) for each in (asked, *said)] == counts
+    assert [len(each) for each in (question_vectors, *document_vectors)] == counts
     np.testing.assert_allclose(got, similarity, atol=1e-4)
 
 

@@ -35,8 +35,8 @@ def test_the_network_gives_the_same_scores(shape: dict[str, Any], monkeypatch: p
     lengths = [[length] for length in (2, 9, 16, 5, 5, 12)]
     question, documents = ranker.alone(texts([[6]])), ranker.alone(texts(lengths))
     tested = FirstStageScorer(config, scorer_weights(ranker, config))
-    asked, said = vectors(question, shape)[0], vectors(documents, shape)
-    got = tested(asked, said)
+    question_vector, document_vectors = vectors(question, shape)[0], vectors(documents, shape)
+    got = tested(question_vector, document_vectors)
     if shape.get("token_ranker") == "dot":
         cosine = torch.nn.functional.cosine_similarity(question.mean(), documents.mean())
         assert got == pytest.approx((1 + cosine.double().numpy()) / 2, abs=2 * HALF)  # two rounded vectors of length 1
@@ -47,9 +47,9 @@ def test_the_network_gives_the_same_scores(shape: dict[str, Any], monkeypatch: p
         assert np.log(got) - np.log1p(-got) == pytest.approx(expected, abs=LOGITS)
         assert np.ptp(expected) > 100 * LOGITS, "the candidates must lie further apart than the bound"
     monkeypatch.setattr(scorer, "BLOCK", 50)
-    assert tested(asked, said) == pytest.approx(got, abs=PROBABILITIES)
-    assert tested(asked, said[::-1])[::-1] == pytest.approx(got, abs=PROBABILITIES)
-    assert tested(asked, []).shape == (0,)
+    assert tested(question_vector, document_vectors) == pytest.approx(got, abs=PROBABILITIES)
+    assert tested(question_vector, document_vectors[::-1])[::-1] == pytest.approx(got, abs=PROBABILITIES)
+    assert tested(question_vector, []).shape == (0,)
 
 
 def test_every_number_is_widened_exactly() -> None:
@@ -88,8 +88,8 @@ def test_thousands_of_candidates_are_fast(shape: dict[str, Any], size: int) -> N
     tested = FirstStageScorer(
         config, {name: generator.normal(size=part) for name, part in weight_shapes(config).items()}
     )
-    said = [vector / np.linalg.norm(vector) for vector in generator.normal(size=(2000, size))]
-    known = [vector.astype(np.float16) for vector in said]
+    document_vectors = [vector / np.linalg.norm(vector) for vector in generator.normal(size=(2000, size))]
+    known = [vector.astype(np.float16) for vector in document_vectors]
     times = []
     for _ in range(20):
         begin = perf_counter()

@@ -19,9 +19,9 @@ def test_vectors_are_found_within_their_scope() -> None:
     """Found vectors are equal and in order; other scopes and unknown texts give None; counts are exact."""
     cache, made = VectorCache(10**6), vectors(3)
     cache.put("one", ["a", "b", "\ud800"], made)
-    found = cache.find("one", ["\ud800", "x", "a", "a"])
-    assert found[1] is None
-    for got, wanted in zip([found[0], found[2], found[3]], [made[2], made[0], made[0]], strict=True):
+    cached = cache.find("one", ["\ud800", "x", "a", "a"])
+    assert cached[1] is None
+    for got, wanted in zip([cached[0], cached[2], cached[3]], [made[2], made[0], made[0]], strict=True):
         assert got is not None
         assert got.tolist() == wanted.tolist()
     assert cache.find("two", ["a"]) == [None]

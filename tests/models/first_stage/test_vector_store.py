@@ -35,12 +35,12 @@ def test_stored_vectors_are_the_computed_ones(shape: dict[str, Any], tmp_path: P
     assert backend.count == len(set(TEXTS))
     store = VectorStore.open(path, backend.config)
     assert len(store) == len(set(TEXTS))
-    asked = ["not there", *TEXTS[::-1], "nor this"]
-    found = store.find(asked)
-    expected = backend.inner.encode(TextEncoder(bert_tokenizer(), backend.config).candidates(asked))
-    assert found[0] is None
-    assert found[-1] is None
-    for got, wanted in zip(found[1:-1], expected[1:-1], strict=True):
+    wanted_texts = ["not there", *TEXTS[::-1], "nor this"]
+    vectors = store.find(wanted_texts)
+    expected = backend.inner.encode(TextEncoder(bert_tokenizer(), backend.config).candidates(wanted_texts))
+    assert vectors[0] is None
+    assert vectors[-1] is None
+    for got, wanted in zip(vectors[1:-1], expected[1:-1], strict=True):
         assert got is not None
         assert got.dtype == np.float16
         assert got.astype(np.float32) == pytest.approx(wanted.astype(np.float32), abs=1e-2)
@@ -54,9 +54,9 @@ def test_lone_surrogates_are_replaced(tmp_path: Path) -> None:
     path = made(tmp_path, Counting(SHAPES[0]), raw)
     store = VectorStore.open(path, first_stage_config(**SHAPES[0]))
     assert len(store) == 2
-    found = store.find(raw)
-    assert all(np.array_equal(found[0], each) for each in found[1:3] if each is not None)
-    assert [each is None for each in found] == [False] * 4
+    vectors = store.find(raw)
+    assert all(np.array_equal(vectors[0], each) for each in vectors[1:3] if each is not None)
+    assert [each is None for each in vectors] == [False] * 4
 
 
 def test_a_store_of_another_encoder_is_refused(tmp_path: Path) -> None:
@@ -141,6 +141,7 @@ def test_digests_with_an_equal_half_are_told_apart(tmp_path: Path) -> None:
     store = VectorStore.open(path, first_stage_config(**SHAPES[0]))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            "cerberank_models.first_stage.vector_store.text_digests", lambda asked: digests[[int(t) for t in asked]]
+            "cerberank_models.first_stage.vector_store.text_digests",
+            lambda wanted_texts: digests[[int(t) for t in wanted_texts]],
         )
         assert [None if v is None else int(v[0]) for v in store.find(texts)] == list(range(9))

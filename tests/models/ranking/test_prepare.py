@@ -8,7 +8,6 @@ import pytest
 from tests.service.fakes import FakeBackend, checkpoint_for, ranker_config
 
 from cerberank_models.checkpoint.folder import Checkpoint
-from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank_pairs import Ranking
 from cerberank_models.ranking.assemble import answer_of
@@ -52,16 +51,6 @@ def test_another_context_makes_another_candidate(checkpoint: Checkpoint) -> None
     assert len(result.pairs) == 2
 
 
-@pytest.mark.parametrize(
-    ("ratio", "schedule"), [(None, (0.3, 0.5)), (0.2, (0.2, 0.2)), ((0.1, 0.9), (0.1, 0.9)), (0.0, (0.0, 0.0))]
-)
-def test_the_drop_schedule_is_the_request_s_or_the_checkpoint_s(
-    checkpoint: Checkpoint, ratio: float | tuple[float, ...] | None, schedule: tuple[float, ...]
-) -> None:
-    """A number is meant for every exit."""
-    assert prepared(checkpoint, drop_ratio=ratio).policy.ratios == schedule
-
-
 def test_an_operator_s_schedule_takes_the_place_of_the_checkpoint_s(checkpoint: Checkpoint) -> None:
     """The operator's schedule replaces the checkpoint's, but not the caller's drop ratio."""
     model = Model(checkpoint=checkpoint, encoder=checkpoint.encoder())
@@ -74,23 +63,6 @@ def test_ratios_that_do_not_fit_the_exits_are_refused(checkpoint: Checkpoint) ->
     """The message says how many there are."""
     with pytest.raises(CallError, match="2 exits"):
         prepared(checkpoint, drop_ratio=(0.1, 0.2, 0.3))
-
-
-@pytest.mark.parametrize(("top_k", "minimum"), [(None, 1), (1, 1), (2, 2), (50, 3)])
-def test_as_many_as_were_asked_for_reach_the_last_stage(
-    checkpoint: Checkpoint, top_k: int | None, minimum: int
-) -> None:
-    """At least `top_k` candidates reach the last stage, or all if there are fewer."""
-    assert prepared(checkpoint, top_k=top_k).policy.expected_alive(3)[-1] == minimum
-
-
-def test_a_caller_s_ratios_are_not_held_back_by_the_checkpoint_s_minimum(tmp_path: Path) -> None:
-    """It is for the schedules that the checkpoint, or an operator, chose."""
-    config = ranker_config(schedule=(0.3, 0.5)).model_copy(update={"drop_minimum": 2})
-    checkpoint = checkpoint_for(FakeBackend(config), tmp_path)
-    assert prepared(checkpoint).policy == RatioSchedule((0.3, 0.5), 2)
-    assert prepared(checkpoint, drop_ratio=0.3).policy == RatioSchedule((0.3, 0.3), 1)
-    assert prepared(checkpoint, top_k=3).policy == RatioSchedule((0.3, 0.5), 3)
 
 
 def test_truncation_is_told_or_refused(checkpoint: Checkpoint) -> None:

@@ -23,8 +23,8 @@ TEXTS = 4
 
 def lookups(client: TestClient) -> tuple[int, int]:
     """Hits and misses of the token cache."""
-    found = samples(client)
-    return tuple(int(found[f"cerberank_token_cache_{name}_total{{}}"]) for name in ("hits", "misses"))  # type: ignore[return-value]
+    series = samples(client)
+    return tuple(int(series[f"cerberank_token_cache_{name}_total{{}}"]) for name in ("hits", "misses"))  # type: ignore[return-value]
 
 
 def rank(client: TestClient, secret: str = "") -> Any:

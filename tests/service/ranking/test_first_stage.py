@@ -74,8 +74,8 @@ def test_a_deadline_behind_the_first_stage_answers_with_its_order(serve_first: O
     assert {each["stage"] for each in answer["results"]} == {0}
     scores = [each["score"] for each in answer["results"]]
     assert scores == sorted(scores, reverse=True)
-    found = {each["index"]: each["score"] for each in answer["results"]}
-    assert {index: found[index] for index in whole} == whole
+    scores_by_index = {each["index"]: each["score"] for each in answer["results"]}
+    assert {index: scores_by_index[index] for index in whole} == whole
 
 
 def test_a_deadline_within_the_pairs_first_stage_keeps_the_first_stages_order(serve_first: Open) -> None:
@@ -97,8 +97,8 @@ def test_a_deadline_within_the_pairs_first_stage_keeps_the_first_stages_order(se
     assert {each["stage"] for each in answer["results"]} == {0}
     scores = [each["score"] for each in answer["results"]]
     assert scores == sorted(scores, reverse=True)
-    found = {each["index"]: each["score"] for each in answer["results"]}
-    assert {index: found[index] for index in whole} == whole
+    scores_by_index = {each["index"]: each["score"] for each in answer["results"]}
+    assert {index: scores_by_index[index] for index in whole} == whole
 
 
 def test_warm_up_measures_the_first_stage(serve_first: Open) -> None:

@@ -55,10 +55,11 @@ def test_stored_vectors_are_not_computed(serve_first: Open, tmp_path: Path) -> N
     assert sum(served.vectors.encoded) == 1
     served.rank()
     assert sum(served.vectors.encoded) == 1
-    found = served.samples()
+    series = served.samples()
     of = 'model="fake-ranker",source="{}",version="7"'
     counts = {
-        source: found["cerberank_vectors_total{" + of.format(source) + "}"] for source in ("cache", "store", "computed")
+        source: series["cerberank_vectors_total{" + of.format(source) + "}"]
+        for source in ("cache", "store", "computed")
     }
     assert counts == {"cache": 1.0, "store": 2.0 * len(TEXTS), "computed": 1.0}
 
@@ -73,9 +74,9 @@ def test_known_vectors_do_not_hide_a_full_queue(serve_first: Open, monkeypatch: 
     with ThreadPoolExecutor(12) as pool:
         with held(served.vectors, served.pairs):
             bodies = [BODY | {"question": f"how {number}?", "drop_ratio": 0.0} for number in range(12)]
-            asked = [pool.submit(served.client.post, "/v1/rank", json=body) for body in bodies]
-            wait_until(lambda: sum(each.done() for each in asked) >= 10)
-        statuses = [each.result(20).status_code for each in asked]
+            responses = [pool.submit(served.client.post, "/v1/rank", json=body) for body in bodies]
+            wait_until(lambda: sum(each.done() for each in responses) >= 10)
+        statuses = [each.result(20).status_code for each in responses]
     assert 1 <= statuses.count(200) <= 2
     assert set(statuses) == {200, 503}
     wait_until(lambda: engine.queued_tokens == 0)
@@ -201,11 +202,11 @@ def test_stage_0_has_its_series_and_drops(serve_first: Open) -> None:
     """Steps, tokens and dropped candidates of the first stage are counted under stage 0."""
     served = serve_first()
     served.rank()
-    found = served.samples()
+    series = served.samples()
     of = 'model="fake-ranker",stage="0",version="7"'
-    assert found["cerberank_engine_steps_total{" + of + "}"] == 1
-    assert found["cerberank_dropped_candidates_total{" + of + "}"] == 10
-    assert found["cerberank_tokens_total{" + of + "}"] > 0
+    assert series["cerberank_engine_steps_total{" + of + "}"] == 1
+    assert series["cerberank_dropped_candidates_total{" + of + "}"] == 10
+    assert series["cerberank_tokens_total{" + of + "}"] > 0
 
 
 def test_models_describe_the_first_stage(serve_first: Open) -> None:

@@ -30,11 +30,11 @@ def test_scores_that_have_changed_since_the_load_are_reported(serve: Serve, capl
     backend = Drifting()
     client = serve(backend)
     golden = service_of(client).golden
-    found = []
+    series = []
     for backend.shift in (0.0, 0.02, 0.0):
         golden.check()
-        found.append(samples(client)[DEVIATION])
-    assert found[0] == found[2] < 1.0 < found[1]
+        series.append(samples(client)[DEVIATION])
+    assert series[0] == series[2] < 1.0 < series[1]
     (error,) = [record for record in caplog.records if record.levelno == logging.ERROR]
     assert error.getMessage() == "fake-ranker@7 does not give its golden scores any more"
 

@@ -56,9 +56,3 @@ def test_the_loss_is_against_the_most_accurate_schedule() -> None:
     assert loss_of(SET, (0.0, 0.0)) == {"map": 0.0, "p@1": 0.0}
     assert loss_of(SET, (0.1, 0.0)) == {}
     assert loss_of((), (0.1, 0.0)) == {}
-
-
-def test_there_must_be_something_to_choose_from() -> None:
-    """The caller falls back on the checkpoint's schedule."""
-    with pytest.raises(ValueError, match="no schedule"):
-        choose(config_of(), 1, lambda policy: 0.0, 1.0)

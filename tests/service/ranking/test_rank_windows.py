@@ -43,11 +43,11 @@ def scores(answer: Any) -> list[float]:
         return next(list(each["data"]) for each in answer["outputs"] if each["name"] == "scores")
     lists = [answer] if isinstance(answer, list) else [each for each in answer.values() if isinstance(each, list)]
     results = next(each for each in lists if each and isinstance(each[0], dict))
-    found = np.zeros(len(TEXTS))
+    by_index = np.zeros(len(TEXTS))
     for each in results:
         (name,) = each.keys() & {"score", "relevance_score", "logit"}
-        found[each["index"]] = 1.0 / (1.0 + np.exp(-each[name])) if name == "logit" else each[name]
-    return list(found.tolist())
+        by_index[each["index"]] = 1.0 / (1.0 + np.exp(-each[name])) if name == "logit" else each[name]
+    return list(by_index.tolist())
 
 
 @pytest.mark.parametrize(
@@ -145,9 +145,9 @@ def test_survivors_of_a_first_stage_are_read_in_windows(serve_first: Open) -> No
     plain, answer = served.rank(**body | {"windows": "off"}), served.rank(**body)
     first = {result["index"]: result["score"] for result in plain["results"] if result["stage"] == 0}
     assert {result["index"]: result["score"] for result in answer["results"] if result["stage"] == 0} == first
-    told = {result["index"] for result in answer["results"] if "window" in result}
-    assert told
-    assert not told & set(first)
+    windowed = {result["index"] for result in answer["results"] if "window" in result}
+    assert windowed
+    assert not windowed & set(first)
     assert answer["usage"]["candidates"] == len(body["candidates"])
     assert answer["usage"]["tokens"] > plain["usage"]["tokens"]
     assert not np.isnan([result["score"] for result in answer["results"]]).any()

@@ -77,21 +77,21 @@ def skipped(client: TestClient) -> int:
 def test_the_figures_are_those_of_an_offline_comparison(mirrored: TestClient, made: Make) -> None:
     """The figures equal a comparison of both checkpoints on the same questions."""
     ask_all(mirrored)
-    told = mirrored.get(SHADOW).json()
-    assert told["skipped"] == 0
+    figures = mirrored.get(SHADOW).json()
+    assert figures["skipped"] == 0
     encoder, compared = made("9").encoder(), []
     for question, texts in QUESTIONS:
         pairs = encoder.encode(question, [Candidate(text=text) for text in texts])
         first, second = rank_pairs(FakeBackend(), pairs), rank_pairs(Other(), pairs)
         compared.append(compare(first.order, first.scores, second.order, second.scores))
-    assert told["flips"] == sum(each.flipped for each in compared)
-    assert 0 < told["flips"] < len(QUESTIONS)
-    assert told["rank_biased_overlap"] == pytest.approx(np.mean([each.overlap for each in compared]))
-    assert told["score_shift"] == pytest.approx(np.mean([each.shift for each in compared]))
-    assert told["failures"] == 0
+    assert figures["flips"] == sum(each.flipped for each in compared)
+    assert 0 < figures["flips"] < len(QUESTIONS)
+    assert figures["rank_biased_overlap"] == pytest.approx(np.mean([each.overlap for each in compared]))
+    assert figures["score_shift"] == pytest.approx(np.mean([each.shift for each in compared]))
+    assert figures["failures"] == 0
     counted = samples(mirrored)
     assert counted["cerberank_shadow_questions_total{model=fake-ranker,version=2}"] == len(QUESTIONS)
-    assert counted["cerberank_shadow_flips_total{model=fake-ranker,version=2}"] == told["flips"]
+    assert counted["cerberank_shadow_flips_total{model=fake-ranker,version=2}"] == figures["flips"]
 
 
 def test_the_shadow_reads_long_texts_as_the_stable_version_did(follow: Follow, store: FolderStore, made: Make) -> None:
@@ -102,9 +102,9 @@ def test_the_shadow_reads_long_texts_as_the_stable_version_did(follow: Follow, s
     wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
     served_by(client, candidates=["a b " * 60, "c", "d e " * 50, "f"], windows="best", drop_ratio=0.3)
     wait_until(lambda: client.get(SHADOW).json()["questions"] == 1)
-    told = client.get(SHADOW).json()
-    assert (told["flips"], told["score_shift"]) == (0, 0.0)
-    assert told["rank_biased_overlap"] == pytest.approx(1.0)
+    figures = client.get(SHADOW).json()
+    assert (figures["flips"], figures["score_shift"]) == (0, 0.0)
+    assert figures["rank_biased_overlap"] == pytest.approx(1.0)
 
 
 def test_without_a_shadow_there_is_nothing_to_tell(follow: Follow, store: FolderStore, made: Make) -> None:
@@ -159,10 +159,10 @@ def test_rank_biased_overlap_is_what_its_definition_says(
 ) -> None:
     """Against sets; symmetric, within 0..1, and 1 for the same order."""
     first, second = map(np.asarray, orders)
-    found = rank_biased_overlap(first, second, persistence=persistence)
-    assert found == pytest.approx(plain_overlap(*orders, persistence))
-    assert found == pytest.approx(rank_biased_overlap(second, first, persistence=persistence))
-    assert 0.0 <= found <= 1.0
+    overlap = rank_biased_overlap(first, second, persistence=persistence)
+    assert overlap == pytest.approx(plain_overlap(*orders, persistence))
+    assert overlap == pytest.approx(rank_biased_overlap(second, first, persistence=persistence))
+    assert 0.0 <= overlap <= 1.0
     assert rank_biased_overlap(first, first, persistence=persistence) == pytest.approx(1.0)
 
 
@@ -243,9 +243,9 @@ def test_a_shadow_that_reads_no_pairs_is_compared(follow: Follow) -> None:
     wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
     assert served_by(client, **BODY) == "1"
     wait_until(lambda: client.get(SHADOW).json()["questions"] == 1)
-    told = client.get(SHADOW).json()
-    assert told["failures"] == 0
-    assert told["latency_ratio"] > 0
+    figures = client.get(SHADOW).json()
+    assert figures["failures"] == 0
+    assert figures["latency_ratio"] > 0
 
 
 def test_a_version_without_a_first_stage_is_served_beside_vectors(
@@ -255,8 +255,8 @@ def test_a_version_without_a_first_stage_is_served_beside_vectors(
     client = follow(loading, vectors=store_of(tmp_path / "vectors", loading.vectors, ["a"], encoder=ENCODER))
     wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
     assert served_by(client, **BODY) == "1"
-    told = [each.getMessage() for each in caplog.records if "no first stage" in each.getMessage()]
-    assert len(told) == 1
+    figures = [each.getMessage() for each in caplog.records if "no first stage" in each.getMessage()]
+    assert len(figures) == 1
 
 
 def test_a_list_of_ratios_that_does_not_fit_the_shadow_is_skipped(follow: Follow, loading: Loading) -> None:
@@ -265,8 +265,8 @@ def test_a_list_of_ratios_that_does_not_fit_the_shadow_is_skipped(follow: Follow
     wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
     assert served_by(client, **BODY, drop_ratio=[0.0, 0.0]) == "1"
     wait_until(lambda: client.get(SHADOW).json()["skipped"] == 1)
-    told = client.get(SHADOW).json()
-    assert (told["questions"], told["failures"]) == (0, 0)
+    figures = client.get(SHADOW).json()
+    assert (figures["questions"], figures["failures"]) == (0, 0)
 
 
 def test_a_version_of_another_encoder_is_served_without_the_vectors(
@@ -275,11 +275,11 @@ def test_a_version_of_another_encoder_is_served_without_the_vectors(
     """It becomes ready, computes every vector, and `/v1/models` names both encoders."""
     client = follow(loading, vectors=store_of(tmp_path / "vectors", loading.vectors, ["a"], encoder="f" * 64))
     wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
-    told = entry(client, "2")["first_stage"]
-    assert told["vectors"] == 0
-    assert ENCODER in told["without_vectors"]
-    assert "f" * 64 in told["without_vectors"]
-    assert str(tmp_path) not in told["without_vectors"]
+    figures = entry(client, "2")["first_stage"]
+    assert figures["vectors"] == 0
+    assert ENCODER in figures["without_vectors"]
+    assert "f" * 64 in figures["without_vectors"]
+    assert str(tmp_path) not in figures["without_vectors"]
     loading.vectors.encoded.clear()
     assert served_by(client, **BODY, model="fake-ranker@2") == "2"
     assert sum(loading.vectors.encoded) == len(BODY["candidates"]) + 1
