@@ -127,7 +127,7 @@ def test_retries_end(ask: Ask) -> None:
 
 @CLIENTS
 def test_a_lost_connection_is_tried_again(ask: Ask) -> None:
-    """Ranking changes nothing in the service, so that a question may be asked twice."""
+    """Ranking changes nothing in the service, so that a question may be asked twice; a password is never shown."""
     failures: list[Exception] = [httpx.ReadError("reset"), httpx.ConnectError("refused")]
 
     def handler(request: httpx.Request) -> httpx.Response:
@@ -137,8 +137,8 @@ def test_a_lost_connection_is_tried_again(ask: Ask) -> None:
 
     assert ask(handler).version == "2"
     failures += [httpx.ConnectTimeout("late")]
-    with pytest.raises(ConnectionFailedError, match="http://service gave no answer: late"):
-        ask(handler, retries=0)
+    with pytest.raises(ConnectionFailedError, match=r"^http://service gave no answer: late$"):
+        ask(handler, url="http://user:password@service", retries=0)
 
 
 @CLIENTS
@@ -148,14 +148,3 @@ def test_no_time_out_is_no_limit(ask: Ask) -> None:
     for wrong in ({"timeout": 0.0}, {"timeout": float("nan")}, {"retries": -1}):
         with pytest.raises(ValueError, match=r"^(timeout|retries) must be"):
             ask(lambda request: pytest.fail("a request was sent"), **wrong)
-
-
-@CLIENTS
-def test_a_password_of_the_address_is_not_shown(ask: Ask) -> None:
-    """Nor is it in the error of a service that cannot be reached."""
-
-    def handler(request: httpx.Request) -> httpx.Response:
-        raise httpx.ConnectError("refused")
-
-    with pytest.raises(ConnectionFailedError, match=r"^http://service gave no answer: refused$"):
-        ask(handler, url="http://user:password@service", retries=0)

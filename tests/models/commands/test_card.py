@@ -99,18 +99,3 @@ def test_a_call_that_was_killed_between_its_renames_is_mended(path: Path) -> Non
     made = read_checkpoint(path)
     assert made.manifest.version == "2"
     assert list(path.parent.iterdir()) == [path]
-
-
-def test_a_version_that_was_pushed_needs_another_name(
-    path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A store keeps what was pushed: the same version with another card is refused, a new version is not."""
-    place = str(tmp_path / "store")
-    assert program("store push")([str(path), place]) == 0
-    assert main([str(path), "--terms", "CC0"]) == 0
-    assert program("store push")([str(path), place]) == 1
-    assert main([str(path), "--version", "1.1"]) == 0
-    assert program("store push")([str(path), place]) == 0
-    capsys.readouterr()
-    assert program("store list")([place]) == 0
-    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["random-tiny@1", "random-tiny@1.1"]

@@ -66,14 +66,3 @@ def test_what_pairs_need_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out/manifest.json").write_text(json.dumps(manifest))
     with pytest.raises(CheckpointError, match=r"has model\.safetensors, but its config\.json has no stage of pairs"):
         read_checkpoint(tmp_path / "out")
-
-
-def test_modules_outside_of_the_folder_are_refused(tmp_path: Path) -> None:
-    """A path in `modules.json` cannot name another folder."""
-    multi_vector(tmp_path / "model")
-    file = tmp_path / "model/modules.json"
-    modules = json.loads(file.read_text())
-    modules[1]["path"] = "../elsewhere"
-    file.write_text(json.dumps(modules))
-    with pytest.raises(UnsupportedModelError, match="outside of the model"):
-        import_model(str(tmp_path / "model"), tmp_path / "out", ImportOptions(precisions=()))

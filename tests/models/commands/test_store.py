@@ -52,9 +52,13 @@ def test_a_checkpoint_goes_in_gets_labels_and_comes_out(
 def test_the_list_shows_versions_with_their_labels(
     made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The list has one line per version for people, one JSON object per version for programs."""
-    store = str(tmp_path / "store")
-    edit(made["2"], metrics={"map": 81.25})
+    """The list has one line per version for people, one JSON object per version for programs.
+
+    Figures of dev sets without a name are not comparable, and the list says so.
+    """
+    store, figure = str(tmp_path / "store"), "dev_map[dev.jsonl:5f2a1c9b/300]"
+    edit(made["1"], metrics={"dev_map": 70.5})
+    edit(made["2"], metrics={figure: 81.25})
     for checkpoint in made.values():
         main(["store", "push", str(checkpoint), store])
     main(["store", "label", store, MODEL, "stable", "2"])
@@ -63,33 +67,17 @@ def test_the_list_shows_versions_with_their_labels(
     assert main(["store", "list", store]) == 0
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith(f"{MODEL}@1  ")
-    assert first.endswith("  -")
-    assert second.endswith("  stable,shadow  map=81.25")
+    assert first.endswith("  -  dev_map[unnamed set]=70.5")
+    assert second.endswith(f"  stable,shadow  {figure}=81.25")
     assert main(["store", "list", store, MODEL, "--json"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     assert [(row["version"], row["labels"], row["metrics"]) for row in rows] == [
-        ("1", [], {}),
-        ("2", ["stable", "shadow"], {"map": 81.25}),
+        ("1", [], {"dev_map": 70.5}),
+        ("2", ["stable", "shadow"], {figure: 81.25}),
     ]
     (tmp_path / "empty").mkdir()
     assert main(["store", "list", str(tmp_path / "empty")]) == 0
     assert capsys.readouterr().out == ""
-
-
-def test_figures_of_dev_sets_are_listed_with_their_sets(
-    made: dict[str, Path], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Two figures under one name are not comparable; of a checkpoint that does not say, the list says so."""
-    store, named = str(tmp_path / "store"), "dev_map[dev.jsonl:5f2a1c9b/300]"
-    edit(made["1"], metrics={"dev_map": 70.5})
-    edit(made["2"], metrics={named: 81.25})
-    for checkpoint in made.values():
-        main(["store", "push", str(checkpoint), store])
-    capsys.readouterr()
-    assert main(["store", "list", store]) == 0
-    first, second = capsys.readouterr().out.splitlines()
-    assert first.endswith("  dev_map[unnamed set]=70.5")
-    assert second.endswith(f"  {named}=81.25")
 
 
 @pytest.mark.parametrize(

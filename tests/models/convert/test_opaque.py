@@ -109,14 +109,6 @@ def test_the_backend_for_gpus_runs_it(checkpoint: Checkpoint) -> None:
     assert got.scores.tolist() == pytest.approx(expected.scores.tolist(), abs=1e-6)
 
 
-def test_config_json_tells_it_apart(checkpoint: Checkpoint) -> None:
-    """It is read as it was written; its cost is that of its layers, and nothing is dropped."""
-    config = checkpoint.config
-    assert config == shipped_config()
-    assert (config.stage_layers, config.schedule) == ((1.0,), ())
-    assert [stage.kind for stage in config.stages] == ["exit"]
-
-
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
