@@ -104,12 +104,12 @@ def assert_equal(got: EncodedPairs, expected: EncodedPairs) -> None:
 
 @pytest.mark.parametrize("segments", [2, 3])
 @pytest.mark.parametrize("family", FAMILIES)
-@given(asked=st.tuples(TEXTS, CANDIDATES), length=st.integers(8, 64), data=st.data())
+@given(drawn=st.tuples(TEXTS, CANDIDATES), length=st.integers(8, 64), data=st.data())
 @settings(deadline=None, max_examples=80)
 def test_pairs_equal_the_loop(
     family: Family,
     segments: int,
-    asked: tuple[str, list[Candidate]],
+    drawn: tuple[str, list[Candidate]],
     length: int,
     data: st.DataObject,
 ) -> None:
@@ -118,7 +118,7 @@ def test_pairs_equal_the_loop(
     truncation = data.draw(st.sampled_from(["last_first", "longest_first"]))
     shape = {"max_length": length, "question_length": most, "segments": segments, "truncation": truncation}
     config = EncodingConfig.model_validate(shape)
-    question, candidates = asked
+    question, candidates = drawn
     got = encoder(family, config).encode(question, candidates)
     assert_equal(got, assembled(family, config, question, candidates))
 
@@ -145,14 +145,16 @@ def test_longest_first_is_what_tokenizers_do(question: str, candidates: list[Can
 
 
 @pytest.mark.parametrize("segments", [2, 3])
-@given(asked=st.lists(st.tuples(TEXTS, CANDIDATES), min_size=2, max_size=3), most=st.sampled_from([0, 2000, 10**6]))
+@given(questions=st.lists(st.tuples(TEXTS, CANDIDATES), min_size=2, max_size=3), most=st.sampled_from([0, 2000, 10**6]))
 @settings(deadline=None, max_examples=25)
-def test_cached_tokens_make_the_same_pairs(segments: int, asked: list[tuple[str, list[Candidate]]], most: int) -> None:
+def test_cached_tokens_make_the_same_pairs(
+    segments: int, questions: list[tuple[str, list[Candidate]]], most: int
+) -> None:
     """Whatever other questions and budgets left in the cache, and however much of it was evicted."""
     shared = TokenCache(most)
     for length in (48, 16, 48):
         config = EncodingConfig.model_validate({"max_length": length, "question_length": 8, "segments": segments})
-        for question, candidates in [*asked, asked[0]]:
+        for question, candidates in [*questions, questions[0]]:
             for words in (question, "b " * 9):
                 got = encoder("bert", config).encode(words, candidates, shared)
                 assert_equal(got, assembled("bert", config, words, candidates))
