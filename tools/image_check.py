@@ -170,7 +170,9 @@ def build(target: str, stages: dict[str, Stage], scratch: Path, arguments: Mappi
                 make(instruction.options["from"])
         subprocess.run(["cp", "-a", "--reflink=auto", str(base.root), str(root)], check=True)
         image = Image(root, arguments)
-        image.folder, image.user, image.environment = base.folder, base.user, dict(base.environment)
+        image.folder = base.folder
+        image.user = base.user
+        image.environment = dict(base.environment)
         for instruction in stage.instructions:
             image.carry_out(instruction, built)
         built[name] = image

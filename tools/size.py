@@ -25,19 +25,19 @@ SILENT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, toke
 
 def lines_of_code(source: str) -> int:
     """The number of lines of a module that hold code."""
-    held: set[int] = set()
+    lines: set[int] = set()
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type not in SILENT:
-            held.update(range(token.start[0], token.end[0] + 1))
+            lines.update(range(token.start[0], token.end[0] + 1))
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import | ast.ImportFrom):
-            held.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
+            lines.difference_update(range(node.lineno, (node.end_lineno or node.lineno) + 1))
         if (
             isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
             and ast.get_docstring(node) is not None
         ):
-            held.difference_update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
-    return len(held)
+            lines.difference_update(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    return len(lines)
 
 
 def count(root: Path, folders: tuple[str, ...]) -> int:

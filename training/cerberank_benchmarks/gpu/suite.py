@@ -132,17 +132,21 @@ class _Run:
             piece.reason = "out of time"
             return
         note(f"{piece.name} ...")
-        piece.status, piece.reason = "running", ""
+        piece.status = "running"
+        piece.reason = ""
         started = self.lab.clock()
         try:
             self._collect(piece)
             piece.status = "ran"
         except OutOfTimeError:
-            piece.status, piece.reason = "cut", "out of time"
+            piece.status = "cut"
+            piece.reason = "out of time"
         except Exception as error:  # the other pieces must still run
-            piece.status, piece.reason = "failed", f"{type(error).__name__}: {error}"
+            piece.status = "failed"
+            piece.reason = f"{type(error).__name__}: {error}"
             if self.lab.remaining <= 0:  # the error may come from a process that was killed at the deadline
-                piece.status, piece.reason = "cut", f"out of time: {piece.reason}"
+                piece.status = "cut"
+                piece.reason = f"out of time: {piece.reason}"
         piece.seconds = self.lab.clock() - started
         self.lab.taken_bytes()  # frees the piece's memory, which processes of other pieces may need
         with self.lock:
