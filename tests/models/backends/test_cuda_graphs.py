@@ -12,6 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.bounds import PROBABILITIES
+from tests.models.backends.stages import all_scores
 from tests.models.network.varlen_oracle import varlen_oracle
 from tests.tiny import random_pairs, random_ranker
 from torch import Tensor
@@ -20,7 +21,6 @@ from cerberank_models.backends import torch_backend
 from cerberank_models.backends.cuda_graphs import LEAST_TOKENS, graph_sizes
 from cerberank_models.backends.stage_contract import BackendCounts
 from cerberank_models.backends.torch_backend import TorchBackend
-from cerberank_models.encoding import EncodedPairs
 
 pytestmark = pytest.mark.slow
 """No GPU has run this yet, and no everyday change touches it."""
@@ -37,15 +37,6 @@ def repeated(compute: Compute) -> Compute:
         return fixed
 
     return replay
-
-
-def all_scores(backend: TorchBackend, pairs: EncodedPairs) -> list[np.ndarray]:
-    state, scores = backend.start(pairs), []
-    for stage in range(len(backend.config.stages)):
-        output = backend.run(state, stage)
-        scores.append(output.scores if output.head_scores is None else output.head_scores)
-        state = output.state
-    return scores
 
 
 def captured(tokens: int = LEAST_TOKENS) -> TorchBackend:

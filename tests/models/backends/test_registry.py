@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from tests.bounds import PROBABILITIES
+from tests.models.backends.stages import all_scores
 from tests.tiny import random_pairs, random_ranker
 
 from cerberank_models.backends import registry
@@ -25,20 +26,10 @@ from cerberank_models.backends.torch_stages import PRECISIONS
 from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.convert.checkpoint import PARITY
-from cerberank_models.encoding import EncodedPairs
 from cerberank_models.golden import check_golden
 
 LENGTHS = [5, 30, 3, 12, 9, 31, 30, 48]
 ALL = np.arange(len(LENGTHS))
-
-
-def all_scores(backend: Backend[Any], pairs: EncodedPairs) -> list[np.ndarray]:
-    state, scores = backend.start(pairs), []
-    for stage in range(len(backend.config.stages)):
-        output = backend.run(state, stage)
-        scores.append(output.scores if output.head_scores is None else output.head_scores)
-        state = output.state
-    return scores
 
 
 @pytest.fixture(scope="module", params=["torch", "onnx"])

@@ -4,6 +4,7 @@ any more.
 
 from __future__ import annotations
 
+import shutil
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -12,13 +13,15 @@ from typing import Any
 import pytest
 from tests.service.following import Follow, entry, served_by, wait_for_a_poll
 from tests.service.observe import samples, wait_until
-from tests.service.pushes import push
+from tests.service.pushes import open_fake, push
 
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.store.folder_store import FolderStore
 from cerberank_models.checkpoint.store.protocol import Reference
+from cerberank_service.settings import Settings
 from cerberank_service.versions.copies import Copies, GivenUpError
 from cerberank_service.versions.failure import Cause, FailedError
+from cerberank_service.versions.loading import Loaded
 
 TWO = Reference("fake-ranker", "2")
 Make = Callable[..., Checkpoint]
@@ -56,6 +59,24 @@ def test_a_version_that_could_not_be_copied_is_tried_again(
     full.clear()
     wait_until(lambda: entry(client, "2").get("labels") == ["stable"])
     assert samples(client)["cerberank_label_wanted_differs{label=stable,model=fake-ranker}"] == 0
+
+
+def test_a_version_that_is_deleted_while_it_is_opened_is_not_at_fault(
+    follow: Follow, store: FolderStore, made: Make, tmp_path: Path
+) -> None:
+    """Whatever the loader says of it: the store does not have it any more."""
+
+    def load(checkpoint: Checkpoint, settings: Settings) -> Loaded:
+        if checkpoint.manifest.version == "2":
+            shutil.rmtree(tmp_path / "store" / "fake-ranker" / "2")
+            raise RuntimeError("no such operator")
+        return open_fake(checkpoint, settings)
+
+    push(store, made("1"), "stable")
+    push(store, made("2"), "canary")
+    client = follow(load)
+    wait_until(lambda: samples(client)["cerberank_copy_failures_total{cause=store}"] == 1)
+    assert not [name for name in samples(client) if "rejected_versions_total{" in name]
 
 
 def test_a_loader_that_cannot_be_started_is_started_later(
