@@ -51,9 +51,9 @@ def lines(path: Path) -> list[dict[str, Any]]:
 def test_bm25_finds_negatives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Texts that share words and are not relevant; positives keep their grades; what is left out is counted."""
     assert main(arguments(tmp_path, "--negatives", "3")) == 0
-    told = capsys.readouterr().err
-    assert "34 questions with 94 negatives" in told  # six ask for words that BM25 leaves out
-    assert "left out: 1 questions without a positive, 6 without a negative" in told
+    printed = capsys.readouterr().err
+    assert "34 questions with 94 negatives" in printed  # six ask for words that BM25 leaves out
+    assert "left out: 1 questions without a positive, 6 without a negative" in printed
     mined = list(read_questions(f"jsonl:{tmp_path / 'mined.jsonl'}"))
     sources = {source.id: source for source in read_questions(data(tmp_path))}
     for question in mined:

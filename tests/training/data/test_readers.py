@@ -156,9 +156,9 @@ def test_generic_lines_may_hold_more_than_is_read(tmp_path: Path, capsys: pytest
     first, second, third = read_questions(f"jsonl:{path}")
     assert (first.id, second.id, third.id) == ("0", "2", "3")
     assert [(row.label, row.score) for row in first.candidates] == [(2, 0.5), (0, None)]
-    told = capsys.readouterr().err
-    assert told.startswith(f"jsonl:{path}: of 3 questions with 4 candidates: ")
-    assert sorted(told.strip().rpartition(": ")[2].split(", ")) == [
+    notes = capsys.readouterr().err
+    assert notes.startswith(f"jsonl:{path}: of 3 questions with 4 candidates: ")
+    assert sorted(notes.strip().rpartition(": ")[2].split(", ")) == [
         "1 candidates without a text",
         "1 questions without a negative",
         "1 questions without a positive",

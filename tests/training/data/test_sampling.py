@@ -53,12 +53,12 @@ def expected(labels: list[list[int]], *, unanswered: bool) -> Counter[Group]:
 @pytest.mark.parametrize("unanswered", [True, False])
 def test_an_epoch_has_every_question_that_is_kept(unanswered: bool) -> None:
     """Once; those without a positive are left out, unless they are wanted."""
-    asked, without = questions(3), questions(5)[3]
+    answered, without = questions(3), questions(5)[3]
     without = replace(without, candidates=without.candidates[1:])
-    kept = [*asked, without] if unanswered else asked
-    drawn = Sampler([without, *asked], NegativeSampling(own=2, hard=0, random=0), seed=1, unanswered=unanswered)
-    assert len(drawn) == len(kept)
-    assert sorted(group.question for group in drawn.step(0, len(kept))) == sorted(each.text for each in kept)
+    usable = [*answered, without] if unanswered else answered
+    drawn = Sampler([without, *answered], NegativeSampling(own=2, hard=0, random=0), seed=1, unanswered=unanswered)
+    assert len(drawn) == len(usable)
+    assert sorted(group.question for group in drawn.step(0, len(usable))) == sorted(each.text for each in usable)
 
 
 def test_hard_negatives_share_rare_words() -> None:

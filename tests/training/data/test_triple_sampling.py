@@ -45,12 +45,12 @@ def test_a_step_does_not_depend_on_the_steps_before() -> None:
 @pytest.mark.parametrize("own", [0.0, 0.5, 1.0])
 def test_positives_are_relevant_and_negatives_are_not(own: float, grade: int) -> None:
     """In every triple, from either source; a relevant text is not a negative, wherever it stands."""
-    asked = question("which river", ("the river is long", grade), ("no river", 0), ("river bed", grade))
+    one = question("which river", ("the river is long", grade), ("no river", 0), ("river bed", grade))
     texts = ["river bed", "river delta", "the river is long", "other"]
     drawn = [
         triple
         for step in range(30)
-        for triple in TripleSampler([asked], texts, replace(ANY, own=own), seed=1).step(step, 1)
+        for triple in TripleSampler([one], texts, replace(ANY, own=own), seed=1).step(step, 1)
     ]
     assert {triple.positive for triple in drawn} == {"the river is long", "river bed"}
     assert {triple.negative for triple in drawn} == (
@@ -88,23 +88,23 @@ def test_a_runs_triples_are_those_of_the_released_code(tmp_path: Path) -> None:
     document is left out; BM25 beside it would give a relevant document that the run has missed as a negative.
     """
     spec = f"trec:{write_web_collection(tmp_path)}?run=indri.run&folds=folds.txt&fold=1&part=train&k=3"
-    asked = list(read_questions(spec, training=True))
+    every = list(read_questions(spec, training=True))
     sampling = TripleSampling(own=1.0)
-    drawn = triple_sampler_for(spec, asked, sampling, seed=1)
+    drawn = triple_sampler_for(spec, every, sampling, seed=1)
     triples = {triple for step in range(30) for triple in drawn.step(step, 1)}
     assert triples == {
         Triple(question="obama family tree", positive="the family of obama", negative=negative)
         for negative in ("obama in office", "buy a family tree")
     }
     with pytest.raises(ValueError, match="has missed relevant texts of 2 questions"):
-        triple_sampler_for(spec, asked, TripleSampling(own=0.5), seed=1)
+        triple_sampler_for(spec, every, TripleSampling(own=0.5), seed=1)
 
 
 def test_a_text_that_holds_a_short_answer_is_no_bm25_negative() -> None:
     """Because it may answer the question without a label."""
-    asked = question("when did oil rise", ("oil rose in 1973", 1), answers=("1973",))
+    one = question("when did oil rise", ("oil rose in 1973", 1), answers=("1973",))
     texts = ["oil did rise high in 1973", "oil did rise late"]
-    drawn = TripleSampler([asked], texts, ANY, seed=1)
+    drawn = TripleSampler([one], texts, ANY, seed=1)
     assert {drawn.step(step, 1)[0].negative for step in range(10)} == {"oil did rise late"}
 
 
@@ -131,8 +131,8 @@ def test_a_collections_corpus_is_its_documents_and_a_data_sets_all_candidates(tm
     (tmp_path / "data.jsonl").write_text(
         "".join(json.dumps({**line, "candidates": line["candidates"][:1]}) + "\n" for line in lines)
     )
-    asked = list(read_questions(data))
-    of_others = triple_sampler_for(data, asked, ANY, seed=1).step(0, 5)
+    every = list(read_questions(data))
+    of_others = triple_sampler_for(data, every, ANY, seed=1).step(0, 5)
     positives = {triple.positive for triple in of_others}
     assert {triple.negative for triple in of_others} <= positives
     assert all(isinstance(each, Triple) and each.positive != each.negative for each in of_others)

@@ -49,5 +49,5 @@ def test_the_majority_is_the_mean_over_every_choice_of_tops(rows: list[tuple[int
 def test_half_of_an_even_number_of_teachers_is_a_minority() -> None:
     """One of two; sums over questions add up."""
     labels, right, wrong = np.array([1, 0]), np.array([0, 1]), np.array([1, 0])
-    found = majority(labels, right, [right, wrong]) + majority(labels, wrong, [right, right])
-    assert [found.where(group) for group in GROUPS] == [(1.0, 0.0), (0.0, 0.0), (1.0, 1.0), (0.0, 0.0)]
+    sums = majority(labels, right, [right, wrong]) + majority(labels, wrong, [right, right])
+    assert [sums.where(group) for group in GROUPS] == [(1.0, 0.0), (0.0, 0.0), (1.0, 1.0), (0.0, 0.0)]

@@ -124,10 +124,10 @@ def test_equal_scores_stand_or_fall_together() -> None:
     """85 % of the questions have the same score, of which three in five are right: no threshold can leave some out."""
     rows = [FirstResult(0.99, right=True, answered=True, answerable=1.0)] * 45
     rows += [FirstResult(0.8, right=place % 5 < 3, answered=True, answerable=1.0) for place in range(255)]
-    found = {row.wanted: row for row in precision_thresholds(rows)}
-    assert found[0.9].threshold == found[0.75].threshold == 0.99
-    assert found[0.6].threshold == 0.8
-    assert found[0.6].precision == pytest.approx((45 + 153) / 300)
+    thresholds = {row.wanted: row for row in precision_thresholds(rows)}
+    assert thresholds[0.9].threshold == thresholds[0.75].threshold == 0.99
+    assert thresholds[0.6].threshold == 0.8
+    assert thresholds[0.6].precision == pytest.approx((45 + 153) / 300)
 
 
 def test_a_bound_is_clopper_and_pearsons() -> None:

@@ -91,7 +91,7 @@ def test_the_verb_writes_nothing_that_fails(
 
 @pytest.mark.usefixtures("exported")
 @pytest.mark.parametrize(
-    ("options", "precisions", "kept"),
+    ("options", "precisions", "has_weights"),
     [
         (["--precisions", "fp32"], ("fp32",), True),
         (["--precisions", "fp32", "--no-weights"], ("fp32",), False),
@@ -101,7 +101,7 @@ def test_the_verb_writes_nothing_that_fails(
 def test_weights_are_kept_unless_told_otherwise(
     options: list[str],
     precisions: tuple[str, ...],
-    kept: bool,
+    has_weights: bool,
     plain_checkpoint: Path,
     tmp_path: Path,
     *,
@@ -115,10 +115,10 @@ def test_weights_are_kept_unless_told_otherwise(
     given = read_checkpoint(plain_checkpoint)
     call = [str(plain_checkpoint), str(tmp_path / "out"), "--gate", jsonl(tmp_path)]
     assert main([*call, *options]) == 0
-    has = ", ".join(["weights"] * kept + [f"ONNX {each}" for each in precisions])
+    has = ", ".join(["weights"] * has_weights + [f"ONNX {each}" for each in precisions])
     assert f"{tmp_path / 'out'} has {has}; next: " in capsys.readouterr().err.splitlines()[-1]
     exported = read_checkpoint(tmp_path / "out")
     assert exported.precisions == precisions
-    assert (exported.weights is not None) == kept
+    assert (exported.weights is not None) == has_weights
     assert set(exported.golden[0].scores) == {"fp32", *precisions}
     assert exported.golden[0].scores["fp32"] == pytest.approx(given.golden[0].scores["fp32"], abs=PROBABILITIES)

@@ -89,8 +89,8 @@ def test_a_question_counts_as_significant_by_its_own_p_value() -> None:
     four = {"four": record("four", (1, 0, 0, 0), (0, 1, 2, 3))}
     assert compare(four, four).spearman_significant == 0
     swapped = {"long": record("long", (1, 0, 0, 0, 0), (1, 0, 2, 3, 4))}
-    found = [compare({"long": long}, swapped, level=level).spearman_significant for level in (0.05, 0.01)]
-    assert found == [1, 0]  # p is .037
+    significant = [compare({"long": long}, swapped, level=level).spearman_significant for level in (0.05, 0.01)]
+    assert significant == [1, 0]  # p is .037
 
 
 def test_an_order_with_one_place_correlates_with_nothing() -> None:

@@ -67,13 +67,13 @@ def opened(folder: Path, *names: str) -> dict[str, Tracker]:
 
 def check(tracked: Points, points: Points, *, repeated: bool) -> None:
     """The same steps as the log, once each, and values; times were measured anew where a tracker keeps its points."""
-    assert {name: [step for step, _ in found] for name, found in tracked.items()} == {
-        name: [step for step, _ in found] for name, found in points.items()
+    assert {name: [step for step, _ in series] for name, series in tracked.items()} == {
+        name: [step for step, _ in series] for name, series in points.items()
     }
     for name in points:
         if not repeated or "second" not in name:
-            found, wanted = ([value for _, value in each[name]] for each in (tracked, points))
-            assert found == pytest.approx(wanted, rel=1e-5), name
+            series, wanted = ([value for _, value in each[name]] for each in (tracked, points))
+            assert series == pytest.approx(wanted, rel=1e-5), name
 
 
 @pytest.mark.parametrize("saved", [0, 4])
@@ -108,7 +108,9 @@ def test_mlflow_has_every_point_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert (run.info.run_name, run.info.status) == ("a run", "FINISHED")
     assert run.data.params == {"train.steps": "6"}
     history = {name: client.get_metric_history(run.info.run_id, name) for name in run.data.metrics}
-    check({name: [(each.step, each.value) for each in found] for name, found in history.items()}, points, repeated=True)
+    check(
+        {name: [(each.step, each.value) for each in series] for name, series in history.items()}, points, repeated=True
+    )
     resumed = MlFlow(tmp_path / "run", name="a run", settings={})
     resumed.begin(6, {})
     resumed.figures(7, {})  # a step without figures is none of MLflow's

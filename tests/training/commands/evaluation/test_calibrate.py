@@ -72,9 +72,9 @@ def test_other_forms_of_the_network_stay_calibrated_and_other_networks_do_not(
     """An export keeps the file and the card's section; a checkpoint without the file loses the section, too."""
     source = calibrated(tiny_checkpoint, tmp_path / "calibrated", card="# a\n\n## Calibrated scores\n\nb\n")
     assert export([str(source.path), str(tmp_path / "out"), "--precisions", ""]) == 0
-    kept = read_checkpoint(tmp_path / "out")
-    assert kept.calibration == source.calibration
-    assert "## Calibrated scores" in (kept.path / "README.md").read_text()
+    exported = read_checkpoint(tmp_path / "out")
+    assert exported.calibration == source.calibration
+    assert "## Calibrated scores" in (exported.path / "README.md").read_text()
     weights = {"model.safetensors": source.path / "model.safetensors"}
     write_checkpoint(
         tmp_path / "other",

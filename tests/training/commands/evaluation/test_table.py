@@ -68,9 +68,9 @@ def test_runs_of_others_are_systems_too(tmp_path: Path, capsys: pytest.CaptureFi
     """Two runs with other documents over two sets of judgements, by the verbs alone."""
     for name in ("a", "b"):
         (tmp_path / f"{name}.qrels").write_text("1 0 d1 1\n2 0 d2 2\n")
-        for system, found in (("bm25", "d9"), ("dense", "d1")):
+        for system, document in (("bm25", "d9"), ("dense", "d1")):
             run = tmp_path / f"{system}.{name}"
-            run.write_text(f"1 Q0 {found} 1 2.5 t\n2 Q0 d2 1 2 t\n")
+            run.write_text(f"1 Q0 {document} 1 2.5 t\n2 Q0 d2 1 2 t\n")
             out = tmp_path / "systems" / system / f"{name}.jsonl"
             files = ["--run", str(run), "--qrels", str(tmp_path / f"{name}.qrels"), "--per-question", str(out)]
             assert evaluate(files) == 0

@@ -45,18 +45,18 @@ def test_a_checkpoints_run_scored_by_ir_measures_has_the_tables_figures(
     *, subset: str, ranking: str, tiny_checkpoint: Path, data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The default metrics and those that are asked for by name, of the final scores, an exit, a head and a schedule."""
-    asked = "AP(rel=2) RR@3 R@5 Rprec Success@1 nDCG"
+    names = "AP(rel=2) RR@3 R@5 Rprec Success@1 nDCG"
     run, qrels, out = tmp_path / "run.trec", tmp_path / "qrels.trec", tmp_path / "out.json"
     common = ["--data", data, "--checkpoint", str(tiny_checkpoint), "--precision", "fp32", "--schedule", "0.3,0.3"]
     files = ["--trec-run", str(run), "--trec-qrels", str(qrels), "--ranking", ranking, "--json", str(out)]
-    assert main([*common, *files, "--subset", subset, "--measures", asked]) == 0
+    assert main([*common, *files, "--subset", subset, "--measures", names]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith(f"| ranking | {' | '.join(asked.split())} |")
+    assert shown.startswith(f"| ranking | {' | '.join(names.split())} |")
     assert "tied" not in shown
     figures: dict[str, Any] = json.loads(out.read_text())["figures"][subset][ranking]
     assert figures["pessimistic"] == figures["optimistic"] == figures["mean"], "no ties"
-    means = [figures["mean"][name] for name in (*TITLES, *asked.split())]
-    assert means == pytest.approx(by_ir_measures(run, qrels, [*TITLES.values(), *asked.split()]))
+    means = [figures["mean"][name] for name in (*TITLES, *names.split())]
+    assert means == pytest.approx(by_ir_measures(run, qrels, [*TITLES.values(), *names.split()]))
     rows = [line.split() for line in run.read_text().splitlines()]
     assert len(rows) == figures["pairs"] == {"clean": 18, "raw": 20}[subset] * 7
     suffix = "" if ranking == "final" else f"-{ranking.replace(' ', '-')}"

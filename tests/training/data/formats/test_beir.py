@@ -44,9 +44,9 @@ def test_judged_documents_are_candidates(tmp_path: Path, packed: bool, capsys: p
         ("a deep lake", 0),
     ]
     assert (second.text, second.labels, second.missed) == ("deep lake", (1,), (1,))
-    told = capsys.readouterr().err
-    assert "1 judged documents that the corpus lacks" in told
-    assert "1 questions without a negative" in told
+    notes = capsys.readouterr().err
+    assert "1 judged documents that the corpus lacks" in notes
+    assert "1 questions without a negative" in notes
 
 
 def test_what_other_tools_write_is_read_and_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,12 +59,12 @@ def test_what_other_tools_write_is_read_and_counted(tmp_path: Path, capsys: pyte
     first, second = read_questions(f"beir:{folder}")
     assert [row.candidate.text for row in first.candidates] == ["Rhine a long river", "a deep lake", "half \ufffd"]
     assert second.labels == (1,)
-    told = capsys.readouterr().err
-    assert "1 judgements that come twice" in told
-    assert "1 judged queries without a text (left out)" in told
+    notes = capsys.readouterr().err
+    assert "1 judgements that come twice" in notes
+    assert "1 judged queries without a text (left out)" in notes
     (folder / "run.txt").write_text("\n1 Q0 d0 1 9.0 t\n\n")
-    (found,) = read_questions(f"beir:{folder}?run=run.txt")
-    assert found.labels == (1,)
+    (judged,) = read_questions(f"beir:{folder}?run=run.txt")
+    assert judged.labels == (1,)
     (folder / "corpus.jsonl").write_text("\n\n".join([*lines, lines[0]]))
     with pytest.raises(DataError, match=r"corpus\.jsonl:9: the id 'd0' comes twice"):
         list(read_questions(f"beir:{folder}"))
@@ -92,9 +92,9 @@ def test_unjudged_copies_are_no_negatives_of_training(tmp_path: Path, capsys: py
     assert [row.id for row in first.candidates] == ["d4", "d5", "d3"]
     assert (first.labels, first.missed, second.labels, second.missed) == ((0, 0, 0), (2,), (0,), (1, 1))
     assert "2 unjudged copies of a relevant document" in capsys.readouterr().err
-    (kept,) = open_questions(spec, training=True)
-    assert [row.candidate.text for row in kept.candidates] == ["A DEEP LAKE", "a river in Egypt is long"]
-    assert kept.missed == (2,)
+    (trained,) = open_questions(spec, training=True)
+    assert [row.candidate.text for row in trained.candidates] == ["A DEEP LAKE", "a river in Egypt is long"]
+    assert trained.missed == (2,)
     assert "2 unjudged copies of a relevant document (left out)" in capsys.readouterr().err
     assert [len(question.candidates) for question in open_questions(spec)] == [3, 1]
 

@@ -50,10 +50,10 @@ def test_lines_that_are_far_apart_are_not_joined(tmp_path: Path, monkeypatch: py
     """Memory is bounded: in a file of any size lines that follow each other are joined, and others are counted."""
     monkeypatch.setattr(cerberank_training.data.formats.joined, "MOST_HELD", 1)
     (tmp_path / "t.tsv").write_text("q\tyes\tno\nq\tyes\tnever\nr\ta\tb\nq\tyes\tlate\n")
-    spec, told = f"msmarco:{tmp_path / 't.tsv'}", list[str]()
-    read = [(q.id, len(q.candidates)) for q in read_questions(spec, report=told.append)]
+    spec, notes = f"msmarco:{tmp_path / 't.tsv'}", list[str]()
+    read = [(q.id, len(q.candidates)) for q in read_questions(spec, report=notes.append)]
     assert read == [("1", 3), ("3", 2), ("4", 2)]
-    assert told == [f"{spec}: of 3 questions with 7 candidates: 1 {APART}"]
+    assert notes == [f"{spec}: of 3 questions with 7 candidates: 1 {APART}"]
 
 
 def test_a_changed_collection_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

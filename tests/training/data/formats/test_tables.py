@@ -114,10 +114,10 @@ def test_values_that_are_not_read_are_counted(write: Callable[[Path, Rows], str]
             ([{"query": "q", "positive": "p", "negative": "n", "label": 1}], "1 values of 'label' (ignored)"),
         ]
     ):
-        folder, told = tmp_path / str(number), list[str]()
+        folder, notes = tmp_path / str(number), list[str]()
         folder.mkdir()
-        list(read_questions(write(folder, rows), report=told.append))
-        assert expected in told[0]
+        list(read_questions(write(folder, rows), report=notes.append))
+        assert expected in notes[0]
 
 
 def test_a_field_may_be_longer_than_pythons_limit(tmp_path: Path) -> None:

@@ -32,9 +32,9 @@ def test_what_the_collection_lacks_is_counted(tmp_path: Path, capsys: pytest.Cap
     folder = write_collection(tmp_path)
     (folder / "judged").write_text(QRELS + "999 0 N-1 1\n")
     assert labels(f"trec:{folder}?qrels=judged") == labels(f"trec:{folder}")
-    told = capsys.readouterr().err.splitlines()[0]
-    assert "1 judged queries without a text (left out)" in told
-    assert "1 judged documents that the corpus lacks" in told
+    notes = capsys.readouterr().err.splitlines()[0]
+    assert "1 judged queries without a text (left out)" in notes
+    assert "1 judged documents that the corpus lacks" in notes
 
 
 def test_a_runs_documents_are_candidates_best_first(tmp_path: Path) -> None:
@@ -56,8 +56,8 @@ def test_unjudged_copies_are_marked(tmp_path: Path) -> None:
     spec = f"trec:{folder}?documents=docs.tsv&qrels=few&run=run.txt"
     (question,) = read_questions(spec)
     assert [(row.id, row.label, row.copy) for row in question.candidates] == [("c", 0, True), ("n", 0, False)]
-    (kept,) = read_questions(spec, training=True)
-    assert [row.id for row in kept.candidates] == ["n"]
+    (trained,) = read_questions(spec, training=True)
+    assert [row.id for row in trained.candidates] == ["n"]
 
 
 def test_bm25_is_computed_on_the_spot(tmp_path: Path) -> None:

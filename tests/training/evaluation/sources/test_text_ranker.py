@@ -35,7 +35,7 @@ def test_shared_candidates_in_parts_score_as_alone(shape: dict[str, Any], monkey
     ranker = text_ranker(shape)
     encoder = TextEncoder(bert_tokenizer(), ranker.config)
     same, other = ("a is a city", "the tower", ""), ("paris",)
-    asked = [("what is a ?", same), ("what is b ?", other), ("the tower", same)]
+    pairs = [("what is a ?", same), ("what is b ?", other), ("the tower", same)]
     reads = []
     monkeypatch.setattr(
         source,
@@ -46,11 +46,11 @@ def test_shared_candidates_in_parts_score_as_alone(shape: dict[str, Any], monkey
     )
     ranked = {
         each.question.text: each.scores["final"]
-        for each in source.text_rankings(ranker, encoder, [question(*pair) for pair in asked])
+        for each in source.text_rankings(ranker, encoder, [question(*pair) for pair in pairs])
     }
     assert list(ranked) == ["what is a ?", "the tower", "what is b ?"]
     assert reads == [same[:2], same[2:], other]
-    for text, documents in asked:
+    for text, documents in pairs:
         alone = [
             ranker(
                 Texts.on(torch.device("cpu"), encoder.questions([text])),

@@ -94,10 +94,12 @@ def test_cells_are_over_the_questions_that_every_run_has(tmp_path: Path) -> None
         (tmp_path / name).mkdir()
         with (tmp_path / name / "set.jsonl").open("wb") as file:
             for number, each in enumerate(labels):
-                found = {"final": RankingRecord(metrics={}, ranks=(0, 1))}
+                rankings = {"final": RankingRecord(metrics={}, ranks=(0, 1))}
                 write_record(
                     file,
-                    QuestionRecord(id=str(number), candidates=name, labels=tuple(each), judgements="j", rankings=found),
+                    QuestionRecord(
+                        id=str(number), candidates=name, labels=tuple(each), judgements="j", rankings=rankings
+                    ),
                 )
     systems = read_systems([tmp_path / "one", tmp_path / "two"])
     cells = compare_systems(systems, parse_measure("RR"), subset="strict").cells
@@ -116,12 +118,12 @@ def test_without_a_baseline_nothing_is_tested(systems: Systems) -> None:
 
 def rejected(p_values: list[float], level: float) -> set[int]:
     """The step-down procedure itself."""
-    found = set[int]()
+    places = set[int]()
     for before, place in enumerate(sorted(range(len(p_values)), key=p_values.__getitem__)):
         if p_values[place] * (len(p_values) - before) >= level:
             break
-        found.add(place)
-    return found
+        places.add(place)
+    return places
 
 
 @given(p_values=st.lists(st.floats(0, 1), max_size=8), level=st.sampled_from([0.01, 0.05, 0.3, 1.0]))

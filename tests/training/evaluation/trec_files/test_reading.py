@@ -99,10 +99,10 @@ def test_runs_of_other_documents_are_comparable_by_their_judgements(tmp_path: Pa
 def test_a_runs_scores_rank_the_candidates_of_a_data_set(tmp_path: Path) -> None:
     """Candidates by their ids, in the data's order; a document too few or too many is named."""
     rows = tuple(LabelledCandidate(Candidate(text=text), 0) for text in "xy")
-    asked = Question(id="7", text="t", candidates=rows)
+    question = Question(id="7", text="t", candidates=rows)
     run = tmp_path / "run"
     run.write_text("7 Q0 7-2 1 0.75 t\n7 Q0 7-1 2 0.5 t\n8 Q0 other 1 1 t\n")
-    (ranked,) = run_rankings(run, [asked])
+    (ranked,) = run_rankings(run, [question])
     assert (ranked.ranks["final"].tolist(), ranked.scores["final"].tolist()) == ([1, 0], [0.5, 0.75])
     for text, message in (
         ("7 Q0 7-2 1 0.75 t\n", "run has no score for document '7-1' of question '7'"),
@@ -110,7 +110,7 @@ def test_a_runs_scores_rank_the_candidates_of_a_data_set(tmp_path: Path) -> None
     ):
         run.write_text(text)
         with pytest.raises(DataError, match=message):
-            list(run_rankings(run, [asked]))
+            list(run_rankings(run, [question]))
 
 
 def test_beirs_qrels_judge_a_run(tmp_path: Path) -> None:

@@ -29,10 +29,10 @@ def question(
     return Question(id=name, text="", candidates=tuple(rows), missed=missed)
 
 
-def run_of(asked: Question, scores: list[float]) -> tuple[str, WrittenRun]:
+def run_of(judged: Question, scores: list[float]) -> tuple[str, WrittenRun]:
     file, written, values = io.BytesIO(), WrittenRun(), np.asarray(scores)
     ranks = ranks_of(values)
-    write_run_rows(file, asked, ranks, values, tag="t", written=written)
+    write_run_rows(file, judged, ranks, values, tag="t", written=written)
     return file.getvalue().decode(), written
 
 
@@ -48,9 +48,9 @@ def test_rows_are_in_the_order_in_which_trec_eval_reads_them() -> None:
     assert (written.questions, written.documents, written.tied, written.by_rank) == (1, 4, 3, 0)
 
 
-def by_ir_measures(asked: Question, run: str) -> list[float]:
+def by_ir_measures(judged: Question, run: str) -> list[float]:
     qrels = io.BytesIO()
-    write_qrels_rows(qrels, asked)
+    write_qrels_rows(qrels, judged)
     values = calc_aggregate([AP, nDCG @ 10], read_trec_qrels(qrels.getvalue().decode()), read_trec_run(run))
     return [values[AP], values[nDCG @ 10]]
 
@@ -58,14 +58,14 @@ def by_ir_measures(asked: Question, run: str) -> list[float]:
 @pytest.mark.parametrize(("high", "low"), [(0.5 + 1e-9, 0.5), (5e-324, 0.0), (2e39, 1e39)])
 def test_scores_that_trec_eval_could_not_tell_apart_are_written_as_ranks(high: float, low: float) -> None:
     """Scores of 64 bits that are equal in 32 are sorted by id there; n - rank gives the order."""
-    asked = question([1, 0, 0], missed=(2,))
-    text, written = run_of(asked, [high, low, -1.0])
+    judged = question([1, 0, 0], missed=(2,))
+    text, written = run_of(judged, [high, low, -1.0])
     assert written.by_rank == 1
     assert [row.split()[4] for row in text.splitlines()] == ["3", "2", "1"]
-    ours = expected_metrics(np.asarray(asked.labels), np.array([0, 1, 2]), asked.missed)
-    assert by_ir_measures(asked, text) == pytest.approx([ours["map"], ours["ndcg@10"]])
+    ours = expected_metrics(np.asarray(judged.labels), np.array([0, 1, 2]), judged.missed)
+    assert by_ir_measures(judged, text) == pytest.approx([ours["map"], ours["ndcg@10"]])
     in_full = f"q Q0 q-1 1 {high!r} t\nq Q0 q-2 2 {low!r} t\nq Q0 q-3 3 -1.0 t\n"
-    assert by_ir_measures(asked, in_full)[0] < ours["map"]
+    assert by_ir_measures(judged, in_full)[0] < ours["map"]
 
 
 def test_documents_without_ids_are_named_by_question_and_place() -> None:
@@ -78,7 +78,7 @@ def test_documents_without_ids_are_named_by_question_and_place() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "message"),
+    ("judged", "message"),
     [
         (question([1], name="a b"), r"question 'a b': .* separate columns by blanks, which the id 'a b' has"),
         (question([1], ids=["d\u00a01"]), "which the id 'd\\\\xa01' has"),
@@ -87,7 +87,7 @@ def test_documents_without_ids_are_named_by_question_and_place() -> None:
         (question([1, 0], ids=["d", "missed-1"], missed=(1,)), "two of its documents have the same id"),
     ],
 )
-def test_ids_that_the_files_cannot_hold_are_refused(asked: Question, message: str) -> None:
+def test_ids_that_the_files_cannot_hold_are_refused(judged: Question, message: str) -> None:
     """Blanks of any kind, no id, and an id that comes twice."""
     with pytest.raises(DataError, match=message):
-        check_ids([asked])
+        check_ids([judged])
