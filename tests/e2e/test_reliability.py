@@ -15,6 +15,7 @@ import httpx
 import pytest
 from tests.service.fakes import RAISES
 from tests.service.observe import samples
+from tests.service.pushes import version_at
 from tools.process import Process, serving
 
 from cerberank_benchmarks.clients.load import Load, main, request_of
@@ -31,7 +32,7 @@ CANCELLED = "cerberank_cancelled_requests_total{model=random-tiny,version=1}"
 def faulty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Process]]:
     """A ready service whose model fails on a marked candidate; the name of what it does then."""
     program = ("-m", "tests.e2e.faulty", str(tmp_path), request.param)
-    with serving(tmp_path, tmp_path / "log", program=program) as running:
+    with serving(version_at(tmp_path / "fake", "7").path, tmp_path / "log", program=program) as running:
         yield request.param, running
 
 
