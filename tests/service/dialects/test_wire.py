@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
 from pydantic_core import from_json
 
 from cerberank_models.request import EXAMPLE
@@ -125,10 +125,9 @@ def test_json_is_read_once(monkeypatch: pytest.MonkeyPatch) -> None:
         assert len(read) == 1, path
 
 
-@pytest.mark.parametrize("item", [b"1", b"{}", b"null", b"[]"])
-def test_a_body_full_of_wrong_items_makes_one_error(item: bytes) -> None:
+def test_a_body_full_of_wrong_items_makes_one_error() -> None:
     """Reporting each of a million items would take minutes and gigabytes: the first one is enough."""
-    error = refused(b'{"question": "q", "candidates": [' + b",".join([item] * 50_000) + b"]}")
+    error = refused(b'{"question": "q", "candidates": [' + b",".join([b"{}"] * 50_000) + b"]}")
     assert error.kind is Kind.INVALID
     assert error.message.startswith("candidates[0]")
     assert "more" not in error.message
@@ -210,29 +209,3 @@ def test_every_list_of_the_wire_is_bounded_and_ends_at_its_first_error(request_:
     for each in found:
         assert each.get("max_length", CEILING + 1) <= CEILING, each["items_schema"]
         assert each.get("fail_fast"), each["items_schema"]
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        {"question": "q", "candidates": ["a"], "drop_ratio": ["x"] * 90_000},
-        {"question": "q", "candidates": ["a"], "drop_ratio": [0.5] * 90_000},
-        {"query": "q", "documents": ["a"], "rank_fields": [1] * 90_000},
-        {"query": "q", "documents": ["a"], "rank_fields": ["text"] * 90_000},
-        {"inputs": [1] * 90_000},
-        {"inputs": [], "outputs": [1] * 90_000},
-        {"inputs": [{"name": "question", "shape": ["x"] * 90_000, "datatype": "BYTES"}]},
-    ],
-)
-def test_a_list_of_many_wrong_values_makes_few_errors(body: dict[str, Any]) -> None:
-    """For every request that has such a list: no error for each value. Those that do not know it take no notice."""
-    counts = [errors(model, body) for model in {each.request for each in DIALECTS} | {InferRequest}]
-    assert 1 <= max(counts) <= 20
-
-
-def errors(model: type[BaseModel], body: dict[str, Any]) -> int:
-    try:
-        model.model_validate(body)
-    except ValidationError as error:
-        return error.error_count()
-    return 0

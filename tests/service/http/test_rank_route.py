@@ -22,22 +22,13 @@ from cerberank_models.ranking.call import RankCall
 from cerberank_service.access.key_file import add_key
 from cerberank_service.dialects import cohere
 from cerberank_service.dialects.dialect import FormattedError, errors_in
-from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.errors import ServiceError
 from cerberank_service.http import batch_route, rank_route
 from cerberank_service.ranking import pipeline
 from cerberank_service.settings import Settings
 from cerberank_service.versions.registry import MOST_SHORTAGES
 
 QUESTION = {"question": "how?", "candidates": ["b", "a", "b"]}
-
-
-@pytest.mark.parametrize("raised", [ServiceError(Kind.INVALID, "no"), KeyError("no such key")])
-def test_an_error_carries_the_format_of_its_dialect(raised: Exception) -> None:
-    """Whatever kind it is: the route answers it as the dialect would."""
-    with pytest.raises(FormattedError) as caught, errors_in(cohere.V2):
-        raise raised
-    assert caught.value.error is raised
-    assert caught.value.format_error is cohere.format_error
 
 
 def test_a_question_that_fails_counts_for_its_version(serve: Serve) -> None:
