@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated
 
@@ -52,21 +51,11 @@ class ColumnOptions(Frozen):
     """If set, labels are scores, and a text is relevant if its score is at least this value."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Columns:
+class Columns(ColumnOptions):
     """The names of a table's columns by their content; empty if there is no such column."""
 
-    id: str
-    question: str
-    text: str
-    label: str
-    score: str
-    positive: str
-    negatives: tuple[str, ...]
-    positive_score: str
-    negative_score: str
-    previous: str
-    next: str
+    negatives: tuple[str, ...] = ()
+    """All columns that `negative` includes."""
 
     @classmethod
     def of(cls, names: Sequence[str], options: ColumnOptions, place: str) -> Columns:
@@ -88,7 +77,7 @@ class Columns:
         if missing:
             raise DataError(f"{place}: which column is the {missing[0]}? {missing[0]}=NAME names one of {_list(names)}")
         columns |= dict.fromkeys(OF_PAIRS if columns["positive"] and not columns["text"] else OF_POSITIVES, "")
-        return cls(**columns, negatives=negatives)
+        return cls(**columns, negatives=negatives, threshold=options.threshold)
 
     def unused(self, names: Iterable[str]) -> list[str]:
         """Those of the names that are not read."""
@@ -98,8 +87,8 @@ class Columns:
     @property
     def used(self) -> list[str]:
         """The names of the columns that are read."""
-        single = (self.id, self.question, self.text, self.label, self.score, self.positive, self.positive_score)
-        return [name for name in (*single, *self.negatives, self.negative_score, self.previous, self.next) if name]
+        single = [getattr(self, field) for field in KNOWN if field != "negative"]
+        return [name for name in (*single, *self.negatives) if name]
 
 
 def _one(field: str, option: str, names: Sequence[str], place: str) -> str:

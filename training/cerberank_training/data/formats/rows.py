@@ -14,7 +14,7 @@ from math import isfinite
 from typing import Any
 
 from cerberank_models.encoding import Candidate
-from cerberank_training.data.formats.columns import ColumnOptions, Columns
+from cerberank_training.data.formats.columns import Columns
 from cerberank_training.data.formats.joined import joined
 from cerberank_training.data.notes import Notes, ignored
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, naming
@@ -25,11 +25,10 @@ Row = tuple[str, Mapping[str, Any]]
 
 @dataclass(frozen=True, slots=True)
 class Rows:
-    """The rows of a table with its columns and options."""
+    """The rows of a table with its columns."""
 
     rows: Iterable[Row]
     columns: Columns
-    options: ColumnOptions
     place: str
     """The name of the table."""
     notes: Notes
@@ -131,8 +130,8 @@ class Rows:
         """The grade, and the score if the options have a threshold. Booleans may be words, as pandas writes them."""
         words = {"true": 1, "false": 0}
         number = _number(words.get(value.lower(), value) if isinstance(value, str) else value, self.columns.label)
-        if self.options.threshold is not None:
-            return int(number >= self.options.threshold), number
+        if self.columns.threshold is not None:
+            return int(number >= self.columns.threshold), number
         if number < 0 or number != int(number):
             raise DataError(
                 f"the label {value!r} is not a whole number from 0 on; threshold=NUMBER says what is relevant"

@@ -71,7 +71,7 @@ def _read_json_rows(file: Path, options: ColumnOptions, notes: Notes) -> Iterato
             notes.update(ignored(name for name in row if name not in used))
             yield place, row
 
-    return Rows(checked(), columns, options, str(file), notes, file.stat().st_size >= LARGE).questions()
+    return Rows(checked(), columns, str(file), notes, file.stat().st_size >= LARGE).questions()
 
 
 def _read_parquet(place: Path, options: ColumnOptions, notes: Notes) -> Iterator[Question]:
@@ -82,7 +82,7 @@ def _read_parquet(place: Path, options: ColumnOptions, notes: Notes) -> Iterator
     columns = Columns.of(_schema(files[0]).names, options, str(files[0]))
     together = sum(file.stat().st_size for file in files) >= LARGE
     rows = chain.from_iterable(_parquet(file, columns, notes) for file in files)
-    return Rows(rows, columns, options, str(place), notes, together).questions()
+    return Rows(rows, columns, str(place), notes, together).questions()
 
 
 def _read_datasets(place: Path, options: DatasetOptions, notes: Notes) -> Iterator[Question]:
@@ -92,7 +92,7 @@ def _read_datasets(place: Path, options: DatasetOptions, notes: Notes) -> Iterat
     notes.update(ignored(columns.unused(table.column_names), table.num_rows))
     batches = table.select_columns(columns.used).with_format("arrow").iter(1024)
     rows = _numbered(str(place), (batch.to_pylist() for batch in batches))
-    return Rows(rows, columns, options, str(place), notes, (table.data.nbytes or 0) >= LARGE).questions()
+    return Rows(rows, columns, str(place), notes, (table.data.nbytes or 0) >= LARGE).questions()
 
 
 def _dataset_files(place: Path, options: DatasetOptions) -> list[Path]:
@@ -122,7 +122,7 @@ def _delimited(
         notes.update(ignored(unused, count))
 
     together = file.is_file() and file.stat().st_size >= LARGE
-    return Rows(named(), columns, options, str(file), notes, together).questions()
+    return Rows(named(), columns, str(file), notes, together).questions()
 
 
 def _objects(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
