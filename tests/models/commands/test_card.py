@@ -60,7 +60,7 @@ def test_languages_are_stated_in_the_configuration_and_in_the_card(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ([], "give --terms, --file, --name, --version or --language"),
         (["--language", "English"], "--language 'English': codes of ISO 639-1 are two small letters"),
@@ -71,14 +71,14 @@ def test_languages_are_stated_in_the_configuration_and_in_the_card(
     ],
 )
 def test_what_cannot_be_meant_changes_nothing(
-    options: list[str], said: str, path: Path, capsys: pytest.CaptureFixture[str]
+    options: list[str], message: str, path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line, exit code 1, the folder as it was."""
     before = {file: file.stat().st_mtime_ns for file in path.rglob("*")}
     assert main([str(path), *options]) == 1
     error = capsys.readouterr().err
     assert error.startswith("cerberank checkpoint card: ")
-    assert said in error
+    assert message in error
     assert error.count("\n") == 1
     assert {file: file.stat().st_mtime_ns for file in path.rglob("*")} == before
 

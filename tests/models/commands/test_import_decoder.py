@@ -180,7 +180,7 @@ def test_a_decoder_of_sentence_transformers_scores_as_there(tmp_path: Path) -> N
 def test_what_cannot_be_scored_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A chat model, a prompt that leaves no room, layers with windows, and tokens that the vocabulary lacks."""
     source = save_decoder(tmp_path / "chat")
-    for options, said in (
+    for options, message in (
         ([], "is not known: --prompt names it (qwen3-reranker, mxbai-rerank-v2, zerank, or a JSON file)"),
         (["--prompt", "nothing.json"], "is none of"),
         (["--prompt", "zerank", "--max-length", "24"], "--max-length sets more"),
@@ -189,7 +189,7 @@ def test_what_cannot_be_scored_is_refused(tmp_path: Path, capsys: pytest.Capture
     ):
         (tmp_path / "own.json").write_text(json.dumps({"tail": ["?"], "yes": "perhaps"}))
         assert main([str(source), str(tmp_path / "out"), *options]) == 1
-        assert said in capsys.readouterr().err
+        assert message in capsys.readouterr().err
     config = source / "config.json"
     config.write_text(json.dumps({**json.loads(config.read_text()), "layer_types": ["sliding_attention"] * 2}))
     assert main([str(source), str(tmp_path / "out"), "--prompt", "zerank"]) == 1

@@ -98,7 +98,7 @@ def moved(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (described("1_Pooling/config.json", pooling_mode="max"), "Pooling by max"),
         (described("2_Dense/config.json", activation_function="os.system"), "the activation os.system"),
@@ -116,10 +116,10 @@ def moved(folder: Path) -> None:
     ],
 )
 def test_what_a_head_cannot_be_is_refused_by_name(
-    change: Callable[[Path], None], said: str, ettin: Path, tmp_path: Path
+    change: Callable[[Path], None], message: str, ettin: Path, tmp_path: Path
 ) -> None:
     """No module is left out, and no name is looked up as code."""
     shutil.copytree(ettin, tmp_path / "model")
     change(tmp_path / "model")
-    with pytest.raises(UnsupportedModelError, match=said):
+    with pytest.raises(UnsupportedModelError, match=message):
         import_model(str(tmp_path / "model"), tmp_path / "out", ImportOptions(precisions=()))

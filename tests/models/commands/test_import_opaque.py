@@ -134,7 +134,7 @@ def test_int8_beyond_its_gate_is_not_written(
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--precisions", "fp16"], "graphs in fp32 or int8, not fp16"),
         (["--precisions", ""], "not none"),
@@ -145,14 +145,18 @@ def test_int8_beyond_its_gate_is_not_written(
     ],
 )
 def test_what_an_opaque_network_cannot_do_is_refused(
-    options: list[str], said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    options: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Exit code 1, the reason on standard error, no folder."""
     monkeypatch.chdir(tmp_path)
     Path("questions").write_text(json.dumps({"question": "a", "candidates": ["b"]}) + "\n")
     source = save_shipped(tmp_path / "source")
     assert main([str(source), str(tmp_path / "out"), "--opaque", *options]) == 1
-    assert said in capsys.readouterr().err
+    assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 

@@ -19,7 +19,7 @@ from cerberank_models.commands import store as command
 MODEL = "random-tiny"
 
 
-class Told(ThreadingHTTPServer):
+class FakeService(ThreadingHTTPServer):
     """Answers with the first of `entries`, then with the next; the last one stays."""
 
     entries: list[dict[str, Any]]
@@ -33,11 +33,11 @@ class Told(ThreadingHTTPServer):
 class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         server = self.server
-        assert isinstance(server, Told)
+        assert isinstance(server, FakeService)
         if server.before_answer is not None:
             server.before_answer()
-        told = server.entries
-        entry = told.pop(0) if len(told) > 1 else told[0]
+        entries = server.entries
+        entry = entries.pop(0) if len(entries) > 1 else entries[0]
         content = json.dumps({"models": [{"model": MODEL, "version": "0", "state": "ready", "labels": []}, entry]})
         self.send_response(200 if self.path == "/v1/models" else 404)
         self.end_headers()
@@ -48,10 +48,10 @@ class Handler(BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[Told]:
+def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
     monkeypatch.setattr(command, "POLL_SECONDS", 0.01)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # which a service on this machine does not need
-    with Told(("127.0.0.1", 0), Handler) as server:
+    with FakeService(("127.0.0.1", 0), Handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         yield server
         server.shutdown()
@@ -70,25 +70,25 @@ READY = entry("ready", "stable")
 GOLDEN, TOO_BIG = entry("failed", reason="golden: other scores"), entry("refused", reason="too_big: no memory")
 
 
-@pytest.mark.parametrize(("last", "said"), [(READY, None), (GOLDEN, "golden: other scores"), (TOO_BIG, "too_big")])
+@pytest.mark.parametrize(("last", "message"), [(READY, None), (GOLDEN, "golden: other scores"), (TOO_BIG, "too_big")])
 def test_a_push_waits_for_the_verdict(
-    service: Told, push: list[str], capsys: pytest.CaptureFixture[str], last: dict[str, Any], said: str | None
+    service: FakeService, push: list[str], capsys: pytest.CaptureFixture[str], last: dict[str, Any], message: str | None
 ) -> None:
     """Through loading, ready without the label, and copies that are tried again; the exit code is the verdict."""
     service.entries = [{}, entry("loading"), entry("retrying", reason="disk: full"), entry("ready"), last]
-    assert main([*push, "--wait", "60", "--url", service.url]) == (1 if said else 0)
+    assert main([*push, "--wait", "60", "--url", service.url]) == (1 if message else 0)
     output, store = capsys.readouterr(), FolderStore(Path(push[3]))
-    assert store.labels(MODEL) == ({} if said else {"stable": "1"})
-    assert store.record(MODEL).served == (() if said else ("1",))
-    if said:
-        assert f"rejected by {service.url}: {said}" in output.err
+    assert store.labels(MODEL) == ({} if message else {"stable": "1"})
+    assert store.record(MODEL).served == (() if message else ("1",))
+    if message:
+        assert f"rejected by {service.url}: {message}" in output.err
         assert f"; moved back: {MODEL}@stable: 1 -> nothing\n" in output.err
     else:
         assert "serves it as stable" in output.out
 
 
 def test_the_label_of_a_rejected_push_goes_back_unless_it_has_moved_on(
-    service: Told, push: list[str], tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    service: FakeService, push: list[str], tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Clients and new replicas keep the version before; another one's move meanwhile is never overwritten."""
     store = FolderStore(Path(push[3]))
@@ -112,7 +112,7 @@ def test_the_label_of_a_rejected_push_goes_back_unless_it_has_moved_on(
     assert "the label stable named it already, and still does\n" in capsys.readouterr().err
 
 
-def test_no_verdict_is_no_success(service: Told, push: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_verdict_is_no_success(service: FakeService, push: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """A service that is not done in time, or does not answer; and a push that does not ask says so."""
     service.entries = [entry("loading")]
     assert main([*push, "--wait", "0.1", "--url", service.url]) == 1

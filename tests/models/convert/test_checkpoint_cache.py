@@ -103,10 +103,10 @@ def test_a_failed_import_says_why(
     """All lines of the verb's message, else the last line; nothing is kept, so the next start tries again."""
     message = "echo 'cerberank import: it has' >&2; echo '3 labels' >&2"
     raised = "echo 'cerberank import: pairs are cut'; echo 'Traceback (most recent call last):'; echo ' x'; echo 'E: y'"
-    said_by = {f"echo noise; {message}": "it has 3 labels", "echo a; echo b": "b", "": "it ended .*", raised: "E: y"}
-    for script, said in said_by.items():
+    messages = {f"echo noise; {message}": "it has 3 labels", "echo a; echo b": "b", "": "it ended .*", raised: "E: y"}
+    for script, message in messages.items():
         fake(monkeypatch, tmp_path, f"{script}\nexit 1")
-        with pytest.raises(ModelImportError, match=f"model was not imported: {said}$"):
+        with pytest.raises(ModelImportError, match=f"model was not imported: {message}$"):
             imported_checkpoint(source, FP32, tmp_path / "cache")
     fake(monkeypatch, tmp_path, "echo 'cerberank import: pairs are cut' >&2; kill -9 $$")
     with pytest.raises(ModelImportError, match=r"its process was killed by signal 9 \(out of memory\?\)$"):

@@ -52,7 +52,7 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
         (sized("tokenizer.json", 1 << 30), "tokenizer.json has 1073741824 bytes, at most 268435456"),
         (sized("tokenizer_config.json", 1 << 30), "tokenizer_config.json has"),
@@ -69,13 +69,13 @@ def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ],
 )
 def test_a_hostile_folder_is_refused_at_once(
-    change: Callable[[Path], None], said: str, source: Path, tmp_path: Path
+    change: Callable[[Path], None], message: str, source: Path, tmp_path: Path
 ) -> None:
     """By `import`, with what is wrong; nothing is written."""
     shutil.copytree(source, tmp_path / "source")
     change(tmp_path / "source")
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         import_model(str(tmp_path / "source"), tmp_path / "out", ImportOptions(precisions=()))
     assert time.monotonic() - started < SECONDS
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEGABYTES * 1024
@@ -98,10 +98,10 @@ def test_links_within_a_folder_and_to_the_hubs_blobs_are_read(source: Path, tmp_
 
 
 @pytest.mark.parametrize(
-    ("place", "said"),
+    ("place", "message"),
     [("../secret", "outside of its folder"), ("/etc/hostname", "outside of its folder"), ("gone", "is not there")],
 )
-def test_a_graph_with_tensors_elsewhere_is_refused(place: str, said: str, tmp_path: Path) -> None:
+def test_a_graph_with_tensors_elsewhere_is_refused(place: str, message: str, tmp_path: Path) -> None:
     """Before anything is read there."""
     graph = tmp_path / "folder" / "model.onnx"
     shipped_graph(graph)
@@ -113,5 +113,5 @@ def test_a_graph_with_tensors_elsewhere_is_refused(place: str, said: str, tmp_pa
             tensor.ClearField("raw_data")
             tensor.data_location = onnx.TensorProto.EXTERNAL
     graph.write_bytes(model.SerializeToString())
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         adopt_graph(graph, tmp_path / "own.onnx", labels=1, pad=0)

@@ -20,8 +20,8 @@ def saved(folder: Path, *lacks: str) -> str:
     with quiet_transformers():
         transformers.BertModel(hugging_face_config("bert")).save_pretrained(folder)
     weights = load_file(folder / "model.safetensors")
-    kept = {name: value for name, value in weights.items() if not name.startswith(lacks)}
-    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+    left = {name: value for name, value in weights.items() if not name.startswith(lacks)}
+    save_file(left, folder / "model.safetensors", metadata={"format": "pt"})
     return str(folder)
 
 

@@ -28,8 +28,8 @@ ENCODING = TeacherInput(max_length=48).encoding()
 def test_the_template_is_the_tokenizers_own() -> None:
     """One separator between the texts, or two; the special tokens as text."""
     for family, tokenizer in (("bert", bert_tokenizer()), ("roberta", roberta_tokenizer())):
-        found = pair_template(transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer))
-        assert found == PAIR_TEMPLATES[family]  # type: ignore[index]
+        template = pair_template(transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer))
+        assert template == PAIR_TEMPLATES[family]  # type: ignore[index]
 
 
 @pytest.mark.parametrize("pair", ["$A [SEP] $B [SEP] [CLS]", "[CLS] $B [SEP] $A [SEP]", "[CLS] $A $B [SEP]", "$A $B"])
@@ -110,7 +110,7 @@ def test_the_backend_for_gpus_runs_it(checkpoint: Checkpoint) -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"architecture": {"body_layers": 0, "heads": 1, "head_layers": 1}, "exits": []}, "has no heads, and one exit"),
         ({"encoding": TeacherInput(max_length=64).encoding()}, "needs encoding.template"),
@@ -122,7 +122,7 @@ def test_the_backend_for_gpus_runs_it(checkpoint: Checkpoint) -> None:
         ({"transformer": {"family": "opaque", "model_type": "x", "vocab_size": 9, "max_positions": 64, "x": 1}}, "x"),
     ],
 )
-def test_a_shape_that_cannot_be_is_refused(changes: dict[str, object], said: str) -> None:
+def test_a_shape_that_cannot_be_is_refused(changes: dict[str, object], message: str) -> None:
     """Like any other config.json, strictly."""
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         RankerConfig.model_validate(shipped_config().model_dump() | changes)

@@ -62,13 +62,13 @@ def test_other_inputs_and_labels_are_refused(tmp_path: Path) -> None:
     )
     onnx.save(bare, tmp_path / "bare.onnx")
     (tmp_path / "none.onnx").write_bytes(b"\x00not a graph")
-    for name, said in (
+    for name, message in (
         ("extra", "position_ids: a graph that can be"),
         ("two", r"gives logits\[n, 2\], not one row of 1 logits"),
         ("bare", r"gives last_hidden_state\[n, s, width\].* an encoder without its head"),
         ("none", "not an ONNX"),
     ):
-        with pytest.raises(UnsupportedModelError, match=said):
+        with pytest.raises(UnsupportedModelError, match=message):
             adopt_graph(tmp_path / f"{name}.onnx", tmp_path / "own.onnx", labels=1, pad=0)
         assert not (tmp_path / "own.onnx").exists()
 

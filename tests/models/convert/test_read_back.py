@@ -27,16 +27,16 @@ def exported(ranker: RankingNetwork, path: Path) -> Checkpoint:
     return read_checkpoint(path)
 
 
-def assert_same_network(found: RankingNetwork, wanted: RankingNetwork) -> None:
+def assert_same_network(network: RankingNetwork, wanted: RankingNetwork) -> None:
     """Equal weights but for the biases that cancel in a softmax, and equal scores."""
-    state, expected = found.state_dict(), wanted.state_dict()
+    state, expected = network.state_dict(), wanted.state_dict()
     differing = {name for name in expected if not torch.equal(state[name], expected[name])}
     last = wanted.config.architecture.head_layers - 1
     assert differing <= {f"heads.{head}.layers.{last}.key.bias" for head in range(len(wanted.heads))}
     pairs = random_pairs([9, 20, 14], types=wanted.config.transformer.type_vocab_size)
     arrays = [torch.from_numpy(array) for array in (pairs.token_ids, pairs.type_ids, pairs.offsets)]
     with torch.no_grad():
-        assert (found.eval()(*arrays) - wanted.eval()(*arrays)).abs().max() < LOGITS
+        assert (network.eval()(*arrays) - wanted.eval()(*arrays)).abs().max() < LOGITS
 
 
 def test_fp32_graphs_hold_the_exact_weights(tiny_checkpoint: Path) -> None:

@@ -113,13 +113,13 @@ def test_a_model_of_the_hub_is_found_in_the_cache(tmp_path: Path) -> None:
         "try:\n    find_source('someone/else', 'v2')\nexcept ValueError as error:\n    print(error)\n"
         "print(find_source('someone/tiny'))"
     )
-    said = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", code], env=offline(tmp_path), check=True, capture_output=True, text=True
     )
-    other, found = said.stdout.splitlines()
+    other, cached = done.stdout.splitlines()
     assert other.startswith("someone/else at revision v2: there is no such folder, and the hub did not give it: ")
     snapshot = tmp_path / "hub" / "models--someone--tiny" / "snapshots" / COMMIT
-    assert found == str(Source(place="someone/tiny", folder=snapshot, commit=COMMIT))
+    assert cached == str(Source(place="someone/tiny", folder=snapshot, commit=COMMIT))
 
 
 @pytest.mark.parametrize(
