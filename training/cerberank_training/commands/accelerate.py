@@ -115,6 +115,7 @@ def accelerate(checkpoint: Path, /, *, options: AccelerateOptions) -> None:
 
 
 def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
+    # 1. The network with new exits, and the questions in two parts: to train them, and to choose the schedule.
     training = ExitTraining(epochs=options.epochs, learning_rate=options.learning_rate, seed=options.seed)
     ranker = _with_untrained_exits(checkpoint, options)
     questions = unlabelled(options.questions)
@@ -124,6 +125,7 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
             f"--held-out {options.held_out} of {len(questions)} questions leaves {start} to train on: "
             f"there must be at least {LEAST} of either"
         )
+    # 2. The body does not change, so what exits read is computed once, and kept for a repeated call.
     body = FrozenBody.of(ranker, device=options.device, precision=options.precision)
     work = options.out.with_name(f"{options.out.name}.work")
     content = unlabelled_content(options.questions, questions)
@@ -132,6 +134,7 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
     exits = [cast(Exit, exit_) for exit_ in ranker.exits][: len(ranker.config.stages) - 1]
     train_exits(exits, pooled, start, training)
     held_out = list(held_out_scores(exits, pooled, questions, start=start))
+    # 3. The schedule is chosen by the model's own ranking, among those that the gate of the forms accepts.
     dev = DevSets(
         ranker.config.stage_layers, {"held out": held_out}, minimum=options.minimum, reference=AgainstOwnRanking()
     )
@@ -141,6 +144,7 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
     check_drops(tuning)
     checked = random.Random(0).sample(held_out, min(options.gate_questions, len(held_out)))
     tuning = within_gate(tuning, bounds, checked, minimum=options.minimum, least=options.min_agreement)
+    # 4. The checkpoint, each form of which is measured with the schedule.
     ranker.config = ranker.config.model_copy(
         update={
             "drop_schedule": tuning.default.schedule,

@@ -42,6 +42,7 @@ def average(first_folder: Path, /, *more: Path, out: Path, version: str = "avera
     checkpoints = [read_checkpoint(path) for path in folders]
     names = ", ".join(f"{each.config.name} {each.manifest.version}" for each in checkpoints)
     first = checkpoints[0]
+    # The result knows the data that any of its parts was trained on.
     mean = average_rankers([load_ranker(checkpoint) for checkpoint in checkpoints])
     again = "\n`cerberank train tune` measures schedules for it." if mean.config.exits else ""
     data = {json.dumps(each, sort_keys=True): each for path in folders for each in training_data(path)}

@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from cyclopts import App, CycloptsError, Parameter
 
@@ -39,13 +39,13 @@ from cerberank_training.learning.loop import STATE
 from cerberank_training.learning.strategies import check_strategy
 from cerberank_training.learning.student_run import StudentRun
 from cerberank_training.learning.threads import step_work, training_threads
-from cerberank_training.runs.base import Base, open_base
+from cerberank_training.runs.base import open_base
 from cerberank_training.runs.card import dev_metric, read_summary, run_card, summary_of
 from cerberank_training.runs.dev_set import Size, chosen_size, dev_set, held_out_contents, in_common, measured
 from cerberank_training.runs.launched import note_of
 from cerberank_training.runs.processes import batch_of_step
 from cerberank_training.runs.record import RunRecord, results_suffix
-from cerberank_training.runs.run import run_job
+from cerberank_training.runs.run import Inputs, Job, run_job
 from cerberank_training.runs.trained import Trained
 from cerberank_training.runs.trained_on import training_data
 from cerberank_training.students.calibration import calibration_texts
@@ -140,11 +140,10 @@ def train_student(options: DistilOptions) -> Trained:
     return Trained(checkpoint=job.result, dev_map=run_job(job)["best"])
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StudentInputs:
+@dataclass(frozen=True, kw_only=True)
+class StudentInputs(Inputs):
     """What a student starts and learns from."""
 
-    base: Base
     settings: StudentSettings
     """The settings with the depth of the base."""
     questions: QuestionTable
@@ -152,26 +151,13 @@ class StudentInputs:
     dev: Sequence[Question]
     teachers: Mapping[Path, TeacherScoreCache]
     """The teachers' scores by folder."""
-    bound: Mapping[str, Any]
-    free: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class StudentJob:
+class StudentJob(Job[DistilOptions, StudentInputs]):
     """The training of a student."""
 
-    verb: ClassVar[str] = "distil"
-    options: DistilOptions
-
-    @property
-    def out(self) -> Path:
-        """The folder of the run."""
-        return self.options.out
-
-    @property
-    def result(self) -> Path:
-        """The folder of the checkpoint."""
-        return self.out / "checkpoint"
+    verb = "distil"
+    result_name = "checkpoint"
 
     @property
     def is_saved(self) -> bool:
@@ -213,9 +199,11 @@ class StudentJob:
     def open(self) -> StudentInputs:
         """Open the base, the teachers' scores, and the questions to train on and to choose by."""
         options, data, size = self.options, self.options.data, self.size
+        # The base comes first, because the depth of the student follows from it.
         base = open_base(options.base)
         settings = replace(options.settings, shape=fitted(base, options.settings.shape))
         base_content = base.content()
+        # Everything else that the run reads. Groups that were sampled beforehand are taken as they are.
         dev = dev_set(options.dev, size)
         teachers = {path: TeacherScoreCache.open(path) for path in options.teacher}
         questions = open_questions(data, training=True)
@@ -225,6 +213,7 @@ class StudentJob:
             else sampler_for(data, questions, settings.sampling, seed=settings.train.seed)
         )
         content, dev_content = held_out_contents(data, questions, options.dev, dev)
+        # Paths are told in the record, and bind nothing.
         places = {name: str(value) for name in ("train", "groups", "dev", "out") if (value := getattr(options, name))}
         return StudentInputs(
             base=base,
@@ -283,6 +272,7 @@ class StudentJob:
         refuse_missing_scores(inputs.teachers, inputs.groups, data=options.data)
         terms = None if options.terms is None else read_terms(options.terms)
         names = names_of(self.out, name=options.name, default=name_of(self.out.resolve().name), terms=terms)
+        # An extended run keeps the schedule of its first call.
         settings = replace(
             inputs.settings,
             shape=replace(inputs.settings.shape, name=names.name),
@@ -292,6 +282,7 @@ class StudentJob:
         student = build_student(settings.shape, inputs.base, seed=train.seed, dropout=train.dropout)
         if names.languages:
             student.ranker.config = student.ranker.config.model_copy(update={"languages": names.languages})
+        # The loop resumes here if the folder has a state.
         run = StudentRun(
             self.out,
             student.ranker,
@@ -356,6 +347,7 @@ class StudentTraining:
     def write(self, record: RunRecord) -> None:
         """Write the checkpoint, and say what it is and which commands come next."""
         job, options, settings, names = self.job, self.job.options, self.settings, self.names
+        # The card and `run.json` are made of the record, which names the teachers and the data of the base.
         origins = [teacher_origin(self.inputs.teachers[path].teacher) for path in options.teacher]
         summary = summary_of(record, teachers=origins, earlier=training_data(self.inputs.base.folder))
         version = (
@@ -374,6 +366,7 @@ class StudentTraining:
             forms=Forms(precisions=job.precisions, calibration=calibration_texts(self.inputs.questions)),
             files={RUN: json.dumps(summary, indent=2).encode() + b"\n"},
         )
+        # Last words: the result, and the commands that come next.
         figures = f"dev MAP {record.results['best']:.2f} on {record.results['questions']} questions of {options.dev}"
         figures += results_suffix(record.results) + (f"; {self.shared}" if self.shared else "")
         extended = names.extended(version)

@@ -103,6 +103,7 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: HuggingF
         form: Options of a checkpoint.
         other: Options of a Hugging Face folder.
     """
+    # 1. One of two results, whose options exclude each other.
     if other.hugging_face:
         given = (each.name for each in fields(form) if getattr(form, each.name) is not None)
         if wrong := next(given, None):
@@ -114,6 +115,7 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: HuggingF
     for name, value in (("head", other.head), ("push-to-hub", other.push_to_hub), ("private", other.private or None)):
         if value is not None:
             raise UsageError(f"--{name} is for --hugging-face")
+    # 2. The same weights with another schedule, and the forms that the gate accepts.
     source = read_checkpoint(checkpoint)
     ranker = load_ranker(source)
     precisions = ("int8",) if form.precisions is None else form.precisions
@@ -198,6 +200,7 @@ def _gate(form: Form, ranker: RankingNetwork, checkpoint: Checkpoint) -> Callabl
     """A check that compares each form with PyTorch on a dev sample and tells the changes; without data it accepts."""
     if not form.gate:
         return lambda precision, backend: None
+    # A sample that can tell rankings apart, and that the model was not trained on.
     size = 200 if form.gate_questions is None else form.gate_questions
     every = list(read_questions(form.gate))
     questions = sampled(every, size=size, seed=0, name="clean")

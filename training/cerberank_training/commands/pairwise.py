@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from cyclopts import App, Group, Parameter
 from cyclopts.validators import Number
@@ -31,13 +31,13 @@ from cerberank_training.learning.pairwise.objective import PairwiseObjective
 from cerberank_training.learning.pairwise.pairwise_run import PairwiseRun
 from cerberank_training.learning.pairwise.teachers import FrozenTeacher, Teachers
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
-from cerberank_training.runs.base import Base, open_hugging_face_base
+from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.content import folder_content
 from cerberank_training.runs.dev_set import chosen_size, dev_set, held_out_contents, in_common, measured
-from cerberank_training.runs.launched import is_first_process, note_of
+from cerberank_training.runs.launched import is_first_process
 from cerberank_training.runs.options import named_options
 from cerberank_training.runs.record import RunRecord, results_suffix
-from cerberank_training.runs.run import run_job
+from cerberank_training.runs.run import Inputs, Job, run_job
 from cerberank_training.runs.trained_on import write_training_data
 from cerberank_training.students.text_rankers import (
     RELEASED_LEARNING_RATE,
@@ -188,34 +188,20 @@ def pairwise(*, options: PairwiseOptions) -> None:
     say(f"{options.out / 'ranker'}: {best}")
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TextRankerInputs:
+@dataclass(frozen=True, kw_only=True)
+class TextRankerInputs(Inputs):
     """What a text ranker starts and learns from."""
 
-    base: Base
     questions: Sequence[Question]
     triples: TripleSampler
     dev: Sequence[Question]
-    bound: Mapping[str, Any]
-    free: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class TextRankerJob:
+class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
     """The training of a text ranker."""
 
-    verb: ClassVar[str] = "pairwise"
-    options: PairwiseOptions
-
-    @property
-    def out(self) -> Path:
-        """The folder of the run."""
-        return self.options.out
-
-    @property
-    def result(self) -> Path:
-        """The folder of the text ranker."""
-        return self.out / "ranker"
+    verb = "pairwise"
+    result_name = "ranker"
 
     @property
     def is_saved(self) -> bool:
@@ -275,13 +261,10 @@ class TextRankerJob:
             | {"device": options.device, "recipe": options.recipe},
         )
 
-    def check_finished(self, record: RunRecord) -> None:
-        """Say that nothing is left to train."""
-        note_of(self.verb, f"{self.result} is finished; more --steps extend it")
-
     def prepare(self, inputs: TextRankerInputs, record: RunRecord) -> TextRankerTraining:
         """Build the network from the base, and load its teachers."""
         options, settings = self.options, settings_of(self.options)
+        # An extended run keeps the schedule of its first call.
         config = replace(settings.config, planned=record.planned["steps"])
         ranker, tokenizer = build_text_ranker(
             self.system,

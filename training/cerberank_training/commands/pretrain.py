@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -24,10 +24,10 @@ from cerberank_training.pretraining.start import Start, build_start, check_start
 from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.content import Content, data_content
 from cerberank_training.runs.dev_set import check_held_out
-from cerberank_training.runs.launched import launched_processes, note_of
+from cerberank_training.runs.launched import launched_processes
 from cerberank_training.runs.processes import check_trainer_device
 from cerberank_training.runs.record import RunRecord
-from cerberank_training.runs.run import run_job
+from cerberank_training.runs.run import Inputs, Job, run_job
 from cerberank_training.runs.trained_on import write_training_data
 
 REASON = "pre-training starts from a Hugging Face encoder"
@@ -86,35 +86,21 @@ def pretrain(*, options: PretrainOptions) -> None:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PretrainingInputs:
+@dataclass(frozen=True, kw_only=True)
+class PretrainingInputs(Inputs):
     """What an encoder starts and learns from."""
 
-    base: Base
     generator: Base | None
     documents: DocumentTable
     train: ExampleGroups
     dev: ExampleGroups
-    bound: Mapping[str, Any]
-    free: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class PretrainingJob:
+class PretrainingJob(Job[PretrainOptions, PretrainingInputs]):
     """The pre-training of an encoder."""
 
-    verb: ClassVar[str] = "pretrain"
-    options: PretrainOptions
-
-    @property
-    def out(self) -> Path:
-        """The folder of the run, which is that of the encoder."""
-        return self.options.out
-
-    @property
-    def result(self) -> Path:
-        """The weights of the encoder."""
-        return self.out / "model.safetensors"
+    verb = "pretrain"
+    result_name = "model.safetensors"
 
     @property
     def is_saved(self) -> bool:
@@ -129,11 +115,13 @@ class PretrainingJob:
     def open(self) -> PretrainingInputs:
         """Open the encoder and the documents to train on and to measure on."""
         options = self.options
+        # The networks, whose sizes must fit each other and the examples.
         base = open_hugging_face_base(options.base, reason=REASON)
         check_start(base, layers=options.layers, generator=bool(options.generator))
         base.check_room(options.training.max_length)
         generator = open_hugging_face_base(options.generator, reason=REASON) if options.generator else None
         base_content, generator_content = base.content(), generator.content() if generator else None
+        # Documents are identified by their files and by the rule that splits them.
         documents, held_out = open_documents(options.documents), open_documents(options.dev)
         whole = options.whole_negatives
         content, dev_content = _content(options.documents), _content(options.dev)
@@ -157,10 +145,6 @@ class PretrainingJob:
             },
             free=free | {"recipe": options.recipe} | {"names": places},
         )
-
-    def check_finished(self, record: RunRecord) -> None:
-        """Say that nothing is left to train."""
-        note_of(self.verb, f"{self.out} is finished; more --steps extend it")
 
     def prepare(self, inputs: PretrainingInputs, record: RunRecord) -> PretrainingRun:
         """Build the network with its heads."""

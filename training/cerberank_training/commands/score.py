@@ -132,6 +132,7 @@ def score(
         for question in questions():
             yield question.text, [labelled.candidate for labelled in question.candidates]
 
+    # The data are read several times: for their number and keys, and as shards are scored.
     sources = {"--teacher": model.teacher, "--scores": given.scores, "--own-scores": given.own_scores or None}
     if sum(value is not None for value in sources.values()) != 1:
         raise UsageError(f"Give one of {', '.join(sources)}.")

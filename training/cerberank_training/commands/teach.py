@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any
 
 from cyclopts import App, Group, Parameter
 
@@ -27,12 +27,12 @@ from cerberank_training.data.sampling import (
 )
 from cerberank_training.learning.example_options import ExampleOptions
 from cerberank_training.learning.trainer import history, last_checkpoint
-from cerberank_training.runs.base import Base, open_hugging_face_base
+from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.dev_set import chosen_size, dev_set, held_out_contents, in_common, measured
 from cerberank_training.runs.launched import is_first_process, note_of
 from cerberank_training.runs.processes import batch_of_step, check_trainer_device
 from cerberank_training.runs.record import RunRecord, read_record, results_suffix
-from cerberank_training.runs.run import run_job
+from cerberank_training.runs.run import Inputs, Job, run_job
 from cerberank_training.runs.trained_on import write_training_data
 from cerberank_training.teachers.fine_tuning import ANY_STEPS, TeacherConfig, fine_tune
 from cerberank_training.teachers.teacher_reader import TeacherReader
@@ -98,36 +98,22 @@ def teach(*, options: TeachOptions) -> None:
     )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TeacherInputs:
+@dataclass(frozen=True, kw_only=True)
+class TeacherInputs(Inputs):
     """What a teacher starts and learns from."""
 
-    base: Base
     config: TeacherConfig
     """The settings with the number of steps, which `--epochs` gives in passes over the data."""
     questions: QuestionTable
     sampler: Sampler | PairSampler
     dev: Sequence[Question]
-    bound: Mapping[str, Any]
-    free: Mapping[str, Any]
 
 
-@dataclass(frozen=True, slots=True)
-class TeacherJob:
+class TeacherJob(Job[TeachOptions, TeacherInputs]):
     """The fine-tuning of a teacher."""
 
-    verb: ClassVar[str] = "teach"
-    options: TeachOptions
-
-    @property
-    def out(self) -> Path:
-        """The folder of the run, which is that of the teacher."""
-        return self.options.out
-
-    @property
-    def result(self) -> Path:
-        """The last file of the teacher."""
-        return self.out / FILE
+    verb = "teach"
+    result_name = FILE
 
     @property
     def is_saved(self) -> bool:
@@ -151,9 +137,11 @@ class TeacherJob:
         """Open the base and the questions to train on and to choose by."""
         options, sampling = self.options, self.options.examples.chosen()
         size = chosen_size(options.dev, options.dev_questions)
+        # A base with too few positions is refused before any data are read.
         base = open_hugging_face_base(options.base, reason="teachers are Hugging Face classifiers")
         base.check_room(options.training.max_length)
         base_content = base.content()
+        # The number of steps follows from the data if it is given in epochs.
         dev = dev_set(options.dev, size)
         questions = open_questions(options.train, training=True)
         config = configuration(options)
@@ -180,10 +168,6 @@ class TeacherJob:
             | {"recipe": options.recipe}
             | {"names": names | {"base": base.name, "place": base.place, "commit": base.commit}},
         )
-
-    def check_finished(self, record: RunRecord) -> None:
-        """Say that nothing is left to train."""
-        note_of(self.verb, f"{self.out} is finished; more --steps extend it")
 
     def prepare(self, inputs: TeacherInputs, record: RunRecord) -> TeacherTraining:
         """Take the steps of the first call. The Trainer loads the network."""

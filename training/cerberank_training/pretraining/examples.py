@@ -83,7 +83,9 @@ class _Source:
         self._context = context
         self._whole = whole_negatives
         # All paragraphs that can give a positive, also for negatives; those of a document are next to each other.
-        self._numbers, self._places = documents.places(context)
+        numbers, places = documents.places(context)
+        self._numbers = numbers
+        self._places = places
         usable = int(np.count_nonzero(np.diff(self._numbers))) + bool(len(self._numbers))
         if usable < 2:
             raise ValueError(

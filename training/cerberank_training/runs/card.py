@@ -136,6 +136,7 @@ def run_card(summary: Mapping[str, Any], *, name: str, architecture: object, ter
         "run": f"`{summary['digest']}`",
         "software": "; ".join(_versions(each) for each in summary["software"]),
     }
+    # The dev figure of the model, then those of its teachers.
     figures = [(summary["dev"]["name"], summary["dev"]["questions"], "MAP", f"{summary['dev_map']:.2f}")]
     for teacher in summary["teachers"]:
         if teacher.get("dev_map") is not None:

@@ -6,26 +6,36 @@ A job says what is trained: a student (`train distil`), a teacher (`teach`), a t
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
-from cerberank_training.runs.launched import is_first_process
+from cerberank_training.runs.base import Base
+from cerberank_training.runs.launched import is_first_process, note_of
 from cerberank_training.runs.place import check_writable, writing
 from cerberank_training.runs.processes import leave_group
 from cerberank_training.runs.record import RunRecord, open_run
 
 
-class Inputs(Protocol):
-    """The base and the data of a run, each opened once."""
+class JobOptions(Protocol):
+    """The settings of a call, which are the options of a command."""
 
     @property
-    def bound(self) -> Mapping[str, Any]:
-        """The settings that all calls must have in common; data are given by the SHA-256 of their content."""
+    def out(self) -> Path:
+        """The folder of the run."""
 
-    @property
-    def free(self) -> Mapping[str, Any]:
-        """The settings that a call may change; `steps` is one."""
+
+@dataclass(frozen=True, kw_only=True)
+class Inputs:
+    """What a run starts and learns from, each opened once; a job adds its data."""
+
+    base: Base
+    bound: Mapping[str, Any]
+    """The settings that all calls must have in common; data are given by the SHA-256 of their content."""
+    free: Mapping[str, Any]
+    """The settings that a call may change; `steps` is one."""
 
 
 class Training(Protocol):
@@ -48,41 +58,53 @@ class Training(Protocol):
         """Write the result of the finished run, from the first process."""
 
 
+OptionsT = TypeVar("OptionsT", bound=JobOptions)
 InputsT = TypeVar("InputsT", bound=Inputs)
 
 
-class Job(Protocol[InputsT]):
+@dataclass(frozen=True)
+class Job(ABC, Generic[OptionsT, InputsT]):
     """One kind of training, with the settings of a call."""
 
     verb: ClassVar[str]
     """The word after `cerberank train`."""
+    result_name: ClassVar[str]
+    """The file or folder in the run's folder that is written last."""
+    options: OptionsT
 
     @property
     def out(self) -> Path:
         """The folder of the run."""
+        return self.options.out
 
     @property
     def result(self) -> Path:
         """The file or folder that is written last."""
+        return self.out / self.result_name
 
     @property
+    @abstractmethod
     def is_saved(self) -> bool:
         """True if an earlier call has saved a state."""
 
+    @abstractmethod
     def check(self) -> None:
         """Raise what is wrong with the settings and can be told without a base or data."""
 
+    @abstractmethod
     def open(self) -> InputsT:
         """Open base, data and dev set. Raises what is wrong with them, which names the option."""
 
     def check_finished(self, record: RunRecord) -> None:
         """Say that nothing is left to do, or raise ValueError if the call wants another result."""
+        note_of(self.verb, f"{self.result if self.result.is_dir() else self.out} is finished; more --steps extend it")
 
+    @abstractmethod
     def prepare(self, inputs: InputsT, record: RunRecord) -> Training:
         """Build the network and make ready what it learns from. The record has the steps of the first call."""
 
 
-def run_job(job: Job[InputsT]) -> Mapping[str, Any]:
+def run_job(job: Job[OptionsT, InputsT]) -> Mapping[str, Any]:
     """Train what the job says; return the results in the record. Other processes than the first know only its figures.
 
     Raises the errors of the job, BoundError when the folder holds another run, and OSError when the disk is full.

@@ -47,6 +47,7 @@ def refuse_missing_scores(caches: Mapping[Path, TeacherScoreCache], groups: Draw
     """
     if not caches:
         return
+    # 1. Pairs are looked up in chunks, whose keys are sorted once for all caches that read the same texts.
     lacks = {folder: _Lack() for folder in caches}
     contexts = {cache.teacher.context for cache in caches.values()}
     total = 0
@@ -64,6 +65,7 @@ def refuse_missing_scores(caches: Mapping[Path, TeacherScoreCache], groups: Draw
                     lack.pairs += int((~known).sum())
                     lack.example = lack.example or _pair(chunk, int(order[~known].min()))
             bar.update(pairs)
+    # 2. The message names the first cache, one of its pairs, and the command that scores them all.
     examples = {folder: lack.example for folder, lack in lacks.items() if lack.example}
     if not examples:
         return

@@ -53,6 +53,7 @@ def score_into(
     Raises BoundError when the folder, or one of `parts`, belongs to another teacher or other texts, ValueError when
     there is no pair, and NonFiniteTeacherError when a score is NaN or infinite; finished shards are kept.
     """
+    # 1. All texts are read once for their keys, which identify them.
     keys = _keys(texts, context=teacher.context, shown=shown)
     if not len(keys):
         raise ValueError(f"{', '.join(data)}: there is no pair to score")
@@ -63,6 +64,7 @@ def score_into(
         pairs=len(keys),
         shard_pairs=shard_pairs,
     )
+    # 2. What is scored already, here or in other folders, is not scored again.
     with ScoreCacheWriter(folder, manifest) as writer:
         for other in parts:
             writer.take_over(other)
@@ -70,6 +72,7 @@ def score_into(
         manifest = writer.manifest
         pending = [shard for shard in writer.pending() if shard % count == number - 1]
         waiting = sum(len(keys[manifest.rows(shard)]) for shard in pending)
+        # 3. The rest of this call's part. A shard is written whole or not at all.
         with progress(
             total=len(keys),
             initial=len(keys) - waiting,
