@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.models.convert.test_source import COMMIT
-from tests.program import program
+from tests.program import program, replaced
 from tests.training.letters import dev_jsonl, jsonl
 from tests.training.pretraining.documents import articles
 from tests.training.pretraining.networks import save_base
@@ -78,6 +78,31 @@ def test_a_run_is_repeated_bound_and_extended(
     assert record is not None
     assert (record.results["reached"], record.planned["steps"]) == (3, 2)
     assert [call.changed for call in record.calls] == [{}, {"steps": (2, 3)}]
+
+
+@pytest.mark.parametrize(
+    ("verb", "recipe", "words"),
+    [
+        (
+            "distil",
+            "ct/asnq",
+            ["--body-layers", "2", "--exits", "1,2", "--tokens-per-step", "200", "--max-length", "64"],
+        ),
+        ("pairwise", "trmd/colbert", ["--triples-per-step", "4", "--system", "colbert", "--select", "map"]),
+        ("pretrain", "ssp/pretrain-dslc", ["--objective", "dslc"]),
+        ("teach", "ct/sr-asnq", ["--layers", "1"]),
+    ],
+)
+def test_a_papers_preset_runs(verb: str, recipe: str, words: list[str], tmp_path: Path) -> None:
+    """One step of a tiny network with the values that the call leaves to the preset; the record names it."""
+    base, out = save_base("bert", tmp_path / "base"), tmp_path / "out"
+    call = [*options(verb, tmp_path), "--base", str(base), "--out", str(out), "--steps", "1", "--evaluate-every", "1"]
+    changes = ["--recipe", recipe, "--warmup", "0", "--precision", "fp32", "--device", "cpu", *words]
+    assert program(f"train {verb}")(replaced(call, *changes)) == 0
+    record = read_record(out)
+    assert record is not None
+    assert record.free["recipe"] == recipe
+    assert record.results["reached"] == 1
 
 
 @JOBS

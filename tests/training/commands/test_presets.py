@@ -9,11 +9,7 @@ from typing import Any
 
 import pytest
 from tests.program import program
-from tests.tiny import bert_tokenizer, save_cross_encoder
-from tests.training.data.trec.collections import write_web_collection
-from tests.training.letters import questions
-from tests.training.pretraining.documents import articles
-from tests.training.pretraining.networks import save_base
+from tests.tiny import bert_tokenizer
 
 from cerberank_models.commands.values import arguments_of
 from cerberank_models.config import EncodingConfig
@@ -21,9 +17,7 @@ from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_models.output import UsageError
 from cerberank_training.commands import pairwise, pretrain, teach
 from cerberank_training.commands.presets import options_from_recipe, presets, read_preset, student_settings
-from cerberank_training.data import read_questions
 from cerberank_training.data.sampling import Group, PairSampling
-from cerberank_training.data.wikiqa import COLUMNS
 from cerberank_training.learning.student_run import TokenSteps
 from cerberank_training.learning.train_config import ramp_steps
 from cerberank_training.pretraining.examples import GROUP
@@ -156,106 +150,3 @@ def test_every_value_is_shown_with_its_source(capsys: pytest.CaptureFixture[str]
     assert program("train recipes")([]) == 0
     names = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
     assert {(name, preset.verb) for name, preset in presets().items()} == set(map(tuple, names))
-
-
-def files(folder: Path) -> dict[str, str]:
-    """The letters in the public formats, to train on and, with the questions in another order, for dev."""
-    made = {}
-    for part, rows in (("train", questions()), ("dev", questions()[::-1])):
-        pairs = [(question, row) for question in rows for row in question.candidates]
-        asnq = "".join(f"{q.text}\t{row.candidate.text}\t{4 if row.relevant else 1}\n" for q, row in pairs)
-        (folder / f"{part}.tsv").write_text(asnq)
-        lines = [
-            (q.id, q.text, "D", "T", f"{q.id}-{place}", row.candidate.text, str(row.label))
-            for place, (q, row) in enumerate(pairs)
-        ]
-        (folder / f"WikiQA-{part}.tsv").write_text("".join("\t".join(line) + "\n" for line in (COLUMNS, *lines)))
-        sentences = [
-            {
-                "question": question.text,
-                "candidates": [
-                    {"sentence": row.candidate.text, "label": int(row.relevant)} for row in question.candidates
-                ],
-            }
-            for question in rows
-        ]
-        (folder / f"{part}-filtered.jsonl").write_text("".join(json.dumps(row) + "\n" for row in sentences))
-        made |= {
-            f"asnq {part}": f"asnq:{folder / f'{part}.tsv'}",
-            f"wikiqa {part}": f"wikiqa:{folder / f'WikiQA-{part}.tsv'}",
-            f"trecqa {part}": f"trecqa:{folder / f'{part}-filtered.jsonl'}",
-        }
-    collection = folder / "robust04"
-    (collection / "documents").mkdir(parents=True)
-    texts = [row.candidate.text for row in questions()[0].candidates]
-    (collection / "documents" / "news").write_text(
-        "".join(f"<DOC><DOCNO>N-{number}</DOCNO><TEXT>{text} é</TEXT></DOC>\n" for number, text in enumerate(texts)),
-        encoding="latin-1",
-    )
-    (collection / "queries.tsv").write_text(
-        "".join(f"{n}\twhat is {text[0]} é ?\n" for n, text in enumerate(texts)), encoding="latin-1"
-    )
-    judged = [(query, text) for query in range(len(texts)) for text in range(len(texts))]
-    (collection / "qrels.txt").write_text("".join(f"{q} 0 N-{text} {int(q == text)}\n" for q, text in judged))
-    (collection / "run.txt").write_text("".join(f"{q} Q0 N-{text} {text + 1} {-text} bm25\n" for q, text in judged))
-    (collection / "folds.txt").write_text("0\n1\n2\n3\n4\n")
-    fold = f"trec:{collection}?encoding=latin-1&folds=folds.txt&fold=1&run=run.txt"
-    made |= {"robust04 train": f"{fold}&part=train", "robust04 dev": f"{fold}&part=dev"}
-    (folder / "clueweb09b").mkdir()
-    web = f"trec:{write_web_collection(folder / 'clueweb09b')}?run=indri.run&k=3&folds=folds.txt&fold="
-    return made | {"clueweb09b train": f"{web}1&part=train", "clueweb09b dev": f"{web}3&part=test"}
-
-
-SMALL = ("--steps", "1", "--evaluate-every", "1", "--precision", "fp32", "--device", "cpu")
-
-
-def run(verb: str, *words: object) -> None:
-    assert program(f"train {verb}")([str(word) for word in (*words, *SMALL)]) == 0
-
-
-def test_public_formats_run_through_the_commands(tmp_path: Path) -> None:
-    """ASNQ and TrecQA by `teach`, WikiQA by `distil`, Robust04 (latin-1) and ClueWeb09b by `pairwise`, documents by
-    `pretrain`.
-    """
-    data = files(tmp_path)
-    base = save_cross_encoder("roberta", tmp_path / "base")
-
-    def on(form: str, out: str) -> tuple[str, ...]:
-        return ("--train", data[f"{form} train"], "--dev", data[f"{form} dev"], "--out", str(tmp_path / out))
-
-    asnq, short = on("asnq", "transfer"), ("--max-length", 64)
-    run("teach", "--recipe", "ct/sr-asnq", "--layers", 2, "--base", base, *asnq, *short)
-    run("teach", "--recipe", "ct/sr-adapt", "--base", tmp_path / "transfer", *on("trecqa", "adapted"), *short)
-    described = json.loads((tmp_path / "adapted" / "config.json").read_text())
-    assert described["num_hidden_layers"] == 2
-    record = json.loads((tmp_path / "adapted" / "record.json").read_text())
-    assert record["free"]["recipe"] == "ct/sr-adapt"
-    assert (record["bound"]["settings"]["questions_per_step"], record["bound"]["dev"]["size"]) == (150, "all")
-    exits = ("--body-layers", 4, "--exits", "2,4", "--tokens-per-step", 200, "--warmup", 0, "--no-export", *short)
-    run("distil", "--recipe", "ct/asnq", "--base", base, *on("wikiqa", "cascade"), *exits)
-    record = json.loads((tmp_path / "cascade" / "record.json").read_text())
-    assert (record["free"]["recipe"], record["bound"]["dev"]["size"]) == ("ct/asnq", "all")
-    assert record["bound"]["settings"]["encoding"]["truncation"] == "longest_first"
-    bert = save_cross_encoder("bert", tmp_path / "bert")
-    lengths = ("--question-length", 12, "--document-length", 30, "--window", 16, "--triples-per-step", 4)
-    for form, name in (("robust04", "twin"), ("clueweb09b", "colbert")):
-        run("pairwise", "--recipe", f"trmd/{name}", "--base", bert, *on(form, name), *lengths)
-        assert (tmp_path / name / "ranker").is_dir()
-    (question, *_) = read_questions(data["robust04 dev"])
-    assert question.text.endswith(" é ?")
-    assert all(row.candidate.text.endswith(" é") for row in question.candidates)
-    save_base("bert", tmp_path / "encoder")
-    documents = ("--documents", articles(tmp_path), "--dev", articles(tmp_path / "held", sizes=(4, 3, 5)))
-    small = ("--warmup", 1, "--examples-per-step", 10, "--max-length", 48, "--dev-groups", 2)
-    run(
-        "pretrain",
-        "--recipe",
-        "ssp/pretrain-dslc",
-        "--base",
-        tmp_path / "encoder",
-        *documents,
-        *small,
-        "--out",
-        tmp_path / "ssp",
-    )
-    assert (tmp_path / "ssp" / "model.safetensors").is_file()

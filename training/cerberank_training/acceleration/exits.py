@@ -10,11 +10,15 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 import torch
+from cyclopts import Parameter
+from cyclopts.validators import Number
 from torch import Tensor, nn
 
+from cerberank_models.commands.values import Count, Whole
 from cerberank_models.config import ExitConfig, RankerConfig
 from cerberank_models.convert.from_hugging_face import initialise
 from cerberank_models.network.exits import Exit
@@ -27,23 +31,21 @@ from cerberank_training.learning.losses import distillation_loss, listwise_loss
 from cerberank_training.students.shapes import copy_norm
 
 
+@Parameter(name="*")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExitTraining:
-    """The settings that, together with the vectors, determine the exits."""
+    """The settings that, together with the vectors, determine the exits; the first are options of the command."""
 
-    epochs: int = 10
-    questions_per_step: int = 32
-    learning_rate: float = 1e-3
-    weight_decay: float = 0.01
-    tau: float = 3.0
+    epochs: Count = 10
+    """Number of passes over the questions."""
+    learning_rate: Annotated[float, Parameter(validator=Number(gte=1e-9, lte=1))] = 1e-3
+    """Highest learning rate."""
+    seed: Whole = 1
+    """Random seed."""
+    questions_per_step: Annotated[int, Parameter(parse=False)] = 32
+    weight_decay: Annotated[float, Parameter(parse=False)] = 0.01
+    tau: Annotated[float, Parameter(parse=False)] = 3.0
     """The temperature of both orders; it gives weight to more candidates than the model's first."""
-    seed: int = 1
-
-    def __post_init__(self) -> None:
-        """Raise ValueError for settings that train nothing."""
-        for name in ("epochs", "questions_per_step", "learning_rate", "tau"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be above 0, not {getattr(self, name)}")
 
 
 def with_exits(source: RankingNetwork, exits: Sequence[ExitConfig], *, seed: int) -> RankingNetwork:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import random
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any, Literal, cast
+from typing import Any, Literal, cast
 
 from cyclopts import Parameter
-from cyclopts.validators import Number
 from tokenizers import Tokenizer
 
 from cerberank_models.backends.stage_contract import Backend
@@ -46,8 +45,6 @@ from cerberank_training.teachers.scoring.teacher import files_revision
 LEAST = 20
 """The least number of questions to train on, and to tune on; with fewer, percentages mean nothing."""
 
-USUAL = ExitTraining()
-
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
@@ -65,12 +62,7 @@ class AccelerateOptions:
     """Layers to add an exit after, such as 2,4 (default: after one to four sixths of all layers)."""
     pooling: Pooling = "mean"
     """Vector that exits read: the mean of the tokens, or the first or last token."""
-    epochs: Count = USUAL.epochs
-    """Number of passes over the questions."""
-    learning_rate: Annotated[float, Parameter(validator=Number(gte=1e-9, lte=1))] = USUAL.learning_rate
-    """Highest learning rate."""
-    seed: Whole = USUAL.seed
-    """Random seed."""
+    training: ExitTraining = field(default_factory=ExitTraining)
     held_out: Count = 300
     """Number of questions, from the end of the file, that choose the schedule and are not trained on (at least 20)."""
     max_loss: Percent | None = None
@@ -116,7 +108,7 @@ def accelerate(checkpoint: Path, /, *, options: AccelerateOptions) -> None:
 
 def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
     # 1. The network with new exits, and the questions in two parts: to train them, and to choose the schedule.
-    training = ExitTraining(epochs=options.epochs, learning_rate=options.learning_rate, seed=options.seed)
+    training = options.training
     ranker = _with_untrained_exits(checkpoint, options)
     questions = unlabelled(options.questions)
     start = len(questions) - options.held_out
@@ -140,7 +132,7 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
     )
     max_loss = 3.0 if options.max_loss is None and options.max_cost is None else options.max_loss
     bounds = TuningBounds(max_loss=max_loss, max_cost=options.max_cost, least={"top1_agreement": options.min_agreement})
-    tuning = tune(dev, bounds, ratios=GRID, trials=options.trials, seed=options.seed)
+    tuning = tune(dev, bounds, ratios=GRID, trials=options.trials, seed=options.training.seed)
     check_drops(tuning)
     checked = random.Random(0).sample(held_out, min(options.gate_questions, len(held_out)))
     tuning = within_gate(tuning, bounds, checked, minimum=options.minimum, least=options.min_agreement)
@@ -176,7 +168,7 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
         metrics=checkpoint.manifest.metrics,
         forms=Forms(
             precisions=options.precisions,
-            calibration=calibration_texts(questions[:start], seed=options.seed),
+            calibration=calibration_texts(questions[:start], seed=options.training.seed),
             accept=accept,
         ),
         files={RUN: checkpoint.path / RUN} if RUN in checkpoint.manifest.files else {},
@@ -208,7 +200,9 @@ def _with_untrained_exits(checkpoint: Checkpoint, options: AccelerateOptions) ->
     if list(places) != sorted(set(places)) or places[0] < 1 or places[-1] > most:
         given = ",".join(map(str, places))
         raise ValueError(f"--exits {given} must come after distinct, ascending body layers 1..{most}")
-    return with_exits(source, [ExitConfig(after=place, pooling=options.pooling) for place in places], seed=options.seed)
+    return with_exits(
+        source, [ExitConfig(after=place, pooling=options.pooling) for place in places], seed=options.training.seed
+    )
 
 
 def _settings(
