@@ -6,7 +6,7 @@ import logging
 import os
 from pathlib import Path
 from threading import Thread
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 from cyclopts import Parameter
@@ -28,7 +28,7 @@ from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.from_hugging_face import load_weights, ranker_config, transformer_config
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.convert.limits import check_source
-from cerberank_models.convert.modules import SENTENCE_TRANSFORMERS
+from cerberank_models.convert.modules import SENTENCE_TRANSFORMERS, ModularHead
 from cerberank_models.convert.opaque import why_opaque
 from cerberank_models.convert.source import Source, find_source
 from cerberank_models.convert.source_network import read_config, read_head, read_network, source_scores
@@ -133,9 +133,17 @@ def _import_cross_encoder(model: Import) -> None:
         from cerberank_models.commands.import_opaque import import_opaque  # noqa: PLC0415 - always needs onnx
 
         import_opaque(model, tokenizer, head)
-        return
+    else:
+        _import_layers(model, tokenizer, head)
 
-    # The network with the layers of this package, and its pairs without context.
+
+def _import_layers(model: Import, tokenizer: Any, head: ModularHead | None) -> None:
+    """Write the checkpoint of a model whose family has layers in this package; arguments are as of `import_opaque`.
+
+    Raises UnsupportedModelError for pairs or weights that the ranker would read otherwise, and ParityError for scores
+    that are not the model's own.
+    """
+    described = model.described
     transformer = transformer_config(described)
     positions = transformer.max_positions - transformer.position_offset
     model.check_length(positions, f"positions of {model.place}")
@@ -152,7 +160,7 @@ def _import_cross_encoder(model: Import) -> None:
         type_vocab_size=transformer.type_vocab_size,
     )
 
-    # Its tokens and scores are the model's own; with context, training defined the pairs.
+    # Tokens and scores must be the model's own. With context, training defined the pairs, and no library reads them.
     got = golden_scores(ranker, pairs_alone)
     if encoding.segments == 2:
         check_pairs(tokenizer, pairs_alone, GOLDEN_TEXTS, max_length=encoding.max_length)
