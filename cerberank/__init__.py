@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from cerberank_models.answer import Answer, Result
     from cerberank_models.calibration import CalibrationError
     from cerberank_models.checkpoint.errors import CheckpointError
-    from cerberank_models.checkpoint.store.protocol import StoreError
+    from cerberank_models.checkpoint.store.checkpoint_store import StoreError
     from cerberank_models.convert.checkpoint_cache import ModelImportError
     from cerberank_models.convert.source import SourceError
     from cerberank_models.encoding import Candidate
@@ -87,7 +87,7 @@ _MODULES = {
     "Result": "cerberank_models.answer",
     "SourceError": "cerberank_models.convert.source",
     "Store": "cerberank_models.store",
-    "StoreError": "cerberank_models.checkpoint.store.protocol",
+    "StoreError": "cerberank_models.checkpoint.store.checkpoint_store",
     "StoredVersion": "cerberank_models.store",
     "Trained": "cerberank_training.runs.trained",
     "UnauthorizedError": _CLIENT,

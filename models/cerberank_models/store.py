@@ -10,8 +10,8 @@ from pathlib import Path
 
 from cerberank_models.checkpoint.atomic import remove_remains
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.store.checkpoint_store import LABELS, Reference, check_label, check_model
 from cerberank_models.checkpoint.store.open_store import open_store
-from cerberank_models.checkpoint.store.protocol import LABELS, Reference, check_label, check_model, resolve
 from cerberank_models.convert.checkpoint_cache import made_checkpoint, open_cache
 
 LEFT_OVER_SECONDS = 3600.0
@@ -83,7 +83,7 @@ class Store:
 
     def pull(self, name: str, folder: str | Path) -> str:
         """Copy `model`, `model@label` or `model@version` to a new folder and verify it; returns `model@version`."""
-        reference = resolve(self._store, name)
+        reference = self._store.resolve(name)
         target = Path(folder).absolute()
         remove_remains(target.parent, target.name, older_than=LEFT_OVER_SECONDS)
         self._store.pull(reference, target)
@@ -98,7 +98,7 @@ class Store:
 
         If several processes need the same copy, one pulls it and the others wait. A damaged copy is pulled again.
         """
-        reference = resolve(self._store, name)
+        reference = self._store.resolve(name)
         digest = hashlib.sha256(self._store.manifest(reference).model_dump_json().encode()).hexdigest()[:16]
         path = open_cache(cache) / f"{reference.model}-{reference.version}-{digest}"
         return made_checkpoint(path, partial(self._store.pull, reference))

@@ -13,7 +13,7 @@ from fastapi import FastAPI, Path, Request
 from pydantic import BaseModel, ConfigDict
 
 from cerberank_models import __version__
-from cerberank_models.checkpoint.store.protocol import NAME, Label, Reference, Version
+from cerberank_models.checkpoint.store.checkpoint_store import NAME, Label, Reference, Version
 from cerberank_models.request import Few, Ratio
 from cerberank_service.access.access import bearer, digest, same
 from cerberank_service.errors import ErrorBody, Kind, ServiceError

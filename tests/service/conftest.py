@@ -20,8 +20,8 @@ from tests.service.pushes import open_fake, version_at
 
 from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.checkpoint.store.checkpoint_store import Reference
 from cerberank_models.checkpoint.store.folder_store import FolderStore
-from cerberank_models.checkpoint.store.protocol import Reference
 from cerberank_models.encoding import PairEncoder
 from cerberank_service.app import create_app
 from cerberank_service.engine.engine import Engine

@@ -9,7 +9,7 @@ from typing import Any
 from tests.service.fakes import FakeBackend, checkpoint_for, ranker_config, tokenizer
 
 from cerberank_models.checkpoint.folder import Checkpoint, write_checkpoint
-from cerberank_models.checkpoint.store.protocol import CheckpointStore, Label
+from cerberank_models.checkpoint.store.checkpoint_store import CheckpointStore, Label
 from cerberank_models.config import RankerConfig
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import Loaded

@@ -14,8 +14,8 @@ from tests.service.observe import samples, wait_until
 from tests.service.pushes import open_fake, push
 
 from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.checkpoint.store.checkpoint_store import Label
 from cerberank_models.checkpoint.store.folder_store import FolderStore
-from cerberank_models.checkpoint.store.protocol import Label
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import Loaded, Loader
 

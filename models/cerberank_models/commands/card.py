@@ -9,7 +9,7 @@ from pathlib import Path
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.model_card import read_terms, with_terms, with_title
 from cerberank_models.checkpoint.revise import revise_checkpoint
-from cerberank_models.checkpoint.store.protocol import is_name
+from cerberank_models.checkpoint.store.checkpoint_store import is_name
 from cerberank_models.commands.values import Names
 from cerberank_models.language import CODE
 from cerberank_models.output import say

@@ -12,7 +12,7 @@ import numpy as np
 from cyclopts import Parameter
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.store.protocol import check_model
+from cerberank_models.checkpoint.store.checkpoint_store import check_model
 from cerberank_models.commands.import_decoder import import_decoder
 from cerberank_models.commands.import_options import USUAL, Import, ImportOptions
 from cerberank_models.commands.question_lines import read_questions

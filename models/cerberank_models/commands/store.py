@@ -11,8 +11,7 @@ import httpx
 from cyclopts import Parameter
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.store.open_store import open_store
-from cerberank_models.checkpoint.store.protocol import (
+from cerberank_models.checkpoint.store.checkpoint_store import (
     CheckpointStore,
     Label,
     Reference,
@@ -21,6 +20,7 @@ from cerberank_models.checkpoint.store.protocol import (
     check_model,
     check_version,
 )
+from cerberank_models.checkpoint.store.open_store import open_store
 from cerberank_models.connection import checked_url, open_client
 from cerberank_models.output import UsageError, say, say_json
 from cerberank_models.store import Store as NamedStore

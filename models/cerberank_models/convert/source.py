@@ -18,7 +18,7 @@ from httpx import InvalidURL
 
 from cerberank_models.checkpoint.model_card import RUN
 from cerberank_models.checkpoint.regular import SMALL, NotRegularError, file_digest, read_regular
-from cerberank_models.checkpoint.store.protocol import name_of
+from cerberank_models.checkpoint.store.checkpoint_store import name_of
 from cerberank_models.connection import proxy_problem
 from cerberank_models.language import CODE
 

@@ -17,7 +17,7 @@ from filelock import FileLock
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError, model_validator
 
 from cerberank_models.checkpoint.atomic import write_bytes
-from cerberank_models.checkpoint.store.protocol import NAME
+from cerberank_models.checkpoint.store.checkpoint_store import NAME
 
 PREFIX = "cbk-"
 """The beginning of every key, by which secret scanners recognise a key that was published by mistake."""

@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from prometheus_client import Counter, Gauge, Histogram, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-from cerberank_models.checkpoint.store.protocol import LABELS
+from cerberank_models.checkpoint.store.checkpoint_store import LABELS
 from cerberank_service.errors import Kind
 
 PREFIX = "cerberank_"

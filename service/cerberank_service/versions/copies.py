@@ -25,7 +25,7 @@ from filelock import FileLock, Timeout
 
 from cerberank_models.checkpoint.atomic import write_json
 from cerberank_models.checkpoint.regular import SMALL, read_regular
-from cerberank_models.checkpoint.store.protocol import Reference
+from cerberank_models.checkpoint.store.checkpoint_store import Reference
 from cerberank_models.python_process import python_command
 from cerberank_service.versions import copy_process
 from cerberank_service.versions.copy_process import Trial, memory_of

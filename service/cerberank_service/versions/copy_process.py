@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from cerberank_models.checkpoint.folder import CheckpointError
+from cerberank_models.checkpoint.store.checkpoint_store import Reference
 from cerberank_models.checkpoint.store.open_store import open_store
-from cerberank_models.checkpoint.store.protocol import Reference
 from cerberank_service.settings import Settings
 from cerberank_service.versions.failure import Cause, FailedError, Failure, failure_of
 

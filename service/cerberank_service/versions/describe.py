@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from cerberank_models.calibration import Calibration
-from cerberank_models.checkpoint.store.protocol import LABELS, Reference
+from cerberank_models.checkpoint.store.checkpoint_store import LABELS, Reference
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import LiveVersion
 from cerberank_service.versions.state import ModelState, Snapshot, State, VersionState

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from cerberank_models.checkpoint.folder import ChangedFileError, CheckpointError, MissingFileError, SurplusFileError
-from cerberank_models.checkpoint.store.protocol import NotInStoreError
+from cerberank_models.checkpoint.store.checkpoint_store import NotInStoreError
 from cerberank_models.golden import GoldenMismatchError
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_service.engine.faults import Fault, fault_of, is_shortage, text_of

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from cerberank_models.checkpoint.store.protocol import (
+from cerberank_models.checkpoint.store.checkpoint_store import (
     CheckpointStore,
     NotInStoreError,
     Reference,
@@ -14,7 +14,6 @@ from cerberank_models.checkpoint.store.protocol import (
     check_label,
     check_model,
     check_version,
-    missing,
 )
 from cerberank_service.engine.faults import text_of
 from cerberank_service.errors import Kind, ServiceError
@@ -74,7 +73,7 @@ class Labels:
         """Raises ServiceError (404) when the store does not have the version."""
         with self._reaching() as store:
             if check_version(reference.version) not in store.versions(check_model(reference.model)):
-                raise missing(store, reference)
+                raise store.missing(reference)
 
     def stored(self) -> dict[str, dict[str, Any]] | None:
         """The versions and labels of each model in the store; None without a store."""

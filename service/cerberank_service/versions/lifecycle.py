@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from cerberank_models.checkpoint.store.protocol import LABELS, Label, Reference
+from cerberank_models.checkpoint.store.checkpoint_store import LABELS, Label, Reference
 from cerberank_service.versions.state import ModelState, State, VersionState
 
 IMPORTANCE = {"stable": 0, "canary": 1, "rollback": 2, "pinned": 3, "shadow": 4}

@@ -18,7 +18,7 @@ from tokenizers import Tokenizer
 from cerberank_models.backends.registry import open_backend, spec_of
 from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
-from cerberank_models.checkpoint.store.protocol import Reference
+from cerberank_models.checkpoint.store.checkpoint_store import Reference
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.first_stage.backend import WithFirstStage

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
-from cerberank_models.checkpoint.store.protocol import Label, Reference
+from cerberank_models.checkpoint.store.checkpoint_store import Label, Reference
 from cerberank_service.engine.work import client_gone, stopped
 from cerberank_service.errors import Kind, Refusal, ServiceError
 from cerberank_service.settings import Settings

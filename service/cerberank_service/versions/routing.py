@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from hashlib import blake2b
 
-from cerberank_models.checkpoint.store.protocol import LABELS, Reference
+from cerberank_models.checkpoint.store.checkpoint_store import LABELS, Reference
 from cerberank_service.errors import Kind, Refusal, ServiceError
 from cerberank_service.versions.state import ModelState, Snapshot
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from cerberank_models.checkpoint.store.protocol import Label, Reference
+from cerberank_models.checkpoint.store.checkpoint_store import Label, Reference
 from cerberank_service.versions.loading import LiveVersion
 
 

@@ -6,7 +6,13 @@ import logging
 from collections.abc import Container, Iterable
 
 from cerberank_models.checkpoint.folder import CheckpointError
-from cerberank_models.checkpoint.store.protocol import CheckpointStore, Label, NotInStoreError, Reference, StoreError
+from cerberank_models.checkpoint.store.checkpoint_store import (
+    CheckpointStore,
+    Label,
+    NotInStoreError,
+    Reference,
+    StoreError,
+)
 from cerberank_service.engine.faults import text_of
 from cerberank_service.settings import Settings
 from cerberank_service.versions.lifecycle import StoredModel

@@ -18,7 +18,7 @@ from functools import cached_property, partial
 from cerberank_models.backends.processors import cgroup_memory
 from cerberank_models.backends.registry import spec_of
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.store.protocol import CheckpointStore, Reference
+from cerberank_models.checkpoint.store.checkpoint_store import CheckpointStore, Reference
 from cerberank_service.engine.faults import text_of
 from cerberank_service.engine.low_priority import NICENESS, LiveTraffic, at_low_priority
 from cerberank_service.settings import Settings

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from tests.tiny import save_cross_encoder
 
-from cerberank_models.checkpoint.store.protocol import is_name
+from cerberank_models.checkpoint.store.checkpoint_store import is_name
 from cerberank_models.convert.source import Source, SourceError, find_source
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -17,8 +17,8 @@ from tests.service.observe import wait_until
 from tests.service.pushes import open_fake, push
 
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
+from cerberank_models.checkpoint.store.checkpoint_store import Reference
 from cerberank_models.checkpoint.store.folder_store import FolderStore
-from cerberank_models.checkpoint.store.protocol import Reference
 from cerberank_service.settings import Settings
 from cerberank_service.versions import copies as module
 from cerberank_service.versions.copies import Copies, GivenUpError

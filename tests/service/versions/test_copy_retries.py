@@ -16,8 +16,8 @@ from tests.service.observe import samples, wait_until
 from tests.service.pushes import open_fake, push
 
 from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.checkpoint.store.checkpoint_store import Reference
 from cerberank_models.checkpoint.store.folder_store import FolderStore
-from cerberank_models.checkpoint.store.protocol import Reference
 from cerberank_service.settings import Settings
 from cerberank_service.versions.copies import Copies, GivenUpError
 from cerberank_service.versions.failure import Cause, FailedError
@@ -75,7 +75,7 @@ def test_a_version_that_is_deleted_while_it_is_opened_is_not_at_fault(
     push(store, made("1"), "stable")
     push(store, made("2"), "canary")
     client = follow(load)
-    wait_until(lambda: samples(client)["cerberank_copy_failures_total{cause=store}"] == 1)
+    wait_until(lambda: samples(client)["cerberank_copy_failures_total{cause=store}"] >= 1)
     assert not [name for name in samples(client) if "rejected_versions_total{" in name]
 
 

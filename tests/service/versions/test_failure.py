@@ -8,7 +8,7 @@ import os
 import pytest
 
 from cerberank_models.checkpoint.folder import ChangedFileError, CheckpointError, MissingFileError, SurplusFileError
-from cerberank_models.checkpoint.store.protocol import NotInStoreError
+from cerberank_models.checkpoint.store.checkpoint_store import NotInStoreError
 from cerberank_models.golden import GoldenMismatchError
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_service.telemetry.series import COPY_CAUSES

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerberank_models.checkpoint.store.protocol import LABELS, Label, Reference
+from cerberank_models.checkpoint.store.checkpoint_store import LABELS, Label, Reference
 from cerberank_service.versions.lifecycle import Decision, Flip, StoredModel, decide
 from cerberank_service.versions.state import ModelState, State, VersionState
 

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from cerberank_models.checkpoint.store.protocol import Reference
+from cerberank_models.checkpoint.store.checkpoint_store import Reference
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.settings import Settings
 from cerberank_service.versions.lifecycle import Flip

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerberank_models.checkpoint.store.protocol import Reference
+from cerberank_models.checkpoint.store.checkpoint_store import Reference
 from cerberank_service.errors import Kind, ServiceError
 from cerberank_service.versions.routing import RoutingSettings, in_canary, route
 from cerberank_service.versions.state import ModelState, Snapshot, State, VersionState

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import pytest
 
-from cerberank_models.checkpoint.store.protocol import Reference
+from cerberank_models.checkpoint.store.checkpoint_store import Reference
 from cerberank_service.versions.loading import LiveVersion
 from cerberank_service.versions.state import ModelState, Snapshot, State, VersionState
 

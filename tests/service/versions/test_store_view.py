@@ -8,8 +8,8 @@ import pytest
 from tests.models.stores import DAMAGES, Objects, damage
 from tests.service.pushes import version_at
 
+from cerberank_models.checkpoint.store.checkpoint_store import CheckpointStore
 from cerberank_models.checkpoint.store.folder_store import FolderStore
-from cerberank_models.checkpoint.store.protocol import CheckpointStore
 from cerberank_models.checkpoint.store.url_store import UrlStore
 from cerberank_service.settings import Settings
 from cerberank_service.versions.store_view import StoreView

@@ -17,8 +17,8 @@ from tests.service.observe import samples, service_of, wait_until
 from tests.service.pushes import open_fake, push
 
 from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.checkpoint.store.checkpoint_store import CheckpointStore
 from cerberank_models.checkpoint.store.folder_store import FolderStore
-from cerberank_models.checkpoint.store.protocol import CheckpointStore
 from cerberank_service.engine import low_priority
 from cerberank_service.engine.low_priority import NICENESS
 from cerberank_service.settings import Settings
@@ -75,7 +75,7 @@ def test_a_load_runs_at_low_priority_beside_what_serves(
     assert nice[2] == nice[0]
 
 
-class Gone(CheckpointStore):
+class Gone:
     """A store that can be taken away."""
 
     def __init__(self, store: CheckpointStore) -> None:

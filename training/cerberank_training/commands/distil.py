@@ -14,7 +14,7 @@ from cyclopts import App, CycloptsError, Parameter
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN, read_terms, terms_of
-from cerberank_models.checkpoint.store.protocol import is_name, name_of
+from cerberank_models.checkpoint.store.checkpoint_store import is_name, name_of
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Names, Whole, arguments_of
 from cerberank_models.convert.checkpoint import PARITY, Forms, export_checkpoint

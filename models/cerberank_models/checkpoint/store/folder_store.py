@@ -18,25 +18,12 @@ from cerberank_models.checkpoint.atomic import remove_remains, write_atomically
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, copy_checkpoint
 from cerberank_models.checkpoint.manifest import MANIFEST, Manifest
 from cerberank_models.checkpoint.regular import SMALL, NotRegularError, read_regular
-from cerberank_models.checkpoint.store.protocol import (
+from cerberank_models.checkpoint.store.checkpoint_store import (
     LABELS_FILE,
-    RECORD_FILE,
-    Label,
-    Record,
+    CheckpointStore,
     Reference,
     StoreError,
-    check_model,
-    check_version,
-    has_versions,
     is_name,
-    missing,
-    moved_labels,
-    natural_order,
-    parse_labels,
-    parse_manifest,
-    parse_record,
-    render_labels,
-    render_record,
 )
 
 LEFT_OVER_SECONDS = 24 * 3600.0
@@ -44,46 +31,59 @@ LEFT_OVER_SECONDS = 24 * 3600.0
 LOCK_SECONDS = 30.0
 
 
-class FolderStore:
+class FolderStore(CheckpointStore):
     """A store in the folder `root`."""
 
     def __init__(self, root: Path) -> None:
         """Keep the path; the folder is neither read nor created yet."""
         self._root = root
 
-    def models(self) -> tuple[str, ...]:
-        """The models whose folder holds a version. Raises FileNotFoundError if the store does not exist."""
+    def _check_exists(self) -> None:
         if not self._root.is_dir():
             raise FileNotFoundError(f"{self._root} is not a folder")
-        return tuple(sorted(name for name in _names(self._root) if has_versions(self, name)))
 
-    def versions(self, model: str) -> tuple[str, ...]:
-        """The versions whose folder holds a manifest."""
-        folder = self._root / check_model(model)
-        return natural_order([name for name in _names(folder) if (folder / name / MANIFEST).is_file()])
+    def _folders(self, path: str) -> list[str]:
+        """Hidden folders are left out, because they are unfinished pushes."""
+        try:
+            return [item.name for item in (self._root / path).iterdir() if is_name(item.name) and item.is_dir()]
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
-    def manifest(self, reference: Reference) -> Manifest:
-        """Read the version's `manifest.json`."""
-        path = self._path(reference) / MANIFEST
-        if (content := _read(path, CheckpointError)) is None:
-            raise missing(self, reference)
-        return parse_manifest(content, str(path))
+    def _is_file(self, path: str) -> bool:
+        return (self._root / path).is_file()
 
-    def sizes(self, reference: Reference) -> dict[str, int]:
-        """Get the size of each file from the file system."""
-        paths = {name: self._path(reference) / name for name in self.manifest(reference).files}
-        return {name: path.stat().st_size for name, path in paths.items() if path.is_file()}
+    def _size(self, path: str) -> int | None:
+        return (self._root / path).stat().st_size if self._is_file(path) else None
 
-    def labels(self, model: str) -> dict[Label, str]:
-        """Read `labels.json`."""
-        path = self._root / check_model(model) / LABELS_FILE
-        content = _read(path, StoreError)
-        return {} if content is None else parse_labels(content, str(path))
+    def _read(self, path: str, refused: type[CheckpointError | StoreError]) -> bytes | None:
+        try:
+            return read_regular(self._root / path, SMALL)
+        except FileNotFoundError:
+            return None
+        except NotRegularError as error:
+            raise refused(str(error)) from error
 
-    def push(self, checkpoint: Checkpoint) -> Reference:
+    def _place(self, path: str) -> str:
+        return str(self._root / path)
+
+    def _replace(self, path: str, content: bytes) -> None:
+        write_atomically(self._root / path, content)
+
+    @contextmanager
+    def _locked(self, model: str) -> Iterator[None]:
+        folder = self._root / model
+        if not folder.is_dir():  # there is nothing to lock
+            yield
+            return
+        try:
+            with FileLock(folder / f".{LABELS_FILE}.lock", timeout=LOCK_SECONDS):
+                yield
+        except Timeout:
+            raise StoreError(f"{folder}: another process has been moving a label for {LOCK_SECONDS:g} s") from None
+
+    def _add(self, checkpoint: Checkpoint, reference: Reference) -> None:
         """Copy, verify and rename the folder, then remove the remains of pushes that were killed over a day ago."""
-        reference = Reference(check_model(checkpoint.config.name), check_version(checkpoint.manifest.version))
-        target = self._path(reference)
+        target = self._root / reference.model / reference.version
         try:
             copy_checkpoint(checkpoint.path, target)
         except FileExistsError:
@@ -92,66 +92,6 @@ class FolderStore:
                     f"{target} is there with other content: a version is never changed, push under a new one"
                 ) from None
         remove_remains(target.parent, older_than=LEFT_OVER_SECONDS)
-        return reference
 
-    def pull(self, reference: Reference, target: Path) -> Checkpoint:
-        """Copy the version's folder and verify the copy."""
-        self.manifest(reference)  # raises if the version is missing or broken
-        return copy_checkpoint(self._path(reference), target)
-
-    def move_label(self, model: str, label: Label, version: str | None, *, only_from: str | None = None) -> str | None:
-        """Rewrite `labels.json` under the model's lock."""
-        if version is not None and not (self._path(Reference(model, version)) / MANIFEST).is_file():
-            raise missing(self, Reference(model, version))
-        folder = self._root / check_model(model)
-        if not folder.is_dir():
-            return moved_labels({}, label, version, only_from)[1]
-        with self._locked(folder):
-            labels, before = moved_labels(self.labels(model), label, version, only_from)
-            if version != before:
-                write_atomically(folder / LABELS_FILE, render_labels(labels))
-        return before
-
-    def record(self, model: str) -> Record:
-        """Read `record.json`."""
-        path = self._root / check_model(model) / RECORD_FILE
-        content = _read(path, StoreError)
-        return Record() if content is None else parse_record(content, str(path))
-
-    def note_served(self, reference: Reference) -> None:
-        """Rewrite `record.json` under the model's lock, unless the version is the latest one in it."""
-        folder = self._path(reference).parent
-        if self.record(reference.model).served[:1] == (reference.version,):
-            return
-        with self._locked(folder):
-            record = self.record(reference.model).with_served(reference.version)
-            write_atomically(folder / RECORD_FILE, render_record(record))
-
-    @contextmanager
-    def _locked(self, folder: Path) -> Iterator[None]:
-        try:
-            with FileLock(folder / f".{LABELS_FILE}.lock", timeout=LOCK_SECONDS):
-                yield
-        except Timeout:
-            raise StoreError(f"{folder}: another process has been moving a label for {LOCK_SECONDS:g} s") from None
-
-    def _path(self, reference: Reference) -> Path:
-        return self._root / check_model(reference.model) / check_version(reference.version)
-
-
-def _read(path: Path, refused: type[CheckpointError | StoreError]) -> bytes | None:
-    """The content of a small file; None if it is missing. Raises `refused` if it is not a file, or too large."""
-    try:
-        return read_regular(path, SMALL)
-    except FileNotFoundError:
-        return None
-    except NotRegularError as error:
-        raise refused(str(error)) from error
-
-
-def _names(folder: Path) -> list[str]:
-    """The names of folders that may be models or versions, without hidden folders, which are unfinished pushes."""
-    try:
-        return [item.name for item in folder.iterdir() if is_name(item.name) and item.is_dir()]
-    except (FileNotFoundError, NotADirectoryError):
-        return []
+    def _copy(self, manifest: Manifest, path: str, target: Path) -> Checkpoint:
+        return copy_checkpoint(self._root / path, target)

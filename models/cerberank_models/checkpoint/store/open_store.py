@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from cerberank_models.checkpoint.store.checkpoint_store import CheckpointStore, StoreError
 from cerberank_models.checkpoint.store.folder_store import FolderStore
-from cerberank_models.checkpoint.store.protocol import CheckpointStore, StoreError
 from cerberank_models.checkpoint.store.url_store import UrlStore
 from cerberank_models.output import installed_by
 

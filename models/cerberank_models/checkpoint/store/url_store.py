@@ -28,31 +28,18 @@ from cerberank_models.checkpoint.atomic import appearing_folder
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, check_digest, read_checkpoint
 from cerberank_models.checkpoint.manifest import MANIFEST, Manifest
 from cerberank_models.checkpoint.regular import BLOCK, SMALL, copy_hashed, file_digest, too_large
-from cerberank_models.checkpoint.store.protocol import (
+from cerberank_models.checkpoint.store.checkpoint_store import (
     LABELS_FILE,
-    RECORD_FILE,
-    Label,
-    Record,
+    CheckpointStore,
     Reference,
     StoreError,
-    check_model,
-    check_version,
-    has_versions,
     is_name,
-    missing,
-    moved_labels,
-    natural_order,
-    parse_labels,
-    parse_manifest,
-    parse_record,
-    render_labels,
-    render_record,
 )
 
 LEASE_SECONDS = 30.0
 
 
-class UrlStore:
+class UrlStore(CheckpointStore):
     """A store below the path `root` of an fsspec file system, which must not cache listings."""
 
     def __init__(self, filesystem: Any, root: str, *, lease_seconds: float = LEASE_SECONDS) -> None:
@@ -61,85 +48,63 @@ class UrlStore:
         self._files = filesystem
         self._root = root.rstrip("/")
 
-    def models(self) -> tuple[str, ...]:
-        """The models whose folder holds a version. Raises FileNotFoundError if the address does not exist."""
+    def _check_exists(self) -> None:
         if not self._files.exists(self._root):
             raise FileNotFoundError(f"there is nothing at {self._root}")
-        return tuple(sorted(name for name in self._names(self._root) if has_versions(self, name)))
 
-    def versions(self, model: str) -> tuple[str, ...]:
-        """The versions whose folder holds a manifest."""
-        folder = f"{self._root}/{check_model(model)}"
-        return natural_order(
-            [name for name in self._names(folder) if self._files.isfile(f"{folder}/{name}/{MANIFEST}")]
-        )
+    def _folders(self, path: str) -> list[str]:
+        try:
+            items = self._files.ls(self._place(path), detail=True)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
+        names = [item["name"].rstrip("/").rpartition("/")[2] for item in items if item["type"] == "directory"]
+        return [name for name in names if is_name(name)]
 
-    def manifest(self, reference: Reference) -> Manifest:
-        """Read the version's `manifest.json`."""
-        path = f"{self._path(reference)}/{MANIFEST}"
-        if (content := self._read(path, CheckpointError)) is None:
-            raise missing(self, reference)
-        return parse_manifest(content, path)
+    def _is_file(self, path: str) -> bool:
+        return bool(self._files.isfile(self._place(path)))
 
-    def sizes(self, reference: Reference) -> dict[str, int]:
-        """Ask the file system for the size of each file."""
-        folder, sizes = self._path(reference), {}
-        for name in self.manifest(reference).files:
-            with suppress(FileNotFoundError, NotADirectoryError):
-                sizes[name] = int(self._files.size(f"{folder}/{name}"))
-        return sizes
+    def _size(self, path: str) -> int | None:
+        try:
+            return int(self._files.size(self._place(path)))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
 
-    def labels(self, model: str) -> dict[Label, str]:
-        """Read `labels.json`."""
-        path = f"{self._root}/{check_model(model)}/{LABELS_FILE}"
-        content = self._read(path)
-        return {} if content is None else parse_labels(content, path)
+    def _read(self, path: str, refused: type[CheckpointError | StoreError] = StoreError) -> bytes | None:
+        place = self._place(path)
+        try:
+            info = self._files.info(place)
+            if info["type"] != "file":
+                raise refused(f"{place} is not a regular file")
+            if info["size"] == 0:  # servers reject an empty range
+                return b""
+            content: bytes = self._files.cat_file(place, start=0, end=SMALL + 1)  # cut, as some servers state no size
+        except FileNotFoundError:
+            return None
+        if len(content) > SMALL:
+            raise refused(str(too_large(place, SMALL)))
+        return content
 
-    def push(self, checkpoint: Checkpoint) -> Reference:
+    def _place(self, path: str) -> str:
+        return f"{self._root}/{path}" if path else self._root
+
+    def _replace(self, path: str, content: bytes) -> None:
+        self._files.pipe_file(self._place(path), content)
+
+    def _add(self, checkpoint: Checkpoint, reference: Reference) -> None:
         """Write every file that does not exist yet, the manifest last."""
-        manifest = checkpoint.manifest
-        reference = Reference(check_model(checkpoint.config.name), check_version(manifest.version))
-        target = self._path(reference)
+        manifest, target = checkpoint.manifest, self._place("/".join(reference))
         manifest_digest = file_digest(checkpoint.path / MANIFEST)
         for name, digest in [*sorted(manifest.files.items()), (MANIFEST, manifest_digest)]:
             self._create(checkpoint.path / name, f"{target}/{name}", digest)
-        return reference
 
-    def pull(self, reference: Reference, target: Path) -> Checkpoint:
+    def _copy(self, manifest: Manifest, path: str, target: Path) -> Checkpoint:
         """Copy the files that the manifest names, then verify them."""
-        source, manifest = self._path(reference), self.manifest(reference)
         with appearing_folder(target) as partial:
             for name in (*sorted(manifest.files), MANIFEST):
                 (partial / name).parent.mkdir(parents=True, exist_ok=True)
-                self._files.get_file(f"{source}/{name}", str(partial / name))
+                self._files.get_file(f"{self._place(path)}/{name}", str(partial / name))
             copied = read_checkpoint(partial)
         return replace(copied, path=target)
-
-    def move_label(self, model: str, label: Label, version: str | None, *, only_from: str | None = None) -> str | None:
-        """Rewrite `labels.json` while holding the lease."""
-        if version is not None and version not in self.versions(model):
-            raise missing(self, Reference(model, version))
-        folder = f"{self._root}/{check_model(model)}"
-        with self._lease(f"{folder}/{LABELS_FILE}.lease"):
-            labels, before = moved_labels(self.labels(model), label, version, only_from)
-            if version != before:
-                self._files.pipe_file(f"{folder}/{LABELS_FILE}", render_labels(labels))
-        return before
-
-    def record(self, model: str) -> Record:
-        """Read `record.json`."""
-        path = f"{self._root}/{check_model(model)}/{RECORD_FILE}"
-        content = self._read(path)
-        return Record() if content is None else parse_record(content, path)
-
-    def note_served(self, reference: Reference) -> None:
-        """Rewrite `record.json` while holding the lease, unless the version is the latest one in it."""
-        model, version = reference
-        if self.record(model).served[:1] == (version,):
-            return
-        folder = f"{self._root}/{check_model(model)}"
-        with self._lease(f"{folder}/{LABELS_FILE}.lease"):
-            self._files.pipe_file(f"{folder}/{RECORD_FILE}", render_record(self.record(model).with_served(version)))
 
     def _create(self, source: Path, path: str, digest: str) -> None:
         """Write `source` to `path` unless `path` exists already. Raises StoreError if `path` has other content.
@@ -169,50 +134,26 @@ class UrlStore:
             raise StoreError(f"{path} is there with other content: a version is never changed, push under a new one")
 
     @contextmanager
-    def _lease(self, path: str) -> Iterator[None]:
-        own = uuid.uuid4().hex.encode()
+    def _locked(self, model: str) -> Iterator[None]:
+        """Hold the lease, or wait for its holder."""
+        lease = f"{model}/{LABELS_FILE}.lease"
+        place, own = self._place(lease), uuid.uuid4().hex.encode()
         seen, since = None, time.monotonic()
         while True:
             with suppress(FileExistsError):
-                with self._files.open(path, "xb") as file:
+                with self._files.open(place, "xb") as file:
                     file.write(own)
                 break
-            holder = self._read(path)
+            holder = self._read(lease)
             if holder != seen:
                 seen, since = holder, time.monotonic()
             # Measured on this process's clock, because the clocks of machines differ.
             elif time.monotonic() - since > self._lease_seconds:
                 with suppress(FileNotFoundError):
-                    self._files.rm_file(path)
+                    self._files.rm_file(place)
             time.sleep(0.05)
         try:
             yield
         finally:
-            if self._read(path) == own:
-                self._files.rm_file(path)
-
-    def _read(self, path: str, refused: type[CheckpointError | StoreError] = StoreError) -> bytes | None:
-        """The content of a small file; None if it is missing. Raises `refused` if it is a folder, or too large."""
-        try:
-            info = self._files.info(path)
-            if info["type"] != "file":
-                raise refused(f"{path} is not a regular file")
-            if info["size"] == 0:  # servers reject an empty range
-                return b""
-            content: bytes = self._files.cat_file(path, start=0, end=SMALL + 1)  # cut, as some servers state no size
-        except FileNotFoundError:
-            return None
-        if len(content) > SMALL:
-            raise refused(str(too_large(path, SMALL)))
-        return content
-
-    def _names(self, folder: str) -> list[str]:
-        try:
-            items = self._files.ls(folder, detail=True)
-        except (FileNotFoundError, NotADirectoryError):
-            return []
-        names = [item["name"].rstrip("/").rpartition("/")[2] for item in items if item["type"] == "directory"]
-        return [name for name in names if is_name(name)]
-
-    def _path(self, reference: Reference) -> str:
-        return f"{self._root}/{check_model(reference.model)}/{check_version(reference.version)}"
+            if self._read(lease) == own:
+                self._files.rm_file(place)

@@ -20,9 +20,9 @@ from tools.versions import edit, versions_of
 
 from cerberank_models.checkpoint import regular
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.store.checkpoint_store import LABELS, CheckpointStore, Reference, StoreError
 from cerberank_models.checkpoint.store.folder_store import LEFT_OVER_SECONDS, FolderStore
 from cerberank_models.checkpoint.store.open_store import open_store
-from cerberank_models.checkpoint.store.protocol import LABELS, CheckpointStore, Reference, StoreError
 from cerberank_models.checkpoint.store.url_store import UrlStore
 
 MODEL = "random-tiny"

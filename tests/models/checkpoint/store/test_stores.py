@@ -15,9 +15,7 @@ from tests.models.stores import Objects
 from tools.versions import edit, versions_of
 
 from cerberank_models.checkpoint.folder import ChangedFileError, CheckpointError, read_checkpoint
-from cerberank_models.checkpoint.store.folder_store import FolderStore
-from cerberank_models.checkpoint.store.open_store import open_store
-from cerberank_models.checkpoint.store.protocol import (
+from cerberank_models.checkpoint.store.checkpoint_store import (
     MOST_SERVED,
     CheckpointStore,
     LabelMovedError,
@@ -28,8 +26,9 @@ from cerberank_models.checkpoint.store.protocol import (
     check_label,
     check_model,
     check_version,
-    resolve,
 )
+from cerberank_models.checkpoint.store.folder_store import FolderStore
+from cerberank_models.checkpoint.store.open_store import open_store
 from cerberank_models.checkpoint.store.url_store import UrlStore
 
 MODEL = "random-tiny"
@@ -182,14 +181,14 @@ def test_the_record_remembers_what_served(store: CheckpointStore, tiny_checkpoin
 def test_a_name_resolves_to_a_version(store: CheckpointStore, tiny_checkpoint: Path, tmp_path: Path) -> None:
     """`model` alone is its stable version; for a missing label, the error lists the versions."""
     store.push(read_checkpoint(versions_of(tiny_checkpoint, tmp_path, ["1"])["1"]))
-    assert resolve(store, f"{MODEL}@1") == Reference(MODEL, "1")
+    assert store.resolve(f"{MODEL}@1") == Reference(MODEL, "1")
     with pytest.raises(NotInStoreError, match="has no label stable; its versions: 1"):
-        resolve(store, MODEL)
+        store.resolve(MODEL)
     store.move_label(MODEL, "stable", "1")
-    assert resolve(store, MODEL) == resolve(store, f"{MODEL}@stable") == Reference(MODEL, "1")
+    assert store.resolve(MODEL) == store.resolve(f"{MODEL}@stable") == Reference(MODEL, "1")
     for name in ("../x", f"{MODEL}@../1", f"{MODEL}@a@b", ""):
         with pytest.raises(StoreError):
-            resolve(store, name)
+            store.resolve(name)
 
 
 def test_a_push_that_was_not_finished_is_no_version(
