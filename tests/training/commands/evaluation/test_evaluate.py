@@ -90,6 +90,11 @@ def test_a_checkpoint_gets_figures_agreement_and_a_plot(
     common = ["--data", data, "--checkpoint", str(tiny_checkpoint), "--precision", "fp32"]
     lines, teacher, out, plot = (tmp_path / name for name in ("a.jsonl", "teacher.jsonl", "a.json", "a.png"))
     assert main([*common, "--schedule", "0.3,0.3", "--per-question", str(lines)]) == 0
+    capsys.readouterr()
+    assert main([*common, "--against", "fp32"]) == 0
+    shown = capsys.readouterr().out
+    assert "Top-1 agreement of fp32 and fp32: 100.0 %" in shown
+    assert [line.split(" | ")[0] for line in shown.splitlines()[2:4]] == ["| final", "| fp32"]
     records: list[dict[str, Any]] = [json.loads(line) for line in lines.read_text().splitlines()]
     assert "scores" not in records[0]["rankings"]["drop 0.3,0.3"]
     heads = ["head 1", "head 2", "head 3"]
