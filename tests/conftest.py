@@ -32,16 +32,17 @@ MadeOnce = Callable[[str, Callable[[Path], object]], Path]
 TESTS = Path(__file__).resolve().parent
 SHARED = TESTS.parents[1] / "shared"
 LEFT_OUT = (
-    "benchmarks",
-    "deploy",
-    "e2e",
-    "soak",
+    "benchmarks/",
+    "deploy/",
+    "e2e/",
+    "soak/",
+    "training/commands/sweep/",
     "test_examples.py",
     "test_gpu_kit.py",
     "test_packaging.py",
     "test_site.py",
 )
-"""Folders and files that `make test-all` runs and `make test` does not: services, browsers, proxies, wheels, sites."""
+"""Folders and files that `make test` leaves to `make test-all`: services, browsers, proxies, sweeps, wheels, sites."""
 NOT_LEFT_OUT = "tests/e2e/test_lifetime.py::test_sigterm_answers_what_was_accepted"
 """The real process that `make test` asks over HTTP."""
 DURATIONS = TESTS / "durations.json"
@@ -60,8 +61,8 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def is_left_out(path: Path) -> bool:
-    """True for a file of LEFT_OUT."""
-    return path.relative_to(TESTS).parts[0] in LEFT_OUT
+    """True for a file of `make test-all` alone."""
+    return path.relative_to(TESTS).as_posix().startswith(LEFT_OUT)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -20,7 +20,6 @@ from tools.process import Process, installed, serving
 from cerberank_benchmarks.clients.server import free_port
 from cerberank_models.checkpoint.bundled import default_checkpoint
 
-pytestmark = pytest.mark.slow
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 BEST = "The Eiffel Tower is 330 metres tall."
 CLIENTS = ("langchain_rerank.py", "litellm_rerank.py")

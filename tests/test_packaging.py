@@ -32,7 +32,6 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return next(folder.glob("*.whl"))
 
 
-@pytest.mark.slow
 def test_the_wheel_holds_typed_packages_and_the_bundled_checkpoint(wheel: Path) -> None:
     """All files of git that belong to it, neither the benchmarks nor the tests, both licences, in less than 60 MB."""
     with zipfile.ZipFile(wheel) as archive:
@@ -48,7 +47,6 @@ def test_the_wheel_holds_typed_packages_and_the_bundled_checkpoint(wheel: Path) 
     assert wheel.stat().st_size < 60e6
 
 
-@pytest.mark.slow
 def test_an_installed_wheel_serves_the_bundled_checkpoint_anywhere(wheel: Path, tmp_path: Path) -> None:
     """In an environment of the serving lock alone, in an empty folder: `cerberank serve`, a question, its answer."""
     programs = fresh_environment(tmp_path / "environment", wheel, listed("serve.txt"))

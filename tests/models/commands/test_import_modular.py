@@ -71,6 +71,7 @@ def test_a_mean_and_two_logits_are_read_from_weights_alone(tmp_path: Path) -> No
     assert np.abs(got - expected).max() <= SAME
 
 
+@pytest.mark.slow
 def test_an_unknown_encoder_is_opaque_with_its_head(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """MPNet has no layers here, no token types, and positions that count from the padding token."""
     source = save_modular("mpnet", tmp_path, save=save_mpnet, head=mean_head)

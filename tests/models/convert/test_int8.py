@@ -64,6 +64,7 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> tuple[RankingNetwork, lis
     return ranker, int8_graphs(ranker, tmp_path_factory.mktemp("plain"))
 
 
+@pytest.mark.slow
 def test_a_channel_that_stands_out_costs_the_others_nothing(
     plain: tuple[RankingNetwork, list[Path]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

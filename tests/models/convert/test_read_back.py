@@ -56,6 +56,7 @@ def test_int8_graphs_hold_what_quantisation_left(other_checkpoint: Path) -> None
     assert_same_network(read_back(checkpoint, "int8"), expected)
 
 
+@pytest.mark.slow
 def test_gated_feed_forwards_and_norms_without_biases_are_read(tmp_path: Path) -> None:
     """ModernBERT, whose keys and values are not absorbed: every weight of its fp32 graph."""
     ranker = random_ranker(family="modernbert", **ONE_STAGE)
@@ -64,6 +65,7 @@ def test_gated_feed_forwards_and_norms_without_biases_are_read(tmp_path: Path) -
     assert_same_network(read_back(exported(ranker, tmp_path / "one"), "fp32"), ranker)
 
 
+@pytest.mark.slow
 def test_heads_of_two_layers_and_one_token_type_are_read(tiny_checkpoint: Path, tmp_path: Path) -> None:
     """B1 1H2 of RoBERTa; a graph that stands for another exporter's, of another network, is refused."""
     ranker = random_ranker(family="roberta", body_layers=1, heads=1, exits=(), num_hidden_layers=3)

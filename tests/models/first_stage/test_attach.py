@@ -91,6 +91,7 @@ def test_onnx_vectors_are_pytorchs(checkpoint: Checkpoint) -> None:
         assert list(backend.encode(texts.select(np.array([], dtype=np.int64)))) == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "has_weights", "precisions"), [("dot", False, ["int8"]), ("tr-colbert", True, ["fp32", "int8"])]
 )
@@ -104,6 +105,7 @@ def test_other_shapes_can_be_attached(
         check_first_stage(open_first_stage(made, precision=precision), made)
 
 
+@pytest.mark.slow
 def test_int8_measures_its_ranges_on_given_texts(checkpoint: Checkpoint, plain: Checkpoint, tmp_path: Path) -> None:
     """Calibration changes the graph."""
     calibration = [("how tall is it ?", [Candidate(text=text) for text in TEXTS])]

@@ -50,6 +50,7 @@ def logged(out: Path) -> set[str]:
     return set().union(*TrainerState.load_from_json(f"{last_checkpoint(out / 'run')}/{STATE}").log_history)
 
 
+@pytest.mark.slow
 def test_a_killed_process_resumes_with_the_same_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`kill -9` after the first checkpoint, the command again: the weights of a run without interruption, and without
     the two processes that make the batches of the interrupted one.

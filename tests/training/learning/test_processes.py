@@ -54,6 +54,7 @@ def train(folder: Path, *, accumulate: int = 1) -> None:
     assert not torch.distributed.is_initialized()
 
 
+@pytest.mark.slow
 def test_two_processes_and_several_batches_train_to_the_weights_of_one(tmp_path: Path, two_processes: Path) -> None:
     """gloo, uniform stages, groups of unequal size: every weight within 1e-4 after five steps of 1e-3.
 

@@ -179,6 +179,7 @@ def train_alike(folder: Path) -> None:
     run(folder, text_ranker(TR_TWIN), config=config, taught=teachers()).train(lambda ranker: 1.0)
 
 
+@pytest.mark.slow
 def test_two_processes_train_to_the_weights_of_one(tmp_path: Path, two_processes: Path) -> None:
     """gloo, both teachers: weights differ by less than 1e-5 in the mean after four steps of 1e-3.
 
