@@ -37,11 +37,14 @@ def code_key() -> str:
 
 
 class _Described(pickle.Pickler):
-    """Writes equal values as equal bytes in every process: sets have another order in each, and paths
-    are temporary.
+    """Writes equal values as equal bytes in every process: sets have another order in each, and paths are temporary.
+
+    A network of a test itself is refused, since `code_key` does not hold its code.
     """
 
     def reducer_override(self, value: object) -> Any:
+        if isinstance(value, torch.nn.Module) and type(value).__module__.startswith("tests."):
+            raise pickle.PicklingError(type(value).__name__)
         if isinstance(value, BaseModel):
             return type(value), (value.model_dump_json(),)
         if isinstance(value, PreTrainedConfig | PreTrainedModel):
@@ -52,7 +55,7 @@ class _Described(pickle.Pickler):
 
 
 def call_key(*arguments: object) -> str | None:
-    """A hash of the exporter's arguments; None for a network that cannot be pickled."""
+    """A hash of the exporter's arguments; None if they cannot be pickled."""
     content = io.BytesIO()
     try:
         _Described(content).dump(arguments)
