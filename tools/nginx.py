@@ -57,10 +57,12 @@ def configure(folder: Path, port: int, replicas: Sequence[str], changes: Mapping
         "listen 3904": f"listen {counts}",
     }
     for text, new in {**replaced, **(changes or {})}.items():
-        files = [file for file in folder.glob("*.conf") if text in file.read_text()]
+        # A port that was put in before may begin with the digits of another one.
+        place = re.compile(rf"{re.escape(text)}(?!\d)")
+        files = [file for file in folder.glob("*.conf") if place.search(file.read_text())]
         assert files, f"{text!r} is not a text of {CONFIGURATION}"
         for file in files:
-            file.write_text(file.read_text().replace(text, new))
+            file.write_text(new.join(place.split(file.read_text())))
     return f"http://{counts}"
 
 
