@@ -61,7 +61,7 @@ def test_the_papers_settings(tmp_path: Path) -> None:
         (["--steps", 2, "--evaluate-every", 3], "--evaluate-every must be at most the 2 steps, not 3"),
         (["--warmup", 99999], "--warmup 99999 does not fit into steps"),
         (["--dev-questions", 0], "for --dev-questions: takes a whole number"),
-        (["--max-length", 5], "--max-length must be more than 7"),
+        (["--max-length", 7], "for --max-length. Must be >= 8."),
         (["--token-types", "fresh"], "--token-types fresh are for a teacher that reads context"),
     ],
 )

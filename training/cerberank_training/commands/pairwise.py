@@ -35,7 +35,6 @@ from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.content import folder_content
 from cerberank_training.runs.dev_set import chosen_size, dev_set, held_out_contents, in_common, measured
 from cerberank_training.runs.launched import is_first_process
-from cerberank_training.runs.options import named_options
 from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run import Inputs, Job, run_job
 from cerberank_training.runs.trained_on import write_training_data
@@ -347,7 +346,7 @@ class PairwiseSettings:
 
 
 def settings_of(options: PairwiseOptions) -> PairwiseSettings:
-    """The settings of the run. Raises ValueError, which names the option."""
+    """The settings of the run. Raises UsageError or ValueError, which names the option."""
     if options.select not in METRICS:
         raise UsageError(f"--select is one of {', '.join(METRICS)}, not {options.select!r}.")
     parts = (options.loss, options.schedule, options.lengths)
@@ -358,10 +357,9 @@ def settings_of(options: PairwiseOptions) -> PairwiseSettings:
         config = replace(config, learning_rate=RELEASED_LEARNING_RATE)
     config = replace(config, **{name: changes[name] for name in TrainConfig.__slots__ if name in changes})
     objective = replace(objective, **{name: changes[name] for name in PairwiseObjective.__slots__ if name in changes})
-    with named_options(changes):
-        encoding = TextEncodingConfig(
-            **{name: changes[name] for name in TextEncodingConfig.model_fields if name in changes}
-        )
+    encoding = TextEncodingConfig(
+        **{name: changes[name] for name in TextEncodingConfig.model_fields if name in changes}
+    )
     mean = options.loss.mean or ("text" if options.loss.released else "all")
     return PairwiseSettings(config=config, objective=objective, encoding=encoding, mean=mean)
 

@@ -27,10 +27,10 @@ from transformers import (
     set_seed,
 )
 
-from cerberank_models.commands.values import Count, NotNegative, Positive
+from cerberank_models.commands.values import Count, NotNegative, Positive, at_least
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.loading import quiet_transformers
-from cerberank_models.convert.teacher_input import TeacherInput
+from cerberank_models.convert.teacher_input import SPECIAL_TOKENS, TeacherInput
 from cerberank_models.convert.token_types import NewTypes, grow_token_types
 from cerberank_training.data import Question
 from cerberank_training.evaluation.figures import Evaluation
@@ -49,7 +49,6 @@ from cerberank_training.learning.trainer import (
     trainer_arguments,
 )
 from cerberank_training.runs.base import Base
-from cerberank_training.runs.options import named_options
 from cerberank_training.runs.processes import batch_of_step
 from cerberank_training.teachers.teacher_reader import Pair, TeacherReader
 from cerberank_training.tracking.running import running
@@ -78,7 +77,7 @@ class TeacherConfig(TrainerConfig):
     token_types: Literal["shared"] | NewTypes = "shared"
     """Token type of the context where the base has fewer than three: the last type (shared), a random row (fresh), a
     copy of the last row (copied), or a new random table (anew, as in SSP)."""
-    max_length: Count = 128
+    max_length: Annotated[int, at_least(SPECIAL_TOKENS + 1)] = 128
     """Most tokens of a pair; the longest segments are cut."""
     layers: Count | None = None
     """Number of the base's layers to use, counted from the first (default: all)."""
@@ -108,8 +107,6 @@ class TeacherConfig(TrainerConfig):
             raise ValueError(f"--evaluate-every must be at most the {self.steps} steps, not {self.evaluate_every}")
         if self.token_types != "shared" and not self.context:
             raise ValueError(f"--token-types {self.token_types} are for a teacher that reads context")
-        with named_options({"max_length"}):
-            self.input.encoding()
 
     @property
     def input(self) -> TeacherInput:
