@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -95,10 +96,13 @@ def test_a_finished_run_is_extended_from_its_saved_state(out: Path) -> None:
     assert (out / f"result-{first.record.digest}").is_dir()
 
 
-def test_a_run_that_is_killed_while_it_finishes_is_repeated(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The earlier result is moved aside before the record names another one."""
+@pytest.mark.parametrize("write", [Path.mkdir, Path.touch])
+def test_a_run_that_is_killed_while_it_finishes_is_repeated(
+    write: Callable[[Path], None], out: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The earlier result, a folder or a file, is out of the way before the record names another one."""
     opened(out).finish(reached=10, best=50.0, questions=3)
-    (out / "result").mkdir()
+    write(out / "result")
     before = (out / RECORD).read_bytes()
     with monkeypatch.context() as patch:
         patch.setattr("cerberank_training.runs.record.write_json", Mock(side_effect=KeyboardInterrupt))

@@ -122,7 +122,7 @@ class TrainingRun:
 
     folder: Path
     result: Path
-    """The file or folder that the run writes last; a folder is moved aside when the run is extended."""
+    """The file or folder that the run writes last. An extended run moves the folder aside, or removes the file."""
     record: RunRecord
     """The record with this call, which `begin` writes."""
     is_saved: bool
@@ -160,8 +160,11 @@ class TrainingRun:
         limits = {"asked": self.record.free["steps"], "patience": self.record.free.get("patience")}
         record = self.record.model_copy(update={"results": limits | {"reached": reached} | figures})
         if is_first_process():
+            # An earlier result must not stand beside the new record, if this call is killed before it writes its own.
             if self.result.is_dir():
                 self.result.rename(self.folder / f"{self.result.name}-{self.record.result_digest}")
+            else:
+                self.result.unlink(missing_ok=True)
             write_json(self.folder / RECORD, record.model_dump(mode="json"))
         return record
 
