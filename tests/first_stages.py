@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from tests.text_rankers import text_ranker
+from tests.text_rankers import COLBERT, TR_COLBERT, TR_TWIN, TWIN, text_ranker
 from tests.tiny import bert_tokenizer
 
 from cerberank_models.backends.stage_contract import Vector
@@ -20,15 +20,14 @@ from cerberank_models.first_stage.bi_encoders import BiEncoder
 from cerberank_models.network.text_ranker import Side, TextRanker, TextVectors
 from cerberank_models.text_config import TextEncodingConfig, TextRankerConfig
 
-SHAPES: list[dict[str, Any]] = [
-    {"token_ranker": "dot"},
-    {"token_ranker": "twin"},
-    {"token_ranker": "colbert"},
-    {"first_ranker": "residual"},
-    {"first_ranker": "residual", "token_ranker": "twin"},
-    {"first_ranker": "residual", "token_ranker": "colbert"},
-]
-NAMES = ["dot", "twin", "colbert", "first", "tr-twin", "tr-colbert"]
+SHAPES: dict[str, dict[str, Any]] = {
+    "dot": {"token_ranker": "dot"},
+    "twin": TWIN,
+    "colbert": COLBERT,
+    "first": {"first_ranker": "residual"},
+    "tr-twin": TR_TWIN,
+    "tr-colbert": TR_COLBERT,
+}
 ENCODER = "0" * 64
 ENCODING = TextEncodingConfig(question_length=8, document_length=16, window=16)
 
@@ -88,7 +87,7 @@ def attached(plain: Checkpoint, path: Path, name: str = "tr-twin", **changes: An
 
     TwinBERT's mean is that of the text's own tokens.
     """
-    shape = dict(zip(NAMES, SHAPES, strict=True))[name]
+    shape = SHAPES[name]
     encoder = bi_encoder(**shape, **({"mean": "text"} if shape.get("token_ranker") == "twin" else {}))
     return attach(plain, encoder, path, source="tests", **{"alpha": 0.5} | changes)
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests.bounds import LOGITS, PROBABILITIES
-from tests.first_stages import NAMES, SHAPES, first_stage_config, ranker_of, scorer_weights, vectors
+from tests.first_stages import SHAPES, first_stage_config, ranker_of, scorer_weights, vectors
 from tests.text_rankers import texts
 
 from cerberank_models.first_stage import scorer
@@ -27,7 +27,7 @@ def rounded(side: Side, shape: dict[str, Any]) -> Side:
     return Side(side.first.half().float(), tokens.half().float(), offsets)
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=NAMES)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 @torch.inference_mode()
 def test_the_network_gives_the_same_scores(shape: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every combination of rankers agrees with TextRanker.score (dot: with a cosine), also in many small blocks."""
@@ -79,7 +79,7 @@ def test_wrong_weights_and_vectors_are_refused() -> None:
             colbert(np.zeros(8, np.float16), [np.zeros(size, np.float16)])
 
 
-@pytest.mark.parametrize(("shape", "size"), [(SHAPES[0], 384), (SHAPES[1], 384)], ids=["dot", "twin"])
+@pytest.mark.parametrize(("shape", "size"), [(SHAPES["dot"], 384), (SHAPES["twin"], 384)], ids=["dot", "twin"])
 def test_thousands_of_candidates_are_fast(shape: dict[str, Any], size: int) -> None:
     """Prints the time of 2,000 candidates of MiniLM's width; a bound would depend on the machine."""
     config = first_stage_config(**shape)
@@ -97,5 +97,5 @@ def test_thousands_of_candidates_are_fast(shape: dict[str, Any], size: int) -> N
         times.append(perf_counter() - begin)
     print(f"{shape}: {1000 * min(times):.2f} ms")  # noqa: T201
     assert scores.shape == (2000,)
-    if shape == SHAPES[0]:
+    if shape == SHAPES["dot"]:
         assert int(scores.argmax()) == 7

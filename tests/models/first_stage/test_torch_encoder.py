@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from tests.bounds import HIDDEN
-from tests.first_stages import NAMES, SHAPES, first_stage_config, network_of, ranker_of, vectors
+from tests.first_stages import SHAPES, first_stage_config, network_of, ranker_of, vectors
 from tests.tiny import bert_tokenizer
 
 from cerberank_models.encoding import concat_pairs
@@ -28,7 +28,7 @@ def encoded(config: Any) -> Any:
     return concat_pairs([encoder.questions(["who wrote carmen ?"]), encoder.candidates(TEXTS)])
 
 
-@pytest.mark.parametrize("shape", SHAPES, ids=NAMES)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_vectors_are_the_text_rankers(shape: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Every part of every shape agrees with TextRanker.alone, in one block and in many."""
     ranker, config = ranker_of(shape), first_stage_config(**shape)
@@ -45,7 +45,7 @@ def test_vectors_are_the_text_rankers(shape: dict[str, Any], monkeypatch: pytest
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
-@pytest.mark.parametrize("shape", SHAPES, ids=NAMES)
+@pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_half_precisions_are_near(shape: dict[str, Any], precision: str) -> None:
     """The cast network's vectors point where fp32's do."""
     ranker, config = ranker_of(shape), first_stage_config(**shape)
