@@ -212,7 +212,7 @@ class Copies:
         except subprocess.TimeoutExpired:
             self._hanging = process
 
-    def shown(self, message: str) -> str:
+    def without_paths(self, message: str) -> str:
         """The message without the paths of the copies and of the store."""
         for place in (str(self._root), self._address):
             # A name alone, such as `store`, is also a word of messages.
@@ -227,7 +227,7 @@ class Copies:
             cause = Cause(failure["cause"])
             if cause is Cause.DISK:
                 return FailedError(cause, f"there is no space for the copy in {tempfile.gettempdir()}")
-            return FailedError(cause, self.shown(failure["message"]))
+            return FailedError(cause, self.without_paths(failure["message"]))
         if code == -signal.SIGKILL:
             message = "the process that copied or tried it was killed (SIGKILL)"
             return FailedError(Cause.PROCESS, message, killed=True)

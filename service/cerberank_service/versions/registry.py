@@ -136,7 +136,7 @@ class VersionRegistry:
             size = self._state(reference).size
             self._set(reference, VersionState(status=State.RETRYING, size=size, reason=reason))
 
-    def want(self, wanted: Mapping[str, Mapping[Label, str]]) -> None:
+    def set_wanted(self, wanted: Mapping[str, Mapping[Label, str]]) -> None:
         """Record the labels of the store, by model."""
         with self._lock:
             self._snapshot = replace(self._snapshot, wanted=wanted)
@@ -190,7 +190,7 @@ class VersionRegistry:
             self._snapshot = self._snapshot.with_model(reference.model, unpinned)
             self._forget_previous(reference)
 
-    def explain(self, reason: str) -> None:
+    def set_reason(self, reason: str) -> None:
         """Record a reason other than a version that nothing can be served; empty when it no longer exists."""
         with self._lock:
             self._snapshot = replace(self._snapshot, reason=reason)
@@ -223,10 +223,10 @@ class VersionRegistry:
         with self._lock:
             self._snapshot = replace(self._snapshot, draining=draining)
 
-    def settle(self) -> None:
+    def set_started_up(self) -> None:
         """Record that start-up is over: the requested versions have been loaded or have failed, or one takes long."""
         with self._lock:
-            self._snapshot = replace(self._snapshot, settled=True)
+            self._snapshot = replace(self._snapshot, started_up=True)
 
     def leave(self) -> None:
         """Become not ready; requests are still accepted."""
@@ -275,7 +275,7 @@ def _check_serving(snapshot: Snapshot) -> None:
         text = "this replica takes no questions for now; ask again"
         raise ServiceError(Kind.UNAVAILABLE, text, retry_after=2, refusal=Refusal("stopping"))
     if not any(model.any_ready for model in snapshot.models.values()):
-        if not snapshot.settled:
+        if not snapshot.started_up:
             text = "the model is still loading; see /health/ready"
             raise ServiceError(Kind.UNAVAILABLE, text, retry_after=2, refusal=Refusal("loading"))
         text = "no model could be loaded; see /v1/models"

@@ -71,13 +71,13 @@ class SingleCheckpoint:
                 live.precision,
                 form.reason,
             )
-        self._versions.settle()
+        self._versions.set_started_up()
 
     def _fail(self, error: BaseException) -> None:
         failure = failure_of(error)
         if failure.device_failed:
             self._versions.device_failed()
-        self._versions.explain(failure.message)
+        self._versions.set_reason(failure.message)
         # The messages of these errors need no traceback; they are printed when the process ends.
         plain = failure.cause is not Cause.UNUSABLE or isinstance(error, ValueError | OSError | ImportError)
         if self._unusable is None or not plain:

@@ -108,7 +108,7 @@ class Snapshot:
     """Versions that are not loaded for lack of memory, with the reason."""
     reason: str = ""
     """The reason that nothing can be served, if it is not a version's failure."""
-    settled: bool = False
+    started_up: bool = False
     """True once start-up is over: the requested versions have been loaded or have failed, or one of them takes long."""
     device_failed: bool = False
     """True if the device failed while a version was loading, or in a version that is not loaded any more."""
@@ -124,7 +124,7 @@ class Snapshot:
         """The state of the service; READY while every stable version accepts questions and no device has failed."""
         if self.stopped:
             return State.STOPPED
-        if not self.settled:
+        if not self.started_up:
             return State.LOADING
         if self.draining or self.leaving:
             return State.DRAINING

@@ -81,17 +81,28 @@ class Watcher:
         self._spec = spec_of(settings.form(()).backend)
         self._live_traffic = LiveTraffic(versions.answering)
         self._copies = Copies(settings.store, settings.copy_seconds)
-        self._tries: dict[Reference, int] = {}
-        self._killed: dict[Reference, str] = {}
-        self._gave_up: set[Reference] = set()
-        self._again: dict[Reference, float] = {}
+        # The versions that labels or pins name, and the one that is being loaded.
         self._wanted: set[Reference] = set()
         self._overtaken: Reference | None = None
+        """The version that is being loaded while a more important one waits (`Decision.overtaken`)."""
         self._load_began = 0.0
-        self._recorded: dict[str, str] = {}
-        self._note_after = 0.0
+        # Versions that failed.
+        self._failed_tries: dict[Reference, int] = {}
+        """The number of times in a row that a version failed and is retried."""
+        self._retry_at: dict[Reference, float] = {}
+        """The time, on the monotonic clock like all times here, at which a version is retried."""
+        self._killed: dict[Reference, str] = {}
+        """The message of the last failure in which a process was killed while it loaded the version."""
+        self._deadly: set[Reference] = set()
+        """Versions that were rejected because processes were killed while they loaded them."""
+        # Versions that leave: the times at which they were retired.
         self._retired: dict[Reference, float] = {}
-        self._polled = time.monotonic()
+        # The store.
+        self._noted_served: dict[str, str] = {}
+        """The version of each model that this replica has noted in the store as serving."""
+        self._note_after = 0.0
+        """The time before which no note is written, because the last one failed."""
+        self._poll_ended = time.monotonic()
         self._store_reached = True
         self._wake = wake
         self._stopped = threading.Event()
@@ -117,7 +128,7 @@ class Watcher:
     @property
     def poll_age(self) -> float:
         """Seconds since a poll of the store ended, whether it succeeded or failed; it grows while one hangs."""
-        return time.monotonic() - self._polled
+        return time.monotonic() - self._poll_ended
 
     def _run(self) -> None:
         while not self._stopped.is_set():
@@ -126,7 +137,7 @@ class Watcher:
                 self._poll()
             except BaseException:  # panics of libraries do not derive from Exception; the next poll may succeed
                 logger.exception("polling the store failed; it will be retried")
-            self._polled = time.monotonic()
+            self._poll_ended = time.monotonic()
             self._wake.wait(self._settings.store_poll_seconds)
 
     def _poll(self) -> None:
@@ -143,7 +154,7 @@ class Watcher:
         self._refuse(decision.refused)
         if stored is not None:
             self._forget_failures()
-            self._settle(stored)
+            self._check_started_up(stored)
             self._note_served(stored)
 
     @cached_property
@@ -160,18 +171,18 @@ class Watcher:
             if self._reach_changed(reached=False):
                 logger.warning("the store cannot be read, nothing changes: %s", text_of(error))
             missing = isinstance(error, FileNotFoundError)
-            why = f"the store cannot be read: {self._copies.shown(text_of(error))}"
-            self._versions.explain("the store does not exist" if missing else why)
+            why = f"the store cannot be read: {self._copies.without_paths(text_of(error))}"
+            self._versions.set_reason("the store does not exist" if missing else why)
             return None
         if self._reach_changed(reached=True):
             logger.info("the store can be read again")
         reason = "" if any("stable" in each.labels for each in stored.values()) else "no stable label in the store"
         if reason:
-            reason = "; ".join([reason, *map(self._copies.shown, self._view.problems)])
+            reason = "; ".join([reason, *map(self._copies.without_paths, self._view.problems)])
         if reason and reason != self._versions.snapshot.reason:
             logger.warning("nothing to serve: %s", reason)
-        self._versions.explain(reason)
-        self._versions.want({model: each.labels for model, each in stored.items()})
+        self._versions.set_reason(reason)
+        self._versions.set_wanted({model: each.labels for model, each in stored.items()})
         named = {Reference(m, v) for m, model in stored.items() for v in (*model.labels.values(), *model.served)}
         self._wanted = named.union(pinned)
         return stored
@@ -221,7 +232,7 @@ class Watcher:
             self._note_load(reference)
             logger.info("loading %s@%s: it is copied and tried first", *reference)
             self._copy(reference, memory, room)
-            live = self._brought_up(reference)
+            live = self._opened(reference)
         except GivenUpError:
             self._copies.drop(reference)
             self._versions.forget(reference)
@@ -230,7 +241,7 @@ class Watcher:
         except BaseException as error:  # panics of tokenizers are not Exceptions; other versions must still load
             self._copies.drop(reference)
             self._metrics.forget(*reference)
-            failure = self._final(reference, failure_of(error))
+            failure = self._reported(reference, failure_of(error))
             killed = failure.killed
             if failure.device_failed:
                 self._versions.device_failed()
@@ -240,12 +251,12 @@ class Watcher:
                 self._reject(reference, failure.cause, failure.message)
         else:
             self._copies.drop(reference)  # the open version is in memory and does not need its files
-            self._tries.pop(reference, None)
+            self._failed_tries.pop(reference, None)
             self._versions.ready(reference, live)
             seconds, form = time.monotonic() - started, self._settings.form(live.checkpoint.manifest.files)
-            why = (form.backend, live.precision, form.reason)
-            logger.info("ready: %s@%s after %.1f seconds, %s in %s: %s", *reference, seconds, *why)
-        if not killed and reference not in self._gave_up:
+            chosen = (form.backend, live.precision, form.reason)
+            logger.info("ready: %s@%s after %.1f seconds, %s in %s: %s", *reference, seconds, *chosen)
+        if not killed and reference not in self._deadly:
             self._copies.end(reference)
         self._wake.set()
 
@@ -257,14 +268,14 @@ class Watcher:
         that start later would die of it again, but if it is asked for again, it is loaded.
         """
         deaths = self._copies.deaths(reference)
-        if reference in self._gave_up:
-            self._gave_up.remove(reference)
+        if reference in self._deadly:
+            self._deadly.remove(reference)
         elif deaths >= MOST_DEATHS:
-            self._gave_up.add(reference)
+            self._deadly.add(reference)
             last = self._killed.get(reference, "the service's process was killed")
             why = f"{deaths} processes in a row were killed while they loaded it; the last time {last}"
             raise FailedError(Cause.UNUSABLE, why)
-        elif deaths and reference not in self._tries:
+        elif deaths and reference not in self._failed_tries:
             message = "the service's process was killed while it was loaded"
             raise FailedError(Cause.PROCESS, message, killed=True)
         self._copies.begin(reference)
@@ -284,7 +295,7 @@ class Watcher:
             most_bytes=most_file_bytes(size, memory),
             processor_seconds=math.ceil(self._settings.copy_seconds / 2),
         )
-        taken = self._copies.fetch(
+        measured = self._copies.fetch(
             reference,
             niceness=NICENESS if low else 0,
             given_up=lambda: self._stopped.is_set() or reference not in self._wanted or reference == self._overtaken,
@@ -292,11 +303,11 @@ class Watcher:
             most_memory=most_trial_bytes(self._settings, size, room),
             spare_memory=spare_bytes(cgroup_memory(), memory_of(os.getpid())),
         )
-        if (counted := counted_bytes(self._settings, size, taken)) != size:
+        if (counted := counted_bytes(self._settings, size, measured)) != size:
             logger.warning("%s@%s takes %d bytes of memory; by its files %d were expected", *reference, counted, size)
             self._versions.loading(reference, counted)
 
-    def _brought_up(self, reference: Reference) -> LiveVersion:
+    def _opened(self, reference: Reference) -> LiveVersion:
         """Open the copy of a version, at low priority while other versions serve, and bring it up.
 
         Raises DeviceFullError if the device has too little free memory, and the errors of the loader and of `bring_up`.
@@ -315,37 +326,40 @@ class Watcher:
         known = self._versions.snapshot.version(reference)
         return 0 if known is None else known.size
 
-    def _final(self, reference: Reference, failure: Failure) -> Failure:
-        """The failure, as one of the store if that does not have the version any more; without this machine's paths."""
-        failure = replace(failure, message=self._copies.shown(failure.message))
+    def _reported(self, reference: Reference, failure: Failure) -> Failure:
+        """The failure of a load, with its message as operators read it, which is remembered if a process was killed.
+
+        The message has no paths of this machine. If the store does not have the version any more, that is the cause.
+        """
+        failure = replace(failure, message=self._copies.without_paths(failure.message))
         if failure.killed:
             self._killed[reference] = failure.message
         # `versions` leaves out a malformed version whose `manifest.json` is not a file.
         if failure.retry or failure.cause is Cause.MALFORMED:
             return failure
         try:
-            there = reference.version in self._store.versions(reference.model)
+            is_in_store = reference.version in self._store.versions(reference.model)
         except Exception:  # libraries of stores raise their own types
-            there = False
-        if there:
+            is_in_store = False
+        if is_in_store:
             return failure
         message = "the store does not have it any more, or cannot be reached"
         return replace(failure, cause=Cause.STORE, message=message)
 
     def _try_again(self, reference: Reference, failure: Failure) -> None:
-        tries = self._tries[reference] = self._tries.get(reference, 0) + 1
+        tries = self._failed_tries[reference] = self._failed_tries.get(reference, 0) + 1
         wait = min(LONGEST_BACK_OFF, self._settings.store_poll_seconds * 2.0 ** min(tries - 1, 10))
         cause, message = failure.cause.value, failure.message
         self._metrics[COPY_FAILURES].labels(cause).inc()
         logger.warning("%s@%s could not be copied or tried (%s), again in %.1f s: %s", *reference, cause, wait, message)
         self._versions.retrying(reference, f"{cause}: {message}; it will be copied again in {wait:.0f} s")
-        self._again[reference] = time.monotonic() + wait
+        self._retry_at[reference] = time.monotonic() + wait
 
     def _retry(self) -> None:
         """Forget versions whose retry is due, so that they are loaded like new versions."""
-        for reference, due in list(self._again.items()):
+        for reference, due in list(self._retry_at.items()):
             if time.monotonic() >= due:
-                del self._again[reference]
+                del self._retry_at[reference]
                 known = self._versions.snapshot.version(reference)
                 if known is not None and known.status is State.RETRYING:
                     self._versions.forget(reference)
@@ -357,11 +371,11 @@ class Watcher:
         for name, model in self._versions.snapshot.models.items():
             serving = model.serving.get("stable")
             wanted = stored[name].labels.get("stable") if name in stored else None
-            if serving is None or serving != wanted or self._recorded.get(name) == serving:
+            if serving is None or serving != wanted or self._noted_served.get(name) == serving:
                 continue
             try:
                 self._store.note_served(Reference(name, serving))
-                self._recorded[name] = serving
+                self._noted_served[name] = serving
             except Exception as error:  # libraries of file systems raise their own types
                 self._note_after = time.monotonic() + NOTE_SECONDS
                 why = "a replica that starts while a bad version is stable will not know what to serve instead"
@@ -408,8 +422,8 @@ class Watcher:
     def _forget_failures(self) -> None:
         """Forget failed versions that no label or pin names any more."""
         snapshot = self._versions.snapshot.models
-        for reference in self._tries.keys() - self._wanted:
-            self._tries.pop(reference, None)
+        for reference in self._failed_tries.keys() - self._wanted:
+            self._failed_tries.pop(reference, None)
             self._killed.pop(reference, None)
         for name, model in snapshot.items():
             for version, held in model.versions.items():
@@ -417,7 +431,7 @@ class Watcher:
                     self._versions.forget(Reference(name, version))
                     self._metrics.forget_rejections(name, version)
 
-    def _settle(self, stored: Mapping[str, StoredModel]) -> None:
+    def _check_started_up(self, stored: Mapping[str, StoredModel]) -> None:
         """Record that start-up is over: nothing more is being loaded, or it takes long and stable versions serve.
 
         A version may be tried for minutes. Where another one stands in for it, or where it is a canary, it keeps the
@@ -429,4 +443,4 @@ class Watcher:
         serve = bool(named) and all("stable" in snapshot.model(name).serving for name in named)
         long = time.monotonic() - self._load_began >= LONGEST_START
         if (serve and long) or (State.LOADING not in known and (known or snapshot.refused)):
-            self._versions.settle()
+            self._versions.set_started_up()

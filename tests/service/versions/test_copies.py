@@ -63,8 +63,8 @@ def test_a_failure_of_the_process_is_known_here(copies: Copies, tmp_path: Path) 
 
 def test_messages_lose_the_places_of_this_machine_but_no_words(copies: Copies, tmp_path: Path) -> None:
     """A store that is named by one word leaves this word in messages."""
-    assert copies.shown(f"no {tmp_path / 'store'}/m/1 in {tmp_path / 'store'}") == "no m/1 in "
-    assert _other(copies, "store").shown("restore the store, not store/m/1") == "restore the store, not m/1"
+    assert copies.without_paths(f"no {tmp_path / 'store'}/m/1 in {tmp_path / 'store'}") == "no m/1 in "
+    assert _other(copies, "store").without_paths("restore the store, not store/m/1") == "restore the store, not m/1"
 
 
 def _other(copies: Copies, address: str) -> Copies:

@@ -44,7 +44,7 @@ class Registry(VersionRegistry):
             self.loading(reference, 10)
             self.ready(reference, live())
         self.flip(Flip(model="m", label="stable", version="1"))
-        self.settle()
+        self.set_started_up()
 
     def _count(self) -> None:
         self.idle += 1

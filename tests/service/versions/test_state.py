@@ -20,16 +20,16 @@ def ready(*, alive: bool = True) -> VersionState:
 
 def snapshot(*, alive: bool = True, **fields: Any) -> Snapshot:
     model = ModelState(versions={"1": ready(alive=alive)}, serving={"stable": "1"})
-    return Snapshot(**{"models": {"m": model}, "settled": True} | fields)
+    return Snapshot(**{"models": {"m": model}, "started_up": True} | fields)
 
 
 @pytest.mark.parametrize(
     ("known", "state", "broken"),
     [
         (Snapshot(), State.LOADING, False),
-        (Snapshot(settled=True), State.FAILED, False),
+        (Snapshot(started_up=True), State.FAILED, False),
         (snapshot(), State.READY, False),
-        (snapshot(settled=False), State.LOADING, False),
+        (snapshot(started_up=False), State.LOADING, False),
         (snapshot(draining=True), State.DRAINING, False),
         (snapshot(alive=False), State.FAILED, True),
         (snapshot(device_failed=True), State.FAILED, True),
