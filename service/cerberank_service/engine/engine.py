@@ -60,15 +60,15 @@ class Engine:
         are refused while pending ones have more than `most_tokens` tokens, or if they would wait longer than
         `queue_seconds`.
         """
-        work = backend.config.scored_stage_layers
-        self.speeds = speeds or StageSpeeds(work)
+        stage_layers = backend.config.scored_stage_layers
+        self.speeds = speeds or StageSpeeds(stage_layers)
         self.speeds.step_tokens = step_tokens
         self._backend = backend
         self._metrics = metrics
         self._clock = clock
         self._state_bytes = default_state_bytes(backend.device_memory) if state_bytes is None else state_bytes
         # What the engine's thread alone uses after `start`.
-        self._scheduler = Scheduler(step_tokens, work)
+        self._scheduler = Scheduler(step_tokens, stage_layers)
         self._runner = Runner(backend, step_tokens=step_tokens, speeds=self.speeds, metrics=metrics, clock=clock)
         # What other threads reach too, by the queue or under the lock.
         self._admission = Admission(self.speeds, queue_seconds, most_tokens)
@@ -81,9 +81,12 @@ class Engine:
         self._accepting = True
         self._given_up = False
         self._turns = 0
+        """The number of questions that the thread has received and of turns of its loop."""
         self._step_seconds = 0.0
+        """The predicted time of the running step, by which the watchdog judges how long it takes."""
         self._drain_deadline: float | None = None
-        self._numbers = 0
+        """The time at which accepted questions fail, on the engine's clock; None before `stop`."""
+        self._next_key = 0
         self.device_failed = False
         """True once the thread has ended because its device failed; every other model on the device then fails too."""
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -159,7 +162,8 @@ class Engine:
                 self._admission.leave(work.follows)
             else:
                 self._check(offer, work, counts=live_traffic is None)
-            ticket, self._numbers = Ticket(self._numbers, Future()), self._numbers + 1
+            ticket = Ticket(self._next_key, Future())
+            self._next_key += 1
             ticket.outcome.set_running_or_notify_cancel()  # a caller that stops waiting cannot cancel it
             self._admission.enter(ticket.key, offer)
             question = Pending(
@@ -277,7 +281,7 @@ class Engine:
         deadline = inf if work.deadline is None else work.deadline
         self._scheduler.add(key, work.own_tokens, weight=weight_of(work.priority), deadline=deadline)
         rows = np.arange(len(work.pairs), dtype=np.int64)
-        self._scheduler.queue(key, work.first_stage, rows, question.lengths(rows))
+        self._scheduler.queue(key, work.begins_at, rows, question.lengths(rows))
 
     def _sweep(self) -> None:
         """Answer questions whose deadline has passed, and remove those whose client has disconnected.

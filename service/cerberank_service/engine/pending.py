@@ -59,7 +59,7 @@ class Pending:
         self.trace = np.full((count, stages), np.nan)
         self._waiting = count
         if self.work.dropped:
-            self.dropped.append((self.work.first_stage - 1, self.work.dropped))
+            self.dropped.append((self.work.begins_at - 1, self.work.dropped))
 
     @property
     def has_order(self) -> bool:
@@ -81,7 +81,7 @@ class Pending:
 
     def record(self, engine_stage: int, rows: Rows, output: StageOutput[Any], backend: Backend[Any]) -> None:
         """Store the output of a stage, which is in the order of `rows`; release the input states of these rows."""
-        self.trace[rows, engine_stage - self.work.first_stage] = output.scores
+        self.trace[rows, engine_stage - self.work.begins_at] = output.scores
         if output.vectors is not None:
             if self.vectors is None:
                 self.vectors = [None] * len(self.work.pairs)
@@ -102,7 +102,7 @@ class Pending:
         continue at once, unless the question has a deadline. With a deadline, a stage is finished for all candidates
         first, because an order of all of them is worth more than later scores of a few.
         """
-        stage = engine_stage - self.work.first_stage
+        stage = engine_stage - self.work.begins_at
         if stage < self._last and self.work.deadline is None and not self.work.policy.waits(stage):
             return rows
         self._waiting -= len(rows)
@@ -116,7 +116,7 @@ class Pending:
         if self.done:
             return rows[:0]
         if len(rows) < len(before):
-            self.dropped.append((self.work.first_stage + stage, candidates - self._survival.alive_candidates))
+            self.dropped.append((self.work.begins_at + stage, candidates - self._survival.alive_candidates))
             self.held.release(np.delete(before, rows))
             self.held.compact(backend)
         self._waiting = len(rows)

@@ -136,7 +136,7 @@ class Runner:
         if len(missing):
             state = self._backend.start(part.question.work.pairs.select(missing))
             again = Part(part.question, missing)
-            for earlier in range(part.question.work.first_stage, stage):
+            for earlier in range(part.question.work.begins_at, stage):
                 state = self._run(earlier, state, [again]).state
                 self._metrics.child(RECOMPUTED_TOKENS, str(earlier)).inc(again.tokens)
             states.append((missing, state))

@@ -30,8 +30,8 @@ class Work:
     """The time after which no further step runs for this work, on the same clock; None without a deadline."""
     priority: int = 0
     """0 (the highest) to 999."""
-    first_stage: int = 0
-    """The engine's stage at which the work begins."""
+    begins_at: int = 0
+    """The engine's stage at which the work begins: 1 for the pairs of a model with a first stage."""
     later_tokens: tuple[float, ...] = ()
     """Expected tokens of the question's next work, for each stage after the stages of this work."""
     follows: int | None = None
@@ -42,7 +42,7 @@ class Work:
     leads: bool = False
     """True if row 0 is the question's text, which runs in the first step because candidates need its vector."""
     dropped: int = 0
-    """Number of candidates that were dropped before `first_stage`."""
+    """Number of candidates that were dropped before the work begins."""
 
     @property
     def queued_tokens(self) -> int:
@@ -52,7 +52,7 @@ class Work:
     @property
     def own_tokens(self) -> tuple[float, ...]:
         """Expected tokens of this work in each of the engine's stages."""
-        own = (0.0,) * self.first_stage + stage_tokens(self.pairs, self.policy)
+        own = (0.0,) * self.begins_at + stage_tokens(self.pairs, self.policy)
         return own + (0.0,) * len(self.later_tokens)
 
     @property

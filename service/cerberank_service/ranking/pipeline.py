@@ -33,13 +33,15 @@ from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import LiveVersion
 from cerberank_service.versions.registry import Lease
 
-LATE_SECONDS, LATE_STEPS = 1.0, 10.0
-"""The time after a deadline, in seconds and in predicted times of a full step, at which the engine is not waited for
-any longer; the larger one applies."""
+LATE_SECONDS = 1.0
+"""Seconds after a deadline for which the engine is still waited for, unless LATE_STEPS take longer."""
+LATE_STEPS = 10.0
+"""The same in predicted times of a full step."""
 CHARACTERS_A_TOKEN = 4.5
 """The mean of English texts, used to estimate the lengths of pairs before the survivors are known."""
 SPECIAL_TOKENS = 3
-OVERLAPPING = OVERLAP_SHARE / (OVERLAP_SHARE - 1)
+"""The special tokens of a pair, for the same estimate."""
+OVERLAP_FACTOR = OVERLAP_SHARE / (OVERLAP_SHARE - 1)
 """Ratio of the tokens of a text's overlapping windows to the tokens of the text."""
 VECTORS_ALONE = RatioSchedule(())
 """The drop policy of a work that computes vectors only."""
@@ -97,7 +99,7 @@ class Question:
     def after(self, ranked: Ranked, *, follows: int | None = None) -> Question:
         """The question after the engine's result for its work. Raises ServiceError.
 
-        The next work follows the engine's work of the key `follows`.
+        `follows` is the engine's key of that work, which the next work needs to take over its room (`Work.follows`).
         """
         timed = replace(
             self,
@@ -121,7 +123,7 @@ class Question:
         return replace(scored, work=scored._next_work(follows) if len(prepared.pairs) else None)
 
     def _next_work(self, follows: int | None = None) -> Work:
-        """The work for the cold texts if a first stage has not scored them yet, or else for the pairs."""
+        """The work for the texts without a vector while a first stage has not scored them, or else for the pairs."""
         prepared, texts = self.prepared, self.prepared.texts
         work = partial(
             Work,
@@ -141,7 +143,7 @@ class Question:
                 ordered=any(vector is not None for vector in texts.vectors),
             )
         dropped = len(prepared.candidates) - len(prepared.survivors)
-        return work(pairs=prepared.pairs, policy=prepared.pairs_policy, first_stage=1, ordered=True, dropped=dropped)
+        return work(pairs=prepared.pairs, policy=prepared.pairs_policy, begins_at=1, ordered=True, dropped=dropped)
 
     def ranking(self) -> Ranking:
         """The ranking of all distinct candidates, after the last work."""
@@ -182,8 +184,8 @@ class Pipeline:
     async def rank(self, question: Question, *, size: int = 0) -> Question:
         """Wait for the engine's ranking; returns the question with it.
 
-        `size` is that of the body in bytes. If the coroutine is cancelled, the question is removed from the engine.
-        Raises ServiceError.
+        `size` is that of the body in bytes, by which the workers choose what they run first. If the coroutine is
+        cancelled, the question is removed from the engine. Raises ServiceError.
         """
         live = question.live
         if question.work is None:
@@ -193,7 +195,7 @@ class Pipeline:
             return question.after(ranked)
         # The key keeps the room of the survivors' pairs in the engine until they come.
         try:
-            scored = await self._workers.run(partial(self._after_texts, question, ranked, key), size=size)
+            scored = await self._workers.run(partial(self._scored, question, ranked, key), size=size)
             del question, ranked  # frees the vectors while the pairs are ranked
             if scored.work is not None:
                 _, ranked = await self._run(live, scored.work)
@@ -207,7 +209,7 @@ class Pipeline:
         """The engine's key for the work, and its ranking. Raises as `rank` does."""
         ticket = live.engine.submit(work)
         try:
-            async with asyncio.timeout(_patience(live, work)):
+            async with asyncio.timeout(_longest_wait(live, work)):
                 outcome = await asyncio.wrap_future(ticket.outcome)
         except (asyncio.CancelledError, TimeoutError) as error:
             live.engine.cancel(ticket.key)
@@ -220,8 +222,8 @@ class Pipeline:
         return ticket.key, outcome  # returning the ticket would keep the vectors in memory
 
     @staticmethod
-    def _after_texts(question: Question, ranked: Ranked, key: int) -> Question:
-        """The question after its first stage. Runs in a worker. Raises ServiceError."""
+    def _scored(question: Question, ranked: Ranked, key: int) -> Question:
+        """The question after the first stage in the engine. Runs in a worker. Raises ServiceError."""
         with _failures_counted(question.live):
             return question.after(ranked, follows=key)
 
@@ -250,11 +252,13 @@ class Pipeline:
         def seconds(policy: DropPolicy) -> float:
             return live.engine.predict(tokens_by_stage(policy), call.priority)
 
-        policy = choose(config, call.top_k or 1, seconds, target / 1000.0 - question.encode_seconds)
+        policy = choose_schedule(config, call.top_k or 1, seconds, target / 1000.0 - question.encode_seconds)
         return replace(question, prepared=replace(prepared, policy=policy))
 
 
-def choose(config: RankerConfig, keep: int, seconds: Callable[[DropPolicy], float], target: float) -> DropPolicy:
+def choose_schedule(
+    config: RankerConfig, keep: int, seconds: Callable[[DropPolicy], float], target: float
+) -> DropPolicy:
     """The tuned schedule that drops least among those whose predicted `seconds` are at most `target`.
 
     If none meets the target, it is the fastest one. At least `keep` candidates survive. There must be a schedule.
@@ -285,10 +289,10 @@ def pair_tokens(prepared: Prepared) -> float:
     tokens = SPECIAL_TOKENS + len(call.question) / CHARACTERS_A_TOKEN + mean
     if call.windowing is None or tokens <= longest:
         return min(float(longest), tokens)
-    return longest * min(float(call.windowing.most), OVERLAPPING * tokens / longest)
+    return longest * min(float(call.windowing.most), OVERLAP_FACTOR * tokens / longest)
 
 
-def _patience(live: LiveVersion, work: Work) -> float | None:
+def _longest_wait(live: LiveVersion, work: Work) -> float | None:
     """The seconds to wait for the engine's ranking; None without a deadline.
 
     After a deadline, the engine answers when the running step has ended. A model call that hangs never ends, so the

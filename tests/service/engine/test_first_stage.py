@@ -18,7 +18,7 @@ from cerberank_service.errors import Kind
 
 TEXTS = ["ab", "abcdef", "a", "abcd"]
 VECTORS: dict[str, Any] = {"policy": RatioSchedule(()), "later_tokens": (20.0, 10.0, 5.0), "leads": True}
-PAIRS: dict[str, Any] = {"policy": RatioSchedule((0.0, 0.0)), "first_stage": 1, "follows": 0, "ordered": True}
+PAIRS: dict[str, Any] = {"policy": RatioSchedule((0.0, 0.0)), "begins_at": 1, "follows": 0, "ordered": True}
 
 
 def launch(start: Start, first: Faults | None = None, pairs: Faults | None = None, **options: Any) -> Any:

@@ -8,7 +8,7 @@ from tests.service.fakes import ranker_config
 from cerberank_models.config import RankerConfig, TunedSchedule
 from cerberank_models.drop import DropPolicy, RatioSchedule
 from cerberank_models.ranking.assemble import loss_of
-from cerberank_service.ranking.pipeline import choose
+from cerberank_service.ranking.pipeline import choose_schedule
 
 WHOLE = {"map": 80.0, "p@1": 70.0, "map_loss": 0.0, "map_loss_error": 0.1}
 GENTLE = TunedSchedule(schedule=(0.0, 0.0), cost=1.0, metrics=WHOLE)
@@ -27,7 +27,7 @@ def config_of(*tuned: TunedSchedule) -> RankerConfig:
 def test_the_most_accurate_schedule_in_time_is_taken(tuned: list[TunedSchedule], wait: float, target: float) -> None:
     """Whatever their order; the fastest when none is in time."""
     time = {entry.schedule: entry.cost + wait for entry in tuned}
-    policy = choose(config_of(*tuned), 1, lambda policy: time[policy.ratios], target)
+    policy = choose_schedule(config_of(*tuned), 1, lambda policy: time[policy.ratios], target)
     in_time = [entry for entry in tuned if time[entry.schedule] <= target]
     expected = max(in_time, key=lambda entry: entry.cost) if in_time else HARSH
     assert policy.ratios == expected.schedule
@@ -42,7 +42,7 @@ def test_what_was_asked_for_and_the_checkpoint_s_minimum_stay_alive(keep: int, m
         predicted.append(policy)
         return 1.0
 
-    chosen = choose(config_of(*SET), keep, seconds, 0.5)
+    chosen = choose_schedule(config_of(*SET), keep, seconds, 0.5)
     assert chosen == RatioSchedule(HARSH.schedule, minimum)
     assert predicted == [RatioSchedule(entry.schedule, minimum) for entry in (GENTLE, MIDDLE, HARSH)]
 
