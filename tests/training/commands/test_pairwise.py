@@ -12,8 +12,10 @@ from tests.tiny import save_cross_encoder
 from tests.training.data.trec.collections import write_web_collection
 from tests.training.letters import dev_jsonl, jsonl
 
+from cerberank_models.commands.values import arguments_of
 from cerberank_models.first_stage.bi_encoders import read_bi_encoder
 from cerberank_models.first_stage.text_ranker_folder import read_text_ranker
+from cerberank_training.commands.pairwise import PairwiseOptions, pairwise, settings_from_recipe
 
 
 def call(folder: Path, system: str, *more: str) -> int:
@@ -30,6 +32,27 @@ def call(folder: Path, system: str, *more: str) -> int:
             *more,
         )
     )
+
+
+def settings(*words: str) -> PairwiseOptions:
+    call = ("--system", "trmd-twin", "--base", "b", "--train", "jsonl:t", "--dev", "jsonl:d", "--out", "o")
+    options: PairwiseOptions = arguments_of(pairwise, replaced(call, *words), config=settings_from_recipe)["options"]
+    return options
+
+
+def test_the_papers_settings_and_those_of_the_released_code() -> None:
+    """Without decay of weights or rates (TRMD section 3.1.3); --released changes what neither call nor recipe gives."""
+    steps = ("--steps", "100")
+    config = settings(*steps).config
+    assert (config.learning_rate, config.fresh_learning_rate, config.questions_per_step) == (1e-6, 1e-3, 32)
+    assert {config.rate(step) for step in range(100)} == {1.0}
+    assert config.weight_decay == 0.0
+    loss = settings(*steps, "--released", "--hard", "hinge").loss
+    assert (loss.hard, loss.representations, loss.mean) == ("hinge", "post_residual", "text")
+    assert settings(*steps, "--released").config.learning_rate == 2e-5
+    assert settings(*steps, "--released", "--system", "colbert").loss.representations == "projected"
+    recipe = settings("--released", "--recipe", "trmd/robust04")
+    assert (recipe.loss.hard, recipe.config.learning_rate) == ("hinge", 1e-6)
 
 
 def test_from_a_base_to_a_taught_student(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -15,12 +15,7 @@ from cerberank_models.network.texts import Texts
 from cerberank_models.text_config import TextEncodingConfig
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.runs.base import open_base
-from cerberank_training.students.text_rankers import (
-    SYSTEMS,
-    build_text_ranker,
-    paper_training,
-    released_objective,
-)
+from cerberank_training.students.text_rankers import SYSTEMS, build_text_ranker
 
 
 @pytest.mark.parametrize("family", ["bert", "electra", "roberta"])
@@ -95,16 +90,6 @@ def test_fresh_parts_follow_the_seed(tmp_path: Path) -> None:
     assert not torch.equal(first["first_ranker.dense.weight"], first["token_ranker.dense.weight"])
     assert not torch.equal(first["first_ranker.dense.weight"], other["first_ranker.dense.weight"])
     assert torch.equal(first["body.1.up.weight"], other["body.1.up.weight"])
-
-
-def test_the_papers_settings() -> None:
-    """Adam without decay of weights or rates, 1e-6 and 1e-3, 32 triples (TRMD section 3.1.3)."""
-    config = paper_training(100)
-    assert (config.learning_rate, config.fresh_learning_rate, config.questions_per_step) == (1e-6, 1e-3, 32)
-    assert {config.rate(step) for step in range(100)} == {1.0}
-    assert config.weight_decay == 0.0
-    assert released_objective(SYSTEMS["trmd-twin"]).representations == "post_residual"
-    assert released_objective(SYSTEMS["trmd-colbert"]).representations == "projected"
 
 
 def test_every_system_has_a_network() -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import App, Group, Parameter
+from cyclopts.argument import ArgumentCollection
+from cyclopts.config import Dict
 from cyclopts.validators import Number
 from tokenizers import Tokenizer
 
@@ -38,14 +40,7 @@ from cerberank_training.runs.launched import is_first_process
 from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run import Inputs, Job, run_job
 from cerberank_training.runs.trained_on import write_training_data
-from cerberank_training.students.text_rankers import (
-    RELEASED_LEARNING_RATE,
-    SYSTEMS,
-    System,
-    build_text_ranker,
-    paper_training,
-    released_objective,
-)
+from cerberank_training.students.text_rankers import SYSTEMS, System, build_text_ranker, released_settings
 from cerberank_training.tracking.log_file import history
 from cerberank_training.tracking.opening import check_trackers, open_trackers
 
@@ -55,76 +50,85 @@ def _check_system(type_: Any, name: str) -> None:
         raise ValueError(f"Choose from {', '.join(SYSTEMS)}.")
 
 
-@Parameter(name="*", group=Group("Losses and rates: the paper's, unless --released is given", sort_key=1))
+@Parameter(
+    name="*", group=Group("Losses and rates: the paper's, unless --released is given", sort_key=1), show_default=False
+)
 @dataclass(frozen=True, kw_only=True)
 class LossOptions:
-    """Settings of the losses and rates."""
+    """Settings of the losses and rates; the rates are those of TRMD section 3.1.3."""
 
     released: bool = False
     """Take the losses, the learning rate and TwinBERT's mean from TRMD's released code."""
-    hard: Literal["hinge", "softmax"] | None = None
+    hard: Literal["hinge", "softmax"] = "hinge"
     """Loss on labels: a hinge on the softmax of both scores, or 1 - the positive's softmax."""
-    margin: NotNegative | None = None
+    margin: NotNegative = 1.0
     """Margin of the hinge loss."""
-    representations: Literal["encoder", "projected", "post_residual"] | None = None
+    representations: Literal["encoder", "projected", "post_residual"] = "encoder"
     """Vectors to learn from the bi-encoder: the encoder's, ColBERT's projected ones, or TwinBERT's one vector."""
-    mean: Literal["all", "text"] | None = None
+    mean: Literal["all", "text"] = "all"
     """Tokens of TwinBERT's mean: all, or all except special ones (text)."""
     colbert_texts: bool = False
     """Prepare texts as ColBERT does: marked as question or document, questions filled with [MASK], no punctuation."""
-    hard_weight: NotNegative | None = None
+    hard_weight: NotNegative = 1.0
     """Weight of the loss on labels."""
-    cls_weight: NotNegative | None = None
+    cls_weight: NotNegative = 1.0
     """Weight of the loss between the first tokens' vectors."""
-    representation_weight: NotNegative | None = None
+    representation_weight: NotNegative = 1.0
     """Weight of the loss between the representations."""
-    learning_rate: Positive | None = None
+    learning_rate: Positive = 1e-6
     """Highest learning rate of the encoder."""
-    fresh_learning_rate: Positive | None = None
+    fresh_learning_rate: Positive = 1e-3
     """Highest learning rate of the rankers."""
 
+    @property
+    def objective(self) -> PairwiseObjective:
+        """The losses and their weights."""
+        return PairwiseObjective(**{each.name: getattr(self, each.name) for each in fields(PairwiseObjective)})
 
-@Parameter(name="*", group=Group("Schedule", sort_key=2))
+
+@Parameter(name="*", group=Group("Schedule", sort_key=2), show_default=False)
 @dataclass(frozen=True, kw_only=True)
 class ScheduleOptions:
-    """Settings of the steps."""
+    """Settings of the steps; a step has the triples of TRMD section 3.1.3, and the rate is constant."""
 
     steps: Count
     """Most training steps."""
-    questions_per_step: Annotated[int | None, at_least(1), Parameter(name="triples-per-step")] = None
+    questions_per_step: Annotated[int, at_least(1), Parameter(name="triples-per-step")] = 32
     """Triples of a step, of all processes together."""
-    warmup: NotNegative | None = None
+    warmup: NotNegative = 0.0
     """Steps during which the learning rate rises; a number below 1 is a share of all steps."""
-    clip: NotNegative | None = None
+    clip: NotNegative = 1.0
     """Largest norm of a step's gradients; 0 for none (default: 1)."""
-    dropout: Annotated[float | None, Parameter(validator=Number(gte=0, lt=1))] = None
+    dropout: Annotated[float, Parameter(validator=Number(gte=0, lt=1))] = 0.1
     """Dropout of the whole network."""
-    precision: Literal["fp32", "bf16"] | None = None
+    precision: Literal["fp32", "bf16"] = "fp32"
     """Precision of the forward pass in training."""
-    evaluate_every: Count | None = None
+    evaluate_every: Count = 500
     """Steps between two evaluations on dev."""
-    save_every: Count | None = None
+    save_every: Count = 100
     """Steps between two saved states, from which a killed run continues."""
     patience: Count | None = None
     """Number of evaluations without a gain after which the run stops."""
-    seed: Whole | None = None
+    seed: Whole = 1
     """Random seed."""
 
 
-@Parameter(name="*", group=Group("Lengths, in tokens without special ones", sort_key=3))
+@Parameter(name="*", group=Group("Lengths, in tokens without special ones", sort_key=3), show_default=False)
 @dataclass(frozen=True, kw_only=True)
 class TextLengthOptions:
     """Settings of the texts that are read."""
 
-    question_length: Count | None = None
+    question_length: Count = 64
     """Most tokens of a question."""
-    document_length: Count | None = None
+    document_length: Count = 800
     """Most tokens of a document."""
-    window: Count | None = None
+    window: Count = 384
     """Most tokens of a window of a long document."""
 
-
-PAPER, WHOLE = LossOptions(), TextLengthOptions()
+    @property
+    def encoding(self) -> TextEncodingConfig:
+        """The rules by which texts become token ids."""
+        return TextEncodingConfig(**asdict(self))
 
 
 @Parameter(name="*")
@@ -159,12 +163,35 @@ class PairwiseOptions:
     device: str = "auto"
     """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
     track: Track = ()
-    loss: LossOptions = PAPER
+    loss: LossOptions = field(default_factory=LossOptions)
     schedule: ScheduleOptions
-    lengths: TextLengthOptions = WHOLE
+    lengths: TextLengthOptions = field(default_factory=TextLengthOptions)
+
+    @property
+    def config(self) -> TrainConfig:
+        """The settings of the loop: Adam without decay of weights or rates, for all weights (TRMD section 3.1.3).
+
+        Raises ValueError for a warm-up longer than the run.
+        """
+        return TrainConfig(
+            **asdict(self.schedule),
+            learning_rate=self.loss.learning_rate,
+            fresh_learning_rate=self.loss.fresh_learning_rate,
+            decay=False,
+            weight_decay=0.0,
+            train_token_embeddings=True,
+        )
 
 
-app = App(config=options_from_recipe("pairwise"))
+def settings_from_recipe(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """A configuration of cyclopts: options that a call leaves out have the values of its recipe, else of --released."""
+    options_from_recipe("pairwise")(app, commands, arguments)
+    if arguments["--released"].convert() is True:
+        system = SYSTEMS.get(arguments["--system"].convert(), System())
+        Dict(released_settings(system), source="--released", use_commands_as_keys=False)(app, commands, arguments)
+
+
+app = App(config=settings_from_recipe)
 
 
 @app.default
@@ -224,14 +251,16 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
         if self.system.taught != bool(self.teachers):
             need = "needs --mono or --bi, or both" if self.system.taught else "learns from no teacher"
             raise UsageError(f"{options.system} {need}.")
+        if options.select not in METRICS:
+            raise UsageError(f"--select is one of {', '.join(METRICS)}, not {options.select!r}.")
         check_trackers(options.track)
-        settings_of(options)
+        _ = options.config
         chosen_size("", options.dev_questions)
         check_device(options.device)
 
     def open(self) -> TextRankerInputs:
         """Open the base, and the questions to train on and to choose by."""
-        options, settings = self.options, settings_of(self.options)
+        options, config = self.options, self.options.config
         size = chosen_size("", options.dev_questions)
         base = open_hugging_face_base(options.base, reason="a text ranker starts from a Hugging Face encoder")
         base_content = base.content()
@@ -242,7 +271,7 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
         return TextRankerInputs(
             base=base,
             questions=questions,
-            triples=triple_sampler_for(options.train, questions, sampling, seed=settings.config.seed),
+            triples=triple_sampler_for(options.train, questions, sampling, seed=config.seed),
             dev=dev,
             bound={
                 "base": base_content,
@@ -250,31 +279,31 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
                 "dev": {"size": size, "select": options.select} | dev_content,
                 "teachers": {role: folder_content(path) for role, path in self.teachers.items()},
                 "settings": {name: getattr(options, name) for name in ("system", "layers")}
-                | {"sampling": asdict(sampling), "encoding": settings.encoding.model_dump()}
-                | {"objective": asdict(settings.objective), "mean": settings.mean}
+                | {"sampling": asdict(sampling), "encoding": options.lengths.encoding.model_dump()}
+                | {"objective": asdict(options.loss.objective), "mean": options.loss.mean}
                 | {"colbert_texts": options.loss.colbert_texts or None}  # earlier runs lack it
-                | {"train": bound_settings(settings.config)},
+                | {"train": bound_settings(config)},
             },
-            free={name: getattr(settings.config, name) for name in ("steps", "patience", "save_every")}
+            free={name: getattr(config, name) for name in ("steps", "patience", "save_every")}
             | {"names": {name: getattr(options, name) for name in ("base", "train", "dev", "mono", "bi", "out")}}
             | {"device": options.device, "recipe": options.recipe},
         )
 
     def prepare(self, inputs: TextRankerInputs, record: RunRecord) -> TextRankerTraining:
         """Build the network from the base, and load its teachers."""
-        options, settings = self.options, settings_of(self.options)
+        options, loss = self.options, self.options.loss
         # An extended run keeps the schedule of its first call.
-        config = replace(settings.config, planned=record.planned["steps"])
+        config = replace(options.config, planned=record.planned["steps"])
         ranker, tokenizer = build_text_ranker(
             self.system,
             inputs.base,
             name=options.system,
-            encoding=settings.encoding,
+            encoding=options.lengths.encoding,
             seed=config.seed,
             dropout=config.dropout,
             layers=options.layers,
-            mean=settings.mean,
-            colbert_texts=options.loss.colbert_texts,
+            mean=loss.mean,
+            colbert_texts=loss.colbert_texts,
         )
         run = PairwiseRun(
             self.out,
@@ -282,7 +311,7 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
             tokenizer,
             inputs.triples,
             config,
-            objective=settings.objective,
+            objective=loss.objective,
             teachers=Teachers(mono=_teacher(options.mono, config), bi=_teacher(options.bi, config)),
             device=options.device,
             trackers=open_trackers(options.track, self.out, name=self.out.name, settings=record.bound | record.free),
@@ -332,36 +361,6 @@ class TextRankerTraining:
             source=f"TRMD {options.system}, run {record.digest}",
             metrics={f"dev_{options.select}": record.results["best"]},
         )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class PairwiseSettings:
-    """The settings of a run: the options that are given, and else the paper's or the released code's."""
-
-    config: TrainConfig
-    objective: PairwiseObjective
-    encoding: TextEncodingConfig
-    mean: Literal["all", "text"]
-    """The tokens of TwinBERT's mean."""
-
-
-def settings_of(options: PairwiseOptions) -> PairwiseSettings:
-    """The settings of the run. Raises UsageError or ValueError, which names the option."""
-    if options.select not in METRICS:
-        raise UsageError(f"--select is one of {', '.join(METRICS)}, not {options.select!r}.")
-    parts = (options.loss, options.schedule, options.lengths)
-    changes = {name: value for part in parts for name, value in vars(part).items() if value is not None}
-    config = paper_training(options.schedule.steps)
-    objective = released_objective(SYSTEMS[options.system]) if options.loss.released else PairwiseObjective()
-    if options.loss.released:
-        config = replace(config, learning_rate=RELEASED_LEARNING_RATE)
-    config = replace(config, **{name: changes[name] for name in TrainConfig.__slots__ if name in changes})
-    objective = replace(objective, **{name: changes[name] for name in PairwiseObjective.__slots__ if name in changes})
-    encoding = TextEncodingConfig(
-        **{name: changes[name] for name in TextEncodingConfig.model_fields if name in changes}
-    )
-    mean = options.loss.mean or ("text" if options.loss.released else "all")
-    return PairwiseSettings(config=config, objective=objective, encoding=encoding, mean=mean)
 
 
 def _teacher(path: Path | None, config: TrainConfig) -> FrozenTeacher | None:

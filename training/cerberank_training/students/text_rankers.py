@@ -14,8 +14,6 @@ from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.from_hugging_face import initialise, load_weights, transformer_config
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.text_config import ColbertTokens, TextEncodingConfig, TextRankerConfig
-from cerberank_training.learning.pairwise.objective import PairwiseObjective
-from cerberank_training.learning.train_config import TrainConfig
 from cerberank_training.runs.base import Base
 from cerberank_training.students.shapes import pretrained_encoder
 
@@ -47,29 +45,10 @@ SYSTEMS: Mapping[str, System] = MappingProxyType(
 """The systems by name: three teachers, students without distillation (tr) and with it, cross-encoder students."""
 
 
-def paper_training(steps: int) -> TrainConfig:
-    """TRMD section 3.1.3: Adam, 32 triples a step, a learning rate of 1e-6 for the encoder and 1e-3 on top of it."""
-    return TrainConfig(
-        steps=steps,
-        questions_per_step=32,
-        learning_rate=1e-6,
-        fresh_learning_rate=1e-3,
-        warmup=0.0,
-        decay=False,
-        weight_decay=0.0,
-        train_token_embeddings=True,
-        precision="fp32",
-    )
-
-
-def released_objective(system: System) -> PairwiseObjective:
-    """The losses of TRMD's released code, whose learning rate for the encoder is `RELEASED_LEARNING_RATE`."""
-    return PairwiseObjective(
-        hard="softmax", representations="post_residual" if system.token_ranker == "twin" else "projected"
-    )
-
-
-RELEASED_LEARNING_RATE = 2e-5
+def released_settings(system: System) -> dict[str, str]:
+    """The options of `train pairwise` in which TRMD's released code differs from the paper, as they are typed."""
+    representations = "post_residual" if system.token_ranker == "twin" else "projected"
+    return {"hard": "softmax", "representations": representations, "mean": "text", "learning_rate": "2e-5"}
 
 
 def build_text_ranker(

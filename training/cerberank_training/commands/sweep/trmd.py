@@ -14,8 +14,7 @@ from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import arguments_of, listed, replaced
 from cerberank_models.output import UsageError
-from cerberank_training.commands.pairwise import PairwiseOptions, pairwise
-from cerberank_training.commands.presets import options_from_recipe
+from cerberank_training.commands.pairwise import PairwiseOptions, pairwise, settings_from_recipe
 from cerberank_training.commands.sweep.sweep_runs import (
     EVALUATIONS,
     Rest,
@@ -102,7 +101,7 @@ def trmd(*training: Rest, options: TrmdOptions) -> None:
 def _settings_of_run(words: Sequence[str]) -> dict[str, Any]:
     """The options of a `train pairwise` by their fields' names."""
     call = [*words, "--system", "mono", "--out", "OUT"]
-    options: PairwiseOptions = arguments_of(pairwise, call, config=options_from_recipe("pairwise"))["options"]
+    options: PairwiseOptions = arguments_of(pairwise, call, config=settings_from_recipe)["options"]
     parts = (options.loss, options.schedule, options.lengths)
     return {name: value for part in (options, *parts) for name, value in vars(part).items() if value not in parts}
 
