@@ -72,7 +72,7 @@ class ConnectionFailedError(RequestError):
     """There was no answer: the service cannot be reached, or the time-out has passed."""
 
 
-KINDS: Mapping[int, type[RequestError]] = {
+ERROR_OF_STATUS: Mapping[int, type[RequestError]] = {
     400: InvalidRequestError,
     401: UnauthorizedError,
     403: UnauthorizedError,
@@ -154,7 +154,7 @@ def _failure(response: httpx.Response) -> RequestError:
     except (ValueError, KeyError, TypeError):  # the answer may be an error page of a proxy
         message, kind, request_id = f"{response.status_code} {response.reason_phrase}", "", ""
     after = response.headers.get("retry-after", "")
-    return KINDS.get(response.status_code, RequestError)(
+    return ERROR_OF_STATUS.get(response.status_code, RequestError)(
         message,
         status=response.status_code,
         kind=kind,
@@ -163,7 +163,7 @@ def _failure(response: httpx.Response) -> RequestError:
     )
 
 
-def _unreached(url: httpx.URL, error: httpx.TransportError) -> ConnectionFailedError:
+def _no_answer(url: httpx.URL, error: httpx.TransportError) -> ConnectionFailedError:
     place = url.copy_with(userinfo=b"")  # without a password
     return ConnectionFailedError(f"{place} gave no answer: {error or type(error).__name__}")
 
@@ -270,7 +270,7 @@ class Client:
             try:
                 call.read(self._http.request(**call.request()))
             except httpx.TransportError as error:
-                call.fail(_unreached(self._http.base_url, error))
+                call.fail(_no_answer(self._http.base_url, error))
         return call.values
 
 
@@ -350,5 +350,5 @@ class AsyncClient:
             try:
                 call.read(await self._http.request(**call.request()))
             except httpx.TransportError as error:
-                call.fail(_unreached(self._http.base_url, error))
+                call.fail(_no_answer(self._http.base_url, error))
         return call.values

@@ -176,6 +176,7 @@ class RankerConfig(Frozen):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
+        # Layers and exits.
         body, heads = self.architecture.body_layers, self.architecture.heads
         depth = body + (self.architecture.head_layers if heads else 0)
         after = [exit_.after for exit_ in self.exits]
@@ -187,6 +188,7 @@ class RankerConfig(Frozen):
             raise ValueError("a network without layers has no heads, and a first stage that ranks alone")
         if heads == 0 and depth and (not after or after[-1] != body):
             raise ValueError("a plain encoder (heads = 0) needs an exit after its last layer")
+        # Schedules: one ratio for each exit that drops, and the costliest first, as the service tries them.
         exits = self.scored_stages - 1
         if self.drop_schedule and len(self.drop_schedule) != exits:
             raise ValueError(f"drop_schedule needs {exits} ratios, one per stage but the last")
@@ -198,6 +200,7 @@ class RankerConfig(Frozen):
         costs = [tuned.cost for tuned in self.tuned_schedules]
         if costs != sorted(costs, reverse=True):
             raise ValueError("tuned_schedules must go from the costliest to the cheapest")
+        # What only some kinds of networks have.
         room = self.transformer.max_positions - self.transformer.position_offset
         if self.encoding.max_length > room:
             raise ValueError(f"max_length {self.encoding.max_length} exceeds the encoder's {room} positions")
@@ -328,18 +331,18 @@ class RankerConfig(Frozen):
 
     def drop_policy(
         self,
-        given: float | Sequence[float] | None = None,
+        requested: float | Sequence[float] | None = None,
         *,
         default: Sequence[float] | None = None,
         keep: int = 1,
     ) -> DropPolicy:
-        """The drop policy for the ratios `given` (`drop.drop_ratios`), which leaves at least `keep` candidates.
+        """The drop policy for the ratios `requested` (`drop.drop_ratios`), which leaves at least `keep` candidates.
 
-        If `given` is None, the ratios are `default`, or this checkpoint's `schedule` if that is None too, and at least
-        `drop_minimum` candidates stay as well. Raises ValueError for ratios that do not fit the exits.
+        If `requested` is None, the ratios are `default`, or this checkpoint's `schedule` if that is None too, and
+        `drop_minimum` candidates stay at least as well. Raises ValueError for ratios that do not fit the exits.
         """
-        ratios = drop_ratios(given, self.schedule if default is None else default)
-        return RatioSchedule(ratios, max(keep, self.drop_minimum) if given is None else keep)
+        ratios = drop_ratios(requested, self.schedule if default is None else default)
+        return RatioSchedule(ratios, max(keep, self.drop_minimum) if requested is None else keep)
 
 
 def _linear_weights(transformer: TransformerConfig) -> float:

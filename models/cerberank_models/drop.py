@@ -105,20 +105,20 @@ class RatioSchedule:
         return RatioSchedule(self.ratios[1:], self.minimum)
 
 
-def drop_ratios(given: float | Sequence[float] | None, default: Sequence[float]) -> tuple[float, ...]:
-    """One ratio per exit. `given` is one number for all exits, one number per exit, or None for `default`.
+def drop_ratios(requested: float | Sequence[float] | None, default: Sequence[float]) -> tuple[float, ...]:
+    """One ratio per exit. `requested` is one number for all exits, one number per exit, or None for `default`.
 
     >>> drop_ratios(0.3, (0.1, 0.1)), drop_ratios((0.5, 0), (0.1, 0.1)), drop_ratios(None, (0.1, 0.1))
     ((0.3, 0.3), (0.5, 0.0), (0.1, 0.1))
 
-    `default` has a ratio for each exit. Raises ValueError when `given` has a different number of ratios.
+    `default` has a ratio for each exit. Raises ValueError when `requested` has a different number of ratios.
     """
-    if given is None:
+    if requested is None:
         return tuple(default)
-    if isinstance(given, float | int):
-        return (float(given),) * len(default)
-    check_exits(len(default) + 1, len(given))
-    return tuple(float(alpha) for alpha in given)
+    if isinstance(requested, float | int):
+        return (float(requested),) * len(default)
+    check_exits(len(default) + 1, len(requested))
+    return tuple(float(alpha) for alpha in requested)
 
 
 def check_exits(stages: int, ratios: int) -> None:

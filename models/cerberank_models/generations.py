@@ -31,7 +31,7 @@ class CacheCounts:
 
 
 class Generations(Generic[ValueT]):
-    """The map. Thread-safe; the lock is not held while texts are hashed. Keys of different scopes are different."""
+    """A bounded map of texts' values. Threads may share it; the lock is not held while texts are hashed."""
 
     def __init__(self, most_bytes: int, *, entry_bytes: int, item_bytes: int) -> None:
         """`most_bytes` bounds the memory of all entries together.
@@ -60,7 +60,7 @@ class Generations(Generic[ValueT]):
             return [*self._young.values(), *self._old.values()]
 
     def keys(self, scope: str, texts: Sequence[str]) -> list[bytes]:
-        """The key of each text within a scope."""
+        """The key of each text within a scope; a text has another key in another scope."""
         person = blake2b(scope.encode(), digest_size=DIGEST_BYTES).digest()
         empty = blake2b(digest_size=DIGEST_BYTES, salt=self._salt, person=person)
         keys = []

@@ -60,8 +60,8 @@ def check_golden(
 
 def recorded_scores(golden: GoldenQuestion, precision: str) -> tuple[float, ...] | None:
     """The scores recorded for `precision`; if there are none, those of fp32 for a half precision, and else None."""
-    own = golden.scores.get(precision)
-    return golden.scores.get("fp32") if own is None and precision in HALF_TOLERANCE else own
+    scores = golden.scores.get(precision)
+    return golden.scores.get("fp32") if scores is None and precision in HALF_TOLERANCE else scores
 
 
 def golden_tolerance(golden: GoldenQuestion, precision: str) -> float:

@@ -78,7 +78,7 @@ def rank_pairs(
     return Ranking(order=ranked, scores=scores, stages=reached, heads=heads, spans=spans, complete=complete)
 
 
-def pairs_policy(config: RankerConfig, given: float | None = None) -> DropPolicy:
-    """The drop policy of the stages of pairs, with the ratio `given` at every exit, or the checkpoint's if None."""
-    policy = config.drop_policy(given)
+def pairs_policy(config: RankerConfig, ratio: float | None = None) -> DropPolicy:
+    """The drop policy of the stages of pairs, with `ratio` at every exit, or the checkpoint's if None."""
+    policy = config.drop_policy(ratio)
     return policy if config.first_stage is None else policy.after_first()

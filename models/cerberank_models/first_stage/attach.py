@@ -84,8 +84,9 @@ def _longest(network: TextVectors) -> int:
 
 def check_vectors(expected: Sequence[Vector], got: Sequence[Vector]) -> None:
     """Raise ParityError unless the vectors of the fp32 graph are within `VECTOR_PARITY` of PyTorch's."""
-    wanted, given = (np.concatenate(vectors).astype(np.float32) for vectors in (expected, got))
-    difference, largest = float(np.abs(wanted - given).max()), max(1.0, float(np.abs(wanted).max()))
+    torch_vectors, graph_vectors = (np.concatenate(vectors).astype(np.float32) for vectors in (expected, got))
+    difference = float(np.abs(torch_vectors - graph_vectors).max())
+    largest = max(1.0, float(np.abs(torch_vectors).max()))
     if not difference <= VECTOR_PARITY * largest:
         raise ParityError(
             f"fp32 vectors differ from PyTorch's by {difference:.2g}, with numbers of up to {largest:.3g}"
@@ -138,7 +139,7 @@ def attach(
     files: dict[str, Path | bytes] = {
         name: checkpoint.path / name for name in checkpoint.manifest.files if name not in (*REQUIRED, *STALE)
     }
-    with exported(encoder, out, precisions, calibration, weights=checkpoint.weights is not None) as made:
+    with exported(encoder, out, precisions, calibration, weights=checkpoint.weights is not None) as parts:
         return write_checkpoint(
             out,
             config=_with_first_stage(old, first, alpha),
@@ -146,7 +147,7 @@ def attach(
             card=(checkpoint.path / "README.md").read_text(encoding="utf-8") + _card(first, source, alpha),
             version=version or f"{checkpoint.manifest.version}-first-stage",
             source=checkpoint.manifest.source,
-            files={**files, **made.files},
+            files={**files, **parts.files},
             golden=checkpoint.golden,
             metrics=checkpoint.manifest.metrics,
         )
@@ -179,7 +180,7 @@ def write_alone(
         first_stage=first,
         languages=tuple(languages),
     )
-    with exported(encoder, out, precisions, calibration, weights=True) as made:
+    with exported(encoder, out, precisions, calibration, weights=True) as parts:
         return write_checkpoint(
             out,
             config=config,
@@ -193,8 +194,8 @@ def write_alone(
             ),
             version=version,
             source=source,
-            files=made.files,
-            golden=made.golden,
+            files=parts.files,
+            golden=parts.golden,
         )
 
 
@@ -223,7 +224,7 @@ def exported(
     first = network.config
     texts = TextEncoder(encoder.tokenizer, first)
     golden = [concat_pairs([texts.questions([question]), texts.candidates(each)]) for question, each in GOLDEN_TEXTS]
-    given = [
+    measured_on = [
         concat_pairs([texts.questions([question]), texts.candidates([candidate.text for candidate in candidates])])
         for question, candidates in calibration
     ]
@@ -240,7 +241,7 @@ def exported(
             save_file({name: value.contiguous() for name, value in network.state_dict().items()}, files[WEIGHTS])
         for precision in precisions:
             graph = Path(scratch) / precision / "encoder.onnx"
-            form = export_encoder(precision, network, graph, ranges_on=RangeBatches.of(given, golden))
+            form = export_encoder(precision, network, graph, ranges_on=RangeBatches.of(measured_on, golden))
             got = _vectors(form, golden)
             if precision == "fp32":
                 check_vectors([each for row in expected for each in row], [each for row in got for each in row])

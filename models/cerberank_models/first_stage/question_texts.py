@@ -92,39 +92,39 @@ class FirstStage:
         for row, text in enumerate(texts):
             rows_of.setdefault(replace_surrogates(text), []).append(row)
         # Vectors in the cache, then those in the store.
-        known = self._cached(caches, "candidate", list(rows_of))
-        asking = self._cached(caches, "question", [question]).get(question)
-        from_cache = len(known) + (asking is not None)
-        if self.stored is not None and (missing := [text for text in rows_of if text not in known]):
+        vector_of = self._cached(caches, "candidate", list(rows_of))
+        question_vector = self._cached(caches, "question", [question]).get(question)
+        from_cache = len(vector_of) + (question_vector is not None)
+        if self.stored is not None and (missing := [text for text in rows_of if text not in vector_of]):
             stored = zip(missing, self.stored.find(missing), strict=True)
-            known.update((text, vector) for text, vector in stored if vector is not None)
+            vector_of.update((text, vector) for text, vector in stored if vector is not None)
         vectors: list[Vector | None] = [None] * len(texts)
-        for text, vector in known.items():
+        for text, vector in vector_of.items():
             for row in rows_of[text]:
                 vectors[row] = vector
         # The tokens of all other texts, and which of these are cut.
-        cold = {text: rows for text, rows in rows_of.items() if text not in known}
+        cold = {text: rows for text, rows in rows_of.items() if text not in vector_of}
         parts = []
-        if asking is None:
+        if question_vector is None:
             parts.append(self.encoder.questions([question], caches.tokens, partition=caches.tenant))
         if cold:
             parts.append(self.encoder.candidates(list(cold), caches.tokens, partition=caches.tenant))
         encoded = concat_pairs(parts) if parts else NO_PAIRS
         truncated = np.zeros(len(texts), np.bool_)
-        for rows, cut in zip(cold.values(), encoded.truncated[int(asking is None) :].tolist(), strict=True):
+        for rows, cut in zip(cold.values(), encoded.truncated[int(question_vector is None) :].tolist(), strict=True):
             truncated[rows] = cut
         return QuestionTexts(
             text=question,
-            question=asking,
+            question=question_vector,
             vectors=tuple(vectors),
             cold=cold,
             encoded=encoded,
             tokens=encoded.tokens,
             truncated=truncated,
-            question_truncated=asking is None and bool(encoded.truncated[0]),
+            question_truncated=question_vector is None and bool(encoded.truncated[0]),
             sources={
                 "cache": from_cache,
-                "store": len(known) + (asking is not None) - from_cache,
+                "store": len(vector_of) + (question_vector is not None) - from_cache,
                 "computed": len(encoded),
             },
         )
@@ -135,14 +135,14 @@ class FirstStage:
         `computed` has a vector for each of `texts.encoded`, or None for those that were not computed; it may be empty
         if none were. Raises NonFiniteScoreError for a score that is not a number.
         """
-        arrived = list(computed or [None] * len(texts.encoded))
-        question = arrived.pop(0) if texts.leads else texts.question
+        fresh = list(computed or [None] * len(texts.encoded))
+        question = fresh.pop(0) if texts.leads else texts.question
         vectors = list(texts.vectors)
-        for rows, vector in zip(texts.cold.values(), arrived, strict=True):
+        for rows, vector in zip(texts.cold.values(), fresh, strict=True):
             for row in rows:
                 vectors[row] = vector
-        self._keep(caches, "candidate", dict(zip(texts.cold, arrived, strict=True)))
-        self._keep(caches, "question", {texts.text: question} if texts.leads else {})
+        self._cache(caches, "candidate", dict(zip(texts.cold, fresh, strict=True)))
+        self._cache(caches, "question", {texts.text: question} if texts.leads else {})
         scores = np.full(len(vectors), np.nan)
         rows = [row for row, vector in enumerate(vectors) if vector is not None]
         if question is not None and rows:
@@ -165,7 +165,7 @@ class FirstStage:
         vectors = caches.vectors.find(self._scope(caches, kind), texts)
         return {text: vector for text, vector in zip(texts, vectors, strict=True) if vector is not None}
 
-    def _keep(self, caches: Caches, kind: str, vectors: Mapping[str, Vector | None]) -> None:
-        known = {text: vector for text, vector in vectors.items() if vector is not None}
-        if caches.vectors is not None and known:
-            caches.vectors.put(self._scope(caches, kind), list(known), list(known.values()))
+    def _cache(self, caches: Caches, kind: str, vectors: Mapping[str, Vector | None]) -> None:
+        computed = {text: vector for text, vector in vectors.items() if vector is not None}
+        if caches.vectors is not None and computed:
+            caches.vectors.put(self._scope(caches, kind), list(computed), list(computed.values()))

@@ -48,8 +48,8 @@ class FirstStageScorer:
         """
         width = config.transformer.hidden_size
         shapes = weight_shapes(config)
-        if shapes != (given := {name: array.shape for name, array in weights.items()}):
-            wrong = sorted(name for name in {**shapes, **given} if shapes.get(name) != given.get(name))
+        if shapes != (actual := {name: array.shape for name, array in weights.items()}):
+            wrong = sorted(name for name in {**shapes, **actual} if shapes.get(name) != actual.get(name))
             raise ValueError(
                 f"weights of the first stage's rankers are missing, unknown or misshapen: {', '.join(wrong)}"
             )

@@ -53,7 +53,7 @@ class ContinuedLayout(PackedLayout):
     """`[N]`: the index of each pair's prefix."""
     visible: Tensor
     """`[N, 1, S, P + S]`: True on the tokens of the prefix and of the pair that each token attends to."""
-    known: Iterator[tuple[Tensor, Tensor]]
+    keys_and_values: Iterator[tuple[Tensor, Tensor]]
     """`PrefixLayout.seen` of the layers that have not run yet."""
 
     @classmethod
@@ -62,7 +62,7 @@ class ContinuedLayout(PackedLayout):
         packed = PackedLayout.of(offsets)
         longest = packed.mask.shape[1]
         prefix = prefixes.mask[group][:, None, None].expand(-1, 1, longest, -1)
-        own = torch.ones(longest, longest, dtype=torch.bool, device=offsets.device).tril()
+        within_pair = torch.ones(longest, longest, dtype=torch.bool, device=offsets.device).tril()
         return cls(
             packed.offsets,
             packed.cells,
@@ -71,8 +71,8 @@ class ContinuedLayout(PackedLayout):
             packed.uniform,
             begins=prefixes.offsets.diff()[group],
             group=group,
-            visible=torch.cat([prefix, own.expand(len(group), 1, -1, -1)], dim=-1),
-            known=iter(prefixes.seen),
+            visible=torch.cat([prefix, within_pair.expand(len(group), 1, -1, -1)], dim=-1),
+            keys_and_values=iter(prefixes.seen),
         )
 
     @property
@@ -94,7 +94,7 @@ class ContinuedLayout(PackedLayout):
         """Causal attention to the prefix and to the pair's own tokens. Raises ValueError for other attention."""
         if window is not None or not causal:
             raise ValueError("what follows a prefix attends causally and without a window")
-        keys, values = next(self.known)
+        keys, values = next(self.keys_and_values)
         whole = (torch.cat([old[self.group], self.pad(new)], dim=1) for old, new in ((keys, key), (values, value)))
         queries, all_keys, all_values = (part.transpose(1, 2) for part in (self.pad(query), *whole))
         out = functional.scaled_dot_product_attention(

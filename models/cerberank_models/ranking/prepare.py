@@ -96,9 +96,9 @@ class Prepared:
 
     def _by_candidate(self, flags: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """The flags of the candidates that have pairs as flags of all distinct candidates."""
-        whole = np.zeros(len(self.candidates), np.bool_)
-        whole[self.survivors] = flags
-        return whole
+        of_all = np.zeros(len(self.candidates), np.bool_)
+        of_all[self.survivors] = flags
+        return of_all
 
     def cut_warnings(self) -> list[str]:
         """The warnings on texts whose ends are not read."""
@@ -149,12 +149,13 @@ def prepare(
         return _with_pairs(prepared, np.arange(len(place_of)))
     texts = [candidate.text for candidate in prepared.candidates]
     if call.refuse_truncation:
-        # All candidates are read first, so that a text which is too long is refused even if it would be dropped.
+        # All candidates are tokenised first, so that a text which is too long is refused even if it would be dropped,
+        # and without the known vectors, because a text that has one is not tokenised.
         if config.reads_pairs:
             _with_pairs(prepared, np.arange(len(place_of)))
         else:
-            fresh = replace(model.first, stored=None).read(call.question, texts, replace(caches, vectors=None))
-            _refuse_truncation(replace(prepared, texts=fresh))
+            tokenised = replace(model.first, stored=None).read(call.question, texts, replace(caches, vectors=None))
+            _refuse_truncation(replace(prepared, texts=tokenised))
     return replace(prepared, texts=model.first.read(call.question, texts, caches))
 
 
@@ -191,9 +192,9 @@ def _with_pairs(prepared: Prepared, survivors: NDArray[np.int64]) -> Prepared:
         )
     except InstructionError as error:
         raise CallError(f"instruction: {error}") from error
-    read = replace(prepared, pairs=pairs, survivors=survivors)
-    _refuse_truncation(read)
-    return read
+    with_pairs = replace(prepared, pairs=pairs, survivors=survivors)
+    _refuse_truncation(with_pairs)
+    return with_pairs
 
 
 def _refuse_truncation(prepared: Prepared) -> None:

@@ -69,11 +69,11 @@ class Shadow:
         if pair is None:
             return None
         stable, shadow = (live.reference.version for live in pair)
-        known = self._figures.get(model)
-        if known is None or (known.stable, known.shadow) != (stable, shadow):
-            known = self._figures[model] = ShadowFigures(stable, shadow)
+        figures = self._figures.get(model)
+        if figures is None or (figures.stable, figures.shadow) != (stable, shadow):
+            figures = self._figures[model] = ShadowFigures(stable, shadow)
             self._metrics.for_shadow(model, shadow)
-        return known
+        return figures
 
     def offer(self, question: Question, *, complete: bool) -> None:
         """Offer for mirroring a question that has been answered, `complete` or not. Never blocks."""

@@ -17,7 +17,7 @@ from cerberank_models.config import TunedSchedule
 from cerberank_models.ranking.call import RankAnswer
 from cerberank_service.errors import REFUSALS
 from cerberank_service.telemetry import series
-from cerberank_service.telemetry.series import FIXED, PHASES, PREFIX, SERIES, VERSION, MetricT, Series
+from cerberank_service.telemetry.series import FIXED_VALUES, PHASES, PREFIX, SERIES, VERSION, MetricT, Series
 
 OTHER = "other"
 """The label of every schedule that is not a tuned schedule of the checkpoint."""
@@ -112,12 +112,12 @@ class Metrics:
         options = {"buckets": series.buckets} if series.buckets else {}
         return series.metric(PREFIX + series.name, series.help, series.labels, registry=self.registry, **options)
 
-    def _create(self, **known: Sequence[str]) -> Children:
-        """Create the children, with the value 0, of every series all of whose labels are in `known` or fixed.
+    def _create(self, **label_values: Sequence[str]) -> Children:
+        """Create the children, with the value 0, of every series all of whose labels are in `label_values` or fixed.
 
         Existing children keep their values. Series that are created on use are left out.
         """
-        values = {**FIXED, **known}
+        values = {**FIXED_VALUES, **label_values}
         children: Children = {}
         for each, family in self._families.items():
             if each.on_use or not values.keys() >= set(each.labels):

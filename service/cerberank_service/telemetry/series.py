@@ -36,7 +36,7 @@ COPY_CAUSES = ("store", "disk", "time", "process")
 OUTCOMES = ("accepted", "refused")
 VERSION = ("model", "version")
 """The labels of series that are created and removed with a version."""
-FIXED: Mapping[str, Sequence[str]] = {
+FIXED_VALUES: Mapping[str, Sequence[str]] = {
     "phase": PHASES,
     "complete": ("true", "false"),
     "agree": ("true", "false"),

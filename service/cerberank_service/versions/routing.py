@@ -51,8 +51,8 @@ def route(
             text = "the default model is not ready; name another, or see /v1/models"
             raise ServiceError(Kind.UNAVAILABLE, text, retry_after=5, refusal=Refusal("loading"))
         model = snapshot.default
-    known = snapshot.model(model)
-    if not known.any_ready:
+    state = snapshot.model(model)
+    if not state.any_ready:
         served = (each for each, other in snapshot.models.items() if other.any_ready)
         names = ", ".join(sorted({*served, *settings.aliases})) or "none"
         raise ServiceError(Kind.NOT_FOUND, f"there is no model {_short(name)}; served: {names}")
@@ -60,21 +60,21 @@ def route(
         raise ServiceError(Kind.NOT_FOUND, f"{_short(name)} and version {_short(version)} contradict each other")
     wanted = rest or version
     if wanted is None:
-        return Reference(model, _stable_or_canary(model, known, question, settings.canary_percent))
+        return Reference(model, _stable_or_canary(model, state, question, settings.canary_percent))
     for label in LABELS:
-        if wanted == label and label in known.serving:
-            return Reference(model, known.serving[label])
-    if not known.is_ready(wanted):
-        can_be_asked = ", ".join(sorted({*known.ready, *known.serving}))
+        if wanted == label and label in state.serving:
+            return Reference(model, state.serving[label])
+    if not state.is_ready(wanted):
+        can_be_asked = ", ".join(sorted({*state.ready, *state.serving}))
         raise ServiceError(Kind.NOT_FOUND, f"{model} has no {_short(wanted)}; served: {can_be_asked}")
     return Reference(model, wanted)
 
 
-def _stable_or_canary(model: str, known: ModelState, question: str, percent: float) -> str:
-    canary = known.labelled("canary")
+def _stable_or_canary(model: str, state: ModelState, question: str, percent: float) -> str:
+    canary = state.labelled("canary")
     if canary is not None and canary.engine.alive and in_canary(question, percent):
-        return known.serving["canary"]
-    if (stable := known.serving.get("stable")) is None:
+        return state.serving["canary"]
+    if (stable := state.serving.get("stable")) is None:
         text = f"{model} has no stable version yet; see /v1/models"
         raise ServiceError(Kind.UNAVAILABLE, text, retry_after=10, refusal=Refusal("loading"))
     return stable
