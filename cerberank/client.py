@@ -8,7 +8,7 @@ import random
 import ssl
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Self
 
@@ -110,7 +110,8 @@ class _Call:
     """One call with its retries. A client sends what `request` says, gives the result to `read` or `fail`, and waits.
 
     `end` is the end of the time-out, by `time.monotonic`, and `retries` the number that is left. `backoff` are the
-    seconds to wait after the next failure if the service states none. `values` are the body of the answer.
+    seconds to wait after the next failure if the service states none. `values` are the body of the answer, once it is
+    `answered`.
     """
 
     path: str
@@ -119,7 +120,8 @@ class _Call:
     retries: int
     backoff: float = FIRST_WAIT_SECONDS
     wait: float = 0.0
-    values: dict[str, Any] | None = None
+    answered: bool = False
+    values: dict[str, Any] = field(default_factory=dict)
 
     def request(self) -> dict[str, Any]:
         """The next request, as arguments of httpx. Raises ConnectionFailedError if no time is left."""
@@ -133,6 +135,7 @@ class _Call:
         """Set `values`, or `wait` after a failure that may pass. Raises RequestError for a final failure."""
         if response.status_code == httpx.codes.OK:
             self.values = response.json()
+            self.answered = True
         else:
             self.fail(_failure(response))
 
@@ -265,7 +268,7 @@ class Client:
 
     def _ask(self, call: _Call) -> dict[str, Any]:
         """The body of the answer."""
-        while call.values is None:
+        while not call.answered:
             time.sleep(call.wait)
             try:
                 call.read(self._http.request(**call.request()))
@@ -345,7 +348,7 @@ class AsyncClient:
 
     async def _ask(self, call: _Call) -> dict[str, Any]:
         """The body of the answer."""
-        while call.values is None:
+        while not call.answered:
             await asyncio.sleep(call.wait)
             try:
                 call.read(await self._http.request(**call.request()))

@@ -101,6 +101,14 @@ def test_an_error_that_stays_is_raised_at_once(ask: Ask, status: int, kind: type
 
 
 @CLIENTS
+def test_an_answer_without_values_ends_the_call(ask: Ask) -> None:
+    """A proxy may answer `null` with status 200; the question is not sent again."""
+    answers = [httpx.Response(200, content=b"null")]
+    with pytest.raises(TypeError):
+        ask(lambda request: answers.pop())
+
+
+@CLIENTS
 @pytest.mark.parametrize(("status", "headers"), [(503, {"Retry-After": "0"}), (429, {}), (502, {})])
 def test_a_refusal_is_asked_again(ask: Ask, status: int, headers: dict[str, str]) -> None:
     """Two refusals, then an answer; a proxy's page is a refusal as well."""
