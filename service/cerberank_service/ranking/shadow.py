@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.backends.stage_contract import Scores
+from cerberank_models.encoding import NO_PAIRS
 from cerberank_service.engine.admission import LAST_PRIORITY
 from cerberank_service.engine.low_priority import LiveTraffic
 from cerberank_service.engine.work import Ranked, Work
@@ -86,8 +87,10 @@ class Shadow:
         if self._busy(live) or self._queue.full():
             self._skip(figures, live.reference.model)
         else:
+            # Without its pairs, which a comparison does not need and whose tokens would take memory while it waits.
+            prepared = replace(question.prepared, pairs=NO_PAIRS)
             with suppress(queue.Full):
-                self._queue.put_nowait(question)
+                self._queue.put_nowait(replace(question, prepared=prepared))
 
     def _run(self) -> None:
         while (question := self._queue.get()) is not None and not self._stopped.is_set():

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +28,7 @@ from cerberank_models.config import ArchitectureConfig, RankerConfig
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.ranking.call import RankCall
+from cerberank_service.engine.work import Ranked
 from cerberank_service.ranking.pipeline import Question
 from cerberank_service.ranking.shadow import Comparison, ShadowFigures, compare, rank_biased_overlap
 from cerberank_service.settings import Settings
@@ -141,6 +144,37 @@ def test_a_busy_service_mirrors_nothing(follow: Follow, store: FolderStore, made
             shadow.offer(Question.read(call, stable, received=0.0), complete=True)
             assert skipped(client) == 1
         assert waiting.result(20) == "1"
+
+
+def test_a_question_that_waits_holds_no_tokens(follow: Follow, store: FolderStore, made: Make) -> None:
+    """The queue takes no memory for pairs, which a comparison does not need."""
+    backends: dict[str, FakeBackend] = {}
+
+    def load(checkpoint: Checkpoint, settings: Settings) -> Loaded:
+        loaded = open_fake(checkpoint, settings)
+        backends[loaded.checkpoint.manifest.version] = loaded.backend  # type: ignore[assignment]
+        return loaded
+
+    push(store, made("1"), "stable")
+    push(store, made("2"), "shadow")
+    client = follow(load, shadow_percent=100)
+    wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
+    service = service_of(client)
+    call = RankCall(question="how?", candidates=(Candidate(text="a"),))
+    one = np.zeros(1, np.int64)
+    ranked = Ranked(
+        order=one, scores=np.ones(1), stages=one, heads=None, complete=True, queue_seconds=0.0, compute_seconds=0.0
+    )
+    with held(backends["2"]):
+        served_by(client)
+        assert backends["2"].entered.wait(20)
+        stable = service.versions.find("fake-ranker@1", None)
+        question = replace(Question.read(call, stable, received=0.0), ranked=ranked)
+        tokens = weakref.ref(question.prepared.pairs.token_ids)
+        service.shadow.offer(question, complete=True)
+        del question
+        assert tokens() is None
+    wait_until(lambda: client.get(SHADOW).json()["questions"] == 2)
 
 
 PAIR_OF_ORDERS = st.integers(1, 30).flatmap(lambda n: st.tuples(st.permutations(range(n)), st.permutations(range(n))))
