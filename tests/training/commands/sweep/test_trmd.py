@@ -114,7 +114,7 @@ def test_other_settings_are_refused(
     def fail(verb: str, *options: object) -> None:
         raise sweep_runs.CommandError(f"`cerberank {verb}` ended with exit code 137")
 
-    monkeypatch.setattr(trmd, "run_command", fail)
+    monkeypatch.setattr(sweep_runs, "run_command", fail)
     assert call(tmp_path, "--rows", "mono") == 1
     assert "ended with exit code 137" in capsys.readouterr().err
     assert call(tmp_path, "--rows", "mono", "--system=twin") == 2
@@ -124,7 +124,7 @@ def test_other_settings_are_refused(
     errors = capsys.readouterr().err
     assert "--system is set by the row" in errors
     assert "--seed is set by the row" in errors
-    for said in ("learning_rate 1e-06, not 0.1", "mono's steps None, not 4", "sample None, not 3"):
+    for said in ("learning_rate 1e-06, not 0.1", "mono's schedule.steps None, not 4", "sample None, not 3"):
         assert said in errors
     assert "137" not in errors
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -13,15 +14,15 @@ from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.commands.options import BackendOptions, check_device, chosen_device
 from cerberank_models.commands.values import Count
 from cerberank_models.output import UsageError
+from cerberank_training.commands.distil import StudentJob
 from cerberank_training.commands.presets import flag_of, recipe_help, student_settings
 from cerberank_training.commands.run_options import DevQuestions, data_help
 from cerberank_training.commands.sweep.grid import HEADER, Alphas, Rates, Sizes, Taus, Warmups, finished_points
 from cerberank_training.commands.sweep.sweep_runs import (
     TableOptions,
     contents,
-    evaluate_run,
+    fill_table,
     run_command,
-    say_table,
     write_table,
 )
 from cerberank_training.learning.strategies import Strategy, check_strategy
@@ -147,19 +148,17 @@ def cerberus(*, options: CerberusOptions) -> None:
     shared = {name: getattr(options, name) for name in SHARED} | {"sample": table.sample}
     shared = {name: value for name, value in shared.items() if name not in GRID or value}
     Bound(table.out, shared | contents(options.base, data, [*options.teacher, *options.hydra])).begin()
-    for seed in dict.fromkeys(table.seeds):
-        for run in runs:
-            folder = table.out / f"{run.name}-{seed}"
-            if not (folder / "checkpoint").is_dir():
-                # ONNX forms are written where they are evaluated alone, because each takes long to export.
-                forms = ("--precisions", options.precision) if form.kind == "onnx" else ("--no-export",)
-                words = (*_training(run, options), *_tuned(run, options), *forms)
-                run_command("train distil", *words, "--seed", seed, "--out", folder)
-            source = ("--checkpoint", folder / "checkpoint", "--precision", options.precision)
-            if evaluate_run(table, run.name, seed, *source, "--device", options.device):
-                _report(every, table)
-    _report(every, table)
-    say_table(table.out)
+
+    def words(run: PlannedRun, seed: int) -> list[object]:
+        # ONNX forms are written where they are evaluated alone, because each takes long to export.
+        forms = ("--precisions", options.precision) if form.kind == "onnx" else ("--no-export",)
+        return [*_training(run, options), *_tuned(run, options), *forms]
+
+    def source(checkpoint: Path) -> list[object]:
+        return ["--checkpoint", checkpoint, "--precision", options.precision, "--device", options.device]
+
+    rows = {run.name: partial(words, run) for run in runs}
+    fill_table(table, rows, job=StudentJob, source=source, report=partial(_report, every, table))
 
 
 def _training(run: PlannedRun, options: CerberusOptions) -> list[object]:

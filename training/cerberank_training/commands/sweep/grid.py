@@ -6,30 +6,26 @@ import math
 import re
 import shlex
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import Bound
+from cerberank_models.commands.options import chosen_device
 from cerberank_models.commands.values import arguments_of, listed
-from cerberank_models.convert.teacher_input import FILE
 from cerberank_models.output import UsageError
-from cerberank_training.commands.distil import DistilOptions, distil
+from cerberank_training.commands.distil import DistilOptions, StudentJob, distil
 from cerberank_training.commands.presets import flag_of, options_from_recipe
-from cerberank_training.commands.sweep.sweep_runs import TABLE, Rest, contents, run_command, say_table
-from cerberank_training.commands.teach import TeachOptions, configuration, teach
+from cerberank_training.commands.sweep.sweep_runs import TABLE, Rest, contents, recorded, run_command, say_table
+from cerberank_training.commands.teach import TeacherJob, TeachOptions, teach
 from cerberank_training.evaluation.report import table
 from cerberank_training.runs.launched import note_of
 from cerberank_training.runs.record import read_record
 
-FREE = ("out", "device", "name", "version", "terms", "no_export")
-"""Options of a run that a grid may be continued with other values of."""
-DONE = {"distil": "checkpoint", "teach": FILE}
-"""Names of what a finished run of each command has in its folder."""
 NUMBER = r"([0-9.e+-]+)"
 FOLDER = re.compile(f"(?:alpha-{NUMBER}-tau-{NUMBER}-)?rate-{NUMBER}(?:-batch-([0-9]+))?(?:-warmup-{NUMBER})?")
 """Folders of the grid's runs."""
@@ -137,14 +133,14 @@ def grid(*training: Rest, options: GridOptions) -> None:
         if verb == "teach" and getattr(options, name):
             raise UsageError(f"--{name} is for --verb distil: a teacher learns from labels alone.")
     # Read here as well, so that an error shows before the first run, and that defaults are recorded.
-    shared = _options_of_run(verb, [*training, "--out", str(options.out)])
+    shared = _job(verb, [*training, "--out", str(options.out)]).options
     points = _points(shared, options, training)
     forms = []
     if isinstance(shared, DistilOptions) and shared.precisions is None and not shared.no_export:
         forms = ["--no-export"]
     data = {name: getattr(shared, name, None) for name in ("train", "groups", "dev")}
     read = contents(shared.base, data, getattr(shared, "teacher", ()))
-    Bound(options.out, _recorded(shared) | ({} if verb == "distil" else {"verb": verb}) | read).begin()
+    Bound(options.out, recorded(shared) | ({} if verb == "distil" else {"verb": verb}) | read).begin()
     for point in points:
         if not _is_done(folder := options.out / point.name, verb):
             run_command(f"train {verb}", *forms, *training, *point.options(), "--out", folder)
@@ -152,10 +148,13 @@ def grid(*training: Rest, options: GridOptions) -> None:
     say_table(options.out)
 
 
-def _options_of_run(verb: str, words: Sequence[str]) -> DistilOptions | TeachOptions:
+def _job(verb: str, words: Sequence[str]) -> StudentJob | TeacherJob:
+    """The run of `train VERB` with these options."""
     command = distil if verb == "distil" else teach
-    options: DistilOptions | TeachOptions = arguments_of(command, words, config=options_from_recipe(verb))["options"]
-    return options
+    options = arguments_of(command, words, config=options_from_recipe(verb))["options"]
+    if isinstance(options, TeachOptions):
+        return TeacherJob(options)
+    return StudentJob(replace(options, device=chosen_device(options.device)))
 
 
 def _points(shared: DistilOptions | TeachOptions, options: GridOptions, training: Sequence[str]) -> list[Point]:
@@ -164,11 +163,9 @@ def _points(shared: DistilOptions | TeachOptions, options: GridOptions, training
     taus: Sequence[float | None] = options.tau or TAUS
     if isinstance(shared, TeachOptions):
         alphas = taus = (None,)
-    else:
-        shared.settings.check(sampled=shared.groups is not None)
-        if shared.settings.objective.strategy == "hard" and shared.settings.objective.exits == "labels":
-            alphas = taus = (1.0,)
-            note_of("sweep grid", "labels alone have no alpha and no tau: the other settings are compared")
+    elif shared.settings.objective.strategy == "hard" and shared.settings.objective.exits == "labels":
+        alphas = taus = (1.0,)
+        note_of("sweep grid", "labels alone have no alpha and no tau: the other settings are compared")
     points = [
         Point(alpha=alpha, tau=tau, learning_rate=rate, questions_per_step=size, warmup=warmup)
         for alpha in dict.fromkeys(alphas)
@@ -178,27 +175,22 @@ def _points(shared: DistilOptions | TeachOptions, options: GridOptions, training
         for warmup in dict.fromkeys(options.warmup or (None,))
     ]
     for point in points:
-        run = _options_of_run(options.verb, [*training, *point.options(), "--out", str(options.out)])
-        if isinstance(run, TeachOptions):
-            configuration(run)
-        else:
-            run.settings.check(sampled=run.groups is not None)
+        _job(options.verb, [*training, *point.options(), "--out", str(options.out)]).check()
     return points
 
 
-def _recorded(options: DistilOptions | TeachOptions) -> dict[str, Any]:
-    """The settings that all runs of a grid share."""
-    return {name: value for name, value in asdict(options).items() if name not in FREE}
+def _result(folder: Path, verb: str) -> Path:
+    return folder / (StudentJob if verb == "distil" else TeacherJob).result_name
 
 
 def _is_done(folder: Path, verb: str) -> bool:
-    return (folder / DONE[verb]).exists() and bool((record := read_record(folder)) and record.results)
+    return _result(folder, verb).exists() and bool((record := read_record(folder)) and record.results)
 
 
 def finished_points(out: Path, verb: str = "distil") -> list[tuple[Point, float]]:
     """The finished runs of the grid, the best on dev first; among equals, the first that was finished."""
     finished = [(point, path) for path in out.glob("*") if (point := Point.named(path.name)) and _is_done(path, verb)]
-    finished.sort(key=lambda run: ((run[1] / DONE[verb]).stat().st_mtime_ns, run[1].name))
+    finished.sort(key=lambda run: (_result(run[1], verb).stat().st_mtime_ns, run[1].name))
     rows = [(point, float(record.results["best"])) for point, path in finished if (record := read_record(path))]
     return sorted(rows, key=lambda row: -row[1])
 

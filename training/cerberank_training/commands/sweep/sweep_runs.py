@@ -10,8 +10,8 @@ from __future__ import annotations
 import hashlib
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -28,9 +28,12 @@ from cerberank_training.evaluation.systems.folders import read_systems
 from cerberank_training.evaluation.systems.rendering import markdown_table
 from cerberank_training.runs.base import open_base
 from cerberank_training.runs.content import data_content
+from cerberank_training.runs.run import Job
 from cerberank_training.teachers.teacher_score_cache import MANIFEST, read_manifest
 
 TABLE = "table.md"
+FREE = ("out", "device", "recipe", "name", "version", "terms", "no_export")
+"""Options of a run that do not determine its weights, or whose values other options have."""
 EVALUATIONS = "systems"
 """The folder in OUT with a folder for each row, which is a system for `eval table`."""
 
@@ -76,6 +79,35 @@ def run_command(name: str, *arguments: object) -> None:
     done = subprocess.run(python_command("cerberank", *name.split(), *map(str, arguments)), check=False)
     if done.returncode:
         raise CommandError(f"`cerberank {name}` ended with exit code {done.returncode}; its message stands above")
+
+
+def recorded(options: Any) -> dict[str, Any]:
+    """The settings of a training command that all runs of a sweep share, for its `Bound`."""
+    return {name: value for name, value in asdict(options).items() if name not in FREE}
+
+
+def fill_table(
+    table: TableOptions,
+    rows: Mapping[str, Callable[[int], Sequence[object]]],
+    *,
+    job: type[Job[Any, Any]],
+    source: Callable[[Path], Sequence[object]],
+    report: Callable[[], None],
+) -> None:
+    """Train and evaluate every row with every seed, except for what is finished, and print the table.
+
+    `rows` are functions that give the options of a row's training for a seed, without --seed and --out. `source` gives
+    the options of `cerberank evaluate` that name a run's ranker, and `report` writes the table.
+    """
+    for seed in dict.fromkeys(table.seeds):
+        for row, words in rows.items():
+            folder = table.out / f"{row}-{seed}"
+            if not (folder / job.result_name).is_dir():
+                run_command(f"train {job.verb}", *words(seed), "--seed", seed, "--out", folder)
+            if evaluate_run(table, row, seed, *source(folder / job.result_name)):
+                report()
+    report()
+    say_table(table.out)
 
 
 def evaluate_run(table: TableOptions, row: str, seed: int, *source: object) -> bool:

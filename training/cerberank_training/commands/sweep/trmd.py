@@ -5,24 +5,24 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import Parameter
 
-from cerberank_models.checkpoint.bound import Bound
+from cerberank_models.checkpoint.bound import Bound, differences, plain
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import arguments_of, listed, replaced
 from cerberank_models.output import UsageError
-from cerberank_training.commands.pairwise import PairwiseOptions, pairwise, settings_from_recipe
+from cerberank_training.commands.pairwise import PairwiseOptions, TextRankerJob, pairwise, settings_from_recipe
 from cerberank_training.commands.sweep.sweep_runs import (
     EVALUATIONS,
     Rest,
     TableOptions,
     contents,
-    evaluate_run,
-    run_command,
-    say_table,
+    fill_table,
+    recorded,
     write_table,
 )
 from cerberank_training.students.text_rankers import SYSTEMS
@@ -76,34 +76,37 @@ def trmd(*training: Rest, options: TrmdOptions) -> None:
         options: Options.
     """
     mono, table = shlex.split(options.mono_options), options.table
-    words = [word.partition("=")[0] for word in (*training, *mono)]
-    if own := [name for name in OWN if f"--{name}" in words]:
-        raise UsageError(f"--{own[0]} is set by the row, it cannot be given.")
+    names = [word.partition("=")[0] for word in (*training, *mono)]
+    if refused := [name for name in OWN if f"--{name}" in names]:
+        raise UsageError(f"--{refused[0]} is set by the row, it cannot be given.")
     # Read here as well, so that an error shows before the first run, and that defaults are recorded.
     longer = replaced(training, mono)
-    shared, differing = (_settings_of_run(each) for each in (training, longer))
-    check_device(chosen_device(shared["device"]))
-    recorded = {name: value for name, value in shared.items() if name not in (*OWN, "device", "recipe")}
-    recorded |= {f"mono's {name}": value for name, value in differing.items() if value != shared[name]}
-    recorded["sample"] = table.sample
-    read = contents(shared["base"], {name: shared[name] for name in ("train", "dev")})
-    Bound(table.out, recorded | read).begin()
-    for seed in dict.fromkeys(table.seeds):
-        for row in _with_teachers(options.rows):
-            _train(row, seed, table.out, longer if row == "mono" else training)
-            source = ("--text-ranker", table.out / f"{row}-{seed}" / "ranker", "--device", shared["device"])
-            if evaluate_run(table, row, seed, *source):
-                _report(table)
-    _report(table)
-    say_table(table.out)
+    shared, of_mono = _options_of_run(training), _options_of_run(longer)
+    check_device(chosen_device(shared.device))
+    differing = differences(plain(recorded(shared)), plain(recorded(of_mono)))
+    bound = recorded(shared) | {f"mono's {name}": value for name, _, value in differing} | {"sample": table.sample}
+    read = contents(shared.base, {"train": shared.train, "dev": shared.dev})
+    Bound(table.out, bound | read).begin()
+
+    def words(row: str, seed: int) -> list[object]:
+        own: list[object] = ["--system", row]
+        if SYSTEMS[row].taught:
+            for role, name in (("--mono", "mono"), ("--bi", SYSTEMS[row].token_ranker)):
+                own += [role, table.out / f"{name}-{seed}" / TextRankerJob.result_name]
+        return [*(longer if row == "mono" else training), *own]
+
+    def source(ranker: Path) -> list[object]:
+        return ["--text-ranker", ranker, "--device", shared.device]
+
+    rows = {row: partial(words, row) for row in _with_teachers(options.rows)}
+    fill_table(table, rows, job=TextRankerJob, source=source, report=partial(_report, table))
 
 
-def _settings_of_run(words: Sequence[str]) -> dict[str, Any]:
-    """The options of a `train pairwise` by their fields' names."""
+def _options_of_run(words: Sequence[str]) -> PairwiseOptions:
+    """The options of a `train pairwise`."""
     call = [*words, "--system", "mono", "--out", "OUT"]
     options: PairwiseOptions = arguments_of(pairwise, call, config=settings_from_recipe)["options"]
-    parts = (options.loss, options.schedule, options.lengths)
-    return {name: value for part in (options, *parts) for name, value in vars(part).items() if value not in parts}
+    return options
 
 
 def _with_teachers(rows: Sequence[str]) -> list[str]:
@@ -111,21 +114,6 @@ def _with_teachers(rows: Sequence[str]) -> list[str]:
     taught = [SYSTEMS[row] for row in rows if SYSTEMS[row].taught]
     wanted = {*rows, *(teacher for system in taught for teacher in ("mono", system.token_ranker))}
     return [row for row in ROWS if row in wanted]
-
-
-def _train(row: str, seed: int, out: Path, training: Sequence[str]) -> None:
-    folder = out / f"{row}-{seed}"
-    if (folder / "ranker").is_dir():
-        return
-    system, teachers = SYSTEMS[row], {}
-    if system.taught:
-        teachers = {"mono": "mono", "bi": system.token_ranker}
-    run_command(
-        "train pairwise",
-        *training,
-        *("--system", row, "--seed", seed, "--out", folder),
-        *(part for role, name in teachers.items() for part in (f"--{role}", out / f"{name}-{seed}" / "ranker")),
-    )
 
 
 def _report(table: TableOptions) -> None:
