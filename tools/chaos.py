@@ -27,7 +27,7 @@ from cerberank_benchmarks.clients.load import Load, percentile, steadily
 from cerberank_benchmarks.machine import describe_machine
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.output import say
-from tools.faults import FAULTS, Scene, possible, small_disks
+from tools.faults import FAULTS, Scene, obstacles, small_disks
 from tools.fleet import Fleet, running
 from tools.ledger import faults_of, in_turns, ledger, reference, some_bodies
 from tools.nginx import program
@@ -122,7 +122,7 @@ class Chaos:
             "p99_ms": round(percentile(load.answers, 99), 1),
             "memory": [dataclasses.asdict(each) for each in self.weights],
             "growth": {name: round(each, 3) for name, each in growth.items()},
-            "skipped": {name: reason for name, reason in possible().items() if reason},
+            "skipped": {name: reason for name, reason in obstacles().items() if reason},
             "faults": [dataclasses.asdict(row) for row in self.rows],
             "wrong": {name: ids[:10] for name, ids in wrong.items()},
             "verdicts": {
@@ -154,7 +154,7 @@ class Chaos:
 
     def _plan(self, rng: random.Random) -> Iterator[str]:
         """All kinds of faults in random order, once, or repeatedly until the time is over."""
-        names = [name for name in self.names if not possible()[name]]
+        names = [name for name in self.names if not obstacles()[name]]
         if self.seconds is None:
             yield from rng.sample(names, len(names))
             return
@@ -242,7 +242,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--faults", nargs="*", choices=list(FAULTS), default=list(FAULTS))
     parser.add_argument("--report", type=Path)
     arguments = parser.parse_args(argv)
-    say(f"seed {arguments.seed}; not possible here: { {n: r for n, r in possible().items() if r} or 'nothing' }")
+    say(f"seed {arguments.seed}; not possible here: { {n: r for n, r in obstacles().items() if r} or 'nothing' }")
     with tempfile.TemporaryDirectory() as folder:
         chaos = Chaos(
             checkpoint=default_checkpoint(),

@@ -22,9 +22,11 @@ from tools.versions import PushedVersions, damage
 
 COPIES = 5
 """Number of versions that fit on the small disk for a replica's copies."""
-CLOCK_STEP = 3600
+CLOCK_STEP_SECONDS = 3600
 FLOOD = ("--clients=16", "--candidates=2", "--pause=0", "--address=127.0.0.2")
+"""The options of the clients that flood the proxy; the address is one that no other client has."""
 Recovered = Callable[[], bool]
+"""A test that is true once the fleet has recovered from a fault."""
 
 
 @dataclass
@@ -39,12 +41,12 @@ class Scene:
 
 def kill(scene: Scene, fleet: Fleet) -> Recovered:
     """Send SIGKILL to a replica."""
-    return _end(_any(scene, fleet), scene, fleet, signal.SIGKILL)
+    return _signalled(_any_replica(scene, fleet), scene, fleet, signal.SIGKILL)
 
 
 def terminate(scene: Scene, fleet: Fleet) -> Recovered:
     """Send SIGTERM to a replica."""
-    return _end(_any(scene, fleet), scene, fleet, signal.SIGTERM)
+    return _signalled(_any_replica(scene, fleet), scene, fleet, signal.SIGTERM)
 
 
 def good_push(scene: Scene, fleet: Fleet) -> Recovered:
@@ -64,7 +66,7 @@ def hanging_push(scene: Scene, fleet: Fleet) -> Recovered:
 
 def hung_copy(scene: Scene, fleet: Fleet) -> Recovered:
     """Stop the process that copies a good version for a replica; the replica must kill it and retry."""
-    replica = _any(scene, fleet)
+    replica = _any_replica(scene, fleet)
     version = scene.versions.push()
     end = time.monotonic() + LONGEST_SECONDS
     while (pid := replica.copying()) is None:
@@ -86,7 +88,7 @@ def store_away(scene: Scene, fleet: Fleet) -> Recovered:
 
 def full_disk(scene: Scene, fleet: Fleet) -> Recovered:
     """Fill the disk for a replica's copies while a good version is pushed."""
-    full = _any(scene, fleet).temporary / "full"
+    full = _any_replica(scene, fleet).temporary / "full"
     with full.open("wb") as file:
         _fill(file.fileno())
     version = scene.versions.push()
@@ -97,7 +99,7 @@ def full_disk(scene: Scene, fleet: Fleet) -> Recovered:
 
 def no_descriptors(scene: Scene, fleet: Fleet) -> Recovered:
     """Limit a running replica's descriptors, so that it can neither open files nor accept connections."""
-    pid = _any(scene, fleet).pid
+    pid = _any_replica(scene, fleet).pid
     before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, (len(os.listdir(f"/proc/{pid}/fd")), before[1]))
     time.sleep(scene.hold)
@@ -107,8 +109,8 @@ def no_descriptors(scene: Scene, fleet: Fleet) -> Recovered:
 
 def clock_step(scene: Scene, fleet: Fleet) -> Recovered:
     """Set a replica's wall clock an hour forward, then an hour back."""
-    replica = _any(scene, fleet)
-    for step in (CLOCK_STEP, -CLOCK_STEP, 0):
+    replica = _any_replica(scene, fleet)
+    for step in (CLOCK_STEP_SECONDS, -CLOCK_STEP_SECONDS, 0):
         replica.set_clock(step)
         time.sleep(scene.hold / 3)
     return fleet.ready
@@ -116,7 +118,7 @@ def clock_step(scene: Scene, fleet: Fleet) -> Recovered:
 
 def hung_process(scene: Scene, fleet: Fleet) -> Recovered:
     """Stop a replica's whole process, including probes and watchdog, by SIGSTOP until SIGCONT."""
-    pid = _any(scene, fleet).pid
+    pid = _any_replica(scene, fleet).pid
     os.kill(pid, signal.SIGSTOP)
     time.sleep(scene.hold)
     os.kill(pid, signal.SIGCONT)
@@ -125,13 +127,13 @@ def hung_process(scene: Scene, fleet: Fleet) -> Recovered:
 
 def hung_step(scene: Scene, fleet: Fleet) -> Recovered:
     """Let a replica's model call hang; when its liveness probe fails, kill it, as an orchestrator would."""
-    replica = _any(scene, fleet)
+    replica = _any_replica(scene, fleet)
     replica.hang.touch()
     try:
         until(lambda: not replica.live())
     finally:
         replica.hang.unlink()
-    return _end(replica, scene, fleet, signal.SIGKILL)
+    return _signalled(replica, scene, fleet, signal.SIGKILL)
 
 
 def client_flood(scene: Scene, fleet: Fleet) -> Recovered:
@@ -160,8 +162,8 @@ FAULTS: dict[str, Callable[[Scene, Fleet], Recovered]] = {
 }
 
 
-def possible() -> dict[str, str]:
-    """The reason why each fault cannot be caused on this machine; empty if it can."""
+def obstacles() -> dict[str, str]:
+    """The reason why this machine cannot cause a fault, for each fault; empty if it can."""
     root, clocks = os.geteuid() == 0, shutil.which("cc") is not None
     reasons = {"full disk": "" if root else "mounting needs root", "clock step": "" if clocks else "needs a C compiler"}
     return {name: reasons.get(name, "") for name in FAULTS}
@@ -184,11 +186,12 @@ def small_disks(folder: Path, checkpoint: Path, count: int) -> Iterator[None]:
             subprocess.run(["umount", "--lazy", str(place)], check=True)
 
 
-def _any(scene: Scene, fleet: Fleet) -> Replica:
+def _any_replica(scene: Scene, fleet: Fleet) -> Replica:
     return scene.rng.choice(fleet.replicas)
 
 
-def _end(replica: Replica, scene: Scene, fleet: Fleet, number: signal.Signals) -> Recovered:
+def _signalled(replica: Replica, scene: Scene, fleet: Fleet, number: signal.Signals) -> Recovered:
+    """Send a signal that ends a replica's process, which is then restarted."""
     starts = replica.starts
     os.kill(replica.pid, number)
     return lambda: replica.starts > starts and fleet.serves(scene.versions.stable) and fleet.ready()

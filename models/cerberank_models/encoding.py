@@ -31,7 +31,7 @@ from cerberank_models.frame import Frame, InstructionError, prompt_frame, templa
 from cerberank_models.token_cache import TokenCache
 from cerberank_models.tokens import ID_BYTES, MOST_CHARACTERS, Tokens, replace_surrogates, without_limits
 from cerberank_models.transformer import PAIR_TEMPLATES, Family
-from cerberank_models.windows import NO_LIMIT, NO_SPAN, Windowing, Windows, cut, tokens_of
+from cerberank_models.windows import NO_LIMIT, NO_SPAN, Windowing, Windows, cut, tokens_covered
 
 CHARACTERS_PER_TOKEN = 32
 """The assumed most characters per token. English has about 4.5; only runs of blanks and long words exceed the bound."""
@@ -85,14 +85,16 @@ class EncodedPairs:
     @property
     def truncated_candidates(self) -> NDArray[np.bool_]:
         """`truncated` for each candidate instead of each pair."""
-        return self.truncated if self.windows is None else self.truncated[self.windows.first[:-1]]
+        return self.truncated if self.windows is None else self.truncated[self.windows.offsets[:-1]]
 
     @property
     def unknown_candidates(self) -> NDArray[np.bool_]:
         """True for each candidate if `unknown` is True for all of its pairs."""
         if self.unknown is None:
             return np.zeros(self.candidates, np.bool_)
-        return self.unknown if self.windows is None else np.logical_and.reduceat(self.unknown, self.windows.first[:-1])
+        if self.windows is None:
+            return self.unknown
+        return np.logical_and.reduceat(self.unknown, self.windows.offsets[:-1])
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -237,36 +239,37 @@ class PairEncoder:
         # The texts of all segments: the question, the candidates, and their contexts if the network reads them.
         frame, rows = self._framed(instruction), len(candidates)
         budget, lead = self._budget(frame), frame.before_candidate
-        whole = [frame.question(question), *(lead + each.text for each in candidates)]
+        texts = [frame.question(question), *(lead + each.text for each in candidates)]
         if self._config.segments == 3:
             # Byte-level tokenizers encode a blank as a token, so a missing sentence must not leave a blank.
-            whole += [" ".join(filter(None, (each.previous, each.next))) for each in candidates]
+            texts += [" ".join(filter(None, (each.previous, each.next))) for each in candidates]
         # Their tokens, and how many of these fit into a pair.
-        tokens, characters = self._tokens(whole, cache, partition), self._tokens.characters
+        tokens, characters = self._tokens(texts, cache, partition), self._tokens.characters
         segments = [[tokens[0]] * rows, tokens[1 : rows + 1], tokens[rows + 1 :]][: self._config.segments]
         lengths = np.full((rows, len(segments)), len(tokens[0]) // ID_BYTES, dtype=np.int64)
         for index, segment in enumerate(segments[1:], start=1):
             lengths[:, index] = lengths_of(segment) // ID_BYTES
-        unread, question_unread = lengths_of(whole[1 : rows + 1]) > characters, len(question) > characters
+        unread, question_unread = lengths_of(texts[1 : rows + 1]) > characters, len(question) > characters
         most = NO_LIMIT if most_tokens is None else min(most_tokens, NO_LIMIT)
         fitting = self._fitting(lengths, most, budget)
         if windowing is not None:
             # `over`: candidates with more tokens than fit; `again`: those whose text was cut before it was tokenised.
             over = fitting[:, 1] < np.minimum(lengths[:, 1], most)
             again = unread & ~over & (lengths[:, 1] <= most)
-            windows = windowing.most_of_one(rows, int((over & (fitting[:, 1] > 0)).sum()))
-            long = np.flatnonzero(again | over if windows > 1 else again).tolist()
-            room = np.minimum(tokens_of(np.asarray(windows), fitting[:, 1]), most) * CHARACTERS_PER_WINDOW_TOKEN
+            most_windows = windowing.most_of_one(rows, int((over & (fitting[:, 1] > 0)).sum()))
+            long = np.flatnonzero(again | over if most_windows > 1 else again).tolist()
+            covered = tokens_covered(np.asarray(most_windows), fitting[:, 1])
+            room = np.minimum(covered, most) * CHARACTERS_PER_WINDOW_TOKEN
             ends = np.where(over, np.minimum(np.maximum(room, characters), MOST_CHARACTERS), MOST_CHARACTERS)
             # No more of a text is tokenised again than its windows can hold.
-            texts = [whole[1 + row] for row in long]
-            unread[long] = lengths_of(texts) > ends[long]
+            long_texts = [texts[1 + row] for row in long]
+            unread[long] = lengths_of(long_texts) > ends[long]
             if long:
-                texts = [text[:end] for text, end in zip(texts, ends[long].tolist(), strict=True)]
-                read = dict(zip(long, self._tokens.spanned(texts, cache, partition), strict=True))
+                long_texts = [text[:end] for text, end in zip(long_texts, ends[long].tolist(), strict=True)]
+                spanned = dict(zip(long, self._tokens.spanned(long_texts, cache, partition), strict=True))
                 return self._in_windows(
                     frame,
-                    read,
+                    spanned,
                     segments,
                     lengths,
                     unread,
@@ -308,13 +311,14 @@ class PairEncoder:
         truncated = unread | (covered < lengths[:, 1])
         question_truncated = question_unread or bool((fitting[:, 0] < lengths[:, 0]).any())
         # `owner` is the candidate of each window, `spans` its place in the candidate's text.
-        owner, first = np.repeat(np.arange(len(counts)), counts), np.append(0, np.cumsum(counts))
+        owner = np.repeat(np.arange(len(counts)), counts)
+        offsets = np.append(0, np.cumsum(counts))
         spans = np.full((len(owner), 2), NO_SPAN, dtype=np.int64)
         for row in np.flatnonzero(counts > 1).tolist():
-            mine = slice(first[row], first[row + 1])
-            spans[mine, 0] = long[row][1, begins[mine]]
-            spans[mine, 1] = long[row][2, begins[mine] + sizes[mine] - 1]
-            spans[mine] = np.maximum(spans[mine] - len(frame.before_candidate), 0)
+            of_row = slice(offsets[row], offsets[row + 1])
+            spans[of_row, 0] = long[row][1, begins[of_row]]
+            spans[of_row, 1] = long[row][2, begins[of_row] + sizes[of_row] - 1]
+            spans[of_row] = np.maximum(spans[of_row] - len(frame.before_candidate), 0)
         # Each window becomes a pair with the question and the context of its candidate.
         by_row, starts = fitting[owner], np.zeros((len(owner), len(segments)), dtype=np.int64)
         by_row[:, 1], starts[:, 1] = sizes, begins
@@ -327,7 +331,7 @@ class PairEncoder:
         )
         if len(owner) == len(counts):
             return pairs
-        return replace(pairs, windows=Windows(first=first, spans=spans, combine=windowing.combine))
+        return replace(pairs, windows=Windows(offsets=offsets, spans=spans, combine=windowing.combine))
 
     def _fitting(self, lengths: NDArray[np.int64], most: int, budget: int) -> NDArray[np.int64]:
         """The number of tokens of each segment that fit into `budget`, shape [n, segments] like `lengths`.
@@ -362,7 +366,7 @@ class PairEncoder:
         np.cumsum(by_segment.sum(axis=1), out=offsets[1:])
         token_ids = np.frombuffer(bytearray().join(pieces), dtype=np.int32)
         questions, candidates = self._mostly_unknown(frame, token_ids, offsets[:-1], lengths)
-        before = (len(frame.head) + len(frame.join)) // ID_BYTES + lengths[:, 0]
+        prefixes = (len(frame.head) + len(frame.join)) // ID_BYTES + lengths[:, 0]
         return EncodedPairs(
             token_ids=token_ids,
             type_ids=np.repeat(np.tile(self._types, rows), by_segment.ravel()),
@@ -371,7 +375,7 @@ class PairEncoder:
             question_truncated=question_truncated,
             unknown=candidates,
             question_unknown=questions is not None and bool(questions[:1].any()),
-            prefixes=before if frame.shared else None,
+            prefixes=prefixes if frame.shared else None,
         )
 
     def _mostly_unknown(
@@ -383,11 +387,11 @@ class PairEncoder:
         """
         if self._unknown is None or not (unknown := token_ids == self._unknown).any():
             return None, None
-        until = np.append(0, np.cumsum(unknown))
+        unknown_before = np.append(0, np.cumsum(unknown))
         question = begins + len(frame.head) // ID_BYTES
         candidate = question + lengths[:, 0] + len(frame.join) // ID_BYTES
         first, second = (
-            2 * (until[start + lengths[:, segment]] - until[start]) > lengths[:, segment]
+            2 * (unknown_before[start + lengths[:, segment]] - unknown_before[start]) > lengths[:, segment]
             for segment, start in enumerate((question, candidate))
         )
         return first, second

@@ -42,7 +42,7 @@ def rank_pairs(
     """Run the stages of pairs over one question's pairs, and drop candidates after each stage by `policy`.
 
     `policy` covers the stages of pairs only; None means the checkpoint's policy without the ratio of its first stage.
-    After the time `until` (of `time.monotonic`) no further stage is started, but the first stage of pairs always runs.
+    After the time `until` (of `time.monotonic`) no further stage is started, but stage 0 always runs.
 
     Raises ValueError if there are no candidates or `policy` has a different number of stages, and NonFiniteScoreError
     if a score is NaN or infinite.
@@ -57,7 +57,7 @@ def rank_pairs(
     state = backend.start(pairs)
     complete = True
     for stage in range(stages):
-        # The first stage always runs, so that every pair has a score.
+        # Stage 0 always runs, so that every pair has a score.
         if stage and until is not None and time.monotonic() >= until:
             complete = False
             break
@@ -74,8 +74,8 @@ def rank_pairs(
     scores, reached, spans = survival.scores, survival.stages, None
     if pairs.windows is not None:
         scores, reached, spans, heads = pairs.windows.folded(scores, reached, heads)
-    ranked = order(reached, scores)
-    return Ranking(order=ranked, scores=scores, stages=reached, heads=heads, spans=spans, complete=complete)
+    best_first = order(reached, scores)
+    return Ranking(order=best_first, scores=scores, stages=reached, heads=heads, spans=spans, complete=complete)
 
 
 def pairs_policy(config: RankerConfig, ratio: float | None = None) -> DropPolicy:

@@ -88,7 +88,7 @@ class Cut(NamedTuple):
     """Shape [n]: the number of tokens, from the beginning of each text, that its windows cover."""
 
 
-def tokens_of(counts: Rows, rooms: Rows) -> Rows:
+def tokens_covered(counts: Rows, rooms: Rows) -> Rows:
     """The most tokens that `counts` windows cover, by text."""
     overlaps = rooms // OVERLAP_SHARE
     covered: Rows = counts * np.maximum(rooms - overlaps, 1) + overlaps
@@ -106,7 +106,7 @@ def cut(tokens: Rows, rooms: Rows, windowing: Windowing) -> Cut:
     strides = np.maximum(rooms - overlaps, 1)
     counts = np.where(rooms > 0, np.maximum(-((overlaps - tokens) // strides), 1), 1)
     counts = _capped(np.minimum(counts, windowing.most), windowing.most_rows)
-    read = np.where(counts > 1, np.minimum(tokens, tokens_of(counts, rooms)), np.minimum(tokens, rooms))
+    read = np.where(counts > 1, np.minimum(tokens, tokens_covered(counts, rooms)), np.minimum(tokens, rooms))
     sizes = -(-(read + (counts - 1) * overlaps) // counts)
     place = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
     begins = place * np.repeat(read - sizes, counts) // np.repeat(np.maximum(counts - 1, 1), counts)
@@ -139,37 +139,37 @@ class Folded(NamedTuple):
 class Windows:
     """The assignment of a question's pairs to its candidates, if candidates are read in windows. Immutable."""
 
-    first: Rows
-    """Shape [n + 1]: the windows of candidate i are the pairs `first[i]:first[i + 1]`, at least one."""
+    offsets: Rows
+    """Shape [n + 1]: the windows of candidate i are the pairs `offsets[i]:offsets[i + 1]`, at least one."""
     spans: Rows
     """Shape [pairs, 2]: the span of each window, in Unicode code points of the candidate's text."""
     combine: Combine
 
     def __len__(self) -> int:
         """The number of candidates n."""
-        return len(self.first) - 1
+        return len(self.offsets) - 1
 
     def starts(self, alive: Rows) -> Rows:
         """The indices in `alive` at which the windows of each alive candidate begin."""
-        return np.flatnonzero(np.isin(alive, self.first))
+        return np.flatnonzero(np.isin(alive, self.offsets))
 
     def by_candidate(self, scores: Values) -> Values:
         """The combined score of each candidate, from one stage's scores of all windows."""
-        return self.combined(scores, self.first[:-1])
+        return self.combined(scores, self.offsets[:-1])
 
     def combined(self, scores: Values, starts: Rows) -> Values:
         """The combined score of each candidate whose windows begin at `starts`, ignoring windows without a score."""
         if self.combine == "best":
             best: Values = np.fmax.reduceat(scores, starts)
             return best
-        known = np.add.reduceat(~np.isnan(scores), starts, dtype=np.int64)
+        scored = np.add.reduceat(~np.isnan(scores), starts, dtype=np.int64)
         means = np.full(len(starts), np.nan)
-        np.divide(np.add.reduceat(np.nan_to_num(scores), starts), known, out=means, where=known > 0)
+        np.divide(np.add.reduceat(np.nan_to_num(scores), starts), scored, out=means, where=scored > 0)
         return means
 
     def folded(self, scores: Values, stages: Rows, heads: Values | None) -> Folded:
         """The values of all candidates from the values of all windows; missing scores are NaN."""
-        starts, counts = self.first[:-1], np.diff(self.first)
+        starts, counts = self.offsets[:-1], np.diff(self.offsets)
         highest = np.fmax.reduceat(scores, starts)
         hits = np.where(scores == np.repeat(highest, counts), np.arange(len(scores)), len(scores))
         best = np.minimum.reduceat(hits, starts)

@@ -119,7 +119,7 @@ def test_windows_live_and_are_dropped_as_candidates(
 ) -> None:
     """After each of two exits, against lists: a candidate's score is its windows' best or mean, and it keeps all."""
     first, policy = np.append(0, np.cumsum(counts)), RatioSchedule((alpha, alpha))
-    windows = Windows(first=first, spans=np.zeros((first[-1], 2), np.int64), combine=combine)
+    windows = Windows(offsets=first, spans=np.zeros((first[-1], 2), np.int64), combine=combine)
     survival = Survival(int(first[-1]), 3, policy, windows)
     alive = list(range(len(counts)))
     for stage in range(2):

@@ -66,7 +66,7 @@ def test_windows_hold_every_token_of_a_long_text_and_short_ones_stay_the_same(
     pairs = made.encode(question, candidates, windowing=Windowing())
     assert pairs.lengths.max(initial=0) <= 40
     assert pairs.candidates == len(candidates)
-    first = np.arange(len(candidates) + 1) if pairs.windows is None else pairs.windows.first
+    first = np.arange(len(candidates) + 1) if pairs.windows is None else pairs.windows.offsets
     for index, candidate in enumerate(candidates):
         rows = [row(pairs, each) for each in range(first[index], first[index + 1])]
         before, pieces, behind = parts(family, row(cut, index))
@@ -88,8 +88,8 @@ def test_windows_hold_every_token_of_a_long_text_and_short_ones_stay_the_same(
     assert not pairs.truncated.any()
     assert pairs.question_truncated == any(each < question_tokens for each in held)
     if pairs.windows is not None:
-        single = np.diff(pairs.windows.first) == 1
-        assert (pairs.windows.spans[pairs.windows.first[:-1][single]] == NO_SPAN).all()
+        single = np.diff(pairs.windows.offsets) == 1
+        assert (pairs.windows.spans[pairs.windows.offsets[:-1][single]] == NO_SPAN).all()
 
 
 def test_a_cache_changes_nothing() -> None:
@@ -125,7 +125,7 @@ def test_limits_cut_the_end_and_say_so() -> None:
     made = encoder()
     pairs = made.encode("how ?", [Candidate(text="a " * 100), Candidate(text="b")], windowing=Windowing(most=2))
     assert pairs.windows is not None
-    assert pairs.windows.first.tolist() == [0, 2, 3]
+    assert pairs.windows.offsets.tolist() == [0, 2, 3]
     assert pairs.truncated_candidates.tolist() == [True, False]
     huge = made.encode("how ?", [Candidate(text="a " * MOST_CHARACTERS)], windowing=Windowing())
     assert huge.truncated.all()

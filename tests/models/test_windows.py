@@ -61,7 +61,7 @@ def test_scores_are_folded_as_a_loop_does(groups: list[list[float]], combine: Co
     spans = np.stack([np.arange(count), np.arange(count) + 1], axis=1)
     scores = np.asarray([score for group in groups for score in group])
     stages = np.where(np.isnan(scores), -1, 0)
-    got = Windows(first=first, spans=spans, combine=combine).folded(scores, stages, scores[:, None] / 2)
+    got = Windows(offsets=first, spans=spans, combine=combine).folded(scores, stages, scores[:, None] / 2)
     assert got.heads is not None
     for candidate, group in enumerate(groups):
         known = [score for score in group if not np.isnan(score)]
@@ -81,7 +81,7 @@ def test_scores_are_folded_as_a_loop_does(groups: list[list[float]], combine: Co
 
 def test_only_whole_candidates_are_alive() -> None:
     """The beginnings of the windows of candidates 0 and 2, once candidate 1 was dropped."""
-    windows = Windows(first=np.asarray([0, 2, 3, 6]), spans=np.zeros((6, 2), np.int64), combine="best")
+    windows = Windows(offsets=np.asarray([0, 2, 3, 6]), spans=np.zeros((6, 2), np.int64), combine="best")
     alive = np.asarray([0, 1, 3, 4, 5])
     assert windows.starts(alive).tolist() == [0, 2]
     assert windows.combined(np.asarray([0.1, 0.3, 0.2, 0.9, 0.4]), windows.starts(alive)).tolist() == [0.3, 0.9]

@@ -59,7 +59,7 @@ class Workers:
 
         A body waits at most `queue_seconds`. `on_read` is called, in a worker, with the seconds that a body took.
         """
-        self._seconds = queue_seconds
+        self._queue_seconds = queue_seconds
         self._on_read = on_read
         self._changed = threading.Condition()
         self._waiting: dict[int, _Job[Any]] = {}
@@ -71,7 +71,7 @@ class Workers:
         self._numbers = count()
         self._clock = FairClock()
         self._closed = False
-        self._passed = False
+        self._overtook = False
         """True if the last long body was read before one that has waited longer."""
         self._threads = [
             threading.Thread(target=self._serve, name=f"worker-{number}", daemon=True) for number in range(threads + 1)
@@ -87,7 +87,7 @@ class Workers:
 
         A library's panic is raised as RuntimeError. Raises ServiceError (503) for a body that has waited too long.
         """
-        return await self._outcome(_Job(work, size, caller), self._seconds)
+        return await self._outcome(_Job(work, size, caller), self._queue_seconds)
 
     async def run(self, work: Callable[[], ResultT], *, size: int = 0) -> ResultT:
         """Run work of the service or of an accepted question, whose body has `size` bytes, like `read`.
@@ -109,7 +109,7 @@ class Workers:
             if late is not None:
                 late.cancel()
             with self._changed:
-                self._give_up(number)
+                self._withdraw(number)
 
     def _enter(self, job: _Job[Any]) -> tuple[int, bool]:
         """Queue a job; returns its number, and True if a free thread begins it at once."""
@@ -135,7 +135,7 @@ class Workers:
                 self._clock.clear()
         return job
 
-    def _give_up(self, number: int) -> _Job[Any] | None:
+    def _withdraw(self, number: int) -> _Job[Any] | None:
         """Remove a job that is not to run, like `_leave`; a job that has begun keeps its share."""
         job = self._leave(number)
         if job is not None:
@@ -144,7 +144,7 @@ class Workers:
 
     def _refuse(self, number: int) -> None:
         with self._changed:
-            job = self._give_up(number)
+            job = self._withdraw(number)
         if job is not None:
             text = "too many bodies are waiting to be read; try again later"
             job.outcome.set_exception(ServiceError(Kind.UNAVAILABLE, text, retry_after=2, refusal=Refusal("queue")))
@@ -153,9 +153,9 @@ class Workers:
         """The largest size that a thread may begin now; -1 if all threads are busy. The caller holds the lock."""
         if self._running.total() == len(self._threads):
             return -1.0
-        for left, border in enumerate(BORDERS, start=1):
+        for spared, border in enumerate(BORDERS, start=1):
             larger = sum(jobs for size, jobs in self._running.items() if size > border)
-            if larger >= max(1, len(self._threads) - left):
+            if larger >= max(1, len(self._threads) - spared):
                 return border
         return inf
 
@@ -191,13 +191,14 @@ class Workers:
             return None
         number = min(allowed, key=lambda number: self._waiting[number].end)
         job = self._waiting[number]
+        # After a long body that overtook others, the oldest long one follows.
         if job.caller is not None and job.size > LONG_BYTES:
             oldest = next(number for number in allowed if self._waiting[number].size > LONG_BYTES)
-            if self._passed:  # the oldest one leaves the clock as it is
-                self._passed = False
+            if self._overtook:  # the oldest one leaves the clock as it is
+                self._overtook = False
                 self._clock.leave(oldest)
                 return oldest
-            self._passed = number != oldest
+            self._overtook = number != oldest
         if job.caller is not None:
             self._clock.serve(job.size)
         return number

@@ -24,7 +24,7 @@ def windowed(counts: list[int], combine: Combine = "best") -> EncodedPairs:
     """Candidates of these numbers of windows; window i has the span (i, i + 1)."""
     pairs = numbered_pairs(sum(counts))
     spans = np.stack([np.arange(len(pairs)), np.arange(len(pairs)) + 1], axis=1)
-    return replace(pairs, windows=Windows(first=np.append(0, np.cumsum(counts)), spans=spans, combine=combine))
+    return replace(pairs, windows=Windows(offsets=np.append(0, np.cumsum(counts)), spans=spans, combine=combine))
 
 
 @pytest.mark.parametrize("step_tokens", [10, 10_000])

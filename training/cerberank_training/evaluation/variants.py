@@ -69,7 +69,7 @@ def score_all(backend: Backend[Any], pairs: EncodedPairs) -> AllScores:
         return AllScores(tuple(stages), heads, truncated=truncated)
     folded = windows.folded(stages[-1], np.zeros(len(pairs), dtype=np.int64), heads)
     by_candidate = tuple(windows.by_candidate(scores) for scores in stages)
-    in_windows = int((np.diff(windows.first) > 1).sum())
+    in_windows = int((np.diff(windows.offsets) > 1).sum())
     return AllScores(by_candidate, folded.heads, in_windows=in_windows, truncated=truncated)
 
 
