@@ -45,7 +45,7 @@ class Ranker:
         self.checkpoint = checkpoint
         self.backend = backend
         self.first_stage = first_stage
-        self._model = Model(checkpoint=checkpoint, encoder=checkpoint.encoder(), first=first_stage)
+        self._model = Model(checkpoint=checkpoint, encoder=checkpoint.encoder(), first_stage=first_stage)
         self._opened: dict[str, Any] | None = None
 
     @classmethod

@@ -31,7 +31,7 @@ class Model:
 
     checkpoint: Checkpoint
     encoder: PairEncoder
-    first: FirstStage | None = None
+    first_stage: FirstStage | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -145,7 +145,7 @@ def prepare(
         policy=policy,
         threshold=threshold,
     )
-    if model.first is None:
+    if model.first_stage is None:
         return _with_pairs(prepared, np.arange(len(place_of)))
     texts = [candidate.text for candidate in prepared.candidates]
     if call.refuse_truncation:
@@ -154,9 +154,11 @@ def prepare(
         if config.reads_pairs:
             _with_pairs(prepared, np.arange(len(place_of)))
         else:
-            tokenised = replace(model.first, stored=None).read(call.question, texts, replace(caches, vectors=None))
+            tokenised = replace(model.first_stage, stored=None).read(
+                call.question, texts, replace(caches, vectors=None)
+            )
             _refuse_truncation(replace(prepared, texts=tokenised))
-    return replace(prepared, texts=model.first.read(call.question, texts, caches))
+    return replace(prepared, texts=model.first_stage.read(call.question, texts, caches))
 
 
 def score_texts(prepared: Prepared, computed: Sequence[Vector | None], *, complete: bool = True) -> Prepared:
@@ -165,10 +167,10 @@ def score_texts(prepared: Prepared, computed: Sequence[Vector | None], *, comple
     `computed` has the vectors of the prepared texts (`FirstStage.scores`). After a deadline, `complete` is False, and
     no pairs are encoded. Raises NonFiniteScoreError for a score that is not a number, and CallError as `prepare` does.
     """
-    first, texts = prepared.model.first, prepared.texts
-    assert first is not None
+    first_stage, texts = prepared.model.first_stage, prepared.texts
+    assert first_stage is not None
     assert texts is not None, "the model has a first stage"
-    scores = first.scores(texts, computed, prepared.caches)
+    scores = first_stage.scores(texts, computed, prepared.caches)
     scored = replace(prepared, texts=texts.released(), first_scores=scores, complete=complete)
     if not complete or scored.ranks_texts_alone:
         return scored

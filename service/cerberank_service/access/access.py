@@ -107,14 +107,15 @@ class Access:
         self._metrics = metrics
         self._clock = clock
         self._callers: dict[bytes, Caller] = {}
-        self._seen: tuple[int, int, int] | None = None
+        self._read_state: tuple[int, int, int] | None = None
+        """The state of the file that was read last (`_state`)."""
         self._problem = ""
         """The reason that the file cannot be read; empty if it can."""
         self._checked_at = clock()
         if path is not None:
             try:
-                self._seen = _state(path)
-                self._take(read_keys(path))
+                self._read_state = _state(path)
+                self._replace_keys(read_keys(path))
             except OSError as error:
                 raise KeysError(f"CERBERANK_KEYS_FILE={path} cannot be read: {error.strerror or error}") from error
 
@@ -153,9 +154,9 @@ class Access:
         self._checked_at = self._clock()
         try:
             state = _state(path)
-            if state != self._seen:
-                self._take(read_keys(path))
-                self._seen = state
+            if state != self._read_state:
+                self._replace_keys(read_keys(path))
+                self._read_state = state
                 logger.info("the key file was reloaded: %d keys", len(self._callers))
             problem = ""
         except (KeysError, OSError) as error:
@@ -165,7 +166,7 @@ class Access:
         self._problem = problem
         self._metrics[KEYS_STALE].set(bool(problem))
 
-    def _take(self, keys: tuple[Key, ...]) -> None:
+    def _replace_keys(self, keys: tuple[Key, ...]) -> None:
         """Replace the keys; unchanged keys keep the state of their quotas."""
         callers = {caller.key: caller for caller in self._callers.values()}
         self._callers = {
@@ -174,6 +175,7 @@ class Access:
 
 
 def _state(path: Path) -> tuple[int, int, int]:
+    """The time, size and inode of a file, one of which changes with its content."""
     state = path.stat()
     return state.st_mtime_ns, state.st_size, state.st_ino
 
@@ -188,7 +190,7 @@ class Bucket:
         """Start with a full bucket; `clock` returns seconds and is monotonic."""
         self.per_minute = per_minute
         self._clock = clock
-        self._filled = clock()
+        self._filled_at = clock()
         self._level = float(per_minute)
 
     def wait(self) -> float:
@@ -206,8 +208,8 @@ class Bucket:
 
     def _fill(self) -> None:
         now = self._clock()
-        self._level = min(self.per_minute, self._level + (now - self._filled) * self.per_minute / 60.0)
-        self._filled = now
+        self._level = min(self.per_minute, self._level + (now - self._filled_at) * self.per_minute / 60.0)
+        self._filled_at = now
 
 
 def bearer(headers: RawHeaders) -> bytes | None:

@@ -19,12 +19,14 @@ from cerberank_service.errors import Kind, Refusal, ServiceError
 
 MOST_TOKENS = 4_000_000
 """Limit of the tokens of accepted, unanswered questions, which bounds memory. Beyond it new questions are refused."""
-REFUSED_AT_ONCE = 10.0
+REFUSED_SECONDS_AT_ONCE = 10.0
 """Seconds of work that refused questions may count as load at one moment."""
 LAST_PRIORITY = 999
+"""The least priority, which has the largest number."""
 HALVING = 100
 """Difference of priorities that halves a question's share."""
 LONGEST_RETRY = 60
+"""The most seconds in `Retry-After`."""
 
 
 def weight_of(priority: int) -> float:
@@ -75,16 +77,16 @@ class Admission:
     def __init__(self, speeds: StageSpeeds, queue_seconds: float = inf, most_tokens: int = MOST_TOKENS) -> None:
         """`queue_seconds` bounds the time in the queue; above `most_tokens` pending tokens no question is accepted."""
         self._speeds = speeds
-        self._bound = queue_seconds
-        self._most = most_tokens
-        self._pending: dict[int, Outstanding] = {}
+        self._queue_seconds = queue_seconds
+        self._most_tokens = most_tokens
+        self._outstanding: dict[int, Outstanding] = {}
         self._refused_until = -inf
         self.tokens = 0
 
     @property
     def seconds(self) -> float:
         """Predicted seconds until all accepted questions are answered."""
-        return sum(pending.seconds for pending in self._pending.values())
+        return sum(question.seconds for question in self._outstanding.values())
 
     def wait(self, stage_tokens: tuple[float, ...], weight: float) -> float:
         """Predicted seconds by which pending work delays a question with these tokens by stage; 0 without any work.
@@ -93,17 +95,17 @@ class Admission:
         scheduler prefers to it, for a step, and for the share of the oldest question meanwhile (`OVERTAKING`).
         """
         own, step = self._speeds.shared(stage_tokens), self._speeds.longest_step()
-        ahead = sum(each.seconds for each in self._pending.values() if each.seconds / each.weight <= own / weight)
+        ahead = sum(each.seconds for each in self._outstanding.values() if each.seconds / each.weight <= own / weight)
         oldest = max(0.0, ahead + own - LEAST_SURPLUS * step) / OVERTAKING
         return min(self.seconds, ahead + oldest + step)
 
     def check_room(self) -> None:
         """Raises ServiceError (503) while more tokens are pending than the limit allows."""
-        if self._pending and self.tokens > self._most:
+        if self._outstanding and self.tokens > self._most_tokens:
             raise ServiceError(
                 Kind.UNAVAILABLE,
                 "too much work is queued; try again later",
-                retry_after=retry_after(self.seconds * (1.0 - self._most / self.tokens)),
+                retry_after=retry_after(self.seconds * (1.0 - self._most_tokens / self.tokens)),
                 refusal=Refusal("memory"),
             )
 
@@ -114,7 +116,7 @@ class Admission:
         answered at its deadline with the scores known by then, and is refused only if its first stage cannot end
         before the deadline.
         """
-        if self._pending:
+        if self._outstanding:
             self.check_room()
             wait = self.wait(offer.stage_tokens, offer.weight)
             self._check_deadline(offer, wait, now)
@@ -132,15 +134,15 @@ class Admission:
             )
 
     def _check_bound(self, offer: Offer, wait: float, now: float) -> None:
-        if offer.deadline <= offer.received + self._bound + self._speeds.alone(offer.stage_tokens):
+        if offer.deadline <= offer.received + self._queue_seconds + self._speeds.alone(offer.stage_tokens):
             return
         queued = now - offer.received + wait
-        if queued > self._bound:
+        if queued > self._queue_seconds:
             raise ServiceError(
                 Kind.UNAVAILABLE,
-                f"the queue is full: this question would wait {queued:.1f} seconds, at most {self._bound:g} are "
-                "allowed; try again later",
-                retry_after=retry_after(wait - self._bound),
+                f"the queue is full: this question would wait {queued:.1f} seconds, at most "
+                f"{self._queue_seconds:g} are allowed; try again later",
+                retry_after=retry_after(wait - self._queue_seconds),
                 refusal=Refusal("queue", seconds=queued),
             )
 
@@ -150,21 +152,21 @@ class Admission:
         A client that repeats a refused question at once, without `Retry-After`, could otherwise have any number of
         replicas started. More than twice the capacity is therefore seen only after the next replicas have started.
         """
-        begin = max(self._refused_until, now - REFUSED_AT_ONCE)
+        begin = max(self._refused_until, now - REFUSED_SECONDS_AT_ONCE)
         self._refused_until = min(now, begin + self._speeds.shared(offer.stage_tokens))
         return self._refused_until - begin
 
     def enter(self, key: int, offer: Offer) -> None:
         """Add an accepted question."""
-        self._pending[key] = Outstanding(offer.tokens, self._speeds.shared(offer.stage_tokens), offer.weight)
+        self._outstanding[key] = Outstanding(offer.tokens, self._speeds.shared(offer.stage_tokens), offer.weight)
         self.tokens += offer.tokens
 
     def ran(self, key: int, stage: int, tokens: int) -> None:
         """Record that `tokens` of the question `key` ran through `stage`."""
-        if pending := self._pending.get(key):
-            pending.seconds = max(0.0, pending.seconds - self._speeds.share(stage, tokens))
+        if question := self._outstanding.get(key):
+            question.seconds = max(0.0, question.seconds - self._speeds.share(stage, tokens))
 
     def leave(self, key: int) -> None:
         """Remove a question that was answered or abandoned; without effect if it was removed before."""
-        if pending := self._pending.pop(key, None):
-            self.tokens -= pending.tokens
+        if question := self._outstanding.pop(key, None):
+            self.tokens -= question.tokens

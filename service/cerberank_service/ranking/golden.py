@@ -56,7 +56,7 @@ class GoldenChecks:
 
     def check(self) -> None:
         """Ask all loaded versions, and report the largest deviation of each."""
-        for model, version in [live.reference for live in self._versions.snapshot.live() if live.first is None]:
+        for model, version in [live.reference for live in self._versions.snapshot.live() if live.first_stage is None]:
             try:
                 with self._versions.lease() as lease:  # the version stays loaded until its metric is set
                     live = lease.take(f"{model}@{version}", None, "")

@@ -121,7 +121,7 @@ def _calibration(calibration: Calibration | None) -> dict[str, Any] | None:
 
 def _first_stage(live: LiveVersion, settings: Settings) -> dict[str, Any] | None:
     """The first stage and its vectors; None for a version without one."""
-    if (first := live.first) is None:
+    if (first := live.first_stage) is None:
         return None
     return {
         "encoder": first.config.encoder,

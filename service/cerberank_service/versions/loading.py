@@ -56,7 +56,7 @@ class Loaded:
     checkpoint: Checkpoint
     backend: Backend[Any]
     """Runs the stages of pairs, without a first stage."""
-    first: FirstStage | None = None
+    first_stage: FirstStage | None = None
 
 
 Loader = Callable[[Checkpoint, Settings], Loaded]
@@ -87,7 +87,7 @@ class LiveVersion:
         engine: Engine,
         encoder: PairEncoder,
         precision: str,
-        first: FirstStage | None = None,
+        first_stage: FirstStage | None = None,
         *,
         unused_vectors: str = "",
     ) -> None:
@@ -96,7 +96,7 @@ class LiveVersion:
         self.engine = engine
         self.encoder = encoder
         self.precision = precision
-        self.first = first
+        self.first_stage = first_stage
         """Worker threads use all of it but its backend, which belongs to the engine."""
         self.unused_vectors = unused_vectors
         """The reason that the store of vectors is not used; empty if it is used or not set."""
@@ -108,7 +108,7 @@ class LiveVersion:
     @property
     def model(self) -> Model:
         """The parts that read questions."""
-        return Model(checkpoint=self.checkpoint, encoder=self.encoder, first=self.first)
+        return Model(checkpoint=self.checkpoint, encoder=self.encoder, first_stage=self.first_stage)
 
     @property
     def reference(self) -> Reference:
@@ -142,9 +142,9 @@ def try_version(folder: Path, settings: Settings) -> None:
 
 def _stages(loaded: Loaded) -> tuple[Backend[Any], TextEncoder | None]:
     """The backend of all stages, and the encoder of the first stage if there is one."""
-    if loaded.first is None:
+    if loaded.first_stage is None:
         return loaded.backend, None
-    return WithFirstStage(loaded.first.backend, loaded.backend), loaded.first.encoder
+    return WithFirstStage(loaded.first_stage.backend, loaded.backend), loaded.first_stage.encoder
 
 
 def _checked(
@@ -159,7 +159,7 @@ def _checked(
 
     Returns the backend of all stages with its measured speeds.
     """
-    checkpoint, first = loaded.checkpoint, loaded.first
+    checkpoint, first = loaded.checkpoint, loaded.first_stage
     check_golden(loaded.backend, checkpoint, loaded.backend.precision, encoder=encoder, pause=pause)
     if first is not None:
         check_first_stage(first, checkpoint, pause=pause)
@@ -194,7 +194,7 @@ def bring_up(
     Raises GoldenMismatchError, NonFiniteScoreError, TooSlowError, MemoryError, VectorStoreError, or the model's own
     error.
     """
-    checkpoint, first = loaded.checkpoint, loaded.first
+    checkpoint, first = loaded.checkpoint, loaded.first_stage
     pause()
     if first is None and settings.vectors is not None:
         _without_first_stage(checkpoint.config, settings)

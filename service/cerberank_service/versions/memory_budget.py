@@ -28,19 +28,24 @@ exist at a time), workspaces of libraries, and captured graphs. Waiting states h
 """
 
 
-FILES_PER_LIMIT, FILES_PER_VERSION, SMALL_FILES = 2, 8, 256 * 1024**2
-"""Bytes of all files of a version for each byte of the limit of memory and, besides SMALL_FILES, of its own estimate. A
-checkpoint that is served in int8 may also hold graphs in fp32 and fp16, and weights: eleven times the files that are
-read, whose estimate is twice their bytes."""
+FILES_PER_LIMIT = 2
+"""The most bytes of all files of a version, for each byte of the limit of memory."""
+FILES_PER_VERSION = 8
+"""The most bytes of all files of a version, for each byte of its estimated memory, beside SMALL_FILES. A checkpoint
+that is served in int8 may also hold graphs in fp32 and fp16, and weights: eleven times the files that are read, whose
+estimate is twice their bytes."""
+SMALL_FILES = 256 * 1024**2
+"""Bytes of files that every version may have in addition."""
 LIBRARY_BYTES = 1024**3
 """Memory of a process that tries a version, in addition to the version: libraries, and the activations of a batch.
 PyTorch takes half of it."""
 CONTAINER_SHARE = 0.9
 """Share of what is left of a container's memory that the process may take. The system kills the whole container beyond
 it, and the process's memory is only read from time to time."""
-UNEXPECTED_FACTOR, UNEXPECTED_BYTES = 2, 128 * 1024**2
-"""A version whose trial took more than this multiple of its estimate, and these bytes, counts with what it took. Up to
-there the difference is activations and parts of libraries."""
+UNEXPECTED_FACTOR = 2
+"""A version counts with the memory that its trial took, and not with its estimate, if that is more than this multiple
+of the estimate and UNEXPECTED_BYTES. Up to there the difference is activations and parts of libraries."""
+UNEXPECTED_BYTES = 128 * 1024**2
 
 
 class DeviceFullError(MemoryError):
@@ -91,13 +96,13 @@ def most_trial_bytes(settings: Settings, size: int, room: int) -> int:
     return LIBRARY_BYTES + (MEMORY_PER_BYTE * size if on_device(settings) else room)
 
 
-def spare_bytes(container: int | None, own: int) -> int:
-    """The memory that a container with this limit has left for a trial beside the `own` bytes of this process.
+def spare_bytes(container: int | None, used: int) -> int:
+    """The memory that a container with this limit has left for a trial beside the `used` bytes of this process.
 
     >>> spare_bytes(2_000_000, 1_000_000), spare_bytes(None, 1_000_000) == sys.maxsize
     (900000, True)
     """
-    return sys.maxsize if container is None else int(CONTAINER_SHARE * max(0, container - own))
+    return sys.maxsize if container is None else int(CONTAINER_SHARE * max(0, container - used))
 
 
 def counted_bytes(settings: Settings, size: int, taken: int) -> int:

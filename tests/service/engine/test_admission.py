@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cerberank_service.engine.admission import REFUSED_AT_ONCE, Admission, Offer, weight_of
+from cerberank_service.engine.admission import REFUSED_SECONDS_AT_ONCE, Admission, Offer, weight_of
 from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.scheduler import LEAST_SURPLUS, OVERTAKING
 from cerberank_service.errors import Kind, ServiceError
@@ -208,6 +208,6 @@ def test_refused_questions_count_as_load_at_most_one_second_a_second(refusals: l
     for since, seconds in refusals:
         now += since
         counted.append(busy.refused_load(offer(seconds), now))
-    assert counted[0] == pytest.approx(min(refusals[0][1], REFUSED_AT_ONCE))
+    assert counted[0] == pytest.approx(min(refusals[0][1], REFUSED_SECONDS_AT_ONCE))
     assert all(0.0 <= load <= seconds + 1e-9 for load, (_, seconds) in zip(counted, refusals, strict=True))
-    assert sum(counted) <= REFUSED_AT_ONCE + sum(since for since, _ in refusals[1:]) + 1e-6
+    assert sum(counted) <= REFUSED_SECONDS_AT_ONCE + sum(since for since, _ in refusals[1:]) + 1e-6

@@ -46,7 +46,7 @@ def test_usage_counts_the_tokens_of_both_steps(serve_first: Open) -> None:
     served = serve_first()
     cold, warm = served.rank(), served.rank()
     live = service_of(served.client).versions.snapshot.stable()[0]
-    texts = live.first.encoder.candidates(TEXTS).tokens + live.first.encoder.questions([QUESTION]).tokens
+    texts = live.first_stage.encoder.candidates(TEXTS).tokens + live.first_stage.encoder.questions([QUESTION]).tokens
     assert cold["usage"]["tokens"] - warm["usage"]["tokens"] == texts
     assert warm["usage"]["tokens"] > 0
 

@@ -147,14 +147,14 @@ def test_a_score_that_is_not_a_number_is_a_failure_of_the_version(serve_first: O
     """Raised outside of the engine, in either worker, it counts as one of the engine does."""
     served = serve_first()
     live = service_of(served.client).versions.snapshot.stable()[0]
-    scorer = live.first.scorer
-    live.first = replace(live.first, scorer=lambda question, candidates: np.full(len(candidates), np.nan))
+    scorer = live.first_stage.scorer
+    live.first_stage = replace(live.first_stage, scorer=lambda question, candidates: np.full(len(candidates), np.nan))
     of = 'model="fake-ranker",version="7"'
     for failed in (1, 2):  # the second time all vectors are known
         assert served.client.post("/v1/rank", json=BODY).status_code == 500
         assert served.samples()[f"cerberank_failed_questions_total{{{of}}}"] == failed
     assert sum(served.vectors.encoded) == len(TEXTS) + 1
-    live.first = replace(live.first, scorer=scorer)
+    live.first_stage = replace(live.first_stage, scorer=scorer)
     assert served.rank()["complete"]
 
 

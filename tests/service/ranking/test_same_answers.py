@@ -124,7 +124,7 @@ def doors(
     with pytest.MonkeyPatch.context() as environment, apps(tiny_checkpoint) as start:
         unset(environment)
         client = once_ready(start(lambda checkpoint, settings: opened, vector_cache_bytes=0))
-        yield Doors(client, Ranker(opened.checkpoint, opened.backend, opened.first), folder)
+        yield Doors(client, Ranker(opened.checkpoint, opened.backend, opened.first_stage), folder)
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
