@@ -29,88 +29,23 @@ from cerberank_service.engine.cost import StageSpeeds
 from cerberank_service.engine.faults import Fault, fault_of
 from cerberank_service.versions.failure import TooSlowError
 
+logger = logging.getLogger(__name__)
+
 WORDS = (4, 16, 48, 96)
 """Lengths of the candidates in words, from a short phrase up to the usual token limit."""
-MOST_CANDIDATES, MOST_WORDS = 8, 400
-"""Limits of a warm-up batch, which has at least one candidate for each processor. The batch is large enough to be
-typical, and so small that one stage delays live requests by less than 10 ms on two processors."""
+MOST_CANDIDATES = 8
+"""The most candidates of a warm-up batch, unless there are more processors."""
+MOST_WORDS = 400
+"""The most words of a warm-up batch. It is large enough to be typical, and so small that one stage delays live requests
+by less than 10 ms on two processors."""
 ROUNDS = 2
+"""The runs of each batch; the first one is not measured."""
 LONGEST_PAIR = 2048
 """The most tokens of the pair that tests a network's positions. Networks with a table of positions have 512 or 514, and
 others compute them. A pair of 8,192 tokens would take a network of 22 layers more than a minute."""
 QUESTION = "what is a word"
 USUAL_TOKENS = 100 * 48
 """Tokens of the question to which `slowest_ms` refers: 100 candidates of 48 tokens."""
-
-
-def warm_up(
-    backend: Backend[Any],
-    encoder: PairEncoder,
-    first: TextEncoder | None = None,
-    *,
-    step_tokens: int = 0,
-    slowest_ms: float = 0.0,
-    pause: Callable[[], None] = lambda: None,
-    clock: Callable[[], float] = time.monotonic,
-) -> StageSpeeds:
-    """Run every stage, including a `first` stage, and return the measured speeds with the size of a full step.
-
-    The size is `step_tokens`, or is chosen if that is 0. `pause` is called before each run. Raises MemoryError when no
-    step fits into memory, and TooSlowError when 100 candidates of 48 tokens would take longer than `slowest_ms` without
-    drops; `slowest_ms` 0 accepts any speed.
-    """
-    speeds = StageSpeeds(backend.config.scored_stage_layers)
-    for round_ in range(ROUNDS):
-        for words in WORDS:
-            count = max(usable_processors(), min(MOST_CANDIDATES, MOST_WORDS // words))
-            for stages, tokens in _inputs(backend.config.scored_stages, encoder, first, ["word " * words] * count):
-                state = backend.start(tokens)
-                for stage in stages:
-                    pause()
-                    before = clock()
-                    output = backend.run(state, stage)
-                    if round_:  # the first round is not measured, because it allocates memory and tunes kernels
-                        speeds.observe(stage, tokens.tokens, clock() - before)
-                    state = output.state
-    inputs = _inputs(backend.config.scored_stages, encoder, first, ["word " * words for words in WORDS])
-    speeds.step_tokens = warm_up_steps(backend, inputs, step_tokens, speeds, pause=pause, clock=clock)
-    took = 1000.0 * speeds.alone([USUAL_TOKENS] * backend.config.scored_stages)
-    if slowest_ms and took > slowest_ms:
-        raise TooSlowError(
-            f"100 candidates of 48 tokens take {took:.0f} ms, CERBERANK_SLOWEST_MS allows {slowest_ms:g}"
-        )
-    return speeds
-
-
-def run_pair(
-    backend: Backend[Any], encoder: PairEncoder, first: TextEncoder | None = None, *, most_tokens: int = LONGEST_PAIR
-) -> None:
-    """Run every stage on one candidate of full length, but at most about `most_tokens`, with the largest token id.
-
-    Raises the backend's own error if the network has fewer positions or token ids than config.json says, and
-    NonFiniteScoreError.
-    """
-    for stages, tokens in _inputs(backend.config.scored_stages, encoder, first, ["word " * most_tokens]):
-        ids = tokens.token_ids.copy()
-        ids[len(ids) // 2] = largest_token_id((first if 0 in stages and first else encoder).tokenizer)
-        state = backend.start(replace(tokens, token_ids=ids))
-        for stage in stages:
-            output = backend.run(state, stage)
-            if not np.isfinite(output.scores).all():
-                raise NonFiniteScoreError(f"stage {stage} gave a pair of {tokens.tokens} tokens no finite score")
-            state = output.state
-
-
-def _inputs(stages: int, encoder: PairEncoder, first: TextEncoder | None, texts: list[str]) -> list[Input]:
-    """The texts for a first stage, if there is one, and their pairs for the stages of pairs, if there are any."""
-    alone = [] if first is None else [(range(1), first.candidates(texts))]
-    if stages == len(alone):
-        return alone
-    return [*alone, (range(len(alone), stages), encoder.encode(QUESTION, [Candidate(text=text) for text in texts]))]
-
-
-logger = logging.getLogger(__name__)
-
 PROCESSOR_TOKENS = (128, 8192)
 """The smallest and the largest step on a processor in tokens; larger steps are not faster."""
 SIZES = tuple(2**power for power in range(11, 18))
@@ -123,6 +58,77 @@ versions have to wait for the warm-up's steps."""
 
 Input = tuple[range, EncodedPairs]
 """The stages to run, and their input: pairs, or the texts of a first stage."""
+
+
+def warm_up(
+    backend: Backend[Any],
+    encoder: PairEncoder,
+    first_encoder: TextEncoder | None = None,
+    *,
+    step_tokens: int = 0,
+    slowest_ms: float = 0.0,
+    pause: Callable[[], None] = lambda: None,
+    clock: Callable[[], float] = time.monotonic,
+) -> StageSpeeds:
+    """Run every stage, and return the measured speeds with the size of a full step.
+
+    `first_encoder` is the encoder of a first stage. The size is `step_tokens`, or is chosen if that is 0. `pause`
+    is called before each run. Raises MemoryError when no step fits into memory, and TooSlowError when 100 candidates of
+    48 tokens would take longer than `slowest_ms` without drops; `slowest_ms` 0 accepts any speed.
+    """
+    speeds = StageSpeeds(backend.config.scored_stage_layers)
+    for round_ in range(ROUNDS):
+        for words in WORDS:
+            count = max(usable_processors(), min(MOST_CANDIDATES, MOST_WORDS // words))
+            texts = ["word " * words] * count
+            for stages, tokens in _inputs(backend.config.scored_stages, encoder, first_encoder, texts):
+                state = backend.start(tokens)
+                for stage in stages:
+                    pause()
+                    before = clock()
+                    output = backend.run(state, stage)
+                    if round_:  # the first round is not measured, because it allocates memory and tunes kernels
+                        speeds.observe(stage, tokens.tokens, clock() - before)
+                    state = output.state
+    inputs = _inputs(backend.config.scored_stages, encoder, first_encoder, ["word " * words for words in WORDS])
+    speeds.step_tokens = warm_up_steps(backend, inputs, step_tokens, speeds, pause=pause, clock=clock)
+    took = 1000.0 * speeds.alone([USUAL_TOKENS] * backend.config.scored_stages)
+    if slowest_ms and took > slowest_ms:
+        raise TooSlowError(
+            f"100 candidates of 48 tokens take {took:.0f} ms, CERBERANK_SLOWEST_MS allows {slowest_ms:g}"
+        )
+    return speeds
+
+
+def run_pair(
+    backend: Backend[Any],
+    encoder: PairEncoder,
+    first_encoder: TextEncoder | None = None,
+    *,
+    most_tokens: int = LONGEST_PAIR,
+) -> None:
+    """Run every stage on one candidate of full length, but at most about `most_tokens`, with the largest token id.
+
+    Raises the backend's own error if the network has fewer positions or token ids than config.json says, and
+    NonFiniteScoreError.
+    """
+    for stages, tokens in _inputs(backend.config.scored_stages, encoder, first_encoder, ["word " * most_tokens]):
+        ids = tokens.token_ids.copy()
+        ids[len(ids) // 2] = largest_token_id((first_encoder if 0 in stages and first_encoder else encoder).tokenizer)
+        state = backend.start(replace(tokens, token_ids=ids))
+        for stage in stages:
+            output = backend.run(state, stage)
+            if not np.isfinite(output.scores).all():
+                raise NonFiniteScoreError(f"stage {stage} gave a pair of {tokens.tokens} tokens no finite score")
+            state = output.state
+
+
+def _inputs(stages: int, encoder: PairEncoder, first_encoder: TextEncoder | None, texts: list[str]) -> list[Input]:
+    """The texts for a first stage, if there is one, and their pairs for the stages of pairs, if there are any."""
+    alone = [] if first_encoder is None else [(range(1), first_encoder.candidates(texts))]
+    if stages == len(alone):
+        return alone
+    return [*alone, (range(len(alone), stages), encoder.encode(QUESTION, [Candidate(text=text) for text in texts]))]
 
 
 def choose_step_tokens(rates: Mapping[int, float]) -> int:
