@@ -11,10 +11,9 @@ from tests.program import program, replaced
 from tests.training.commands.conftest import DISTIL
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.model_card import terms_of, with_terms
+from cerberank_models.checkpoint.model_card import terms_of
 from cerberank_models.commands.card import edit_card
 from cerberank_training.commands import distil
-from cerberank_training.runs.record import RunRecord
 
 
 @pytest.fixture
@@ -40,38 +39,6 @@ def test_other_scores_under_the_same_name_are_refused(
     (tmp_path / "scores" / "manifest.json").write_text(json.dumps(manifest))
     assert program("train distil")([*run, "--steps", "10"]) == 1
     assert "begun with teachers.1.max_length 32, not 48" in capsys.readouterr().err
-
-
-def test_the_same_content_elsewhere_is_the_same_run(
-    run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Data and base were moved and renamed, the run was finished: it says what is there, at once, and does nothing."""
-    (tmp_path / "base").rename(tmp_path / "elsewhere")
-    (tmp_path / "data.jsonl").rename(tmp_path / "renamed.jsonl")
-    before = sorted(path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*"))
-    moved = replaced(run, "--base", "elsewhere", "--train", "jsonl:renamed.jsonl")
-    assert program("train distil")([*moved, "--steps", "10"]) == 0
-    said = capsys.readouterr().err
-    assert said.startswith("cerberank train distil: run/checkpoint is finished (run@single_all_heads-")
-    assert "--steps of more than 10 extends it" in said
-    assert sorted(path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*")) == before
-
-
-def test_a_finished_run_is_extended(run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Ten steps more: no step twice, the warm-up where it was, the old checkpoint kept, the change in the record."""
-    out = tmp_path / "run"
-    first = read_checkpoint(out / "checkpoint").manifest.version
-    assert program("train distil")([*run, "--steps", "20", "--patience", "9"]) == 0
-    assert [row["step"] for row in log(out) if "loss" in row] == list(range(1, 21))
-    record = RunRecord.model_validate_json((out / "record.json").read_bytes())
-    assert [call.changed for call in record.calls] == [{}, {"steps": (10, 20), "patience": (None, 9)}]
-    (old,) = out.glob("checkpoint-*")
-    assert read_checkpoint(old).manifest.version == first
-    made = read_checkpoint(out / "checkpoint")
-    assert made.manifest.version != first
-    assert "| steps | 20; begun with 10 and extended |" in (made.path / "README.md").read_text()
-    assert program("train distil")([*run, "--steps", "15"]) == 1
-    assert "was begun with steps 20, not 15: steps may only grow" in capsys.readouterr().err
 
 
 def test_a_run_that_patience_ends_says_so(run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -141,39 +108,3 @@ def test_a_finished_checkpoint_is_not_silently_left_as_it_is(
     capsys.readouterr()
     assert program("train distil")([*run, "--steps", "10", *option]) == 1
     assert f"checkpoint is finished; `cerberank {verb} " in capsys.readouterr().err
-
-
-def test_a_run_that_was_killed_before_its_first_state_says_so(
-    run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """It begins anew with its own settings alone; the start is in the record, `run.json` and the closing line."""
-    out = tmp_path / "run"
-    for name in ("checkpoint", "state.pt"):
-        (out / name).rename(tmp_path / name)
-    assert program("train distil")([*run, "--steps", "10", "--seed", "3"]) == 1
-    assert "begun with settings.train.seed 1, not 3" in capsys.readouterr().err
-    assert program("train distil")([*run, "--steps", "10"]) == 0
-    said = capsys.readouterr()
-    assert "nothing saved yet: from step 0" in said.err
-    start = log(out)[0]["dev_map"]
-    assert log(out)[0]["step"] == 0
-    assert f" ({start:.2f} at step 0" in said.out
-    assert json.loads((out / "record.json").read_text())["results"]["start"] == start
-    assert json.loads((out / "checkpoint" / "run.json").read_text())["dev_map_at_start"] == start
-
-
-def test_options_come_before_the_properties_of_the_earlier_model(tmp_path: Path) -> None:
-    """A new run has the recipe's name; an extended one its model's name and terms, unless options say otherwise."""
-    assert distil.names_of(tmp_path, name=None, default="tiny", terms=None) == distil.ModelNames(
-        name="tiny", terms=None
-    )
-    assert distil.names_of(tmp_path, name="mine", default="tiny", terms="CC0").extended("2") == ""
-    there = tmp_path / "checkpoint"
-    there.mkdir()
-    (there / "config.json").write_text(json.dumps({"name": "mine"}))
-    (there / "README.md").write_text(with_terms("# mine\n", "MIT"))
-    kept = distil.names_of(tmp_path, name=None, default="tiny", terms=None)
-    assert (kept.name, kept.terms) == ("mine", "MIT")
-    assert kept.extended("2") == "; extended: name mine kept, terms kept, version 2"
-    other = distil.names_of(tmp_path, name="other", default="tiny", terms="CC0")
-    assert (other.name, other.terms, other.extended("2")) == ("other", "CC0", "; extended: version 2")

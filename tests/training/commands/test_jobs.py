@@ -145,19 +145,18 @@ def test_a_base_on_the_hub_is_looked_up_and_hashed_once(
     assert training_data(result)[-1] == earlier
 
 
-@pytest.mark.parametrize("verb", ["pretrain", "teach"])
-def test_a_log_has_a_line_now_and_then(
-    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+def test_the_trainers_log_has_a_line_now_and_then(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the step, the loss and the figure on dev; the result alone is on standard output."""
     base = save_base("bert", tmp_path / "base")
     common = ["--base", str(base), "--out", str(tmp_path / "out"), "--steps", "2", "--evaluate-every", "1"]
-    call = [*common, "--device", "cpu", *options(verb, tmp_path)]
-    assert program(f"train {verb}")(call) == 0
+    call = [*common, "--device", "cpu", *options("teach", tmp_path)]
+    assert program("train teach")(call) == 0
     assert "/2 [" not in capsys.readouterr().err  # a short run
     monkeypatch.setattr(progress, "SECONDS", 0.0)
     shutil.rmtree(tmp_path / "out")
-    assert program(f"train {verb}")(call) == 0
+    assert program("train teach")(call) == 0
     said = capsys.readouterr()
     last = [line for line in said.err.splitlines() if line.startswith("out: 100%")][-1]
     assert "2/2 [" in last

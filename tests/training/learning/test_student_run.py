@@ -9,25 +9,23 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.bounds import HIDDEN
 from tests.tiny import ENCODING, random_ranker
 from tests.training.letters import encoder, sampler
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.rank_pairs import NonFiniteScoreError
+from cerberank_models.transformer import Family
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.data.sampling import Group, NegativeSampling, Sampler
 from cerberank_training.learning import loop
-from cerberank_training.learning.batch import Batch
 from cerberank_training.learning.divergence import DivergenceError
-from cerberank_training.learning.loop import Loop
+from cerberank_training.learning.loop import Loop, tensor_cores
 from cerberank_training.learning.student_run import StudentRun, TokenSteps
 from cerberank_training.learning.train_config import TrainConfig
 from cerberank_training.runs.processes import Processes
@@ -64,9 +62,11 @@ def run(folder: Path, config: TrainConfig = CONFIG, ranker: RankingNetwork | Non
     return StudentRun(folder, ranker or random_ranker(dropout=config.dropout), sampler(), encoder(), config)
 
 
-def test_gradient_checkpointing_gives_the_same_weights_with_less_memory(tmp_path: Path) -> None:
+@pytest.mark.parametrize("family", ["bert", "albert"])  # ALBERT's layer stands at all depths
+def test_gradient_checkpointing_gives_the_same_weights_with_less_memory(family: Family, tmp_path: Path) -> None:
     """Dropout is the same in the second run of a layer; of three layers fewer tensors wait for the gradient."""
-    plain, lean, kept = dropping(), dropping(), dict[str, int]()
+    plain, lean = (random_ranker(family=family, dropout=CONFIG.dropout) for _ in range(2))
+    kept = dict[str, int]()
     for name, ranker in (("plain", plain), ("lean", lean)):
         sizes: list[int] = []
 
@@ -83,10 +83,9 @@ def test_gradient_checkpointing_gives_the_same_weights_with_less_memory(tmp_path
     assert kept["lean"] < kept["plain"] / 2
 
 
-@pytest.mark.parametrize("tokens", [None, 70])
-def test_a_killed_run_goes_on_where_it_stopped(tokens: int | None, tmp_path: Path) -> None:
+def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     """Interrupted after the state of step 4 and resumed: the same weights and log as without interruption."""
-    config = replace(CONFIG, tokens_per_step=tokens)
+    config = replace(CONFIG, tokens_per_step=70)
     whole, cut = dropping(), dropping()
     run(tmp_path / "whole", config, whole).train(lambda ranker: 1.0)
 
@@ -147,10 +146,9 @@ def test_the_next_batch_is_prepared_while_a_step_computes(tmp_path: Path) -> Non
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more than a machine has processors
-@pytest.mark.parametrize("tokens", [None, 70])
-def test_batches_of_other_processes_are_the_same(tokens: int | None, tmp_path: Path) -> None:
+def test_batches_of_other_processes_are_the_same(tmp_path: Path) -> None:
     """Two of them make four steps, and one the rest from the state: the weights of a thread's, with dropout too."""
-    config = replace(CONFIG, tokens_per_step=tokens, decay=False)
+    config = replace(CONFIG, tokens_per_step=70, decay=False)
     run(tmp_path / "thread", config).train(lambda ranker: 1.0)
     for steps, workers in ((4, 2), (6, 1)):
         ahead = StudentRun(
@@ -177,90 +175,6 @@ def test_a_batch_that_cannot_be_prepared_ends_the_run(tmp_path: Path) -> None:
         StudentRun(tmp_path, random_ranker(), Noted(breaks=4), LETTERS, CONFIG).train(lambda ranker: 1.0)
     assert torch.load(tmp_path / "state.pt", weights_only=True)["step"] == 4
     assert batch_threads() == []
-
-
-def test_a_gpu_reads_batches_from_pinned_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without waiting for the copies; a processor copies nothing."""
-    log: list[Any] = []
-
-    def pinned(tensor: torch.Tensor) -> torch.Tensor:
-        log.append("pinned")
-        return tensor
-
-    def moved(tensor: torch.Tensor, device: torch.device, *, non_blocking: bool = False) -> torch.Tensor:
-        log.append((device.type, non_blocking))
-        return tensor
-
-    monkeypatch.setattr(torch.Tensor, "pin_memory", pinned)
-    monkeypatch.setattr(torch.Tensor, "to", moved)
-    batch = Batch(*(torch.tensor([number]) for number in range(6)))
-    batch.on(torch.device("cpu"))
-    assert log == [("cpu", False)] * 6
-    log.clear()
-    assert [int(tensor) for tensor in vars_of(batch.on(torch.device("cuda")))] == list(range(6))
-    assert log == ["pinned", ("cuda", True)] * 6
-
-
-def vars_of(batch: Batch) -> list[torch.Tensor]:
-    return [getattr(batch, name) for name in batch.__slots__]
-
-
-@pytest.mark.parametrize(("device", "during", "fused"), [("cuda", "high", True), ("cpu", "highest", None)])
-def test_a_gpu_trains_with_its_tensor_cores(
-    device: str, during: str, fused: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Products of fp32 in TF32 and one kernel for all weights, while steps and evaluations run, and on a GPU alone."""
-    seen: list[str] = []
-    network = random_ranker()
-    monkeypatch.setattr(torch.nn.Module, "to", lambda module, device: module)
-    load = torch.load
-    monkeypatch.setattr(torch, "load", lambda path, **options: load(path, weights_only=True))
-
-    def loss(step: int, forward: torch.nn.Module) -> tuple[torch.Tensor, dict[str, float]]:
-        seen.append(torch.get_float32_matmul_precision())
-        return network.get_parameter("embeddings.tokens.weight").square().sum(), {}
-
-    def dev(ranker: RankingNetwork) -> float:
-        seen.append(torch.get_float32_matmul_precision())
-        return 1.0
-
-    Loop(
-        tmp_path,
-        network,
-        replace(CONFIG, steps=2, final_only=0.0),
-        forward=network,
-        loss=loss,
-        is_fresh=lambda name: False,
-        settings={},
-        processes=Processes(),
-        device=torch.device(device),
-    ).train(dev)
-    assert seen == [during] * 4
-    assert torch.get_float32_matmul_precision() == "highest"
-    groups = load(tmp_path / "state.pt", weights_only=True)["optimizer"]["param_groups"]
-    assert {group["fused"] for group in groups} == {fused}
-
-
-@pytest.mark.parametrize("family", ["bert", "albert"])
-def test_gradient_checkpointing_gives_the_same_gradients(family: str, tmp_path: Path) -> None:
-    """With dropout, within float32's rounding of the network's products; layers run twice and are left unchanged."""
-    gradients, calls = [], []
-    for checkpointing in (False, True):
-        start, ran = random_ranker(family=family), []
-        ranker = RankingNetwork(start.config, dropout=0.1)
-        ranker.load_state_dict(start.state_dict())
-        first = ranker.body[0]
-        first.up.register_forward_hook(lambda *_, ran=ran: ran.append(1))
-        config = replace(CONFIG, steps=1, evaluate_every=1, final_only=1.0, gradient_checkpointing=checkpointing)
-        run(tmp_path / str(checkpointing), config, ranker).train(lambda ranker: 1.0)
-        gradients.append({name: each.grad for name, each in ranker.named_parameters() if each.grad is not None})
-        calls.append(len(ran))
-        assert "forward" not in vars(first)
-    plain, again = gradients
-    assert plain.keys() == again.keys()
-    for name, gradient in plain.items():
-        assert (again[name] - gradient).abs().max() <= HIDDEN * gradient.abs().max(), name
-    assert calls == ([1, 2] if family == "bert" else [3, 6])  # ALBERT's layer stands at all depths
 
 
 @pytest.mark.parametrize("clip", [1e-3, 0.0])
@@ -523,3 +437,11 @@ def test_steps_by_tokens_are_full_and_leave_nothing_out(tokens: int, multiple: i
         assert sum(sizes[start:stop]) <= tokens or len(step) == multiple
         assert sum(sizes[start : stop + multiple]) > tokens
         start = stop
+
+
+def test_a_gpu_alone_multiplies_with_its_tensor_cores() -> None:
+    """Products of fp32 are in TF32 within the context, and as they were after it."""
+    for device, precision in (("cuda", "high"), ("cpu", "highest")):
+        with tensor_cores(torch.device(device)):
+            assert torch.get_float32_matmul_precision() == precision
+        assert torch.get_float32_matmul_precision() == "highest"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
@@ -110,10 +109,3 @@ def test_without_hard_negatives_they_have_no_figure() -> None:
     metrics = dev_metrics(dev)(SimpleNamespace(predictions=(logits, np.zeros(5, np.float32))))
     assert metrics["ssp_first"] == 100
     assert "ssp_hard" not in metrics
-
-
-@pytest.mark.parametrize("size", [0, 6, -5])
-def test_a_batch_holds_whole_groups(size: Any) -> None:
-    """Steps of five examples, ten, and so on."""
-    with pytest.raises(ValueError, match="multiple of 5"):
-        PretrainingConfig(examples_per_step=size)

@@ -32,7 +32,7 @@ def record(**names: Any) -> RunRecord:
             Call(at="u", software=software()),
             Call(at="v", software={"torch": "1"}),
         ),
-        results={"asked": 20, "patience": 2, "reached": 15, "best": 61.234, "questions": 300},
+        results={"asked": 20, "patience": 2, "reached": 15, "best": 61.234, "start": 50.0, "questions": 300},
     )
 
 
@@ -58,6 +58,7 @@ def test_the_card_tells_what_made_the_checkpoint() -> None:
     assert row.count("torch") == 2
     assert "/home/me" not in card + json.dumps(summary)
     assert json.loads(card.split("```json")[1].split("```")[0])["train"] == {"seed": 7}
+    assert summary["dev_map_at_start"] == 50.0
     assert UNSTATED in run_card(summary, name="mine", architecture="B5 3H1", terms=None)
 
 

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +20,6 @@ from cerberank_models.convert.families import FAMILIES, UnsupportedModelError
 from cerberank_training.learning.divergence import DivergenceError
 from cerberank_training.learning.losses import logit_difference
 from cerberank_training.runs.base import Base, open_base
-from cerberank_training.teachers import fine_tuning
 from cerberank_training.teachers.fine_tuning import TeacherConfig, classifier, fine_tune, training_arguments
 
 CONFIG = TeacherConfig(
@@ -60,8 +57,6 @@ def test_the_settings_of_the_trainer() -> None:
     config = replace(CONFIG, steps=30, warmup=0.05, weight_decay=0.01, clip=0.5)
     arguments = training_arguments(Path("run"), config)
     assert (arguments.warmup_steps, arguments.lr_scheduler_type) == (2, "linear")
-    of_ssp = replace(CONFIG, steps=math.ceil(30 * 20_360 / 128), warmup=1000)  # table 3, ELECTRA on WikiQA's pairs
-    assert (of_ssp.steps, training_arguments(Path("run"), of_ssp).warmup_steps) == (4772, 1000)
     assert (arguments.weight_decay, arguments.max_grad_norm) == (0.01, 0.5)
     assert arguments.train_sampling_strategy == "sequential"
 
@@ -106,25 +101,6 @@ def test_a_kill_keeps_the_patience_and_needs_no_whole_checkpoint(tmp_path: Path)
     fine_tune(base, tmp_path / "teacher", sampler(), questions(), config)
     assert max(int(path.name.rpartition("-")[2]) for path in run.glob("checkpoint-*")) == last + 1
     assert (run / f"checkpoint-{last + 1}" / "trainer_state.json").is_file()
-
-
-def test_a_gpu_trains_fp32_with_its_tensor_cores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Training runs within the context that `distil` trains in, for the device of the run."""
-    devices: list[torch.device] = []
-
-    @contextmanager
-    def tensor_cores(device: torch.device) -> Iterator[None]:
-        devices.append(device)
-        with pytest.raises(KeyboardInterrupt):
-            yield
-
-    def train(self: Trainer, **_: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(fine_tuning, "tensor_cores", tensor_cores)
-    monkeypatch.setattr(Trainer, "train", train)
-    fine_tune(base_of("bert", tmp_path / "base"), tmp_path / "out", sampler(), questions(), CONFIG)
-    assert devices == [torch.device("cpu")]
 
 
 def test_accumulated_batches_are_one_step(tmp_path: Path) -> None:

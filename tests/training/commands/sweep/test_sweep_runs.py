@@ -9,7 +9,13 @@ import pytest
 from tests.training.evaluation.systems.systems import write_system
 
 from cerberank_training.commands.sweep import sweep_runs
-from cerberank_training.commands.sweep.sweep_runs import TableOptions, evaluate_run, write_table
+from cerberank_training.commands.sweep.sweep_runs import (
+    CommandError,
+    TableOptions,
+    evaluate_run,
+    run_command,
+    write_table,
+)
 from cerberank_training.evaluation.measures import parse_measures
 from cerberank_training.evaluation.systems.comparison import compare_systems
 from cerberank_training.evaluation.systems.folders import read_systems
@@ -50,3 +56,12 @@ def test_the_table_is_that_of_eval_table(tmp_path: Path, monkeypatch: pytest.Mon
     assert "| z |" in (shown := table_of(more))
     assert "| a |" not in shown
     assert table_of(TESTS) == "\n\n".join([*tables, "More.\n"])
+
+
+def test_a_command_runs_in_a_process_of_its_own(capfd: pytest.CaptureFixture[str]) -> None:
+    """Its output is the sweep's; its error ends the sweep with its exit code."""
+    run_command("train recipes", "mini")
+    assert "mini" in capfd.readouterr().out
+    with pytest.raises(CommandError, match="`cerberank train recipes` ended with exit code 1;"):
+        run_command("train recipes", "no-recipe")
+    assert "no-recipe" in capfd.readouterr().err
