@@ -46,14 +46,16 @@ def import_decoder(model: Import) -> None:
     """
     # Pairs, in which the prompt takes a part of the room.
     tokenizer = read_tokenizer(model.source, model.vocabulary)
-    most = longest_pair(tokenizer, model.described.max_position_embeddings)
+    most = longest_pair(tokenizer, model.configuration.max_position_embeddings)
     model.check_length(most, f"tokens that {model.place} reads")
     length = model.length(most)
     known_prompt = find_prompt(model.source, tokenizer, model.options.prompt)
     plain = plain_tokenizer(tokenizer)
     answers = answer_tokens(model.source, tokenizer, known_prompt.prompt)
     taken = sum(prompt_frame(plain, known_prompt.prompt, None).special(2))
-    config = decoder_config(model.described, name=model.name, encoding=_encoding(known_prompt.prompt, length, taken))
+    config = decoder_config(
+        model.configuration, name=model.name, encoding=_encoding(known_prompt.prompt, length, taken)
+    )
     config = config.model_copy(update={"languages": model.source.languages})
     encoder = PairEncoder(plain, family=config.body.family, config=config.encoding, type_vocab_size=1)
     if known_prompt.joined:

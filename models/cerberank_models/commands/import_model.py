@@ -101,7 +101,7 @@ def import_model(source: str, out: Path, options: ImportOptions = USUAL) -> None
     check_source(opened)
     model = Import(
         source=opened,
-        described=read_config(opened),
+        configuration=read_config(opened),
         out=out,
         name=name,
         options=options,
@@ -117,16 +117,18 @@ def import_model(source: str, out: Path, options: ImportOptions = USUAL) -> None
 
 def _import_cross_encoder(model: Import) -> None:
     """Write the checkpoint of a cross-encoder: a ranker with its layers, or one opaque stage."""
-    described = model.described
-    head = read_head(model.source, described)
+    configuration = model.configuration
+    head = read_head(model.source, configuration)
     if head is not None:
-        described.num_labels = head.labels
-    if described.num_labels not in (1, 2):
-        raise UnsupportedModelError(f"{model.place} has {described.num_labels} labels; a cross-encoder has one or two")
+        configuration.num_labels = head.labels
+    if configuration.num_labels not in (1, 2):
+        raise UnsupportedModelError(
+            f"{model.place} has {configuration.num_labels} labels; a cross-encoder has one or two"
+        )
     check_prompt(model.source)
     tokenizer = read_tokenizer(model.source, model.vocabulary)
     by_option = model.options.opaque or model.options.graph
-    if reason := "as asked for" if by_option else why_opaque(described):
+    if reason := "as asked for" if by_option else why_opaque(configuration):
         if model.calibration:
             raise ValueError("--calibrate has no meaning for an opaque network: its int8 measures no ranges")
         logger.warning("%s becomes one opaque stage without exits and heads: %s", model.place, reason)
@@ -143,12 +145,14 @@ def _import_layers(model: Import, tokenizer: Any, head: ModularHead | None) -> N
     Raises UnsupportedModelError for pairs or weights that the ranker would read otherwise, and ParityError for scores
     that are not the model's own.
     """
-    described = model.described
-    transformer = transformer_config(described)
+    configuration = model.configuration
+    transformer = transformer_config(configuration)
     positions = transformer.max_positions - transformer.position_offset
     model.check_length(positions, f"positions of {model.place}")
     encoding = model.encoding(longest_pair(tokenizer, positions))
-    config = ranker_config(described, name=model.name, encoding=encoding, logits=described.num_labels, head=head)
+    config = ranker_config(
+        configuration, name=model.name, encoding=encoding, logits=configuration.num_labels, head=head
+    )
     config = config.model_copy(update={"languages": model.source.languages})
     ranker = RankingNetwork(config).eval()
     network = read_network(model.source, head)
@@ -193,7 +197,7 @@ def _import_late_interaction(model: Import) -> None:
     Raises UnsupportedModelError for settings that a first stage does not support, and ParityError if a graph's results
     differ too much.
     """
-    transformer = transformer_config(model.described)
+    transformer = transformer_config(model.configuration)
     room = transformer.max_positions - transformer.position_offset - SPECIAL
     model.check_length(room, f"tokens that {model.place} reads")
     longest = min(document_length(model.source) or room, room)

@@ -45,17 +45,17 @@ def import_opaque(model: Import, tokenizer: Any, head: ModularHead | None) -> No
     Raises UnsupportedModelError for a network or graph that cannot be exported or read, and ParityError for a graph
     whose scores differ from the model's.
     """
-    source, described, graph = model.source, model.described, model.options.graph
-    most = longest_pair(tokenizer, getattr(described, "max_position_embeddings", None) or MOST_TOKENS)
+    source, configuration, graph = model.source, model.configuration, model.options.graph
+    most = longest_pair(tokenizer, getattr(configuration, "max_position_embeddings", None) or MOST_TOKENS)
     model.check_length(most, f"tokens that {model.place} reads")
     encoding = model.encoding(most)
-    config = opaque_config(described, tokenizer, name=model.name, encoding=encoding)
+    config = opaque_config(configuration, tokenizer, name=model.name, encoding=encoding)
     config = config.model_copy(update={"languages": source.languages})
     plain = plain_tokenizer(tokenizer)
     check_pairs(tokenizer, opaque_encoder(config, plain), GOLDEN_TEXTS, max_length=encoding.max_length)
 
     # The scores that the graph has to reproduce are those of the model's own network, if it has weights.
-    pad = next(each for each in (described.pad_token_id, tokenizer.pad_token_id, 0) if each is not None)
+    pad = next(each for each in (configuration.pad_token_id, tokenizer.pad_token_id, 0) if each is not None)
     network = _network(source, head, pad=pad, reads_types=config.transformer.type_vocab_size > 1)
     expected = None
     if network is not None:
@@ -65,7 +65,7 @@ def import_opaque(model: Import, tokenizer: Any, head: ModularHead | None) -> No
         write, how = partial(export_network, network, longest=encoding.max_length), "its own forward, exported to ONNX"
     else:
         file = _shipped(source, SHIPPED if graph is None else (graph,))
-        write = partial(adopt_graph, file, labels=described.num_labels, pad=pad)
+        write = partial(adopt_graph, file, labels=configuration.num_labels, pad=pad)
         how = f"the ONNX graph `{graph or file.name}` that it ships"
         if network is None:
             how += ", without weights to compare it with, so that the golden scores are the graph's own"
@@ -77,7 +77,7 @@ def import_opaque(model: Import, tokenizer: Any, head: ModularHead | None) -> No
         card=CARD.format(
             name=model.name,
             source=model.place,
-            model_type=described.model_type,
+            model_type=configuration.model_type,
             graph=how,
             length=encoding.max_length,
         ),

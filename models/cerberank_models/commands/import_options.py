@@ -59,7 +59,7 @@ class Import:
     """One import: the model, and what was asked for."""
 
     source: Source
-    described: Any
+    configuration: Any
     """The model's `transformers` configuration."""
     out: Path
     """The checkpoint folder to make."""
@@ -81,7 +81,7 @@ class Import:
     @property
     def vocabulary(self) -> int | None:
         """The number of the network's token embeddings, as far as the configuration states it."""
-        return getattr(self.described, "vocab_size", None)
+        return getattr(self.configuration, "vocab_size", None)
 
     def check_length(self, most: int, room: str) -> None:
         """Raise UnsupportedModelError if the option `max_length` is more than `most`, the model's `room`."""

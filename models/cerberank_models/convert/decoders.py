@@ -84,16 +84,16 @@ MAPPINGS: Mapping[Family, ImportMapping] = MappingProxyType({"qwen2": QWEN, "qwe
 """The mapping of each decoder, by `model_type` of its `transformers` configuration, which is also the family's name."""
 
 
-def decoder_config(described: Any, *, name: str, encoding: EncodingConfig) -> RankerConfig:
+def decoder_config(configuration: Any, *, name: str, encoding: EncodingConfig) -> RankerConfig:
     """The ranker's configuration from a decoder's `transformers` configuration, with the prompt of `encoding`.
 
     Raises UnsupportedModelError for a decoder of a family without an entry in `MAPPINGS`.
     """
-    if described.model_type not in MAPPINGS or encoding.prompt is None:
+    if configuration.model_type not in MAPPINGS or encoding.prompt is None:
         raise UnsupportedModelError(
-            f"{name} is a decoder ({described.model_type}), and only {', '.join(MAPPINGS)} have layers here"
+            f"{name} is a decoder ({configuration.model_type}), and only {', '.join(MAPPINGS)} have layers here"
         )
-    transformer = MAPPINGS[described.model_type].transformer(described, described.model_type)
+    transformer = MAPPINGS[configuration.model_type].transformer(configuration, configuration.model_type)
     logits: Literal[1, 2] = 1 if encoding.prompt.no is None else 2
     return RankerConfig(
         name=name,

@@ -178,8 +178,8 @@ def export_hugging_face(
     shape, length = ranker.config.body, checkpoint.config.encoding.max_length
     tokenizer = Tokenizer.from_file(str(checkpoint.path / "tokenizer.json"))
     names = special_token_names(tokenizer, shape)
-    described = hugging_face_config(ranker.config, token_ids(tokenizer, names))
-    model = classifier_of(ranker, described)
+    configuration = hugging_face_config(ranker.config, token_ids(tokenizer, names))
+    model = classifier_of(ranker, configuration)
     with appearing_folder(out) as folder:
         with quiet_transformers():
             model.save_pretrained(folder)

@@ -97,35 +97,35 @@ def _check_weights(folder: Path) -> None:
             raise UnsupportedModelError(f"{file} is incomplete, or a git-lfs pointer: {error}") from error
 
 
-def _check_shape(source: Source, described: Any) -> None:
+def _check_shape(source: Source, configuration: Any) -> None:
     """Raise UnsupportedModelError for values beyond `MOST`, or if the files cannot hold the weights of this shape."""
-    if not isinstance(described, dict):
+    if not isinstance(configuration, dict):
         raise UnsupportedModelError(f"{source.place}: {CONFIG} is not a JSON object")
     for name, most in MOST.items():
-        value = described.get(name)
+        value = configuration.get(name)
         if value is not None and not (isinstance(value, int) and 0 <= value <= most):
             raise UnsupportedModelError(f"{source.place}: {CONFIG} says {name} = {value!r:.50}, at most {most} is read")
     stored = sum(file.stat().st_size for kind in WEIGHTS for file in source.folder.glob(kind))
     if not stored or source.commit is not None:  # only a graph, or weights not loaded from the hub yet
         return
-    least = _least_weights(described)
+    least = _least_weights(configuration)
     if least > stored:
         raise UnsupportedModelError(
             f"{source.place}: the shape in {CONFIG} has at least {least} weights, and all of its files {stored} bytes"
         )
 
 
-def _least_weights(described: Mapping[str, Any]) -> int:
+def _least_weights(configuration: Mapping[str, Any]) -> int:
     """A lower bound of the number of weights of a network with this configuration."""
 
     def size(*names: str) -> int:
-        return next((int(described[name]) for name in names if described.get(name)), 0)
+        return next((int(configuration[name]) for name in names if configuration.get(name)), 0)
 
     width, inner = size("hidden_size", "dim"), size("intermediate_size", "hidden_dim")
-    layers = 1 if described.get("model_type") == "albert" else size("num_hidden_layers", "n_layers")
+    layers = 1 if configuration.get("model_type") == "albert" else size("num_hidden_layers", "n_layers")
     table = size("embedding_size") or width
     rows = size("vocab_size")
-    if described.get("model_type") in TABLES:
+    if configuration.get("model_type") in TABLES:
         rows += size("max_position_embeddings")
     return rows * table + layers * width * (width + inner)
 

@@ -155,15 +155,15 @@ def read_modular_head(source: Source) -> ModularHead | None:
     for kind, place in rest:
         if kind == "Dropout":  # has no effect at inference
             continue
-        described = _described(source, place)
-        reads = described.get("module_input_name") or EMBEDDING
-        gives = described.get("module_output_name") or reads
+        configuration = _module_configuration(source, place)
+        reads = configuration.get("module_input_name") or EMBEDDING
+        gives = configuration.get("module_output_name") or reads
         if result == SCORES or reads != EMBEDDING:
             raise _unsupported(source, f"{kind} in {place}, which reads {reads} where there is {result}")
         result = gives
         step = f"steps.{len(modules)}."
         if kind == "Dense":
-            modules.append(_dense(source, place, described))
+            modules.append(_dense(source, place, configuration))
             step = "output." if gives == SCORES else f"{step}linear."
             weights |= _weights(source, place, "linear.", step)
         elif kind == "LayerNorm":
@@ -182,7 +182,7 @@ def read_modular_head(source: Source) -> ModularHead | None:
 def module_settings(source: Source, kind: str) -> dict[str, Any] | None:
     """The configuration of a model's first module of the class `kind`; None without one. Raises SourceError."""
     places = [place for name, place in listed_modules(source) if name == kind]
-    return _described(source, places[0]) if places else None
+    return _module_configuration(source, places[0]) if places else None
 
 
 def listed_modules(source: Source) -> list[tuple[str, str]]:
@@ -212,34 +212,34 @@ def _check_transformer(source: Source, place: str) -> None:
 
 
 def _pooling(source: Source, place: str) -> Pooling:
-    described = _described(source, place)
-    mode = described.get("pooling_mode")
+    configuration = _module_configuration(source, place)
+    mode = configuration.get("pooling_mode")
     if mode is None:  # the format of sentence-transformers before 5.4
         named = {"cls_token": "cls", "mean_tokens": "mean"}
-        on = [key.removeprefix("pooling_mode_") for key, value in described.items() if value is True]
+        on = [key.removeprefix("pooling_mode_") for key, value in configuration.items() if value is True]
         mode = "+".join(named.get(each, each) for each in on if each != "include_prompt")
     if not isinstance(mode, str) or mode not in POOLINGS:
         raise _unsupported(source, f"Pooling by {mode}, not by one of {' and '.join(POOLINGS)}")
     return POOLINGS[mode]
 
 
-def _dense(source: Source, place: str, described: Mapping[str, Any]) -> DenseModule:
-    name = described.get("activation_function", "torch.nn.modules.activation.Tanh")
+def _dense(source: Source, place: str, configuration: Mapping[str, Any]) -> DenseModule:
+    name = configuration.get("activation_function", "torch.nn.modules.activation.Tanh")
     if name not in ACTIVATIONS:
         raise _unsupported(source, f"Dense in {place} with the activation {name}")
-    if described.get("use_residual"):
+    if configuration.get("use_residual"):
         raise _unsupported(source, f"Dense in {place} with a residual")
     try:
         return DenseModule(
-            width=described.get("out_features"), bias=described.get("bias", True), activation=ACTIVATIONS[name]
+            width=configuration.get("out_features"), bias=configuration.get("bias", True), activation=ACTIVATIONS[name]
         )
     except ValidationError as error:
         raise _unsupported(source, f"Dense in {place}, whose configuration is wrong") from error
 
 
-def _described(source: Source, place: str) -> dict[str, Any]:
-    described = source.optional_json(f"{place}/config.json")
-    return described if isinstance(described, dict) else {}
+def _module_configuration(source: Source, place: str) -> dict[str, Any]:
+    configuration = source.optional_json(f"{place}/config.json")
+    return configuration if isinstance(configuration, dict) else {}
 
 
 def _weights(source: Source, place: str, old: str, new: str) -> dict[str, Tensor]:

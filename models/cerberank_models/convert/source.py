@@ -52,8 +52,8 @@ class Source:
     @property
     def decodes(self) -> bool:
         """True if the model's configuration is that of a causal language model. Raises SourceError."""
-        described = _json(self.folder / CONFIG)
-        architectures = described.get("architectures") if isinstance(described, dict) else None
+        configuration = _json(self.folder / CONFIG)
+        architectures = configuration.get("architectures") if isinstance(configuration, dict) else None
         return any(str(name).endswith("ForCausalLM") for name in architectures or ())
 
     @property
@@ -166,8 +166,8 @@ def _on_hub(model: str, revision: str | None) -> Source:
 
 
 def _model_type(config: Path) -> object:
-    described = _json(config)
-    return described.get("model_type") if isinstance(described, dict) else None
+    configuration = _json(config)
+    return configuration.get("model_type") if isinstance(configuration, dict) else None
 
 
 def _json(file: Path) -> Any:

@@ -51,30 +51,32 @@ def read_config(source: Source) -> Any:
     if "auto_map" in stated and foreign:
         raise coded
     try:
-        described = AutoConfig.from_pretrained(source.place, revision=source.commit or "main", trust_remote_code=False)
+        configuration = AutoConfig.from_pretrained(
+            source.place, revision=source.commit or "main", trust_remote_code=False
+        )
     except ValueError as error:
         if "auto_map" in stated:
             raise coded from error
         raise
-    if hasattr(described, "vision_config") or hasattr(described, "audio_config"):
+    if hasattr(configuration, "vision_config") or hasattr(configuration, "audio_config"):
         raise UnsupportedModelError(
-            f"{source.place} ({described.model_type}) reads more than texts: only these are ranked"
+            f"{source.place} ({configuration.model_type}) reads more than texts: only these are ranked"
         )
-    return described
+    return configuration
 
 
-def read_head(source: Source, described: Any) -> ModularHead | None:
+def read_head(source: Source, configuration: Any) -> ModularHead | None:
     """The modules after the encoder of a modular cross-encoder; None for a sequence classifier of transformers.
 
-    `described` is the model's `transformers` configuration. Only the head's weights are loaded. Raises
+    `configuration` is the model's `transformers` configuration. Only the head's weights are loaded. Raises
     UnsupportedModelError, with the model's kind, for a model that is not a cross-encoder.
     """
     if (kind := model_kind(source)) in KINDS:
         raise UnsupportedModelError(f"{source.place} is {KINDS[kind]}")
-    names = ", ".join(described.architectures or ())
-    if type(described) in MODEL_FOR_CAUSAL_LM_MAPPING and type(described) not in MODEL_FOR_MASKED_LM_MAPPING:
+    names = ", ".join(configuration.architectures or ())
+    if type(configuration) in MODEL_FOR_CAUSAL_LM_MAPPING and type(configuration) not in MODEL_FOR_MASKED_LM_MAPPING:
         raise UnsupportedModelError(
-            f"{source.place} is a decoder ({names or described.model_type}), which is not supported: encoders are"
+            f"{source.place} is a decoder ({names or configuration.model_type}), which is not supported: encoders are"
         )
     head = read_modular_head(source)
     if head is None and names and "ForSequenceClassification" not in names:
@@ -127,10 +129,10 @@ def read_network(source: Source, head: ModularHead | None = None) -> Any:
         ignore_mismatched_sizes=True,  # refused below; transformers' own error names no shape
     )
     if unequal := sorted(report["mismatched_keys"]):
-        name, saved, described = unequal[0]
+        name, saved, configured = unequal[0]
         raise UnsupportedModelError(
             f"{source.place}: its weights do not fit its config.json: {name} has the shape {list(saved)}, and the "
-            f"configuration asks for {list(described)}; id2label sets the number of a classifier's logits"
+            f"configuration asks for {list(configured)}; id2label sets the number of a classifier's logits"
         )
     if missing := missing_weights(report, optional=None if head is None else POOLER):
         raise UnsupportedModelError(f"{source.place} is not a trained cross-encoder: it lacks {', '.join(missing)}")

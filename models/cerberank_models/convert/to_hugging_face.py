@@ -83,15 +83,15 @@ def _pre_norm(options: PreNormConfig, layers: int, config: RankerConfig) -> dict
 OUTPUT = "heads.0.classifier.output."
 
 
-def classifier_of(ranker: RankingNetwork, described: Any) -> Any:
-    """The transformers model of the configuration `described`, with the weights of `ranker`, in evaluation mode.
+def classifier_of(ranker: RankingNetwork, configuration: Any) -> Any:
+    """The transformers model of this `configuration`, with the weights of `ranker`, in evaluation mode.
 
     `ranker` must have one head. A classifier with two logits is converted to one with their difference. Raises
     UnsupportedModelError for weights that the model has no place for, such as the own layer of a head on ALBERT if it
     was trained to differ from the body's one layer.
     """
     names, state, used = FAMILIES[ranker.config.body.family], _one_logit(ranker.state_dict()), set()
-    model = AutoModelForSequenceClassification.from_config(described).eval()
+    model = AutoModelForSequenceClassification.from_config(configuration).eval()
     filled: dict[str, Tensor] = {}
     for key, value in model.state_dict().items():
         if names.unused.search(key):
