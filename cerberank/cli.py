@@ -270,7 +270,9 @@ def _is_expected(error: Exception) -> bool:
 def _message(error: Exception) -> str:
     """The message of an error, in our own words where a library's would not help."""
     if isinstance(error, MissingArgumentError) and error.argument is not None and error.keyword is None:
-        return f"{error.argument.name} is missing."
+        # Options of a class are missing together: the first that is required is named.
+        options = [each.name for each in error.argument.children if each.required]
+        return f"{[*options, error.argument.name][0]} is missing."
     if type(error).__name__ == "ValidationError" and isinstance(error, ValueError):
         from cerberank_models.json_lines import validation_message  # noqa: PLC0415 - imports pydantic
 

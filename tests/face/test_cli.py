@@ -54,6 +54,10 @@ def test_the_pages_of_commands_are_up_to_date() -> None:
         (["help"], "There are checkpoint, data, eval"),
         (["eval", "--data", "x"], "There are calibrate, compare"),
         (["store", "push"], "CHECKPOINT is missing. See cerberank store push --help"),
+        (
+            ["train", "sweep", "cerberus", "--recipe=tiny", "--base=b", "--dev=d", "--teacher=t"],
+            "--test is missing. See ",
+        ),
         (["store", "push", "a", "b", "--label", "newest"], "Choose from"),
         (["server", "load", "m"], "'m' is not MODEL@VERSION"),
     ],

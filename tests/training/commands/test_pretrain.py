@@ -129,8 +129,6 @@ def test_ssp_alone_on_plain_text_is_trained_without_masks(tmp_path: Path, capsys
         (["--examples-per-step", "6"], "--examples-per-step must be a multiple of 5, not 6"),
         (["--accumulate", "4"], "--examples-per-step is 10: it must be a multiple of 20"),
         (["--ssp-weight", "0", "--mlm-weight", "0"], "--ssp-weight must be above 0 if the other losses"),
-        (["--generator", "x"], "a generator belongs to ELECTRA"),
-        (["--documents", "pdf:x"], "documents are named FORMAT:PATH"),
     ],
 )
 def test_what_no_run_could_do_is_refused(

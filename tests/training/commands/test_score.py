@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -146,22 +145,3 @@ def test_several_data_sets_make_one_cache(
     assert cache.manifest.pairs == QUESTIONS * 10 + 1
     assert f"{tmp_path / 'cache'} has {QUESTIONS * 10 + 1} scores by " in capsys.readouterr().err
     assert cache.scores("what ?", [Candidate(text="honey")]).shape == (1,)
-
-
-def test_another_teacher_and_other_texts_are_refused(
-    teacher: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Exit code 1 and one line that names both; the cache stays."""
-    data = tmp_path / "data.jsonl"
-    data.write_text('{"question": "what ?", "candidates": [{"text": "tower", "label": 1}]}\n')
-    assert main(command(tmp_path / "cache", teacher, data)) == 0
-    before = content(tmp_path / "cache")
-    other = Path(shutil.copytree(teacher, tmp_path / "other"))
-    (other / "config.json").write_text((other / "config.json").read_text() + "\n")
-    data.write_text(data.read_text().replace("tower", "town"))
-    capsys.readouterr()
-    assert main(command(tmp_path / "cache", other, data)) == 1
-    error = capsys.readouterr().err.splitlines()[-1]
-    assert "begun with teacher.revision " in error
-    assert "other content of texts " in error
-    assert content(tmp_path / "cache") == before

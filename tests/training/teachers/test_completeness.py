@@ -114,24 +114,21 @@ def test_the_command_scores_with_the_same_teacher(changes: dict[str, object], sa
     assert score_command(teacher, "jsonl:my data") == f"cerberank data score NEW {said} --data 'jsonl:my data'"
 
 
-@pytest.mark.parametrize("source", ["groups", "pairs", "grouped"])
 def test_distil_refuses_before_the_base_is_loaded_and_the_command_completes(
-    source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One line with --teacher as given; after its `cerberank data score` the run is done."""
     monkeypatch.chdir(tmp_path)
     save_cross_encoder("bert", tmp_path / "ce2")
     data = jsonl(tmp_path)
     cache(tmp_path / "scores", questions(4))
-    way = ["--groups", data] if source == "groups" else ["--train", data, "--sampling", source]
     build = distil.build_student
     capsys.readouterr()
     monkeypatch.setattr(distil, "build_student", lambda *_, **__: pytest.fail("the base was loaded"))
     run = [
         *("--recipe", "tiny", "--base", "ce2", "--exits", "", "--heads", "2", "--steps", "2"),
         *("--dev", dev_jsonl(tmp_path)),
-        *("--strategy", "single_all_heads", "--no-export", *way),
-        *(("--questions-per-step", "4") if source == "pairs" else ()),
+        *("--strategy", "single_all_heads", "--no-export", "--train", data),
     ]
     assert program("train distil")([*run, "--teacher", "scores", "--out", "run"]) == 1
     said = capsys.readouterr().err

@@ -5,32 +5,19 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 from tests.text_rankers import COLBERT, MONO, TR_COLBERT, TR_TWIN, TWIN, text_ranker
 from tests.tiny import bert_tokenizer, roberta_tokenizer
 
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data.triple_sampling import Triple
 from cerberank_training.learning.pairwise.teachers import FrozenTeacher, Teachers
-from cerberank_training.learning.pairwise.triple_batch import count_cut, triple_batch
+from cerberank_training.learning.pairwise.triple_batch import count_cut
 
 STUDENT = text_ranker(TR_TWIN)
 
 
 def teacher(shape: dict[str, Any], *, name: str = "teachers/t", **changes: Any) -> FrozenTeacher:
     return FrozenTeacher(name, text_ranker(shape, **changes), bert_tokenizer())
-
-
-def test_a_teacher_reads_without_dropout_or_gradients() -> None:
-    """Twice the same although its network has dropout; what it gives leads to no weight, and it is not a module."""
-    encoder = TextEncoder(bert_tokenizer(), STUDENT.config)
-    batch = triple_batch([Triple("what is a ?", "a is a city", "b")], encoder, torch.device("cpu"))
-    mono = FrozenTeacher("mono", text_ranker(MONO, dropout=0.5).train(), bert_tokenizer())
-    first, again = mono.read(batch), mono.read(batch)
-    assert torch.equal(first.scores, again.scores)
-    assert not first.scores.requires_grad
-    assert not any(parameter.requires_grad for parameter in mono.ranker.parameters())
-    assert not isinstance(mono, torch.nn.Module)
 
 
 def test_texts_that_do_not_fit_are_counted() -> None:
