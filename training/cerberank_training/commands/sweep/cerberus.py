@@ -137,13 +137,16 @@ def cerberus(*, options: CerberusOptions) -> None:
     if (options.train is None) == (options.groups is None):
         raise UsageError("Give --train or --groups.")
     options = replace(options, device=chosen_device(options.device))
-    student_settings(options.recipe)  # an unknown one is refused before anything is written
+    # Everything that can be refused is refused before anything is written.
+    student_settings(options.recipe)
     every, table = plan([str(path) for path in options.teacher], [str(path) for path in options.hydra]), options.table
     runs = chosen(every, options.only)
     for run in runs:
         check_strategy(run.strategy, heads=run.heads, teachers=len(run.teachers))
     check_device(options.device)
     form = BackendOptions(device=options.device, precision=options.precision).chosen()
+
+    # The folder goes on with the same settings and content alone.
     data = {name: getattr(options, name) for name in ("train", "groups", "dev")}
     shared = {name: getattr(options, name) for name in SHARED} | {"sample": table.sample}
     shared = {name: value for name, value in shared.items() if name not in GRID or value}

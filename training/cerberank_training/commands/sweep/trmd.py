@@ -83,6 +83,8 @@ def trmd(*training: Rest, options: TrmdOptions) -> None:
     longer = replaced(training, mono)
     shared, of_mono = _options_of_run(training), _options_of_run(longer)
     check_device(chosen_device(shared.device))
+
+    # The folder goes on with the same settings and content alone.
     differing = differences(plain(recorded(shared)), plain(recorded(of_mono)))
     bound = recorded(shared) | {f"mono's {name}": value for name, _, value in differing} | {"sample": table.sample}
     read = contents(shared.base, {"train": shared.train, "dev": shared.dev})
