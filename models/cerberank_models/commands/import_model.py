@@ -13,6 +13,7 @@ from cyclopts import Parameter
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.checkpoint_store import check_model
+from cerberank_models.commands.import_cerberus import import_cerberus
 from cerberank_models.commands.import_decoder import import_decoder
 from cerberank_models.commands.import_options import USUAL, Import, ImportOptions
 from cerberank_models.commands.question_lines import read_questions
@@ -58,10 +59,11 @@ def import_(
     options: ImportOptions = USUAL,
     end_with_stdin: Annotated[bool, Parameter(show=False)] = False,
 ) -> None:
-    """Make a checkpoint from a Hugging Face cross-encoder, a decoder that reranks, or a ColBERT.
+    """Make a checkpoint from a Hugging Face cross-encoder, a decoder that reranks, a ColBERT, or the authors' CERBERUS.
 
     Args:
-        source: Folder or hub id of the model; a sequence classifier has one or two labels.
+        source: Folder or hub id of the model; a sequence classifier has one or two labels. A folder with
+            cerberus_model.pt is a CERBERUS.
         out: Checkpoint folder to make.
         options: Options.
         end_with_stdin: End when standard input ends.
@@ -88,9 +90,10 @@ def _end_with_stdin() -> None:
 def import_model(source: str, out: Path, options: ImportOptions = USUAL) -> None:
     """Import the model `source` as the checkpoint `out`, after checking that all weights and pairs are read correctly.
 
-    A ColBERT becomes a first stage without stages of pairs. A model of an unknown family becomes one opaque stage
-    (`import_opaque`), as does any model with `opaque`, or with `graph`, the name of one of its files. A folder of
-    `train teach` states the input of the teacher and its training data, and the checkpoint gets the same.
+    The authors' CERBERUS becomes a ranker with all of its heads. A ColBERT becomes a first stage without stages of
+    pairs. A model of an unknown family becomes one opaque stage (`import_opaque`), as does any model with `opaque`, or
+    with `graph`, the name of one of its files. A folder of `train teach` states the input of the teacher and its
+    training data, and the checkpoint gets the same.
 
     Raises UnsupportedModelError for models that do not rank in one of these ways, SourceError if there is no model, and
     StoreError for a `name` that no model can have.
@@ -99,15 +102,19 @@ def import_model(source: str, out: Path, options: ImportOptions = USUAL) -> None
     opened = find_source(source, options.revision)
     name = opened.name if options.name is None else check_model(options.name)
     check_source(opened)
+    if options.tokenizer and not opened.is_cerberus:
+        raise ValueError(f"--tokenizer is for a CERBERUS of its authors, and {source} has a tokenizer of its own")
     model = Import(
         source=opened,
-        configuration=read_config(opened),
+        configuration=None if opened.is_cerberus else read_config(opened),
         out=out,
         name=name,
         options=options,
         calibration=calibration,
     )
-    if opened.decodes:
+    if opened.is_cerberus:
+        import_cerberus(model)
+    elif opened.decodes:
         import_decoder(model)
     elif is_late_interaction(opened) and not (options.opaque or options.graph):
         _import_late_interaction(model)

@@ -41,6 +41,9 @@ class ImportOptions:
     """Import as one graph without exits and heads, as for families whose layers are not supported."""
     graph: str | None = None
     """ONNX file of the source to use as the opaque graph, such as onnx/model.onnx."""
+    tokenizer: str | None = None
+    """Folder or hub id of a model with the tokenizer of a CERBERUS (default: in its folder, else
+    google/electra-base-discriminator)."""
     prompt: Annotated[
         str | None,
         Parameter(
@@ -60,7 +63,7 @@ class Import:
 
     source: Source
     configuration: Any
-    """The model's `transformers` configuration."""
+    """The model's `transformers` configuration; None for a CERBERUS of its authors, which has none."""
     out: Path
     """The checkpoint folder to make."""
     name: str

@@ -102,6 +102,15 @@ def imported_checkpoint(source: Source, precisions: Sequence[str], cache: Path |
     )
 
 
+def trainable(place: str) -> str:
+    """A model to train or to learn from: `place`, or the checkpoint that a CERBERUS of its authors there becomes.
+
+    The checkpoint has weights alone, in the usual cache. Raises the errors of `imported_checkpoint`.
+    """
+    source = Source(place=place, folder=Path(place), commit=None)
+    return str(imported_checkpoint(source, ())) if source.is_cerberus else place
+
+
 def import_arguments(source: Source, precisions: Sequence[str], path: Path) -> list[str]:
     """The arguments for `cerberank import` to write `path`."""
     options = {"name": source.name, "precisions": ",".join(precisions), "revision": source.commit}

@@ -72,7 +72,8 @@ def check_source(source: Source) -> None:
     if source.commit is None:
         _check_links(source.folder)
     _check_weights(source.folder)
-    _check_shape(source, source.optional_json(CONFIG))
+    if not source.is_cerberus:  # the shape of a CERBERUS is that of its tensors
+        _check_shape(source, source.optional_json(CONFIG))
 
 
 def _check_links(folder: Path) -> None:

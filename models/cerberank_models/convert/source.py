@@ -25,6 +25,8 @@ from cerberank_models.language import CODE
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 CONFIG = "config.json"
 CARD = "README.md"
+CERBERUS = "cerberus_model.pt"
+"""The weights of a CERBERUS, as its authors' code saves them, without a configuration (`convert/cerberus.py`)."""
 VOCABULARIES = ("tokenizer.json", "vocab.txt", "vocab.json", "sentencepiece.bpe.model", "spiece.model", "spm.model")
 """The files from which transformers makes a tokenizer; without any of them it makes an empty one."""
 
@@ -35,7 +37,7 @@ class SourceError(ValueError):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Source:
-    """An existing Hugging Face model."""
+    """An existing Hugging Face model, or a folder with the checkpoint of CERBERUS's authors."""
 
     place: str
     """The folder, or the id on the hub, as an argument of `from_pretrained`."""
@@ -52,9 +54,14 @@ class Source:
     @property
     def decodes(self) -> bool:
         """True if the model's configuration is that of a causal language model. Raises SourceError."""
-        configuration = _json(self.folder / CONFIG)
+        configuration = self.optional_json(CONFIG)
         architectures = configuration.get("architectures") if isinstance(configuration, dict) else None
         return any(str(name).endswith("ForCausalLM") for name in architectures or ())
+
+    @property
+    def is_cerberus(self) -> bool:
+        """True for a folder with the weights of a CERBERUS in its authors' format."""
+        return self.commit is None and (self.folder / CERBERUS).is_file()
 
     @property
     def has_tokenizer(self) -> bool:
@@ -135,11 +142,13 @@ def find_source(model: str, revision: str | None = None) -> Source:
     if model and folder.is_dir():
         if revision:
             raise SourceError(f"{model} is a folder, which has no revision {revision!r}")
+        source = Source(place=model, folder=folder, commit=None)
+        if source.is_cerberus:
+            return source
         if any(folder.glob("*/*/manifest.json")) and not (folder / CONFIG).is_file():
             raise SourceError(f"{model} is a store of Cerberank checkpoints: set CERBERANK_STORE={model}")
         if not (folder / CONFIG).is_file():
             raise SourceError(f"{model} has no {CONFIG}: it is not a folder that transformers' save_pretrained wrote")
-        source = Source(place=model, folder=folder, commit=None)
     else:
         source = _on_hub(model, revision)
     if _model_type(source.folder / CONFIG) == "cerberank":

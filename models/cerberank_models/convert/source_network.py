@@ -42,6 +42,8 @@ KINDS = {
 
 def read_config(source: Source) -> Any:
     """The configuration. Raises UnsupportedModelError for a model that needs its repository's code, or reads images."""
+    if source.is_cerberus:
+        raise UnsupportedModelError(f"{source.place} is a CERBERUS of its authors: `cerberank import` reads it")
     stated = source.optional_json(CONFIG) or {}
     foreign = [name for name in stated.get("architectures") or () if not hasattr(transformers, str(name))]
     coded = UnsupportedModelError(

@@ -1,4 +1,4 @@
-"""`cerberank export`: a checkpoint with ONNX graphs, or a Hugging Face folder, from weights."""
+"""`cerberank export`: a checkpoint with ONNX graphs, a Hugging Face folder, or the authors' CERBERUS, from weights."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN
 from cerberank_models.commands.options import Ratios
 from cerberank_models.commands.values import Count, Names
+from cerberank_models.convert.cerberus import export_cerberus
 from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.convert.hugging_face_folder import export_hugging_face
+from cerberank_models.convert.source import CERBERUS
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, note, say
 from cerberank_training.commands.unlabelled import unlabelled
@@ -75,8 +77,11 @@ class Form:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class HuggingFace:
-    """The options of a Hugging Face folder instead of a checkpoint."""
+class OtherFolder:
+    """The options of a folder for other libraries instead of a checkpoint."""
+
+    cerberus: bool = False
+    """Write cerberus_model.pt, all heads as the code of CERBERUS's authors names and loads them."""
 
     hugging_face: bool = False
     """Write a sequence classifier that transformers and sentence-transformers load, with equal scores."""
@@ -88,26 +93,30 @@ class HuggingFace:
     """Make the repository a private one, if it is not there."""
 
 
-FORM, CHECKPOINT = Form(), HuggingFace()
+FORM, CHECKPOINT = Form(), OtherFolder()
 
 
-def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: HuggingFace = CHECKPOINT) -> None:
+def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: OtherFolder = CHECKPOINT) -> None:
     """Write a checkpoint with ONNX graphs in the chosen precisions, if their scores are close enough to the weights'.
 
     The new folder keeps the weights, which torch serves in any precision. With --hugging-face it holds one head as a
-    classifier that transformers and sentence-transformers load.
+    classifier that transformers and sentence-transformers load, and with --cerberus all heads in the authors' format.
 
     Args:
         checkpoint: Checkpoint folder with model.safetensors.
         out: Folder to make.
         form: Options of a checkpoint.
-        other: Options of a Hugging Face folder.
+        other: Options of a folder for other libraries.
     """
-    # 1. One of two results, whose options exclude each other.
-    if other.hugging_face:
+    # 1. One of three results, whose options exclude each other.
+    if other.hugging_face or other.cerberus:
+        flag = "--hugging-face" if other.hugging_face else "--cerberus"
         given = (each.name for each in fields(form) if getattr(form, each.name) is not None)
         if wrong := next(given, None):
-            raise UsageError(f"--{wrong.replace('_', '-')} is for a checkpoint, and has no meaning with --hugging-face")
+            raise UsageError(f"--{wrong.replace('_', '-')} is for a checkpoint, and has no meaning with {flag}")
+    if other.hugging_face:
+        if other.cerberus:
+            raise UsageError("--hugging-face and --cerberus write different folders: give one of them")
         if other.private and other.push_to_hub is None:
             raise UsageError("--private is for --push-to-hub")
         _write_hugging_face(checkpoint, out, head=other.head, repository=other.push_to_hub, private=other.private)
@@ -115,6 +124,10 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: HuggingF
     for name, value in (("head", other.head), ("push-to-hub", other.push_to_hub), ("private", other.private or None)):
         if value is not None:
             raise UsageError(f"--{name} is for --hugging-face")
+    if other.cerberus:
+        export_cerberus(read_checkpoint(checkpoint), out)
+        note(f"cerberank export: {out} has {CERBERUS} in the authors' format, which cerberank import reads too")
+        return
     # 2. The same weights with another schedule, and the forms that the gate accepts.
     source = read_checkpoint(checkpoint)
     ranker = load_ranker(source)

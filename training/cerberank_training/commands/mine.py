@@ -13,6 +13,7 @@ from cyclopts import Parameter
 
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Count
+from cerberank_models.convert.checkpoint_cache import trainable
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.output import note
 from cerberank_models.progress import progress
@@ -171,7 +172,7 @@ def _filter(options: MineOptions) -> tuple[TeacherSpec | None, str]:
         return None, ""
     try:
         spec = TeacherSpec(
-            source=options.filter,
+            source=trainable(options.filter),
             precision=options.precision,
             device=options.device,
             input=TeacherInput.read(options.filter),

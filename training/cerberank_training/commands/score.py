@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from cerberank_models.backends.registry import precisions_help
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Count
+from cerberank_models.convert.checkpoint_cache import trainable
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
 from cerberank_models.output import UsageError, note
@@ -169,7 +170,7 @@ def _model_scores(model: ModelOptions, given: GivenOptions) -> tuple[Scores, Tea
     source = model.teacher or ""
     texts = {name: value for name in ("max_length", "context") if (value := getattr(model, name))}
     spec = TeacherSpec(
-        source=source,
+        source=trainable(source),
         backend=model.backend or "torch",
         precision=model.precision or "fp32",
         device=chosen_device(model.device or "auto"),

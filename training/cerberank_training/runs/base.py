@@ -17,6 +17,7 @@ from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.manifest import MANIFEST
 from cerberank_models.checkpoint.model_card import RUN
 from cerberank_models.checkpoint.regular import file_digest
+from cerberank_models.convert.checkpoint_cache import trainable
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.from_hugging_face import transformer_config
 from cerberank_models.convert.modules import ModularHead, read_modular_head
@@ -137,12 +138,15 @@ class Base:
 def open_base(place: str) -> Base:
     """Open the folder `place`, or the model with this id on the hub, of which only the configuration is loaded.
 
+    A CERBERUS of its authors is imported, once, and opened as the checkpoint that it becomes.
+
     Raises SourceError if there is no such model; if `place` looks like a path, the message names the folder. Raises
     CheckpointError for a damaged checkpoint, and UnsupportedModelError for a model that transformers does not know.
     """
     folder = Path(place)
-    if (folder / MANIFEST).is_file():
-        return Base(place=place, folder=folder, name=folder.resolve().name, checkpoint=read_checkpoint(folder))
+    native = Path(trainable(place))
+    if (native / MANIFEST).is_file():
+        return Base(place=place, folder=native, name=folder.resolve().name, checkpoint=read_checkpoint(native))
     _refuse_missing(place)
     source = find_source(place)
     try:
@@ -164,7 +168,7 @@ def open_hugging_face_base(place: str, *, reason: str) -> Base:
     if base.checkpoint is not None:
         raise UnsupportedModelError(
             f"{place} is a Cerberank checkpoint, and {reason}: `train distil --base {place}` trains it further, and "
-            f"`cerberank export {place} OUT --hugging-face` makes a classifier of it"
+            f"`cerberank export {base.folder} OUT --hugging-face` makes a classifier of it"
         )
     return base
 
