@@ -24,7 +24,7 @@ from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.drop import RatioSchedule, relative_cost
 from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.ranking.assemble import loss_of
-from cerberank_service.ranking.pipeline import choose
+from cerberank_service.ranking.pipeline import choose_schedule
 from cerberank_training.commands.tune import SECTION
 from cerberank_training.commands.unlabelled import unlabelled, unlabelled_content
 
@@ -86,7 +86,7 @@ def test_a_latency_target_chooses_among_its_schedules(made: Path) -> None:
     """The service quotes the points of agreement that the schedule costs, and no others."""
     config = read_checkpoint(made / "faster").config
     cheapest = config.tuned_schedules[-1]
-    policy = choose(config, 1, lambda policy: relative_cost(config.stage_layers, policy.ratios), cheapest.cost)
+    policy = choose_schedule(config, 1, lambda policy: relative_cost(config.stage_layers, policy.ratios), cheapest.cost)
     assert policy == RatioSchedule(cheapest.schedule)
     loss = loss_of(config.tuned_schedules, policy.ratios)
     assert set(loss) == {"agreement", "top1_agreement", "overlap@5"}
