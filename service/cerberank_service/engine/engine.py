@@ -161,7 +161,7 @@ class Engine:
             if work.follows is not None:
                 self._admission.leave(work.follows)
             else:
-                self._check(offer, work, counts=live_traffic is None)
+                self._check(offer, work, is_load=live_traffic is None)
             ticket = Ticket(self._next_key, Future())
             self._next_key += 1
             ticket.outcome.set_running_or_notify_cancel()  # a caller that stops waiting cannot cancel it
@@ -177,10 +177,10 @@ class Engine:
             self._inbox.put(question)
             return ticket
 
-    def _check(self, offer: Offer, work: Work, *, counts: bool) -> None:
-        """Raises ServiceError if the question is refused. If it `counts` as load, its seconds are added to the metrics.
+    def _check(self, offer: Offer, work: Work, *, is_load: bool) -> None:
+        """Raises ServiceError if the question is refused. If it `is_load`, its seconds are added to the metrics.
 
-        A question whose own deadline cannot be met never counts: more replicas would not serve it in time either.
+        A question is not load if its own deadline cannot be met: more replicas would not serve it in time either.
         """
         now = self._clock()
         try:
@@ -188,11 +188,11 @@ class Engine:
         except ServiceError as error:
             if error.refusal is not None:
                 error.refusal = replace(error.refusal, candidates=work.pairs.candidates)
-                counts = counts and error.refusal.reason != "deadline"
-            if counts:
+                is_load = is_load and error.refusal.reason != "deadline"
+            if is_load:
                 self._metrics.child(OFFERED_SECONDS, "refused").inc(self._admission.refused_load(offer, now))
             raise
-        if counts:
+        if is_load:
             self._metrics.child(OFFERED_SECONDS, "accepted").inc(self.speeds.shared(offer.stage_tokens))
 
     def cancel(self, key: int) -> None:
@@ -243,11 +243,11 @@ class Engine:
         """
         with self._lock:
             self._accepting = False
-            left = list(self._accepted.values())
+            unanswered = list(self._accepted.values())
             self._accepted.clear()
-            for question in left:
+            for question in unanswered:
                 self._admission.leave(question.key)
-        for question in left:
+        for question in unanswered:
             question.outcome.set_result(error())
 
     def _give_up(self, seconds: float) -> None:
@@ -312,7 +312,7 @@ class Engine:
             before = self._clock()
             first.wait_until_idle()
             for question in self._questions.values():
-                question.waited += 0.0 if question.started is None else self._clock() - before
+                question.yielded_seconds += 0.0 if question.started is None else self._clock() - before
         return self._scheduler.next_step()
 
     def _execute(self, step: Step) -> None:
@@ -327,10 +327,10 @@ class Engine:
         self.speeds.step_tokens = self._runner.step_tokens
         self._metrics.speeds(self.speeds.seconds_per_token, self.speeds.step_tokens)
         for result in results:
-            self._record(step, result)
+            self._take_result(step, result)
         self._bound_states()
 
-    def _record(self, step: Step, result: Result) -> None:
+    def _take_result(self, step: Step, result: Result) -> None:
         part, output = result
         question, stage = part.question, step.stage
         if question.key not in self._questions:  # other rows of this question have failed
@@ -341,17 +341,18 @@ class Engine:
         with self._lock:
             self._admission.ran(question.key, stage, part.tokens)
         question.record(stage, part.rows, output, self._backend)
-        follow = question.follow(stage, part.rows, self._backend)
+        rows = question.next_rows(stage, part.rows, self._backend)
         if question.done:
             self._resolve(question, question.ranked(now=self._clock(), complete=True))
         else:
-            self._scheduler.queue(question.key, stage + 1, follow, question.lengths(follow))
+            self._scheduler.queue(question.key, stage + 1, rows, question.lengths(rows))
 
     def _bound_states(self) -> None:
         """Evict hidden states while they exceed the limit, beginning with the question that holds most of them."""
-        while (held := sum(question.held.size for question in self._questions.values())) > self._state_bytes:
-            max(self._questions.values(), key=lambda question: question.held.size).held.evict()
-        self._metrics.child(STATE_BYTES).set(held)
+        waiting = [question.waiting_states for question in self._questions.values()]
+        while (total := sum(states.size for states in waiting)) > self._state_bytes:
+            max(waiting, key=lambda states: states.size).evict()
+        self._metrics.child(STATE_BYTES).set(total)
 
     def _resolve(self, question: Pending, outcome: Outcome) -> None:
         del self._questions[question.key]
@@ -381,7 +382,7 @@ class Pause:
         """No progress has been seen yet."""
         self.seconds = 0.0
         self._seen: int | None = None
-        self._last = 0.0
+        self._looked_at = 0.0
 
     def look(self, now: float, progress: int | None) -> None:
         """Compare `progress`, a count that changes with any progress (None without questions), with the last one.
@@ -392,9 +393,9 @@ class Pause:
         if progress is None or progress != self._seen:
             self.seconds = 0.0
         else:
-            self.seconds += min(now - self._last, 2 * TICK_SECONDS)
+            self.seconds += min(now - self._looked_at, 2 * TICK_SECONDS)
         self._seen = progress
-        self._last = now
+        self._looked_at = now
 
 
 class Watchdog:

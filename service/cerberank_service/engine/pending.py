@@ -32,21 +32,21 @@ class Pending:
     cancelled: bool = False
     """Set by any thread when the client has disconnected."""
     started: float | None = None
-    waited: float = 0.0
+    yielded_seconds: float = 0.0
     """Seconds since `started` that were spent waiting for live traffic."""
     done: bool = False
     dropped: list[tuple[int, int]] = field(default_factory=list)
     """Pairs of an engine's stage and the number of candidates that its exit dropped."""
     tokens_run: int = 0
-    held: WaitingStates = field(init=False)
-    trace: Scores = field(init=False)
+    waiting_states: WaitingStates = field(init=False)
+    stage_scores: Scores = field(init=False)
     """Shape [n, stages]: the scores of every stage, NaN for rows that the stage did not score."""
     heads: Scores | None = None
     vectors: list[Vector | None] | None = None
     _survival: Survival = field(init=False)
     _last: int = field(init=False)
     """The last stage."""
-    _waiting: int = field(init=False)
+    _unfinished: int = field(init=False)
     """Number of rows that have not finished the current stage; its exit drops rows when this reaches 0."""
 
     def __post_init__(self) -> None:
@@ -55,16 +55,16 @@ class Pending:
         count, stages = len(pairs), len(policy.expected_alive(pairs.candidates))
         self._last = stages - 1
         self._survival = Survival(count, stages, policy, pairs.windows)
-        self.held = WaitingStates(pairs.lengths)
-        self.trace = np.full((count, stages), np.nan)
-        self._waiting = count
+        self.waiting_states = WaitingStates(pairs.lengths)
+        self.stage_scores = np.full((count, stages), np.nan)
+        self._unfinished = count
         if self.work.dropped:
             self.dropped.append((self.work.begins_at - 1, self.work.dropped))
 
     @property
     def has_order(self) -> bool:
         """True if any candidate was scored, so that the answer can have an order."""
-        scored = ~np.isnan(self.trace[:, 0])
+        scored = ~np.isnan(self.stage_scores[:, 0])
         if self.work.leads:
             return bool(scored[0] and (self.work.ordered or scored[1:].any()))
         return self.work.ordered or bool(scored.any())
@@ -81,7 +81,7 @@ class Pending:
 
     def record(self, engine_stage: int, rows: Rows, output: StageOutput[Any], backend: Backend[Any]) -> None:
         """Store the output of a stage, which is in the order of `rows`; release the input states of these rows."""
-        self.trace[rows, engine_stage - self.work.begins_at] = output.scores
+        self.stage_scores[rows, engine_stage - self.work.begins_at] = output.scores
         if output.vectors is not None:
             if self.vectors is None:
                 self.vectors = [None] * len(self.work.pairs)
@@ -91,11 +91,11 @@ class Pending:
             if self.heads is None:
                 self.heads = np.full((len(self.work.pairs), output.head_scores.shape[1]), np.nan)
             self.heads[rows] = output.head_scores
-        self.held.release(rows)
+        self.waiting_states.release(rows)
         if output.state is not None:
-            self.held.put(rows, output.state, backend)
+            self.waiting_states.put(rows, output.state, backend)
 
-    def follow(self, engine_stage: int, rows: Rows, backend: Backend[Any]) -> Rows:
+    def next_rows(self, engine_stage: int, rows: Rows, backend: Backend[Any]) -> Rows:
         """The rows that may enter the next stage after `rows` have finished this one.
 
         If the drop policy needs all scores of the stage, the rows wait until all have finished it. Otherwise they
@@ -105,21 +105,21 @@ class Pending:
         stage = engine_stage - self.work.begins_at
         if stage < self._last and self.work.deadline is None and not self.work.policy.waits(stage):
             return rows
-        self._waiting -= len(rows)
-        return rows[:0] if self._waiting else self._finish(stage, backend)
+        self._unfinished -= len(rows)
+        return rows[:0] if self._unfinished else self._finish(stage, backend)
 
     def _finish(self, stage: int, backend: Backend[Any]) -> Rows:
         """Accept the stage's scores as final and drop rows by its exit; returns the rows that continue."""
         before, candidates = self._survival.alive, self._survival.alive_candidates
-        rows = self._survival.end(stage, self.trace[before, stage])
+        rows = self._survival.end(stage, self.stage_scores[before, stage])
         self.done = stage == self._last
         if self.done:
             return rows[:0]
         if len(rows) < len(before):
             self.dropped.append((self.work.begins_at + stage, candidates - self._survival.alive_candidates))
-            self.held.release(np.delete(before, rows))
-            self.held.compact(backend)
-        self._waiting = len(rows)
+            self.waiting_states.release(np.delete(before, rows))
+            self.waiting_states.compact(backend)
+        self._unfinished = len(rows)
         return self._survival.alive
 
     def ranked(self, *, now: float, complete: bool) -> Ranked:
@@ -127,10 +127,10 @@ class Pending:
         started = self.started if self.started is not None else now
         scores, stages = self._survival.scores, self._survival.stages
         if (stages == UNSCORED).all():
-            scores = self.trace[:, 0]
+            scores = self.stage_scores[:, 0]
             stages = np.where(np.isnan(scores), UNSCORED, 0)
-        through = (stages == self._last)[:, None]
-        heads = None if self.heads is None else np.where(through, self.heads, np.nan)
+        finished = (stages == self._last)[:, None]
+        heads = None if self.heads is None else np.where(finished, self.heads, np.nan)
         spans = None
         if (windows := self.work.pairs.windows) is not None:
             scores, stages, spans, heads = windows.folded(scores, stages, heads)
@@ -141,7 +141,7 @@ class Pending:
             heads=heads,
             complete=complete,
             queue_seconds=started - self.submitted,
-            compute_seconds=now - started - self.waited,
+            compute_seconds=now - started - self.yielded_seconds,
             vectors=self.vectors,
             spans=spans,
         )

@@ -132,7 +132,7 @@ class Runner:
 
     def _state_of(self, stage: int, part: Part) -> Any:
         """The input state of `stage` for these rows, in their order; evicted states are recomputed."""
-        states, missing = part.question.held.find(part.rows, self._backend)
+        states, missing = part.question.waiting_states.find(part.rows, self._backend)
         if len(missing):
             state = self._backend.start(part.question.work.pairs.select(missing))
             again = Part(part.question, missing)

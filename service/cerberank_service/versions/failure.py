@@ -85,7 +85,7 @@ class Failure:
     """True if the device has failed, so that the process must be restarted."""
 
     @property
-    def retry(self) -> bool:
+    def is_passing(self) -> bool:
         """True if the version is not at fault, so that another attempt may succeed."""
         return self.cause in PASSING
 

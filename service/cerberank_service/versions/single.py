@@ -88,7 +88,7 @@ class SingleCheckpoint:
             self._unusable(error)
             return
         source = self._settings.model or self._settings.checkpoint or f"the bundled checkpoint {BUNDLED}"
-        passing = failure.retry or failure.device_failed or failure.cause is Cause.TOO_BIG
+        passing = failure.is_passing or failure.device_failed or failure.cause is Cause.TOO_BIG
         remedy = (
             "CERBERANK_CHECKPOINT (the folder of a checkpoint), CERBERANK_STORE (a store) or a MODEL (a cross-encoder "
             "of Hugging Face) names another one"

@@ -142,7 +142,7 @@ class Watcher:
 
     def _poll(self) -> None:
         self._forget_retired()
-        self._retry()
+        self._begin_due_retries()
         stored = self._read()
         decision = Decision()
         for _ in range(100):  # each round changes something; the bound guards against programming errors
@@ -216,7 +216,7 @@ class Watcher:
             try:
                 threading.Thread(target=self._load, args=args, name="loader", daemon=True).start()
             except RuntimeError as error:  # the system cannot start another thread now
-                self._try_again(decision.load, failure_of(error))
+                self._plan_retry(decision.load, failure_of(error))
 
     def _why_not(self, wanted: Reference) -> str:
         """Why a version that a label names does not serve, for the log."""
@@ -245,8 +245,8 @@ class Watcher:
             killed = failure.killed
             if failure.device_failed:
                 self._versions.device_failed()
-            if failure.retry:
-                self._try_again(reference, failure)
+            if failure.is_passing:
+                self._plan_retry(reference, failure)
             else:
                 self._reject(reference, failure.cause, failure.message)
         else:
@@ -335,7 +335,7 @@ class Watcher:
         if failure.killed:
             self._killed[reference] = failure.message
         # `versions` leaves out a malformed version whose `manifest.json` is not a file.
-        if failure.retry or failure.cause is Cause.MALFORMED:
+        if failure.is_passing or failure.cause is Cause.MALFORMED:
             return failure
         try:
             is_in_store = reference.version in self._store.versions(reference.model)
@@ -346,7 +346,7 @@ class Watcher:
         message = "the store does not have it any more, or cannot be reached"
         return replace(failure, cause=Cause.STORE, message=message)
 
-    def _try_again(self, reference: Reference, failure: Failure) -> None:
+    def _plan_retry(self, reference: Reference, failure: Failure) -> None:
         tries = self._failed_tries[reference] = self._failed_tries.get(reference, 0) + 1
         wait = min(LONGEST_BACK_OFF, self._settings.store_poll_seconds * 2.0 ** min(tries - 1, 10))
         cause, message = failure.cause.value, failure.message
@@ -355,7 +355,7 @@ class Watcher:
         self._versions.retrying(reference, f"{cause}: {message}; it will be copied again in {wait:.0f} s")
         self._retry_at[reference] = time.monotonic() + wait
 
-    def _retry(self) -> None:
+    def _begin_due_retries(self) -> None:
         """Forget versions whose retry is due, so that they are loaded like new versions."""
         for reference, due in list(self._retry_at.items()):
             if time.monotonic() >= due:

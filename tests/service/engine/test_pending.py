@@ -31,12 +31,12 @@ def question_of(*args: Any, **options: Any) -> Pending:
 def run(question: Pending, backend: FakeBackend, stage: int, rows: list[int]) -> list[int]:
     """Run rows through a stage; returns those that may go on."""
     asked = np.asarray(rows)
-    found, missing = question.held.find(asked, backend)
+    found, missing = question.waiting_states.find(asked, backend)
     parts = [*found, *([(missing, backend.start(question.work.pairs.select(missing)))] if len(missing) else [])]
     joined = backend.concat([state for _, state in parts])
     rows_run = np.concatenate([rows for rows, _ in parts])
     question.record(stage, rows_run, backend.run(joined, stage), backend)
-    return question.follow(stage, rows_run, backend).tolist()
+    return question.next_rows(stage, rows_run, backend).tolist()
 
 
 def test_only_survivors_go_on_and_the_dropped_keep_their_scores() -> None:
@@ -45,13 +45,13 @@ def test_only_survivors_go_on_and_the_dropped_keep_their_scores() -> None:
     assert run(question, backend, 0, [5, 4, 3]) == []
     kept = run(question, backend, 0, [2, 1, 0])
     assert len(kept) == 3
-    first = question.trace[:, 0].copy()
+    first = question.stage_scores[:, 0].copy()
     assert sorted(first[kept]) == sorted(first)[3:]
-    assert question.held.size == BYTES_A_TOKEN * sum(row + 2 for row in kept)
+    assert question.waiting_states.size == BYTES_A_TOKEN * sum(row + 2 for row in kept)
     assert run(question, backend, 1, kept) == kept
     assert run(question, backend, 2, kept) == []
     assert question.done
-    assert question.held.size == 0
+    assert question.waiting_states.size == 0
     result = question.ranked(now=1.0, complete=True)
     dropped = [row for row in range(6) if row not in kept]
     assert question.dropped == [(0, 3)]
@@ -75,7 +75,7 @@ def test_rows_that_passed_an_exit_wait_at_the_next_one_that_drops() -> None:
     for lot in ([5, 4, 3], [2, 1, 0]):
         assert run(question, backend, 0, lot) == lot
         kept = run(question, backend, 1, lot)
-    assert kept == np.sort(np.argsort(-question.trace[:, 1])[:3]).tolist()
+    assert kept == np.sort(np.argsort(-question.stage_scores[:, 1])[:3]).tolist()
 
 
 def test_a_part_of_the_first_stage_is_better_than_nothing() -> None:
@@ -112,7 +112,7 @@ def test_a_part_of_a_later_stage_does_not_count() -> None:
     run(question, backend, 1, [3, 2])
     got = question.ranked(now=1.0, complete=False)
     assert got.stages.tolist() == [0, 0, 0, 0]
-    assert got.scores.tolist() == question.trace[:, 0].tolist()
+    assert got.scores.tolist() == question.stage_scores[:, 0].tolist()
 
 
 @pytest.mark.parametrize(("schedule", "rows"), [((0.5, 0.5), (8, 4, 2)), ((0.0, 0.0), (8, 8, 8))])

@@ -223,7 +223,7 @@ def test_states_that_were_given_up_are_run_again() -> None:
         ((part, output),) = running.run(0, [Part(question, np.asarray(rows))])
         assert isinstance(output, StageOutput)
         question.record(0, part.rows, output, backend)
-    question.held.evict()  # of the shortest rows: 0, 1 and 2
+    question.waiting_states.evict()  # of the shortest rows: 0, 1 and 2
     backend.tried.clear()
     order = np.asarray([4, 0, 5, 2])
     ((part, output),) = running.run(1, [Part(question, order)])

@@ -58,7 +58,7 @@ def test_an_error_has_one_cause(error: BaseException, cause: Cause) -> None:
     """The type decides before the text, which has names that others chose; only what passes is tried again."""
     failure = failure_of(error)
     assert failure.cause is cause
-    assert failure.retry == (cause.value in COPY_CAUSES)
+    assert failure.is_passing == (cause.value in COPY_CAUSES)
     assert failure.message == (str(error) or "MemoryError")
     assert failure.device_failed == (ILLEGAL in str(error) and cause is Cause.UNUSABLE)
 

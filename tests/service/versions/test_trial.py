@@ -149,7 +149,7 @@ def test_a_process_that_dies_during_a_trial(
     with pytest.raises(FailedError, match=why) as caught:
         copies.fetch(Reference("fake-ranker", "1"), niceness=0, given_up=NEVER, trial=trial)
     assert caught.value.failure.cause is cause
-    assert caught.value.failure.killed == caught.value.failure.retry
+    assert caught.value.failure.killed == caught.value.failure.is_passing
 
 
 def test_a_network_with_fewer_positions_than_it_says_is_refused(copy: Path) -> None:
