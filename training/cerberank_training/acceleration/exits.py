@@ -55,9 +55,9 @@ def with_exits(source: RankingNetwork, exits: Sequence[ExitConfig], *, seed: int
     last exit, which gives the final score. Drop schedules are left out, because they were measured on other exits.
     Raises ValueError for exits that do not fit the body.
     """
-    have = source.config
-    last = have.exits[-1:] if have.architecture.heads == 0 else ()
-    dump = have.model_dump(exclude={"exits", "drop_schedule", "drop_minimum", "tuned_schedules"})
+    source_config = source.config
+    last = source_config.exits[-1:] if source_config.architecture.heads == 0 else ()
+    dump = source_config.model_dump(exclude={"exits", "drop_schedule", "drop_minimum", "tuned_schedules"})
     config = RankerConfig.model_validate({**dump, "exits": (*exits, *last)})
     ranker = RankingNetwork(config)
     initialise(ranker.exits, seed=seed)

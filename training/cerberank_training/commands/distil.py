@@ -246,14 +246,14 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         summary = read_summary(checkpoint) or {}
         if summary.get("digest") not in {record.digest, record.result_digest}:
             raise ValueError(f"{checkpoint} is not of this run: move it away")
-        there = read_checkpoint(checkpoint)
+        finished = read_checkpoint(checkpoint)
         forms = set() if options.no_export else None if options.precisions is None else set(options.precisions)
         requested: dict[str, tuple[Any, Any]] = {
-            "name": (options.name, there.config.name),
-            "version": (options.version, there.manifest.version),
-            "precisions": (forms, set(there.precisions)),
+            "name": (options.name, finished.config.name),
+            "version": (options.version, finished.manifest.version),
+            "precisions": (forms, set(finished.precisions)),
         }
-        changes = [name for name, (wanted, have) in requested.items() if wanted is not None and wanted != have]
+        changes = [name for name, (wanted, actual) in requested.items() if wanted is not None and wanted != actual]
         if options.terms is not None and read_terms(options.terms) not in (checkpoint / "README.md").read_text():
             changes.append("terms")
         if changes:
@@ -261,7 +261,7 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
             raise ValueError(f"{checkpoint} is finished; `cerberank {other} --{changes[0]} ...` changes that")
         note_of(
             self.verb,
-            f"{checkpoint} is finished ({there.config.name}@{there.manifest.version}, dev MAP "
+            f"{checkpoint} is finished ({finished.config.name}@{finished.manifest.version}, dev MAP "
             f"{summary['dev_map']:.2f}); nothing was done. --steps of more than {summary['settings']['steps']} "
             "extends it",
         )
@@ -405,16 +405,16 @@ def names_of(out: Path, *, name: str | None, default: str, terms: str | None) ->
 
     Those of the model are read from its files, because `cerberank checkpoint card` may have changed them.
     """
-    there = _latest(out)
-    if there is None:
+    model_folder = _latest(out)
+    if model_folder is None:
         return ModelNames(name=name or default, terms=terms)
-    config = json.loads((there / "config.json").read_bytes())
-    own: str = config["name"]
-    stated = terms_of((there / "README.md").read_text(encoding="utf-8"))
-    carried = [f"name {own}"] if name is None and own != default else []
+    config = json.loads((model_folder / "config.json").read_bytes())
+    model_name: str = config["name"]
+    stated = terms_of((model_folder / "README.md").read_text(encoding="utf-8"))
+    carried = [f"name {model_name}"] if name is None and model_name != default else []
     carried += ["terms"] if terms is None and stated is not None else []
     return ModelNames(
-        name=name or own,
+        name=name or model_name,
         terms=stated if terms is None else terms,
         languages=tuple(config.get("languages", ())),
         carried=tuple(carried),

@@ -8,7 +8,7 @@ such table:
     exits = { value = [2, 4], source = "our own grid" }
 
 `from` names the recipe that the table changes, `verb` the command of a recipe that changes none. All other keys are
-options of the command. Options of a call change a recipe as the keys of a table do (`changed`).
+options of the command. Options of a call change a recipe as the keys of a table do (`with_changes`).
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ from cerberank_training.students.settings import StudentSettings
 FROM, VERB, ABOUT = "from", "verb", "about"
 DISTIL = "distil"
 SAMPLING = ("sampling", "unanswered", "own", "hard", "hard_pool", "random")
-INSTEAD = {
+REPLACED_BY = {
     "steps": ("epochs",),
     "epochs": ("steps",),
     "unanswered": ("sampling",),
     "tokens_per_step": ("questions_per_step",),
 }
 """Options that replace each other: a recipe's value is left out where a call or a file gives one of the others."""
-USELESS = (
+WITHOUT_EFFECT = (
     (SAMPLING[2:], "sampling", "pairs", "is for --sampling grouped: pairs are drawn whatever their question."),
     (("unanswered",), "sampling", "grouped", "is for --sampling pairs: a group begins with a positive."),
     (
@@ -53,7 +53,7 @@ USELESS = (
     (("soft_loss",), "strategy", "hard", "is for strategies with teachers, not for hard."),
 )
 """Options that have no effect where another option has some value, with the reason for users."""
-USUAL = {"sampling": "grouped", "truncation": "last_first", "strategy": "hard"}
+DEFAULTS = {"sampling": "grouped", "truncation": "last_first", "strategy": "hard"}
 """The defaults of these other options."""
 
 
@@ -110,11 +110,11 @@ def read_preset(text: str) -> Preset:
     if not isinstance(table.get(FROM), str):
         raise ValueError(f"--recipe {path}: `from` is missing, the name of the recipe that it changes")
     try:
-        made = _preset(path.name, table, presets(), f"--recipe {path}: from")
+        preset = _preset(path.name, table, presets(), f"--recipe {path}: from")
     except UsageError as error:
         raise ValueError(f"--recipe {path}: {error}") from error
     changes = ", ".join(f"{name} {option_text(_setting(value).value)}" for name, value in _options(table).items())
-    return replace(made, name=f"{path.name} (from {table[FROM]}{': ' if changes else ''}{changes})")
+    return replace(preset, name=f"{path.name} (from {table[FROM]}{': ' if changes else ''}{changes})")
 
 
 def preset_of(text: str, verb: str) -> Preset:
@@ -164,44 +164,46 @@ def options_from_recipe(verb: str) -> Callable[[App, tuple[str, ...], ArgumentCo
         preset = preset_of(call["recipe"], verb)
         if verb == DISTIL and call["recipe"].endswith(".toml"):
             student_settings(call["recipe"])  # an error in the file names the file
-        values = changed(preset.values, call, verb=verb)
+        values = with_changes(preset.values, call, verb=verb)
         added = {name: option_text(value) for name, value in values.items() if name not in call}
         Dict(added, source=f"recipe {call['recipe']}", use_commands_as_keys=False)(app, commands, arguments)
 
     return fill
 
 
-def changed(have: Mapping[str, Any], own: Mapping[str, Any], *, verb: str) -> dict[str, Any]:
-    """The options of a recipe, `have`, with those that a file or a call gives, `own`.
+def with_changes(recipe: Mapping[str, Any], changes: Mapping[str, Any], *, verb: str) -> dict[str, Any]:
+    """The options of a recipe with the `changes` that a file or a call gives.
 
     Raises UsageError for options that exclude each other, or have no effect beside the others.
     """
-    left = {name: value for name, value in have.items() if not own.keys() & set(INSTEAD.get(name, ()))}
+    remaining = {name: value for name, value in recipe.items() if not changes.keys() & set(REPLACED_BY.get(name, ()))}
     # 1. Examples of another kind have none of the recipe's settings, and a step of another size.
-    mode = left.get("sampling", USUAL["sampling"])
-    if verb == DISTIL and own.get("sampling", mode) != mode:
-        if "tokens_per_step" not in left and not own.keys() & {"questions_per_step", "tokens_per_step"}:
-            unit = "pairs" if own["sampling"] == "pairs" else "groups"
-            raise UsageError(f"--sampling {own['sampling']} needs --questions-per-step, which counts {unit} then.")
-        left = {name: value for name, value in left.items() if name not in SAMPLING}
+    mode = remaining.get("sampling", DEFAULTS["sampling"])
+    if verb == DISTIL and changes.get("sampling", mode) != mode:
+        if "tokens_per_step" not in remaining and not changes.keys() & {"questions_per_step", "tokens_per_step"}:
+            unit = "pairs" if changes["sampling"] == "pairs" else "groups"
+            raise UsageError(f"--sampling {changes['sampling']} needs --questions-per-step, which counts {unit} then.")
+        remaining = {name: value for name, value in remaining.items() if name not in SAMPLING}
     # 2. A learning rate alone changes the fresh one in the recipe's ratio.
-    if verb == DISTIL and "fresh_learning_rate" in left and (rate := _number(own.get("learning_rate"))):
-        left["fresh_learning_rate"] = left["fresh_learning_rate"] / left["learning_rate"] * rate
-    values = {**left, **own}
-    _check_useful(own, values)
+    if verb == DISTIL and "fresh_learning_rate" in remaining and (rate := _number(changes.get("learning_rate"))):
+        remaining["fresh_learning_rate"] = remaining["fresh_learning_rate"] / remaining["learning_rate"] * rate
+    values = {**remaining, **changes}
+    _check_useful(changes, values)
     return values
 
 
-def _check_useful(own: Mapping[str, Any], values: Mapping[str, Any]) -> None:
-    """Raise UsageError for an option of `own` that excludes another one, or has no effect beside the `values`."""
-    if {"questions_per_step", "tokens_per_step"} <= own.keys():
+def _check_useful(changes: Mapping[str, Any], values: Mapping[str, Any]) -> None:
+    """Raise UsageError for an option of `changes` that excludes another one, or has no effect beside the `values`."""
+    if {"questions_per_step", "tokens_per_step"} <= changes.keys():
         raise UsageError("--questions-per-step and --tokens-per-step are two sizes of a step: give one.")
     useless: list[tuple[tuple[str, ...], str]]
     useless = [(SAMPLING, "is for --train: --groups were sampled beforehand.")] if "groups" in values else []
-    useless += [(names, reason) for names, other, value, reason in USELESS if values.get(other, USUAL[other]) == value]
+    useless += [
+        (names, reason) for names, other, value, reason in WITHOUT_EFFECT if values.get(other, DEFAULTS[other]) == value
+    ]
     for names, reason in useless:
         for name in names:
-            if name in own:
+            if name in changes:
                 raise UsageError(f"{flag_of(name)} {reason}")
 
 
@@ -250,12 +252,12 @@ def _named(name: str, known: Mapping[str, Preset], where: str) -> Preset:
 
 def _preset(name: str, table: Mapping[str, Any], known: Mapping[str, Preset], where: str) -> Preset:
     """The preset of a table, which has all settings of the one that it is from."""
-    own = {option: _setting(value) for option, value in _options(table).items()}
+    stated = {option: _setting(value) for option, value in _options(table).items()}
     if FROM not in table:
-        return Preset(name=name, verb=table[VERB], about=table[ABOUT].strip(), settings=own)
+        return Preset(name=name, verb=table[VERB], about=table[ABOUT].strip(), settings=stated)
     start = _named(table[FROM], known, where)
-    values = changed(start.values, {option: setting.value for option, setting in own.items()}, verb=start.verb)
-    settings = start.settings | own
+    values = with_changes(start.values, {option: setting.value for option, setting in stated.items()}, verb=start.verb)
+    settings = start.settings | stated
     settings = {option: replace(settings[option], value=value) for option, value in values.items()}
     return replace(start, name=name, about=table.get(ABOUT, start.about), settings=settings)
 

@@ -188,8 +188,8 @@ class TeacherTraining:
     def lines(self) -> Sequence[str]:
         """Lines on dev questions that are trained on, and on the start and the first step."""
         base, size, sampler = self.inputs.base, self.config.questions_per_step, self.inputs.sampler
-        own = "" if base.is_cross_encoder else ", and its classifier of two logits from random weights"
-        start = f"starts from {base.place}, {base.kind}{own}"
+        new_head = "" if base.is_cross_encoder else ", and its classifier of two logits from random weights"
+        start = f"starts from {base.place}, {base.kind}{new_head}"
         groups = [sampler.step(each, 1)[0] for each in range(max(LOOKED_AT, size))]
         reader = TeacherReader(base.tokenizer(), base.described, self.config.input)
         cuts = cut_note(*reader.count_cut(groups), what="pairs", option="--max-length")
@@ -231,5 +231,7 @@ def _evaluate_every(options: TeachOptions, steps: int) -> int:
             raise UsageError(f"--evaluate-every is {every:g}: take a whole number of steps, or a share below 1.")
         # Rounded down: the last share ends with the run, and not a step behind it, where nothing would be evaluated.
         return max(1, int(round(every * steps, 6))) if every < 1 else int(every)
-    have = read_record(options.out)
-    return min(250, steps) if have is None or have.verb != "teach" else int(have.bound["settings"]["evaluate_every"])
+    record = read_record(options.out)
+    if record is None or record.verb != "teach":
+        return min(250, steps)
+    return int(record.bound["settings"]["evaluate_every"])

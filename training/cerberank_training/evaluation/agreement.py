@@ -91,8 +91,8 @@ def majority(
     for ranks in teachers:
         right = _chance(labels, ranks)
         chances = np.convolve(chances, [1 - right, right])
-    own = _chance(labels, head_ranks)
-    return Majority(tuple(chances.tolist()), tuple((own * chances).tolist()))
+    head_chance = _chance(labels, head_ranks)
+    return Majority(tuple(chances.tolist()), tuple((head_chance * chances).tolist()))
 
 
 def _chance(labels: NDArray[np.integer], ranks: NDArray[np.integer]) -> float:

@@ -106,7 +106,7 @@ class Loop(Generic[NetworkT]):
         self._step = 0
         self._best = float("-inf")
         self._without_gain = 0
-        self._saved = time.monotonic()
+        self._saved_at = time.monotonic()
         self._tracking = Tracking(folder, trackers)
         folder.mkdir(parents=True, exist_ok=True)
         if (folder / STATE).exists():
@@ -123,7 +123,7 @@ class Loop(Generic[NetworkT]):
         if self._processes.rank > 0:
             with tensor_cores(self._device):
                 self._steps(dev_metric)
-        elif self._is_left:
+        elif self._has_steps_left:
             with running(self._folder), tensor_cores(self._device):
                 self._tracking.begin(self._step)
                 finished = False
@@ -138,16 +138,16 @@ class Loop(Generic[NetworkT]):
         return self._best
 
     def _steps(self, dev_metric: Callable[[NetworkT], float | Mapping[str, float]]) -> None:
-        config, known = self._config, {"loss": "-"}
+        config, shown_figures = self._config, {"loss": "-"}
         if self._best > float("-inf"):
-            known["best"] = f"{self._best:.2f}"
-        name, shown = self._folder.name, not self._processes.rank
+            shown_figures["best"] = f"{self._best:.2f}"
+        name, is_shown = self._folder.name, not self._processes.rank
         if not self._step:  # never the best, because some weights still have their random start values
-            with progress(total=1, unit="evaluation", desc=f"{name}, on dev", leave=False, shown=shown):
-                known["start"] = f"{self._measure(dev_metric):.2f}"
-        with progress(total=config.steps, initial=self._step, unit="step", desc=name, shown=shown) as bar:
-            self._saved = time.monotonic()
-            while self._is_left:
+            with progress(total=1, unit="evaluation", desc=f"{name}, on dev", leave=False, shown=is_shown):
+                shown_figures["start"] = f"{self._measure(dev_metric):.2f}"
+        with progress(total=config.steps, initial=self._step, unit="step", desc=name, shown=is_shown) as bar:
+            self._saved_at = time.monotonic()
+            while self._has_steps_left:
                 started = time.perf_counter()
                 figures = self._train_step()
                 self._step += 1
@@ -158,13 +158,14 @@ class Loop(Generic[NetworkT]):
                 evaluated = self._step % config.evaluate_every == 0 or self._step == config.steps
                 if evaluated:
                     bar.set_description(f"{name}, on dev", refresh=sys.stderr.isatty())
-                    known["dev"] = f"{self._evaluate(dev_metric):.2f}"
-                    known["best"] = f"{self._best:.2f}"
+                    shown_figures["dev"] = f"{self._evaluate(dev_metric):.2f}"
+                    shown_figures["best"] = f"{self._best:.2f}"
                     bar.set_description(name, refresh=False)
-                bar.set_postfix(known | {"loss": f"{figures['loss']:.4f}"}, refresh=False)
+                bar.set_postfix(shown_figures | {"loss": f"{figures['loss']:.4f}"}, refresh=False)
                 bar.update()
-                late = time.monotonic() - self._saved >= SAVE_SECONDS
-                if evaluated or late or self._step % config.save_every == 0:  # best.pt is never later than state.pt
+                save_is_due = time.monotonic() - self._saved_at >= SAVE_SECONDS
+                # An evaluation writes best.pt, which may never be later than state.pt.
+                if evaluated or save_is_due or self._step % config.save_every == 0:
                     self._save()
 
     def _new_optimizer(self, *, decay_all: bool = False) -> torch.optim.AdamW:
@@ -174,7 +175,7 @@ class Loop(Generic[NetworkT]):
         return torch.optim.AdamW(groups, weight_decay=self._config.weight_decay, fused=fused)
 
     @property
-    def _is_left(self) -> bool:
+    def _has_steps_left(self) -> bool:
         """True if there is a step to train."""
         return self._step < self._config.steps and not self._out_of_patience
 
@@ -243,7 +244,7 @@ class Loop(Generic[NetworkT]):
             "position": self._stream.position if self._stream else 0,
         }
         _atomic_save(state, self._folder / STATE)
-        self._saved = time.monotonic()
+        self._saved_at = time.monotonic()
 
     def _resume(self) -> None:
         state = torch.load(self._folder / STATE, map_location=self._device, weights_only=True)
@@ -297,10 +298,15 @@ def _parameter_groups(
     named = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
     rates = {False: config.learning_rate, True: config.fresh_learning_rate}
     return [
-        {"params": [each for _, each in taken], "lr": 0.0, "base_lr": rate, **({} if decays else {"weight_decay": 0.0})}
+        {
+            "params": [each for _, each in members],
+            "lr": 0.0,
+            "base_lr": rate,
+            **({} if decays else {"weight_decay": 0.0}),
+        }
         for decays in ((True,) if decay_all else (True, False))
         for fresh, rate in rates.items()
-        for taken in [
+        for members in [
             [(name, each) for name, each in named if is_fresh(name) is fresh and (decay_all or decayed(each) is decays)]
         ]
     ]
@@ -310,8 +316,8 @@ def _numbers(figures: Figures) -> dict[str, float]:
     """The figures as numbers. Tensors are read together, because each read waits for the device."""
     tensors = {name: value for name, value in figures.items() if isinstance(value, Tensor)}
     values = torch.stack([value.detach().float() for value in tensors.values()]).tolist()
-    read = dict(zip(tensors, values, strict=True))
-    return {name: read[name] if isinstance(value, Tensor) else value for name, value in figures.items()}
+    numbers = dict(zip(tensors, values, strict=True))
+    return {name: numbers[name] if isinstance(value, Tensor) else value for name, value in figures.items()}
 
 
 def _atomic_save(value: Any, path: Path) -> None:

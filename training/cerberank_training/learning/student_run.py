@@ -137,8 +137,8 @@ class _StepsAhead:
             if self._batches is None:
                 steps = _Steps(self._prepare, range(step, self._steps), self.position)
                 # A loader draws a seed for its workers; from the default generator it would change the step's dropout.
-                own = torch.Generator()
-                self._batches = iter(DataLoader(steps, batch_size=None, num_workers=self._workers, generator=own))
+                seeds = torch.Generator()
+                self._batches = iter(DataLoader(steps, batch_size=None, num_workers=self._workers, generator=seeds))
             prepared = next(self._batches)
             self.position += prepared.questions
             return prepared
@@ -226,34 +226,36 @@ class StudentRun:
         """Run the backward pass of all batches but the last, and return the loss of the last."""
         prepared = self._steps.take(step)
         pairs = sum(len(batch.labels) for batch in prepared.batches)
-        share, figures = self.processes.share_of_mean(pairs) / pairs, dict[str, Tensor]()
+        sum_factor = self.processes.share_of_mean(pairs) / pairs
+        figures: dict[str, Tensor] = {}
         *before, last = prepared.batches
         for batch in before:
             # The processes exchange the summed gradients once, in the backward pass of the last batch.
             with forward.no_sync() if isinstance(forward, DistributedDataParallel) else nullcontext():
-                torch.autograd.backward(self._batch_loss(step, forward, batch, share, figures))
-        loss = self._batch_loss(step, forward, last, share, figures)
+                torch.autograd.backward(self._batch_loss(step, forward, batch, sum_factor, figures))
+        loss = self._batch_loss(step, forward, last, sum_factor, figures)
         return loss, {"questions": prepared.questions, "pairs": pairs, **figures}
 
     def _batch_loss(
-        self, step: int, forward: nn.Module, batch: Batch, share: float, figures: dict[str, Tensor]
+        self, step: int, forward: nn.Module, batch: Batch, sum_factor: float, figures: dict[str, Tensor]
     ) -> Tensor:
         """The contribution of a batch to the step's loss; its losses are added to the step's `figures`.
 
-        `share` is the factor for sums over pairs. In means over questions all batches have the same weight.
+        `sum_factor` is the factor for sums over pairs. In means over questions all batches have the same weight.
         """
-        config, last = self._config, len(self._ranker.config.stages) - 1
+        config, last_stage = self._config, len(self._ranker.config.stages) - 1
         batch = batch.on(self._device)
-        trained = config.trained(step, last + 1)
-        watched = trained if self._objective.exits == "labels" or last in trained else (*trained, last)
+        trained = config.trained(step, last_stage + 1)
+        # Exits that learn from the heads need the heads' logits in steps that train no head, too.
+        computed = trained if self._objective.exits == "labels" or last_stage in trained else (*trained, last_stage)
         with training_precision(self._device, config.precision):
-            logits = dict(zip(watched, forward(batch, watched), strict=True))
+            logits = dict(zip(computed, forward(batch, computed), strict=True))
         parts: dict[str, Tensor] = {}
-        pair_share = share * len(batch.labels) * config.accumulate
+        pair_share = sum_factor * len(batch.labels) * config.accumulate
         by_stage = {stage: value.float() for stage, value in logits.items()}
         loss = self._loss(by_stage, batch, trained, step=step, parts=parts, pair_share=pair_share) / config.accumulate
-        added = {"loss": loss, **{f"loss/{name}": part / config.accumulate for name, part in parts.items()}}
-        for name, part in added.items():
+        logged = {"loss": loss, **{f"loss/{name}": part / config.accumulate for name, part in parts.items()}}
+        for name, part in logged.items():
             figures[name] = figures[name] + part.detach() if name in figures else part.detach()
         return loss
 
@@ -268,11 +270,11 @@ class StudentRun:
         pair_share: float,
     ) -> Tensor:
         """The batch's loss; the losses of heads, exits and teachers are added to `parts`."""
-        last, objective = len(self._ranker.config.stages) - 1, self._objective
-        heads = logits[last] if objective.exits == "heads" else None
+        last_stage, objective = len(self._ranker.config.stages) - 1, self._objective
+        heads = logits[last_stage] if objective.exits == "heads" else None
         losses = []
         for stage in trained:
-            if stage == last and self._ranker.heads:
+            if stage == last_stage and self._ranker.heads:
                 losses.append(objective.heads_loss(logits[stage], batch, step=step, pair_share=pair_share, parts=parts))
                 continue
             loss = objective.exit_loss(logits[stage], batch, heads, pair_share=pair_share)
@@ -284,17 +286,17 @@ class StudentRun:
 class _StageLogits(nn.Module):
     """The ranker with a `forward` that returns the logits of stages, as DistributedDataParallel needs it."""
 
-    def __init__(self, ranker: RankingNetwork, recomputing: torch.device | None) -> None:
-        """`recomputing` is the device of gradient checkpointing; None switches it off."""
+    def __init__(self, ranker: RankingNetwork, recomputation_device: torch.device | None) -> None:
+        """`recomputation_device` is the device of gradient checkpointing; None switches it off."""
         super().__init__()
         self.ranker = ranker
-        self._recomputing = recomputing
+        self._recomputation_device = recomputation_device
 
     def forward(self, batch: Batch, stages: tuple[int, ...]) -> list[Tensor]:
         layers = [*self.ranker.body]
         for head in self.ranker.heads:
             layers += head.get_submodule("layers").children()
-        with recomputed(layers, self._recomputing) if self._recomputing else nullcontext():
+        with recomputed(layers, self._recomputation_device) if self._recomputation_device else nullcontext():
             return self.ranker.stage_logits(batch.token_ids, batch.type_ids, batch.offsets, stages)
 
 

@@ -154,12 +154,12 @@ def _opened(source: str, *, device: str, precision: str, candidate_length: int) 
             scorer=open_scorer(checkpoint),
             computed_by=checkpoint.manifest.files[file_to_run(checkpoint, kind="torch", precision=precision)],
         )
-    made = read_bi_encoder(source, candidate_length=candidate_length)
-    config = made.network.config
+    bi_encoder = read_bi_encoder(source, candidate_length=candidate_length)
+    config = bi_encoder.network.config
     return _BiEncoder(
         config=config,
-        encoder=TextEncoder(made.tokenizer, config),
-        backend=TorchEncoder(made.network, device=device, precision=precision),
-        scorer=FirstStageScorer(config, made.weights),
+        encoder=TextEncoder(bi_encoder.tokenizer, config),
+        backend=TorchEncoder(bi_encoder.network, device=device, precision=precision),
+        scorer=FirstStageScorer(config, bi_encoder.weights),
         computed_by=config.encoder,
     )

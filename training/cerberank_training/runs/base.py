@@ -197,8 +197,8 @@ def _refuse_missing(place: str) -> None:
 def _near(path: Path) -> Path | None:
     """The folder in the same place whose name is nearly that of `path`; None if there is none."""
     try:
-        there = [each.name for each in path.parent.iterdir() if each.is_dir()]
+        folders = [each.name for each in path.parent.iterdir() if each.is_dir()]
     except OSError:
         return None
-    near = get_close_matches(path.name, there, n=1)
+    near = get_close_matches(path.name, folders, n=1)
     return path.parent / near[0] if near else None

@@ -76,16 +76,16 @@ class RunRecord(Frozen):
         """
         if not self.results:
             return False
-        done, steps, patience = self.results, self.free["steps"], self.free.get("patience")
-        if done["reached"] >= steps:
+        results, steps, patience = self.results, self.free["steps"], self.free.get("patience")
+        if results["reached"] >= steps:
             return True
-        by_patience = done["reached"] < done["asked"]
-        if not by_patience or patience is None or patience > done["patience"]:
+        by_patience = results["reached"] < results["asked"]
+        if not by_patience or patience is None or patience > results["patience"]:
             return False
-        if steps > done["asked"]:
+        if steps > results["asked"]:
             raise RunError(
-                f"the run ended after {done['reached']} steps because {done['patience']} evaluations had no gain: "
-                f"more steps need a larger --patience"
+                f"the run ended after {results['reached']} steps because {results['patience']} evaluations had no "
+                "gain: more steps need a larger --patience"
             )
         return True
 
@@ -134,10 +134,10 @@ class TrainingRun:
 
         Raises RunError if it needs more patience to be extended, or if its saved state is missing.
         """
-        ended, there = self.record.ended, self.result.exists()
-        if there and not ended and not self.is_saved:
+        ended, has_result = self.record.ended, self.result.exists()
+        if has_result and not ended and not self.is_saved:
             raise RunError(f"{self.folder} has no saved state any more: the run cannot be extended")
-        return ended and there
+        return ended and has_result
 
     def begin(self, *lines: str) -> None:
         """Write the record, and say those of the `lines` that are not empty.
@@ -179,20 +179,22 @@ def open_run(
     """
     bound, free = plain({**bound, "processes": launched_processes()}), plain(free)
     call = Call(at=datetime.now(UTC).isoformat(timespec="seconds"), software=software())
-    have = read_record(folder)
-    if have is None and (is_saved or result.exists()):
+    earlier = read_record(folder)
+    if earlier is None and (is_saved or result.exists()):
         raise RunError(f"{folder} holds a run without {RECORD}, so its command and settings are not known; {ANEW}")
-    if have is None:
+    if earlier is None:
         record = RunRecord(verb=verb, bound=bound, free=free, planned=free, calls=(call,))
         return TrainingRun(folder, result, record, is_saved)
-    if have.verb != verb:
-        raise RunError(f"{folder} holds a run of `cerberank train {have.verb}`; {ANEW}")
-    Bound(folder, bound).refuse_other_than(have.bound)
-    if (free.get("steps") or 0) < (have.free.get("steps") or 0):
-        raise RunError(f"{folder} was begun with steps {have.free['steps']}, not {free['steps']}: steps may only grow")
-    changed = {name: (have.free.get(name), free[name]) for name in free if have.free.get(name) != free[name]}
+    if earlier.verb != verb:
+        raise RunError(f"{folder} holds a run of `cerberank train {earlier.verb}`; {ANEW}")
+    Bound(folder, bound).refuse_other_than(earlier.bound)
+    if (free.get("steps") or 0) < (earlier.free.get("steps") or 0):
+        raise RunError(
+            f"{folder} was begun with steps {earlier.free['steps']}, not {free['steps']}: steps may only grow"
+        )
+    changed = {name: (earlier.free.get(name), free[name]) for name in free if earlier.free.get(name) != free[name]}
     call = call.model_copy(update={"changed": changed})
-    record = have.model_copy(update={"free": free, "calls": (*have.calls, call)})
+    record = earlier.model_copy(update={"free": free, "calls": (*earlier.calls, call)})
     return TrainingRun(folder, result, record, is_saved)
 
 
@@ -236,7 +238,7 @@ def software() -> dict[str, str]:
 def _commit() -> str:
     """The output of `git describe` in the folder of this code; empty if the folder is in no repository."""
     try:
-        done = subprocess.run(
+        described = subprocess.run(
             ["git", "describe", "--always", "--dirty"],
             cwd=Path(__file__).parent,
             capture_output=True,
@@ -245,7 +247,7 @@ def _commit() -> str:
         )
     except (OSError, subprocess.CalledProcessError):
         return ""
-    return done.stdout.strip()
+    return described.stdout.strip()
 
 
 def _without_names(value: Any) -> Any:

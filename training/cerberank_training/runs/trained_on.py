@@ -28,8 +28,8 @@ def training_data(folder: Path) -> list[dict[str, Any]]:
     resolved = folder.resolve()
     run = resolved.parent if resolved.name == "ranker" else resolved
     if summary := read_summary(folder) or read_summary(run):
-        own, earlier = summary.get("data"), summary.get("earlier_data")
-        return [part for part in (own, *(earlier if isinstance(earlier, list) else ())) if _is_data(part)]
+        data, earlier = summary.get("data"), summary.get("earlier_data")
+        return [part for part in (data, *(earlier if isinstance(earlier, list) else ())) if _is_data(part)]
     try:
         record = read_record(run)  # of earlier versions, whose `teach` and `pairwise` wrote no summary
     except RunError:
@@ -43,8 +43,8 @@ def write_training_data(out: Path, record: RunRecord, *, base: Path) -> None:
     It is for runs that write no checkpoint, and written when they begin, so that a killed run cannot lack it.
     """
     if is_first_process():
-        own = {"data": data_of(record)} if "data" in record.bound else {}
-        write_json(out / RUN, own | {"earlier_data": training_data(base)})
+        data = {"data": data_of(record)} if "data" in record.bound else {}
+        write_json(out / RUN, data | {"earlier_data": training_data(base)})
 
 
 def trained_on(folder: Path, spec: str, questions: Iterable[Question]) -> str:

@@ -136,14 +136,15 @@ def build_student(shape: StudentShape, base: Base, *, seed: int, dropout: float)
 
 def fitted(base: Base, shape: StudentShape) -> StudentShape:
     """The shape with the depth of its body. Raises UnsupportedModelError for a base that does not fit."""
-    transformer, have = base.layers(), None if base.checkpoint is None else base.checkpoint.config
+    transformer = base.layers()
+    config = None if base.checkpoint is None else base.checkpoint.config
     base.check_room(shape.encoding.max_length)
     if shape.layers is not None and shape.layers > transformer.layers:
         raise UnsupportedModelError(f"--layers {shape.layers}: {base.place} has {transformer.layers}")
     layers = shape.layers or transformer.layers
     body = shape.body_layers
     if body is None:
-        body = have.architecture.body_layers if have and shape.layers is None else layers - bool(shape.heads)
+        body = config.architecture.body_layers if config and shape.layers is None else layers - bool(shape.heads)
     if body > layers:
         raise UnsupportedModelError(f"--body-layers {body}: of {base.place} {layers} layers are used")
     if not shape.heads and (body < layers or not shape.exits or shape.exits[-1] < body):
@@ -212,22 +213,23 @@ def _from_checkpoint(shape: StudentShape, checkpoint: Checkpoint, *, seed: int, 
     if shape.token_types == "anew" or (shape.token_types != "shared" and lacks):
         raise UnsupportedModelError(f"{path} keeps its table of token types: token_types must be shared")
     source = load_ranker(checkpoint)
-    have, architecture, depth = checkpoint.config, checkpoint.config.architecture, checkpoint.config.transformer.layers
+    base_config = checkpoint.config
+    architecture, depth = base_config.architecture, base_config.transformer.layers
     layers, body = shape.layers or depth, shape.body_layers or 0  # `fitted` has set it
-    one_layer = have.body.shared_layers
+    one_layer = base_config.body.shared_layers
     if one_layer and architecture.head_layers and body != architecture.body_layers:
         raise UnsupportedModelError(f"{path} is {architecture}, and its body's layers are one: body_layers must stay")
     if body > architecture.body_layers and (architecture.heads > 1 or one_layer):
         raise UnsupportedModelError(f"{path} is {architecture}: a body of {body} layers cannot hold its heads' layers")
     config = RankerConfig(
         name=shape.name,
-        transformer=have.transformer.model_copy(update={"layers": layers}),
+        transformer=base_config.transformer.model_copy(update={"layers": layers}),
         architecture=architecture.model_copy(
             update={"body_layers": body, "heads": shape.heads, "head_layers": layers - body}
         ),
         exits=shape.exit_configs,
         encoding=shape.encoding,
-        languages=have.languages,
+        languages=base_config.languages,
     )
     ranker = RankingNetwork(config, dropout=dropout)
     initialise(ranker.exits, seed=seed)
@@ -243,10 +245,10 @@ def _from_checkpoint(shape: StudentShape, checkpoint: Checkpoint, *, seed: int, 
         if not fresh:
             for part in ("norm", "classifier"):
                 head.get_submodule(part).load_state_dict(source.heads[of].get_submodule(part).state_dict())
-    carried = [own in have.exits for own in config.exits]
-    for exit_, own, there in zip(ranker.exits, config.exits, carried, strict=True):
-        if there:
-            exit_.load_state_dict(source.exits[have.exits.index(own)].state_dict())
+    carried = [exit_config in base_config.exits for exit_config in config.exits]
+    for exit_, exit_config, is_carried in zip(ranker.exits, config.exits, carried, strict=True):
+        if is_carried:
+            exit_.load_state_dict(source.exits[base_config.exits.index(exit_config)].state_dict())
     start = _start(ranker, f"{path}, a checkpoint of {architecture}", fresh, carried=sum(carried))
     return Student(ranker, Tokenizer.from_file(str(path / "tokenizer.json")), start)
 
@@ -254,8 +256,8 @@ def _from_checkpoint(shape: StudentShape, checkpoint: Checkpoint, *, seed: int, 
 def _stack(ranker: RankingNetwork, head: int) -> list[nn.Module]:
     """The layers that compute a head's score: the body's, then the head's. A body may use one module at all depths."""
     body = [ranker.body[min(depth, len(ranker.body) - 1)] for depth in range(ranker.config.architecture.body_layers)]
-    own = ranker.heads[head].get_submodule("layers").children() if len(ranker.heads) else ()
-    return [*body, *own]
+    head_layers = ranker.heads[head].get_submodule("layers").children() if len(ranker.heads) else ()
+    return [*body, *head_layers]
 
 
 def _copy(layers: list[nn.Module], into: nn.Module) -> None:

@@ -190,17 +190,17 @@ class ScoreCacheWriter:
         Raises ScoreCacheError for damaged shards and those of another size, BoundError for another teacher or other
         texts.
         """
-        there = read_manifest(other)
-        Bound(other, self.manifest.bound).refuse_other_than(there.bound)
-        if there.shard_pairs != self.manifest.shard_pairs:
+        other_manifest = read_manifest(other)
+        Bound(other, self.manifest.bound).refuse_other_than(other_manifest.bound)
+        if other_manifest.shard_pairs != self.manifest.shard_pairs:
             raise ScoreCacheError(
-                f"{other} has shards of {there.shard_pairs} pairs, {self._folder} of {self.manifest.shard_pairs}: "
-                f"begin with --shard-pairs {there.shard_pairs}"
+                f"{other} has shards of {other_manifest.shard_pairs} pairs, {self._folder} of "
+                f"{self.manifest.shard_pairs}: begin with --shard-pairs {other_manifest.shard_pairs}"
             )
         for shard in self.pending():
             path = shard_path(other, shard)
             if path.is_file():
-                _read_shard(path, there, shard)
+                _read_shard(path, other_manifest, shard)
                 write_atomically(shard_path(self._folder, shard), path.read_bytes())
 
     def write(self, shard: int, keys: Keys, scores: Floats) -> None:
@@ -220,9 +220,9 @@ class ScoreCacheWriter:
                 raise ScoreCacheError(f"{self._folder} has shards but no {MANIFEST}, so their teacher is not known")
             write_atomically(self._folder / MANIFEST, wanted.model_dump_json(indent=2).encode() + b"\n")
             return wanted
-        there = read_manifest(self._folder)
-        Bound(self._folder, wanted.bound).refuse_other_than(there.bound)
-        return there
+        begun = read_manifest(self._folder)
+        Bound(self._folder, wanted.bound).refuse_other_than(begun.bound)
+        return begun
 
 
 def read_manifest(folder: Path) -> CacheManifest:

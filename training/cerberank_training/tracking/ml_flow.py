@@ -44,12 +44,12 @@ class MlFlow:
             self._id = known
             self._last = {}
             self._client.update_run(known, status="RUNNING")
-        have = self._client.get_run(self._id).data.params
+        logged = self._client.get_run(self._id).data.params
         settings = {name: value[:LONGEST] for name, value in self._settings.items()}
-        new = [Param(name, value) for name, value in settings.items() if name not in have]
+        new = [Param(name, value) for name, value in settings.items() if name not in logged]
         self._client.log_batch(self._id, params=new)
         for name, value in settings.items():
-            if have.get(name, value) != value:
+            if logged.get(name, value) != value:
                 self._client.set_tag(self._id, name, value)
 
     def figures(self, step: int, values: Mapping[str, float]) -> None:

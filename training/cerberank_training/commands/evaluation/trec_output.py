@@ -71,21 +71,23 @@ class TrecOutput:
         if self._run_file is None:
             return
         if self.ranking not in ranked.ranks:
-            there = ", ".join(ranked.ranks)
-            raise DataError(f"question {question.id!r} has no ranking {self.ranking!r}; there are: {there}")
+            names = ", ".join(ranked.ranks)
+            raise DataError(f"question {question.id!r} has no ranking {self.ranking!r}; there are: {names}")
         ranks, scores = ranked.ranks[self.ranking], ranked.scores.get(self.ranking)
         write_run_rows(self._run_file, question, ranks, scores, tag=self.tag, written=self.written)
 
     def summary(self) -> str:
         """The content of the run, and the places where TREC's programs will see another order."""
-        done = self.written
-        content = f"ranking {self.ranking!r} of {done.questions} questions, {done.documents} documents"
+        written = self.written
+        content = f"ranking {self.ranking!r} of {written.questions} questions, {written.documents} documents"
         parts = [f"{content}, tag {self.tag}."]
-        if done.by_rank:
-            parts.append(f"{done.by_rank} questions have n - rank as scores, because their own do not give the order.")
-        if done.tied:
+        if written.by_rank:
             parts.append(
-                f"{done.tied} documents are tied with one of another grade: TREC's programs order them by id, "
+                f"{written.by_rank} questions have n - rank as scores, because their own do not give the order."
+            )
+        if written.tied:
+            parts.append(
+                f"{written.tied} documents are tied with one of another grade: TREC's programs order them by id, "
                 "the table takes the mean over all orders."
             )
         return " ".join(parts)
