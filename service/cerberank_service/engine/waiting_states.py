@@ -40,7 +40,7 @@ class _Chunk:
     places: Rows
     size: int
     """Bytes of the whole state, which is kept until none of its rows waits."""
-    whole: bool = True
+    all_wait: bool = True
     """True while every row of the state still waits."""
 
 
@@ -71,7 +71,7 @@ class WaitingStates:
         states = []
         for number in np.unique(chunk_of[chunk_of != NOWHERE]).tolist():
             chunk, part = self._chunks[number], rows[chunk_of == number]
-            if chunk.whole and np.array_equal(part, chunk.rows):
+            if chunk.all_wait and np.array_equal(part, chunk.rows):
                 states.append((part, chunk.state))
             else:
                 states.append((part, backend.select(chunk.state, self._place[part])))
@@ -84,7 +84,7 @@ class WaitingStates:
         for number in touched[touched != NOWHERE].tolist():
             chunk = self._chunks[number]
             still = self._chunk_of[chunk.rows] == number
-            chunk.rows, chunk.places, chunk.whole = chunk.rows[still], chunk.places[still], False
+            chunk.rows, chunk.places, chunk.all_wait = chunk.rows[still], chunk.places[still], False
             if not len(chunk.rows):
                 self._forget(number)
 
@@ -92,7 +92,7 @@ class WaitingStates:
         """Free the memory of released rows, by copying the waiting rows of partly released chunks to new states."""
         for number in list(self._chunks):  # a list of the chunks themselves would keep their memory alive
             chunk = self._chunks[number]
-            if not chunk.whole:
+            if not chunk.all_wait:
                 try:
                     state = backend.select(chunk.state, chunk.places)
                 except Exception as error:  # libraries have different types of errors for too little memory

@@ -45,12 +45,12 @@ def list_names(snapshot: Snapshot, settings: Settings) -> dict[str, int]:
     A model without a ready stable version is left out.
     """
     stable = {live.reference.model: live for live in snapshot.stable() if live.engine.alive}
-    made = {
+    created = {
         name: int(datetime.fromisoformat(live.checkpoint.manifest.created).timestamp()) for name, live in stable.items()
     }
-    if snapshot.default in made:
-        made = dict.fromkeys(settings.alias_names, made[snapshot.default]) | made
-    return dict(sorted(made.items()))
+    if snapshot.default in created:
+        created = dict.fromkeys(settings.alias_names, created[snapshot.default]) | created
+    return dict(sorted(created.items()))
 
 
 def _entry(

@@ -52,11 +52,11 @@ class Labels:
         label names a version that does not serve here, because it was rejected or is loading, the label moves to the
         version that serves. A second rollback is refused (409): it would return to the version that the first one left.
         """
-        known = self._versions.snapshot.model(model)
-        serving, previous = known.serving.get("stable"), known.previous
+        state = self._versions.snapshot.model(model)
+        serving, previous = state.serving.get("stable"), state.previous
         with self._reaching() as store:  # the labels of the last poll may be out of date
             wanted = store.labels(check_model(model)).get("stable", serving)
-        if serving is not None and wanted is not None and wanted != serving and not known.is_ready(wanted):
+        if serving is not None and wanted is not None and wanted != serving and not state.is_ready(wanted):
             before, target = wanted, serving
         elif serving is not None and previous is not None:
             before, target = serving, previous

@@ -154,10 +154,10 @@ class VersionRegistry:
     def retire(self, reference: Reference) -> None:
         """Stop routing requests to a version, before it is unloaded."""
         with self._lock:
-            known = self._state(reference)
-            if known.live is not None and known.live.engine.device_failed:
+            state = self._state(reference)
+            if state.live is not None and state.live.engine.device_failed:
                 self.device_failed()
-            self._set(reference, replace(known, status=State.UNLOADING))
+            self._set(reference, replace(state, status=State.UNLOADING))
             self._forget_previous(reference)
 
     def forget(self, reference: Reference) -> None:
@@ -171,8 +171,8 @@ class VersionRegistry:
             model = self._snapshot.model(reference.model)
             pinned = replace(model, pinned=model.pinned | {reference.version})
             self._snapshot = self._snapshot.with_model(reference.model, pinned)
-            known = self._snapshot.version(reference)
-            if known is not None and known.down:
+            state = self._snapshot.version(reference)
+            if state is not None and state.down:
                 self._set(reference, None)
 
     def unpin(self, reference: Reference) -> None:
@@ -251,10 +251,10 @@ class VersionRegistry:
 
     def _routed(self, name: str | None, version: str | None, question: str) -> LiveVersion:
         snapshot = self._snapshot
-        known = snapshot.version(route(snapshot, self._routing, name, version, question))
-        assert known is not None, "routes lead to known versions"
-        assert known.live is not None, "routes lead to ready versions"
-        return known.live
+        state = snapshot.version(route(snapshot, self._routing, name, version, question))
+        assert state is not None, "routes lead to known versions"
+        assert state.live is not None, "routes lead to ready versions"
+        return state.live
 
     def _state(self, reference: Reference) -> VersionState:
         return self._snapshot.models[reference.model].versions[reference.version]

@@ -66,27 +66,27 @@ class ModelState:
         was left then must not be what the next rollback returns to.
         """
         serving, previous = dict(self.serving), self.previous
-        before = serving.pop(label, None)
+        left_version = serving.pop(label, None)
         if version is not None:
             serving[label] = version
         if label == "stable":
-            previous = None if version == previous else before
+            previous = None if version == previous else left_version
         return replace(self, serving=serving, previous=previous)
 
     @property
     def any_ready(self) -> bool:
         """True if any version can answer questions."""
-        return any(known.status is State.READY for known in self.versions.values())
+        return any(state.status is State.READY for state in self.versions.values())
 
     def is_ready(self, version: str) -> bool:
         """True if this version can answer questions."""
-        known = self.versions.get(version)
-        return known is not None and known.status is State.READY
+        state = self.versions.get(version)
+        return state is not None and state.status is State.READY
 
     @property
     def ready(self) -> list[str]:
         """The versions that can answer questions."""
-        return sorted(version for version, known in self.versions.items() if known.status is State.READY)
+        return sorted(version for version, state in self.versions.items() if state.status is State.READY)
 
     def labelled(self, label: Label) -> LiveVersion | None:
         """The loaded version that serves a label; None while the label is not set."""
@@ -152,8 +152,8 @@ class Snapshot:
     @property
     def held_bytes(self) -> int:
         """The estimated memory of all versions that use memory."""
-        versions = [known for model in self.models.values() for known in model.versions.values()]
-        return sum(known.size for known in versions if not known.down)
+        versions = [state for model in self.models.values() for state in model.versions.values()]
+        return sum(state.size for state in versions if not state.down)
 
     def model(self, name: str) -> ModelState:
         """The state of a model; an empty state for an unknown model."""
@@ -190,7 +190,7 @@ class Snapshot:
     def with_version(self, reference: Reference, version: VersionState | None) -> Snapshot:
         """A snapshot in which `reference` has the state `version`; None removes it."""
         model = self.model(reference.model)
-        versions = {name: known for name, known in model.versions.items() if name != reference.version}
+        versions = {name: state for name, state in model.versions.items() if name != reference.version}
         if version is not None:
             versions[reference.version] = version
         return self.with_model(reference.model, replace(model, versions=versions))

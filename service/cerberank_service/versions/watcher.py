@@ -220,10 +220,10 @@ class Watcher:
 
     def _why_not(self, wanted: Reference) -> str:
         """Why a version that a label names does not serve, for the log."""
-        known = self._versions.snapshot.version(wanted)
-        if known is None:
+        state = self._versions.snapshot.version(wanted)
+        if state is None:
             return "does not fit into memory" if wanted in self._versions.snapshot.refused else "is not loaded yet"
-        return "was rejected" if known.status is State.FAILED else "is not loaded yet"
+        return "was rejected" if state.status is State.FAILED else "is not loaded yet"
 
     def _load(self, reference: Reference, memory: int, room: int) -> None:
         """Load a version; `memory` is the limit of all versions together, and `room` the free part."""
@@ -323,8 +323,8 @@ class Watcher:
         return bring_up(loaded, settings, self._metrics, others=others, pause=self._live_traffic.wait_until_idle)
 
     def _known_size(self, reference: Reference) -> int:
-        known = self._versions.snapshot.version(reference)
-        return 0 if known is None else known.size
+        state = self._versions.snapshot.version(reference)
+        return 0 if state is None else state.size
 
     def _reported(self, reference: Reference, failure: Failure) -> Failure:
         """The failure of a load, with its message as operators read it, which is remembered if a process was killed.
@@ -360,8 +360,8 @@ class Watcher:
         for reference, due in list(self._retry_at.items()):
             if time.monotonic() >= due:
                 del self._retry_at[reference]
-                known = self._versions.snapshot.version(reference)
-                if known is not None and known.status is State.RETRYING:
+                state = self._versions.snapshot.version(reference)
+                if state is not None and state.status is State.RETRYING:
                     self._versions.forget(reference)
 
     def _note_served(self, stored: Mapping[str, StoredModel]) -> None:
@@ -400,9 +400,9 @@ class Watcher:
     def _forget_retired(self) -> None:
         """Unload retired versions whose last request has been answered or whose drain time is over."""
         for reference, since in list(self._retired.items()):
-            known = self._versions.snapshot.version(reference)
-            assert known is not None and known.live is not None, "what is retired was ready, and is known"  # noqa: PT018
-            live = known.live
+            state = self._versions.snapshot.version(reference)
+            assert state is not None and state.live is not None, "what is retired was ready, and is known"  # noqa: PT018
+            live = state.live
             if live.leases and time.monotonic() - since < self._settings.drain_seconds:
                 continue
             live.engine.stop(0.0)
@@ -413,7 +413,7 @@ class Watcher:
             self._versions.forget(reference)
             self._metrics.forget(*reference)
             self._live_traffic.wait_until_idle()
-            del live, known
+            del live, state
             self._live_traffic.wait_until_idle()
             return_freed_memory()
             logger.info("unloaded: %s@%s", *reference)
@@ -438,9 +438,9 @@ class Watcher:
         replica from being ready for LONGEST_START seconds only.
         """
         snapshot = self._versions.snapshot
-        known = [held.status for model in snapshot.models.values() for held in model.versions.values()]
+        statuses = [state.status for model in snapshot.models.values() for state in model.versions.values()]
         named = [name for name, model in stored.items() if "stable" in model.labels]
         serve = bool(named) and all("stable" in snapshot.model(name).serving for name in named)
         long = time.monotonic() - self._load_began >= LONGEST_START
-        if (serve and long) or (State.LOADING not in known and (known or snapshot.refused)):
+        if (serve and long) or (State.LOADING not in statuses and (statuses or snapshot.refused)):
             self._versions.set_started_up()

@@ -109,9 +109,9 @@ def _loss(exits: Sequence[Exit], pooled: PooledVectors, taken: Sequence[int], tr
     """The loss of each exit, `[E]`, on some questions."""
     rows = [pooled.rows(question) for question in taken]
     vectors = torch.from_numpy(np.concatenate([pooled.vectors[row] for row in rows])).float()
-    own = torch.from_numpy(np.concatenate([pooled.logits[row] for row in rows]))
+    final_logits = torch.from_numpy(np.concatenate([pooled.logits[row] for row in rows]))
     offsets = torch.tensor([0, *(row.stop - row.start for row in rows)]).cumsum(0)
     logits = exit_logits(exits, vectors)
     targets = torch.cat([torch.from_numpy(pooled.logits[row] / training.tau).softmax(dim=0) for row in rows])
-    points = distillation_loss(logits, own[:, None].expand_as(logits), 1.0)
+    points = distillation_loss(logits, final_logits[:, None].expand_as(logits), 1.0)
     return listwise_loss(logits / training.tau, targets, offsets) + points

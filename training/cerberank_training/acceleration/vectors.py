@@ -54,8 +54,8 @@ class FrozenBody:
     @classmethod
     def of(cls, ranker: RankingNetwork, *, device: str = "cpu", precision: str = "fp32") -> FrozenBody:
         """Copy `ranker`, because the backend casts and moves it. Raises the errors of `TorchBackend`."""
-        own = copy.deepcopy(ranker)
-        return cls(ranker=own, backend=TorchBackend(own, device=device, precision=precision))
+        copied = copy.deepcopy(ranker)
+        return cls(ranker=copied, backend=TorchBackend(copied, device=device, precision=precision))
 
 
 def compute_vectors(

@@ -198,8 +198,8 @@ def _with_untrained_exits(checkpoint: Checkpoint, options: AccelerateOptions) ->
         raise ValueError(f"{checkpoint.path} has no body layer before its last one: there is no place for exits")
     places = options.exits or default_places(body, layers)
     if list(places) != sorted(set(places)) or places[0] < 1 or places[-1] > most:
-        given = ",".join(map(str, places))
-        raise ValueError(f"--exits {given} must come after distinct, ascending body layers 1..{most}")
+        exits = ",".join(map(str, places))
+        raise ValueError(f"--exits {exits} must come after distinct, ascending body layers 1..{most}")
     return with_exits(
         source, [ExitConfig(after=place, pooling=options.pooling) for place in places], seed=options.training.seed
     )

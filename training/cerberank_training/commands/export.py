@@ -111,8 +111,8 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: OtherFol
     # 1. One of three results, whose options exclude each other.
     if other.hugging_face or other.cerberus:
         flag = "--hugging-face" if other.hugging_face else "--cerberus"
-        given = (each.name for each in fields(form) if getattr(form, each.name) is not None)
-        if wrong := next(given, None):
+        form_options = (each.name for each in fields(form) if getattr(form, each.name) is not None)
+        if wrong := next(form_options, None):
             raise UsageError(f"--{wrong.replace('_', '-')} is for a checkpoint, and has no meaning with {flag}")
     if other.hugging_face:
         if other.cerberus:

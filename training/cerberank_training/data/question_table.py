@@ -141,19 +141,19 @@ def stored_table(
 
 def _batches(questions: Iterable[Question]) -> Iterator[Any]:
     """Record batches of the questions; only one is held at a time."""
-    held: list[Question] = []
+    pending: list[Question] = []
     characters = 0
     for question in questions:
-        held.append(question)
+        pending.append(question)
         characters += sum(
             len(row.candidate.text) + len(row.candidate.previous) + len(row.candidate.next)
             for row in question.candidates
         )
         if characters >= BATCH_CHARACTERS:
-            yield _batch(held)
-            held, characters = [], 0
-    if held:
-        yield _batch(held)
+            yield _batch(pending)
+            pending, characters = [], 0
+    if pending:
+        yield _batch(pending)
 
 
 def _batch(questions: Sequence[Question]) -> Any:

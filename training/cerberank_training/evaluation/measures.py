@@ -77,13 +77,13 @@ def parse_measure(name: str) -> Measure:
     cutoff = int(match.group(3)) if match.group(3) else None
     if (kind in NEED_CUTOFF and cutoff is None) or (kind in NO_CUTOFF and cutoff is not None):
         raise MeasureNameError(f"{name!r}: {kind} {'needs a' if cutoff is None else 'has no'} number of places after @")
-    given = _options(name, match.group(2) or "")
+    options = _options(name, match.group(2) or "")
     known = ("dcg",) if kind == "nDCG" else ("rel",)
-    if unknown := [option for option in given if option not in known]:
+    if unknown := [option for option in options if option not in known]:
         raise MeasureNameError(f"{name!r}: {kind} has no option {unknown[0]!r}, only {known[0]!r}")
-    if not REL.fullmatch(rel := given.get("rel", "1")):
+    if not REL.fullmatch(rel := options.get("rel", "1")):
         raise MeasureNameError(f"{name!r}: rel is a grade of 1 or more, not {rel!r}")
-    if (gain := given.get("dcg", "log2")) not in ("log2", "exp-log2"):
+    if (gain := options.get("dcg", "log2")) not in ("log2", "exp-log2"):
         raise MeasureNameError(f"{name!r}: dcg is 'log2' or 'exp-log2', not {gain!r}")
     return Measure(kind=kind, cutoff=cutoff, rel=int(rel), exponential=gain == "exp-log2")
 

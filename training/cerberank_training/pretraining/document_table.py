@@ -86,16 +86,16 @@ def open_documents(spec: str) -> DocumentTable:
 
 def _batches(documents: Iterable[Document]) -> Iterator[Any]:
     """Record batches of the documents; only one is held at a time."""
-    held: list[Document] = []
+    pending: list[Document] = []
     characters = 0
     for document in documents:
-        held.append(document)
+        pending.append(document)
         characters += sum(len(text) for paragraph in document.paragraphs for text in paragraph)
         if characters >= BATCH_CHARACTERS:
-            yield _batch(held)
-            held, characters = [], 0
-    if held:
-        yield _batch(held)
+            yield _batch(pending)
+            pending, characters = [], 0
+    if pending:
+        yield _batch(pending)
 
 
 def _batch(documents: Sequence[Document]) -> Any:

@@ -140,8 +140,8 @@ def run_card(summary: Mapping[str, Any], *, name: str, architecture: object, ter
     figures = [(summary["dev"]["name"], summary["dev"]["questions"], "MAP", f"{summary['dev_map']:.2f}")]
     for teacher in summary["teachers"]:
         if teacher.get("dev_map") is not None:
-            of = f"MAP of the teacher `{teacher['name']}`"
-            figures.append((teacher["dev"], teacher["questions"], of, f"{teacher['dev_map']:.2f}"))
+            metric = f"MAP of the teacher `{teacher['name']}`"
+            figures.append((teacher["dev"], teacher["questions"], metric, f"{teacher['dev_map']:.2f}"))
     card = CARD.format(
         name=name,
         architecture=architecture,

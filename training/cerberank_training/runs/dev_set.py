@@ -61,8 +61,8 @@ def check_choice(chosen: Sequence[Question], questions: Sequence[Question], wher
 
 def check_held_out(dev: str, content: Content, *, train: str, train_content: Content) -> None:
     """Raise DataError when `dev` has the same content as the training data, even if the names of files differ."""
-    same = sorted(content[SHA256].values()) == sorted(train_content[SHA256].values())
-    if same and content["options"] == train_content["options"]:
+    same_files = sorted(content[SHA256].values()) == sorted(train_content[SHA256].values())
+    if same_files and content["options"] == train_content["options"]:
         raise DataError(f"--dev {dev} has the same content as {train}: what is trained on says nothing of new data")
 
 

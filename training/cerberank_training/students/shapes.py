@@ -240,11 +240,11 @@ def _from_checkpoint(shape: StudentShape, checkpoint: Checkpoint, *, seed: int, 
     if fresh:
         _initialise_classifiers(ranker, seed=seed)
     for index, head in enumerate(ranker.heads):
-        of = index if index < len(source.heads) else 0
-        _copy(_stack(source, of)[body:layers], head.get_submodule("layers"))
+        source_head = index if index < len(source.heads) else 0
+        _copy(_stack(source, source_head)[body:layers], head.get_submodule("layers"))
         if not fresh:
             for part in ("norm", "classifier"):
-                head.get_submodule(part).load_state_dict(source.heads[of].get_submodule(part).state_dict())
+                head.get_submodule(part).load_state_dict(source.heads[source_head].get_submodule(part).state_dict())
     carried = [exit_config in base_config.exits for exit_config in config.exits]
     for exit_, exit_config, is_carried in zip(ranker.exits, config.exits, carried, strict=True):
         if is_carried:

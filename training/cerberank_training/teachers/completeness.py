@@ -99,16 +99,16 @@ def score_command(teacher: TeacherIdentity, data: str) -> str:
 
 def _chunks(texts: Iterable[QuestionTexts]) -> Iterator[list[QuestionTexts]]:
     """The questions in lists of at least CHUNK pairs; the last list may have fewer."""
-    held: list[QuestionTexts] = []
+    chunk: list[QuestionTexts] = []
     pairs = 0
     for question in texts:
-        held.append(question)
+        chunk.append(question)
         pairs += len(question[1])
         if pairs >= CHUNK:
-            yield held
-            held, pairs = [], 0
-    if held:
-        yield held
+            yield chunk
+            chunk, pairs = [], 0
+    if chunk:
+        yield chunk
 
 
 def _pair(chunk: Iterable[QuestionTexts], place: int) -> tuple[str, Candidate]:

@@ -70,10 +70,10 @@ def _row(run: Path, below: Path, now: float) -> RunRow:
     has_result = any((run / name).is_file() for name in RESULTS)
     config = _json(run / "checkpoint" / "config.json")
     steps = max((line["step"] for line in log), default=_number(trainer.get("global_step")))
-    of = _first(_number(free.get("steps")), _number(trainer.get("max_steps")))
+    last_step = _first(_number(free.get("steps")), _number(trainer.get("max_steps")))
     # Figures before the end of the warm start did not choose the weights.
     final_only = _number(train.get("final_only")) or 0.0
-    warm_start = final_only * (_number(_part(record, "planned").get("steps")) or of or 0)
+    warm_start = final_only * (_number(_part(record, "planned").get("steps")) or last_step or 0)
     counted = [
         _first(_number(line.get("dev_map")), _number(line.get("eval_map")))
         for line in (*log, *_list(trainer.get("log_history")))
@@ -91,7 +91,7 @@ def _row(run: Path, below: Path, now: float) -> RunRow:
         base=_text(names.get("base")),
         data=_text(_first(names.get("groups"), names.get("train"))),
         steps=steps,
-        of=of,
+        of=last_step,
         dev=_text(names.get("dev")),
         best=max(figures, default=None) if best is None else best,
         seed=_first(_number(train.get("seed")), _number(settings.get("seed"))),

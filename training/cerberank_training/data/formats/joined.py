@@ -22,28 +22,28 @@ def joined(questions: Iterable[Question], key: Callable[[Question], str], notes:
     Questions are held until they take MOST_HELD bytes, and then passed on, so that a sorted file of any size is joined
     whole. A question that comes again after that is another question, and counted.
     """
-    held: dict[str, tuple[Question, dict[LabelledCandidate, None]]] = {}
+    by_key: dict[str, tuple[Question, dict[LabelledCandidate, None]]] = {}
     ended: set[int] = set()
     size = 0
     for question in questions:
         name = key(question)
-        if name not in held:
+        if name not in by_key:
             if size >= MOST_HELD:
-                yield from _questions(held)
-                ended.update(map(hash, held))
-                held, size = {}, 0
+                yield from _questions(by_key)
+                ended.update(map(hash, by_key))
+                by_key, size = {}, 0
             notes[APART] += hash(name) in ended
-            held[name] = question, {}
-        candidates = held[name][1]
+            by_key[name] = question, {}
+        candidates = by_key[name][1]
         for row in question.candidates:
             if row not in candidates:
                 candidates[row] = None
                 size += _size(row)
-    yield from _questions(held)
+    yield from _questions(by_key)
 
 
-def _questions(held: dict[str, tuple[Question, dict[LabelledCandidate, None]]]) -> Iterator[Question]:
-    return (replace(question, candidates=tuple(candidates)) for question, candidates in held.values())
+def _questions(by_key: dict[str, tuple[Question, dict[LabelledCandidate, None]]]) -> Iterator[Question]:
+    return (replace(question, candidates=tuple(candidates)) for question, candidates in by_key.values())
 
 
 def _size(row: LabelledCandidate) -> int:

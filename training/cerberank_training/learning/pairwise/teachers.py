@@ -59,18 +59,19 @@ class Teachers:
             raise ValueError(f"{self.mono.name} teaches ranker 1, which it and {student.name} must have")
         if self.bi is None:
             return
-        have = self.bi.ranker.config
-        if have.token_ranker is None or have.token_ranker != student.token_ranker:
+        config = self.bi.ranker.config
+        if config.token_ranker is None or config.token_ranker != student.token_ranker:
             raise ValueError(
-                f"{self.bi.name} has the token ranker {have.token_ranker}, {student.name} {student.token_ranker}: they "
-                "must be the same"
+                f"{self.bi.name} has the token ranker {config.token_ranker}, {student.name} {student.token_ranker}: "
+                "they must be the same"
             )
-        if have.token_ranker == "colbert" and have.projection != student.projection:
+        if config.token_ranker == "colbert" and config.projection != student.projection:
             raise ValueError(
-                f"{self.bi.name} projects to {have.projection}, {student.name} to {student.projection}: they must agree"
+                f"{self.bi.name} projects to {config.projection}, {student.name} to {student.projection}: they "
+                "must agree"
             )
-        if have.encoding.colbert != student.encoding.colbert:
-            marked, other = (self.bi.name, student.name) if have.encoding.colbert else (student.name, self.bi.name)
+        if config.encoding.colbert != student.encoding.colbert:
+            marked, other = (self.bi.name, student.name) if config.encoding.colbert else (student.name, self.bi.name)
             raise ValueError(f"{marked} reads ColBERT's texts (--colbert-texts), {other} does not: both must, or none")
 
 
