@@ -29,7 +29,7 @@ from cerberank_training.learning.loop import Loop, tensor_cores
 from cerberank_training.learning.student_run import StudentRun, TokenSteps
 from cerberank_training.learning.train_config import TrainConfig
 from cerberank_training.runs.processes import Processes
-from cerberank_training.tracking.log_file import history
+from cerberank_training.tracking.log_file import results_of_log
 
 CONFIG = TrainConfig(
     steps=6,
@@ -199,7 +199,7 @@ def test_the_best_weights_are_kept(tmp_path: Path) -> None:
     assert run(tmp_path, ranker=ranker).train(lambda ranker: next(values)) == 80.0
     best = torch.load(tmp_path / "best.pt", weights_only=True)
     assert all(torch.equal(best[name], value) for name, value in ranker.state_dict().items())
-    assert history(tmp_path, counts=bool)["start"] == 90.0
+    assert results_of_log(tmp_path, counts=bool)["start"] == 90.0
 
 
 class Diverging:

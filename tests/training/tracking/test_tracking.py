@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from cerberank_training.tracking.log_file import LogFile, history, read_log
+from cerberank_training.tracking.log_file import LogFile, read_log, results_of_log
 from cerberank_training.tracking.tracker import Tracking
 
 
@@ -58,7 +58,7 @@ def test_a_tracker_that_cannot_begin_is_refused(tmp_path: Path) -> None:
 
 
 def reached(folder: Path) -> int:
-    last: int = history(folder, counts=bool)["reached"]
+    last: int = results_of_log(folder, counts=bool)["reached"]
     return last
 
 
@@ -114,5 +114,5 @@ def test_the_best_step_is_the_first_that_counts(tmp_path: Path) -> None:
     for step, value in enumerate((99.0, 90.0, 70.0, 80.0, 80.0)):
         log.figures(step, {"dev_map": value})
         log.figures(step, {"loss": 1.0})
-    assert history(tmp_path, counts=lambda step: step > 1) == {"reached": 4, "best_step": 3, "start": 99.0}
-    assert history(tmp_path, counts=lambda step: step > 4)["best_step"] is None
+    assert results_of_log(tmp_path, counts=lambda step: step > 1) == {"reached": 4, "best_step": 3, "start": 99.0}
+    assert results_of_log(tmp_path, counts=lambda step: step > 4)["best_step"] is None

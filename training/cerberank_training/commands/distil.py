@@ -54,7 +54,7 @@ from cerberank_training.students.shapes import Student, build_student, copied_he
 from cerberank_training.teachers.completeness import refuse_missing_scores
 from cerberank_training.teachers.scoring.hugging_face import teacher_origin
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
-from cerberank_training.tracking.log_file import history
+from cerberank_training.tracking.log_file import results_of_log
 from cerberank_training.tracking.opening import check_trackers, open_trackers
 
 PRECISIONS = ("fp32", "int8")
@@ -321,7 +321,7 @@ class StudentTraining:
     """A line on dev questions that are trained on."""
 
     @property
-    def lines(self) -> Sequence[str]:
+    def start_lines(self) -> Sequence[str]:
         """Lines on the data, the heads, the start and the first step."""
         objective, teachers = self.settings.objective, self.inputs.bound["teachers"]
         copied = copied_heads(self.student.ranker, objective, teachers, dropout=self.settings.train.dropout)
@@ -340,9 +340,9 @@ class StudentTraining:
             best = self.run.train(measure)
         return {"best": best, "questions": measured(inputs.dev)}
 
-    def history(self) -> dict[str, Any]:
+    def further_results(self) -> dict[str, Any]:
         """The last step, the best step and the dev figure at the start, from the log."""
-        return history(self.job.out, counts=self.settings.train.all_trained)
+        return results_of_log(self.job.out, counts=self.settings.train.all_trained)
 
     def write(self, record: RunRecord) -> None:
         """Write the checkpoint, and say what it is and which commands come next."""

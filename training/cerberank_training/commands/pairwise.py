@@ -41,7 +41,7 @@ from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run import Inputs, Job, run_job
 from cerberank_training.runs.trained_on import write_training_data
 from cerberank_training.students.text_rankers import SYSTEMS, System, build_text_ranker, released_settings
-from cerberank_training.tracking.log_file import history
+from cerberank_training.tracking.log_file import results_of_log
 from cerberank_training.tracking.opening import check_trackers, open_trackers
 
 
@@ -334,7 +334,7 @@ class TextRankerTraining:
     record: RunRecord
 
     @property
-    def lines(self) -> Sequence[str]:
+    def start_lines(self) -> Sequence[str]:
         """Lines on dev questions that are trained on, and on texts that are cut."""
         cuts = cut_note(*self.run.count_cut(), what="texts", option="--question-length or --document-length")
         return in_common(self.inputs.dev, (question.text for question in self.inputs.questions)), cuts
@@ -346,9 +346,9 @@ class TextRankerTraining:
         best = self.run.train(dev_figures(text_ranks(encoder), dev, self.job.options.select, self.run.processes))
         return {"best": best, "questions": measured(dev)}
 
-    def history(self) -> dict[str, Any]:
+    def further_results(self) -> dict[str, Any]:
         """The last step, the best step and the dev figure at the start, from the log."""
-        return history(self.job.out, counts=self.config.all_trained)
+        return results_of_log(self.job.out, counts=self.config.all_trained)
 
     def write(self, record: RunRecord) -> None:
         """Write the folder of the text ranker."""

@@ -175,7 +175,7 @@ class PretrainingRun:
     record: RunRecord
 
     @property
-    def lines(self) -> Sequence[str]:
+    def start_lines(self) -> Sequence[str]:
         """A line on the documents and the new parts of the network."""
         new = "".join(f", {part} made anew" for part in self.start.fresh)
         return (f"{len(self.inputs.documents):,} documents{new}",)
@@ -186,7 +186,7 @@ class PretrainingRun:
         metrics = train_encoder(self.start, self.out, self.inputs.train, self.examples, self.config)
         return {"examples": len(self.examples)} | {name: metrics[name] for name in METRICS if name in metrics}
 
-    def history(self) -> dict[str, Any]:
+    def further_results(self) -> dict[str, Any]:
         """The last step; there is no early stop."""
         return {"reached": self.config.steps}
 

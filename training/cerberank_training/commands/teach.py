@@ -26,7 +26,7 @@ from cerberank_training.data.sampling import (
     sampler_for,
 )
 from cerberank_training.learning.example_options import ExampleOptions
-from cerberank_training.learning.trainer import history, last_checkpoint
+from cerberank_training.learning.trainer import last_checkpoint, results_of_trainer
 from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.dev_set import chosen_size, dev_set, held_out_contents, in_common, measured
 from cerberank_training.runs.launched import is_first_process, note_of
@@ -185,7 +185,7 @@ class TeacherTraining:
     record: RunRecord
 
     @property
-    def lines(self) -> Sequence[str]:
+    def start_lines(self) -> Sequence[str]:
         """Lines on dev questions that are trained on, and on the start and the first step."""
         base, size, sampler = self.inputs.base, self.config.questions_per_step, self.inputs.sampler
         new_head = "" if base.is_cross_encoder else ", and its classifier of two logits from random weights"
@@ -203,9 +203,9 @@ class TeacherTraining:
         best = fine_tune(inputs.base, self.out, inputs.sampler, inputs.dev, self.config)
         return {"best": best, "questions": measured(inputs.dev)}
 
-    def history(self) -> dict[str, Any]:
+    def further_results(self) -> dict[str, Any]:
         """The last step, the best step and the dev figure at the start, from the Trainer's newest checkpoint."""
-        return history(self.out / RUN)
+        return results_of_trainer(self.out / RUN)
 
     def write(self, record: RunRecord) -> None:
         """Write the tokenizer and what the teacher reads beside its weights."""

@@ -208,7 +208,7 @@ def last_checkpoint(run: Path) -> str | None:
     return None
 
 
-def history(run: Path) -> dict[str, Any]:
+def results_of_trainer(run: Path) -> dict[str, Any]:
     """The last step of the newest checkpoint, the best step on dev, and the dev MAP before the first step.
 
     A run that an earlier version began lacks the last.

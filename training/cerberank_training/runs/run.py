@@ -42,7 +42,7 @@ class Training(Protocol):
     """A network with everything that it learns from."""
 
     @property
-    def lines(self) -> Sequence[str]:
+    def start_lines(self) -> Sequence[str]:
         """Lines about the start of the run; empty ones are left out."""
 
     def train(self) -> Mapping[str, Any]:
@@ -51,7 +51,7 @@ class Training(Protocol):
         Every process calls this method and knows the figures.
         """
 
-    def history(self) -> Mapping[str, Any]:
+    def further_results(self) -> Mapping[str, Any]:
         """Further results, which the first process reads from the run's files; the last step is `reached`."""
 
     def write(self, record: RunRecord) -> None:
@@ -126,7 +126,7 @@ def run_job(job: Job[OptionsT, InputsT]) -> Mapping[str, Any]:
 
         # 4. The network. From `begin` on, the record binds every later call.
         training = job.prepare(inputs, run.record)
-        run.begin(*training.lines)
+        run.begin(*training.start_lines)
 
         # 5. Steps, evaluations and saved states.
         figures = training.train()
@@ -135,6 +135,6 @@ def run_job(job: Job[OptionsT, InputsT]) -> Mapping[str, Any]:
             return figures
 
         # 6. The record is finished before the result is written: a call that is killed in between only writes it.
-        record = run.finish(**figures, **training.history())
+        record = run.finish(**figures, **training.further_results())
         training.write(record)
         return record.results

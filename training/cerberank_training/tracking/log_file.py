@@ -50,7 +50,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return [record for line in _lines(path) if (record := _record(line)) is not None]
 
 
-def history(folder: Path, *, counts: Callable[[int], bool]) -> dict[str, Any]:
+def results_of_log(folder: Path, *, counts: Callable[[int], bool]) -> dict[str, Any]:
     """The last step of the run in `folder`, the first of its best steps on dev, and its dev figure before the first.
 
     A best step is one for which `counts` is true. The log of an earlier version lacks the figure at the start.
