@@ -213,7 +213,7 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
             else sampler_for(data, questions, settings.sampling, seed=settings.train.seed)
         )
         content, dev_content = held_out_contents(data, questions, options.dev, dev)
-        # Paths are told in the record, and bind nothing.
+        # The record states the paths, but a resumed run may have others.
         places = {name: str(value) for name in ("train", "groups", "dev", "out") if (value := getattr(options, name))}
         return StudentInputs(
             base=base,

@@ -86,7 +86,7 @@ class Loop(Generic[NetworkT]):
         """Prepare the run and, when `folder` holds the state of the same `settings`, resume it.
 
         `stream` is the source of the items of `loss`, if they do not follow from the step's number. `forward` is a
-        module that wraps the `network`. `is_fresh` is true for the name of a weight with the second of RATES.
+        module that wraps the `network`. `is_fresh` says by its name whether a weight has the second of RATES.
         Raises BoundError when the folder holds a run with other settings.
         """
         self._folder = folder

@@ -301,5 +301,5 @@ class _StageLogits(nn.Module):
 
 
 def _is_fresh(name: str) -> bool:
-    """True for exits and classifiers, also for those that the base has."""
+    """True for weights of exits and classifiers, which have the fresh learning rate even if they come from the base."""
     return name.startswith("exits.") or ".classifier." in name

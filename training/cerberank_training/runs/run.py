@@ -89,11 +89,11 @@ class Job(ABC, Generic[OptionsT, InputsT]):
 
     @abstractmethod
     def check(self) -> None:
-        """Raise what is wrong with the settings and can be told without a base or data."""
+        """Raise ValueError for settings that are wrong whatever the base and the data are."""
 
     @abstractmethod
     def open(self) -> InputsT:
-        """Open base, data and dev set. Raises what is wrong with them, which names the option."""
+        """Open base, data and dev set. Raises an error that names the option, if one of them cannot be used."""
 
     def check_finished(self, record: RunRecord) -> None:
         """Say that nothing is left to do, or raise ValueError if the call wants another result."""
@@ -105,12 +105,12 @@ class Job(ABC, Generic[OptionsT, InputsT]):
 
 
 def run_job(job: Job[OptionsT, InputsT]) -> Mapping[str, Any]:
-    """Train what the job says; return the results in the record. Other processes than the first know only its figures.
+    """Train what the job says, and return the results in the record; processes other than the first return the figures.
 
     Raises the errors of the job, BoundError when the folder holds another run, and OSError when the disk is full.
     """
     with writing(job.out):
-        # 1. Everything that can be told at once comes first, because opening data may take minutes.
+        # 1. Checks that need no data come first, because opening data may take minutes.
         job.check()
         check_writable(job.out)
 
