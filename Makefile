@@ -27,7 +27,7 @@ SLIPCOVER = -m slipcover --json --out .coverage.json --omit '*/bodies/post_norm.
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(DEV)/bin/python $(if $(COVERAGE),$(SLIPCOVER)) -m pytest --numprocesses=$(WORKERS) \
 	--dist=loadfile --no-loadscope-reorder $(if $(COVERAGE),--cache-clear -W ignore::pytest.PytestAssertRewriteWarning)
 
-test: $(DEV)/.installed ## run the tests that guard everyday changes, four minutes on two cores
+test: $(DEV)/.installed ## run the tests that guard everyday changes, two to four minutes on two cores
 	$(PYTEST) -m "not slow"
 
 test-all: $(DEV)/.installed ## what make test runs, and the slow tests; COVERAGE=yes compares line coverage with tests/coverage.json
