@@ -66,7 +66,7 @@ def test_a_wheel_that_pip_does_not_find_is_named(
 
 
 def test_the_kit_serves_and_measures_in_a_fresh_environment(tmp_path: Path) -> None:
-    """Of the kit and the machine's listed packages alone: the pieces that start programs of their own.
+    """The pieces that start programs of their own run with the kit and the machine's listed packages alone.
 
     `tests/benchmarks/gpu` runs all pieces.
     """

@@ -57,7 +57,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Findings:
-    """What the check has seen."""
+    """The findings of the check."""
 
     counts: dict[str, tuple[Counts, Counts]]
     """By phase: what the clients saw, and what the proxy counted."""

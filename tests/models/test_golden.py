@@ -11,12 +11,11 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
+from tests.models.altered import Altered
 
 from cerberank_models.backends.registry import open_backend
-from cerberank_models.backends.stage_contract import Backend, BackendCounts, StageOutput, probability
+from cerberank_models.backends.stage_contract import Backend, probability
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
-from cerberank_models.encoding import EncodedPairs
 from cerberank_models.golden import CLEAR_GAP, HALF_TOLERANCE, GoldenMismatchError, check_golden, half_mismatch
 
 
@@ -36,37 +35,14 @@ def test_golden_questions_are_reproduced(checkpoint: Checkpoint) -> None:
         check_golden(open_backend(checkpoint, precision=precision), checkpoint, precision)
 
 
-class Given:
-    """A backend whose scores are another's, each moved `by`, or the given ones."""
+def moved(inner: Backend[Any], by: float) -> Altered:
+    """A backend whose scores are those of `inner`, each moved `by`."""
+    return Altered(inner, lambda stage, scores: scores + by)
 
-    device_memory = None
 
-    def __init__(self, inner: Backend[Any], *, by: float = 0.0, scores: Sequence[float] | None = None) -> None:
-        self.inner, self.config, self.counts = inner, inner.config, BackendCounts()
-        self.precision, self.by, self.scores = inner.precision, by, scores
-
-    def start(self, pairs: EncodedPairs) -> Any:
-        return self.inner.start(pairs)
-
-    def run(self, state: Any, stage: int) -> StageOutput[Any]:
-        output = self.inner.run(state, stage)
-        scores = output.scores + self.by if self.scores is None else np.asarray(self.scores)
-        return StageOutput(state=output.state, scores=scores, head_scores=output.head_scores)
-
-    def select(self, state: Any, rows: NDArray[np.integer]) -> Any:
-        return self.inner.select(state, rows)
-
-    def concat(self, states: Any) -> Any:
-        return self.inner.concat(states)
-
-    def state_bytes(self, state: Any) -> int:
-        return self.inner.state_bytes(state)
-
-    def free_memory(self) -> None:
-        raise AssertionError("only the engine frees memory")
-
-    def prepare(self, step_tokens: int) -> None:
-        raise AssertionError("only the service chooses the tokens of a step")
+def given_scores(inner: Backend[Any], scores: Sequence[float]) -> Altered:
+    """A backend that gives `scores` at every stage."""
+    return Altered(inner, lambda stage, computed: np.asarray(scores))
 
 
 def with_scores(checkpoint: Checkpoint, *precisions: str) -> Checkpoint:
@@ -86,7 +62,7 @@ def with_scores(checkpoint: Checkpoint, *precisions: str) -> Checkpoint:
 def test_another_models_scores_are_noticed(checkpoint: Checkpoint, backend: Backend[Any]) -> None:
     """Scores that lie outside of the recorded precision's tolerance fail the golden check."""
     with pytest.raises(GoldenMismatchError, match="differ"):
-        check_golden(Given(backend, by=0.01), checkpoint, "fp32")
+        check_golden(moved(backend, by=0.01), checkpoint, "fp32")
 
 
 @pytest.mark.parametrize("precision", ["fp16", "bf16"])
@@ -97,7 +73,7 @@ def test_half_precision_is_checked_against_fp32(checkpoint: Checkpoint, precisio
     check_golden(half, with_scores(checkpoint, "fp32"), precision)
     tolerance = HALF_TOLERANCE[precision]
     with pytest.raises(GoldenMismatchError, match=f"more than {tolerance:g}"):
-        check_golden(Given(half, by=1.5 * tolerance), checkpoint, precision)
+        check_golden(moved(half, by=1.5 * tolerance), checkpoint, precision)
 
 
 @pytest.mark.parametrize(
@@ -121,7 +97,7 @@ def test_a_clear_order_that_is_lost_is_a_mismatch(checkpoint: Checkpoint, backen
     first = checkpoint.golden[0]
     recorded = tuple(0.001 if index else 0.01 for index in range(len(first.candidates)))
     golden = first.model_copy(update={"scores": {"fp32": recorded}, "tolerance": {"fp32": 0.001}})
-    tied = Given(backend, scores=[0.005] * len(recorded))
+    tied = given_scores(backend, scores=[0.005] * len(recorded))
     with pytest.raises(GoldenMismatchError, match=r"candidate 0 no longer .* candidate 1: 0.005 and 0.005, 0.01 and"):
         check_golden(tied, replace(checkpoint, golden=(golden,)), "fp16")
 

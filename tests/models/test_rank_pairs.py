@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 from tests.margin import Margin
+from tests.models.altered import Altered
 from tests.tiny import random_pairs, random_ranker
 
 from cerberank_models.backends.registry import open_backend
-from cerberank_models.backends.stage_contract import Backend, BackendCounts, StageOutput
+from cerberank_models.backends.stage_contract import Backend, BackendCounts, Scores, StageOutput
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.drop import RatioSchedule, drop_count
 from cerberank_models.encoding import EncodedPairs
@@ -29,38 +30,11 @@ def backend(checkpoint: Checkpoint) -> Backend[Any]:
     return open_backend(checkpoint, precision="fp32")
 
 
-class Broken:
-    """A backend whose second stage gives NaN."""
-
-    device_memory = None
-
-    def __init__(self, inner: Backend[Any]) -> None:
-        self.inner, self.config, self.counts = inner, inner.config, BackendCounts()
-        self.precision = inner.precision
-
-    def start(self, pairs: EncodedPairs) -> Any:
-        return self.inner.start(pairs)
-
-    def run(self, state: Any, stage: int) -> StageOutput[Any]:
-        output = self.inner.run(state, stage)
-        if stage == 1:
-            output.scores[0] = np.nan
-        return output
-
-    def select(self, state: Any, rows: NDArray[np.integer]) -> Any:
-        return self.inner.select(state, rows)
-
-    def concat(self, states: Any) -> Any:
-        return self.inner.concat(states)
-
-    def state_bytes(self, state: Any) -> int:
-        return self.inner.state_bytes(state)
-
-    def free_memory(self) -> None:
-        raise AssertionError("only the engine frees memory")
-
-    def prepare(self, step_tokens: int) -> None:
-        raise AssertionError("only the service chooses the tokens of a step")
+def broken_scores(stage: int, scores: Scores) -> Scores:
+    """The scores of a backend whose second stage gives NaN."""
+    if stage == 1:
+        scores[0] = np.nan
+    return scores
 
 
 class Table:
@@ -158,4 +132,4 @@ def test_no_candidates_is_an_error(backend: Backend[Any], checkpoint: Checkpoint
 def test_nan_is_an_error(backend: Backend[Any]) -> None:
     """A score that is not a number never becomes an order."""
     with pytest.raises(NonFiniteScoreError, match="stage 1"):
-        rank_pairs(Broken(backend), random_pairs([9, 9]))
+        rank_pairs(Altered(backend, broken_scores), random_pairs([9, 9]))

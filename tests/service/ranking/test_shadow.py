@@ -119,8 +119,8 @@ def test_without_a_shadow_there_is_nothing_to_tell(follow: Follow, store: Folder
     assert client.get("/v1/models/other/shadow").status_code == 404
 
 
-def test_a_busy_service_mirrors_nothing(follow: Follow, store: FolderStore, made: Make) -> None:
-    """Questions that overlap are answered, and skipped by the shadow."""
+def with_backends(follow: Follow, store: FolderStore, made: Make) -> tuple[TestClient, dict[str, FakeBackend]]:
+    """A client of a service whose shadow gets all questions, and its fake backends by version."""
     backends: dict[str, FakeBackend] = {}
 
     def load(checkpoint: Checkpoint, settings: Settings) -> Loaded:
@@ -132,6 +132,12 @@ def test_a_busy_service_mirrors_nothing(follow: Follow, store: FolderStore, made
     push(store, made("2"), "shadow")
     client = follow(load, shadow_percent=100)
     wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
+    return client, backends
+
+
+def test_a_busy_service_mirrors_nothing(follow: Follow, store: FolderStore, made: Make) -> None:
+    """Questions that overlap are answered, and skipped by the shadow."""
+    client, backends = with_backends(follow, store, made)
     shadow = service_of(client).shadow
     served_by(client)
     wait_until(lambda: client.get(SHADOW).json()["questions"] == 1)
@@ -148,17 +154,7 @@ def test_a_busy_service_mirrors_nothing(follow: Follow, store: FolderStore, made
 
 def test_a_question_that_waits_holds_no_tokens(follow: Follow, store: FolderStore, made: Make) -> None:
     """The queue takes no memory for pairs, which a comparison does not need."""
-    backends: dict[str, FakeBackend] = {}
-
-    def load(checkpoint: Checkpoint, settings: Settings) -> Loaded:
-        loaded = open_fake(checkpoint, settings)
-        backends[loaded.checkpoint.manifest.version] = loaded.backend  # type: ignore[assignment]
-        return loaded
-
-    push(store, made("1"), "stable")
-    push(store, made("2"), "shadow")
-    client = follow(load, shadow_percent=100)
-    wait_until(lambda: entry(client, "2").get("labels") == ["shadow"])
+    client, backends = with_backends(follow, store, made)
     service = service_of(client)
     call = RankCall(question="how?", candidates=(Candidate(text="a"),))
     one = np.zeros(1, np.int64)

@@ -236,7 +236,7 @@ def test_a_version_leaves_nothing_behind_and_takes_nothing_of_others(metrics: Me
 
 
 def test_graphs_have_series_once_there_is_one(metrics: Metrics) -> None:
-    """What the backend counted before, at its warm-up, is left out."""
+    """The counts of the backend before the test, at its warm-up, are left out."""
     version = metrics.for_model("m", "1", 3, counts=BackendCounts(padding_tokens=5))
     version.step(0, tokens=1, seconds=0.0, counts=BackendCounts(padding_tokens=5))
     assert value(metrics, "graph_hits_total") is None

@@ -24,7 +24,7 @@ def changed(*words: str, recipe: str = ELECTRA, sampled: bool = False) -> Studen
 
 
 def test_options_with_names_of_their_own_reach_their_settings() -> None:
-    """Of heads and exits; lists have commas; a switch has both directions; all others stay the recipe's."""
+    """Changes of heads and exits; lists have commas; a switch has both directions; all others stay the recipe's."""
     settings = changed("--lambda", "2,0,1", "--exits-learn", "heads", "--exits", "1,9", "--no-train-token-embeddings")
     assert (settings.objective.weights, settings.objective.exits) == ((2.0, 0.0, 1.0), "heads")
     assert settings.shape.exits == (1, 9)

@@ -142,7 +142,7 @@ def train_student(options: DistilOptions) -> Trained:
 
 @dataclass(frozen=True, kw_only=True)
 class StudentInputs(Inputs):
-    """What a student starts and learns from."""
+    """The base and the data of a student."""
 
     settings: StudentSettings
     """The settings with the depth of the base."""

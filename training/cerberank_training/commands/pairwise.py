@@ -216,7 +216,7 @@ def pairwise(*, options: PairwiseOptions) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class TextRankerInputs(Inputs):
-    """What a text ranker starts and learns from."""
+    """The base and the data of a text ranker."""
 
     questions: Sequence[Question]
     triples: TripleSampler

@@ -88,7 +88,7 @@ def pretrain(*, options: PretrainOptions) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class PretrainingInputs(Inputs):
-    """What an encoder starts and learns from."""
+    """The base and the data of an encoder."""
 
     generator: Base | None
     documents: DocumentTable

@@ -100,7 +100,7 @@ def teach(*, options: TeachOptions) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class TeacherInputs(Inputs):
-    """What a teacher starts and learns from."""
+    """The base and the data of a teacher."""
 
     config: TeacherConfig
     """The settings with the number of steps, which `--epochs` gives in passes over the data."""

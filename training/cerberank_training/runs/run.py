@@ -29,7 +29,7 @@ class JobOptions(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Inputs:
-    """What a run starts and learns from, each opened once; a job adds its data."""
+    """The base and the settings of a run, opened once; a job adds its data."""
 
     base: Base
     bound: Mapping[str, Any]

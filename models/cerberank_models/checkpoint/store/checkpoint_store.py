@@ -212,7 +212,7 @@ class CheckpointStore(ABC):
 
     @abstractmethod
     def _read(self, path: str, refused: type[CheckpointError | StoreError]) -> bytes | None:
-        """The content of a small file; None if it is missing. Raises `refused` if it is no file, or too large."""
+        """The content of a small file; None if it is missing. Raises `refused` for a special file or a large one."""
 
     @abstractmethod
     def _place(self, path: str) -> str:
