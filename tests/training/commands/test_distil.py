@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from cerberank.cli import COMMANDS
 from tests.program import program, replaced
-from tests.tiny import save_cross_encoder
-from tests.training.letters import dev_jsonl, jsonl
+from tests.tiny import random_ranker, save_cross_encoder
+from tests.training.letters import dev_jsonl, encoder, jsonl, questions
 
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.encoding import Candidate
+from cerberank_models.windows import Reading
 from cerberank_training.commands import distil
+from cerberank_training.data import LabelledCandidate
 from cerberank_training.runs.card import dev_map
 
 
@@ -50,6 +54,34 @@ def test_a_student_learns_from_pairs(tmp_path: Path, capsys: pytest.CaptureFixtu
     settings = json.loads(card.split("```json")[1].split("```")[0])
     assert settings["sampling"] == {"mode": "pairs", "unanswered": False}
     assert settings["train"]["fresh_learning_rate"] == pytest.approx(4e-4 / 6e-5 * 5e-3)
+
+
+def test_long_texts_of_dev_are_cut_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Words behind the cut change no rank, and otherwise they do; the record and the figure's name have the reading."""
+
+    def ranks(words: int, windows: Reading | None) -> list[list[int]]:
+        long = [
+            replace(
+                each, candidates=tuple(LabelledCandidate(text_of(row, words), row.label) for row in each.candidates)
+            )
+            for each in questions()
+        ]
+        return [each["final"].tolist() for _, each in distil.network_ranks(encoder(), "cpu", windows)(ranker, long)]
+
+    def text_of(row: LabelledCandidate, words: int) -> Candidate:
+        return Candidate(text=f"{row.candidate.text} {'tower ' * words}")
+
+    ranker = random_ranker()
+    assert ranks(60, "off") == ranks(200, "off") != ranks(200, None)
+
+    options = pairs(tmp_path, "--windows", "off")
+    assert program("train distil")(options) == 0
+    assert "--windows off --data" in capsys.readouterr().out
+    assert json.loads((tmp_path / "run" / "record.json").read_text())["bound"]["dev"]["windows"] == "off"
+    (metric,) = read_checkpoint(tmp_path / "run" / "checkpoint").manifest.metrics
+    assert metric.endswith("/5, windows off]")
+    assert program("train distil")(replaced(options, "--windows", "best")) == 1
+    assert "was begun with dev.windows 'off', not None" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

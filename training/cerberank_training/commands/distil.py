@@ -15,12 +15,13 @@ from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN, read_terms, terms_of
 from cerberank_models.checkpoint.store.checkpoint_store import is_name, name_of
-from cerberank_models.commands.options import check_device, chosen_device
+from cerberank_models.commands.options import Windows, check_device, chosen_device
 from cerberank_models.commands.values import Names, Whole, arguments_of
 from cerberank_models.convert.checkpoint import PARITY, Forms, export_checkpoint
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, say
+from cerberank_models.windows import AS_SERVED, Reading, windowing_of
 from cerberank_training.commands.presets import options_from_recipe, read_preset, recipe_help
 from cerberank_training.commands.run_options import DevQuestions, Track, data_help
 from cerberank_training.data import Question, open_questions
@@ -76,6 +77,7 @@ class DistilOptions:
     dev: str
     """Questions to choose weights by, as FORMAT:PATH."""
     dev_questions: DevQuestions = None
+    windows: Windows = None
     teacher: tuple[Path, ...] = ()
     """Score cache of a teacher for all pairs of --train or --groups, written by `data score --teacher MODEL`; repeat
     for several."""
@@ -172,6 +174,12 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         return PRECISIONS if self.options.precisions is None else self.options.precisions
 
     @property
+    def windows(self) -> dict[str, Reading]:
+        """The reading of the dev set's long texts, if it is another than the service's."""
+        reading = self.options.windows
+        return {} if reading in (None, AS_SERVED.combine) else {"windows": reading}
+
+    @property
     def size(self) -> Size:
         """The number of questions of the dev set."""
         return chosen_size(self.options.dev, self.options.dev_questions)
@@ -225,7 +233,7 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
             bound={
                 "base": base_content,
                 "data": {"drawn": not options.groups} | content,
-                "dev": {"size": size} | dev_content,
+                "dev": {"size": size} | self.windows | dev_content,
                 "teachers": [teachers[path].content(path) for path in options.teacher],
                 "settings": settings.bound(drawn=not options.groups),
             },
@@ -334,7 +342,7 @@ class StudentTraining:
         settings, inputs = self.settings, self.inputs
         length = settings.shape.max_length
         work = step_work(self.student.ranker, settings.train, settings.sampling, max_length=length)
-        rank = network_ranks(self.student.encoder(), self.job.options.device)
+        rank = network_ranks(self.student.encoder(), self.job.options.device, self.job.options.windows)
         measure = dev_figures(rank, inputs.dev, processes=self.run.processes)
         with training_threads(work):
             best = self.run.train(measure)
@@ -378,6 +386,7 @@ class StudentTraining:
                 forms=job.precisions,
                 train=options.data,
                 extended=extended,
+                windows=self.job.windows.get("windows"),
             )
         )
 
@@ -429,18 +438,28 @@ def _latest(out: Path) -> Path | None:
     return max(aside, key=lambda path: (path / "manifest.json").stat().st_mtime_ns, default=None)
 
 
-def closing(checkpoint: Path, *, name: str, figures: str, forms: Sequence[str], train: str, extended: str = "") -> str:
+def closing(
+    checkpoint: Path,
+    *,
+    name: str,
+    figures: str,
+    forms: Sequence[str],
+    train: str,
+    extended: str = "",
+    windows: Reading | None = None,
+) -> str:
     """The last lines of a run with ONNX graphs in these `forms`: its result, and the commands that come next.
 
     int8 ranges are measured on the data `train`. `extended` is a suffix that begins with a semicolon, and says what an
-    extended run has kept of its earlier model.
+    extended run has kept of its earlier model. `windows` is the reading of long texts on dev; None is the default.
     """
     folder = shlex.quote(str(checkpoint))
     written = ", ".join(["weights", *(f"ONNX {form}" for form in forms)])
     exported = checkpoint.parent / "exported"
     served = folder if forms else shlex.quote(str(exported))
     backend = "" if forms else " --backend torch"
-    steps = [("measure", f"cerberank evaluate --checkpoint {folder}{backend} --data FORMAT:PATH")]
+    reading = f" --windows {windows}" if windows else ""
+    steps = [("measure", f"cerberank evaluate --checkpoint {folder}{backend}{reading} --data FORMAT:PATH")]
     if not forms:
         steps.append(("export", f"cerberank export {folder} {served} --calibrate {shlex.quote(train)}"))
     steps += [
@@ -451,8 +470,11 @@ def closing(checkpoint: Path, *, name: str, figures: str, forms: Sequence[str], 
     return "\n".join(lines + [f"  {verb + ':':<9}{command}" for verb, command in steps])
 
 
-def network_ranks(encoder: PairEncoder, device: str) -> Callable[[RankingNetwork, Sequence[Question]], RankedQuestions]:
+def network_ranks(
+    encoder: PairEncoder, device: str, windows: Reading | None = None
+) -> Callable[[RankingNetwork, Sequence[Question]], RankedQuestions]:
     """A function that ranks questions by every exit and head of a network, for `dev_figures`."""
+    windowing = windowing_of(windows)
     return lambda network, questions: rank_questions(
-        Scorer(backend=TorchBackend(network, device=device), encoder=encoder), questions
+        Scorer(backend=TorchBackend(network, device=device), encoder=encoder, windowing=windowing), questions
     )

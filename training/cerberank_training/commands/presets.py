@@ -26,6 +26,7 @@ from cyclopts import App, CycloptsError
 from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict
 
+from cerberank_models.commands.options import Windows
 from cerberank_models.commands.values import arguments_of
 from cerberank_models.output import UsageError
 from cerberank_training.commands.run_options import DevQuestions
@@ -138,7 +139,12 @@ def student_settings(text: str) -> StudentSettings:
     """
     preset = preset_of(text, DISTIL)
 
-    def command(*, dev_questions: DevQuestions = None, settings: StudentSettings = StudentSettings()) -> None:  # noqa: B008 - frozen
+    def command(
+        *,
+        dev_questions: DevQuestions = None,
+        windows: Windows = None,
+        settings: StudentSettings = StudentSettings(),  # noqa: B008 - frozen
+    ) -> None:
         """A command with the options that a recipe may set."""
 
     try:

@@ -71,13 +71,14 @@ def test_a_grid_chooses_a_rows_settings(
 def test_runs_are_evaluated_where_they_were_trained(
     device: str, tmp_path: Path, calls: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A processor reads an ONNX form, a GPU the weights alone; without lists there is no grid."""
+    """A processor reads an ONNX form, a GPU the weights alone; texts are cut as the recipe says. No list, no grid."""
     monkeypatch.setattr(cerberus, "check_device", lambda device: None)
     assert sweep(words(tmp_path, "--device", device)) == 0
     distil, evaluate = calls
     assert ("--no-export" in distil) == (device == "cuda")
     assert "--alpha" not in distil
     assert (value(distil, "--device"), value(evaluate, "--device")) == (device, device)
+    assert (value(distil, "--windows"), value(evaluate, "--windows")) == ("off", "off")
 
 
 def test_single_values_need_no_grid(tmp_path: Path, calls: list[list[str]]) -> None:

@@ -11,11 +11,11 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from cerberank_models.checkpoint.bound import Bound
-from cerberank_models.commands.options import BackendOptions, check_device, chosen_device
+from cerberank_models.commands.options import BackendOptions, Windows, check_device, chosen_device
 from cerberank_models.commands.values import Count
 from cerberank_models.output import UsageError
 from cerberank_training.commands.distil import StudentJob
-from cerberank_training.commands.presets import flag_of, recipe_help, student_settings
+from cerberank_training.commands.presets import flag_of, read_preset, recipe_help, student_settings
 from cerberank_training.commands.run_options import DevQuestions, data_help
 from cerberank_training.commands.sweep.grid import HEADER, Alphas, Rates, Sizes, Taus, Warmups, finished_points
 from cerberank_training.commands.sweep.sweep_runs import (
@@ -28,7 +28,7 @@ from cerberank_training.commands.sweep.sweep_runs import (
 from cerberank_training.learning.strategies import Strategy, check_strategy
 
 SHARED = (
-    *("recipe", "base", "train", "groups", "dev", "dev_questions", "teacher", "hydra", "precision"),
+    *("recipe", "base", "train", "groups", "dev", "dev_questions", "windows", "teacher", "hydra", "precision"),
     *("steps", "questions_per_step", "alpha", "tau", "learning_rate", "warmup"),
 )
 """The options with which a table that was begun must go on; more tests, seeds and strategies may be added."""
@@ -92,6 +92,7 @@ class CerberusOptions:
     dev: str
     """Questions to choose weights by, as FORMAT:PATH."""
     dev_questions: DevQuestions = None
+    windows: Windows = None
     teacher: tuple[Path, ...]
     """Score cache of a teacher, written by `data score --teacher MODEL`, the best one first; repeat for several."""
     hydra: tuple[Path, ...] = ()
@@ -139,6 +140,7 @@ def cerberus(*, options: CerberusOptions) -> None:
     options = replace(options, device=chosen_device(options.device))
     # Everything that can be refused is refused before anything is written.
     student_settings(options.recipe)
+    options = replace(options, windows=options.windows or read_preset(options.recipe).values.get("windows"))
     every, table = plan([str(path) for path in options.teacher], [str(path) for path in options.hydra]), options.table
     runs = chosen(every, options.only)
     for run in runs:
@@ -158,7 +160,8 @@ def cerberus(*, options: CerberusOptions) -> None:
         return [*_training(run, options), *_tuned(run, options), *forms]
 
     def source(checkpoint: Path) -> list[object]:
-        return ["--checkpoint", checkpoint, "--precision", options.precision, "--device", options.device]
+        reading = ("--windows", options.windows) if options.windows else ()
+        return ["--checkpoint", checkpoint, "--precision", options.precision, "--device", options.device, *reading]
 
     rows = {run.name: partial(words, run) for run in runs}
     fill_table(table, rows, job=StudentJob, source=source, report=partial(_report, every, table))
@@ -166,7 +169,7 @@ def cerberus(*, options: CerberusOptions) -> None:
 
 def _training(run: PlannedRun, options: CerberusOptions) -> list[object]:
     """The options of `train distil` that all runs of a row share."""
-    names = ("recipe", "base", "train", "groups", "dev", "dev_questions", "steps", "device")
+    names = ("recipe", "base", "train", "groups", "dev", "dev_questions", "windows", "steps", "device")
     given = {name: value for name in names if (value := getattr(options, name)) is not None}
     words = [part for name, value in given.items() for part in (flag_of(name), value)]
     words += ["--strategy", run.strategy, "--heads", run.heads]
