@@ -120,8 +120,11 @@ def create_app(
 
 
 def _error_formats(paths: Mapping[str, Sequence[Dialect]]) -> dict[str, ErrorFormat]:
-    """The error format of each path, for errors that occur before the dialect of the body is known."""
-    formats = {path: dialects[0].format_error for path, dialects in paths.items()}
+    """The error format of each path, for errors that occur before the dialect of the body is known.
+
+    A path with a parameter stands for all paths that begin as it does, because no route matches a line feed in it.
+    """
+    formats = {path.partition("{")[0]: dialects[0].format_error for path, dialects in paths.items()}
     return formats | {"/info": tei.format_error, "/meta": weaviate.format_error} | open_inference_routes.ERROR_FORMATS
 
 

@@ -35,3 +35,9 @@ def test_a_missing_key_is_an_authentication_error(serve: Serve, tmp_path: Any) -
     keys.write_text('{"keys": []}')
     response = serve(FakeBackend(), keys_file=keys).post(PATH, json=BODY)
     assert (response.status_code, response.json()["type"]) == (401, "authentication_error")
+
+
+def test_a_path_that_no_route_matches_is_refused_in_the_same_format(client: TestClient) -> None:
+    """A line feed ends Starlette's patterns; the client reads NIM's error body there too."""
+    response = client.post("/v1/retrieval/a%0Amodel/reranking", json=BODY)
+    assert (response.status_code, response.json()["object"]) == (404, "error")
