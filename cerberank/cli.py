@@ -13,6 +13,7 @@ from typing import Any
 from cyclopts import App, CycloptsError, MissingArgumentError
 
 from cerberank_models import __version__
+from cerberank_models.commands.renamed import error_message
 from cerberank_models.commands.values import DEFAULTS
 from cerberank_models.output import UsageError, installed_by, note, say
 
@@ -279,7 +280,7 @@ def _message(error: Exception) -> str:
         return validation_message(error)
     if type(error).__name__ == "InvalidURL":  # of a proxy, because the commands check their own addresses before
         return _proxy_problem(error)
-    return str(error)
+    return error_message(error) if isinstance(error, CycloptsError) else str(error)
 
 
 def _missing(command: Command | None, error: ImportError) -> str:

@@ -31,7 +31,7 @@ def questions(count: int = 5) -> list[Question]:
 
 
 def sampler(own: int = 2) -> Sampler:
-    return Sampler(questions(), NegativeSampling(own=own, hard=0, random=0), seed=1)
+    return Sampler(questions(), NegativeSampling(negatives=own, hard_negatives=0, other_negatives=0), seed=1)
 
 
 def encoder() -> PairEncoder:

@@ -39,7 +39,9 @@ def test_groups_of_one_set_are_those_that_a_run_draws(tmp_path: Path) -> None:
     """Teachers score what `distil --train` with the same seed sees."""
     spec, out = data(tmp_path / "q.jsonl"), tmp_path / "groups.jsonl.gz"
     assert call("--recipe", "mini", "--train", spec, "--questions", 7, "--seed", 3, "--out", out) == 0
-    drawn = sampler_for(spec, open_questions(spec), NegativeSampling(own=2, hard=2, random=1), seed=3)
+    drawn = sampler_for(
+        spec, open_questions(spec), NegativeSampling(negatives=2, hard_negatives=2, other_negatives=1), seed=3
+    )
     written = list(open_questions(f"jsonl:{out}"))
     assert [(question.text, question.labels) for question in written] == [
         (group.question, tuple(map(int, group.labels))) for step in range(7) for group in drawn.step(step, 1)

@@ -69,7 +69,10 @@ def test_a_value_out_of_range_names_its_option(option: str, values: list[str]) -
         (["--max-length", "50"], "--question-length must be at most --max-length - 7, which is 43"),
         (["--sampling", "pairs"], "--sampling pairs needs --questions-per-step"),
         (["--questions-per-step", "8", "--tokens-per-step", "99"], "two sizes of a step"),
-        (["--sampling", "pairs", "--questions-per-step", "8", "--own", "3"], "--own is for --sampling grouped"),
+        (
+            ["--sampling", "pairs", "--questions-per-step", "8", "--negatives", "3"],
+            "--negatives is for --sampling grouped",
+        ),
         (["--sampling", "pairs", "--questions-per-step", "8", "--listwise", "1"], "--sampling pairs .*--listwise 0"),
         (
             ["--sampling", "pairs", "--questions-per-step", "8", "--listwise", "0", "--soft-loss", "margin-mse"],
@@ -78,6 +81,7 @@ def test_a_value_out_of_range_names_its_option(option: str, values: list[str]) -
         (["--strategy", "hard", "--soft-loss", "mse"], "--soft-loss is for strategies with teachers"),
         (["--heads", "0"], "--heads is 0 and --exits are none"),
         (["--unanswered", "keep"], "--unanswered is for --sampling pairs"),
+        (["--own", "3"], "^--own was renamed to --negatives"),
     ],
 )
 def test_settings_that_do_not_fit_each_other_are_refused(words: list[str], message: str) -> None:
@@ -98,7 +102,7 @@ def test_sampling_and_embeddings() -> None:
     pairs = ("--sampling", "pairs", "--questions-per-step", "64")
     assert changed(*pairs, "--unanswered", "keep").sampling == PairSampling(unanswered=True)
     assert changed(*pairs).sampling == PairSampling(unanswered=False)
-    assert changed("--own", "4").sampling == NegativeSampling(own=4, hard=0, random=0)
+    assert changed("--negatives", "4").sampling == NegativeSampling(negatives=4, hard_negatives=0, other_negatives=0)
     assert changed("--train-token-embeddings", recipe="tiny").train.train_token_embeddings
     assert changed("--gradient-checkpointing").train.gradient_checkpointing
 

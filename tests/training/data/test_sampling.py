@@ -56,7 +56,12 @@ def test_an_epoch_has_every_question_that_is_kept(unanswered: bool) -> None:
     answered, without = questions(3), questions(5)[3]
     without = replace(without, candidates=without.candidates[1:])
     usable = [*answered, without] if unanswered else answered
-    drawn = Sampler([without, *answered], NegativeSampling(own=2, hard=0, random=0), seed=1, unanswered=unanswered)
+    drawn = Sampler(
+        [without, *answered],
+        NegativeSampling(negatives=2, hard_negatives=0, other_negatives=0),
+        seed=1,
+        unanswered=unanswered,
+    )
     assert len(drawn) == len(usable)
     assert sorted(group.question for group in drawn.step(0, len(usable))) == sorted(each.text for each in usable)
 
@@ -66,7 +71,7 @@ def test_hard_negatives_share_rare_words() -> None:
     outside = [Candidate(text=text) for text in ("nothing here", "what is b not", "the river b", "word")]
     hard = Sampler(
         questions(),
-        NegativeSampling(own=0, hard=1, hard_pool=1, random=0),
+        NegativeSampling(negatives=0, hard_negatives=1, hard_pool=1, other_negatives=0),
         seed=1,
         outside=lambda question: outside if "b" in question.text else [],
     )
@@ -91,15 +96,15 @@ def test_positives_alone_teach_no_ranking() -> None:
     for sampling in (NegativeSampling(), PairSampling()):
         with pytest.raises(DataError, match=r"^jsonl:d\.jsonl: no question has a positive candidate"):
             sampler_for("jsonl:d.jsonl", labelled([[0]]), sampling, seed=1)
-    with pytest.raises(ValueError, match=r"^--own, --hard and --random are 0"):
-        Sampler(questions(), NegativeSampling(own=0, hard=0, random=0), seed=1)
+    with pytest.raises(ValueError, match=r"^--negatives, --hard-negatives and --other-negatives are 0"):
+        Sampler(questions(), NegativeSampling(negatives=0, hard_negatives=0, other_negatives=0), seed=1)
     outside = Sampler(data, NegativeSampling(), seed=1, outside=lambda _: [Candidate(text="other")])
     assert outside.step(0, 1)[0].labels == (1.0, 0.0)
     PairSampler([*data, *labelled([[0]])], PairSampling(unanswered=True), seed=1)
 
 
 def test_own_candidates_stand_for_an_article_that_is_not_there() -> None:
-    """Every number has an effect: no candidate comes twice, and --hard is of those that share words."""
+    """Every number has an effect: no candidate comes twice, and --hard-negatives is of those that share words."""
     data = [
         Question(
             id="q",
@@ -110,13 +115,13 @@ def test_own_candidates_stand_for_an_article_that_is_not_there() -> None:
             ),
         )
     ]
-    hard = Sampler(data, NegativeSampling(own=0, hard=1, hard_pool=1, random=2), seed=1)
+    hard = Sampler(data, NegativeSampling(negatives=0, hard_negatives=1, hard_pool=1, other_negatives=2), seed=1)
     for step in range(20):
         (group,) = hard.step(step, 1)
         texts = [candidate.text for candidate in group.candidates]
         assert texts[:2] == ["there", "a red tower"]
         assert len(set(texts)) == 4
-    (group,) = Sampler(data, NegativeSampling(own=2, hard=2, random=9), seed=1).step(0, 1)
+    (group,) = Sampler(data, NegativeSampling(negatives=2, hard_negatives=2, other_negatives=9), seed=1).step(0, 1)
     assert len({candidate.text for candidate in group.candidates}) == len(group.candidates) == 6
 
 

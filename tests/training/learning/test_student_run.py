@@ -345,7 +345,7 @@ def test_pairs_that_do_not_fit_are_counted(tmp_path: Path) -> None:
             *(LabelledCandidate(Candidate(text=text), 0) for text in ("b", "c", "d", long)),
         ),
     )
-    sampling = NegativeSampling(own=4, hard=0, random=0)
+    sampling = NegativeSampling(negatives=4, hard_negatives=0, other_negatives=0)
     for asked, share in ((question, 5), (replace(question, text=f"what is {long} ?"), 1)):
         groups = Sampler([asked], sampling, seed=1)
         cut, pairs = StudentRun(tmp_path / str(share), random_ranker(), groups, encoder(), CONFIG).count_cut()

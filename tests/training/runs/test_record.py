@@ -53,6 +53,17 @@ def test_what_may_change_is_written_down_with_its_call(out: Path) -> None:
     assert read_record(out) == record
 
 
+def test_a_record_with_earlier_names_goes_on(tmp_path: Path) -> None:
+    """A setting with another value is named by its new name, and the record keeps its digest."""
+    old = {"settings": {"sampling": {"own": 9, "seed": 1}}}
+    begun = opened(tmp_path, bound=old, saved=False)
+    begun.begin()
+    run = opened(tmp_path, bound={"settings": {"sampling": {"negatives": 9, "seed": 1}}})
+    assert run.record.digest == begun.record.digest
+    with pytest.raises(BoundError, match=r"was begun with settings.sampling.negatives 9, not 8;"):
+        opened(tmp_path, bound={"settings": {"sampling": {"negatives": 8, "seed": 1}}})
+
+
 def test_the_digest_is_of_what_decides_about_the_result(out: Path) -> None:
     """Other content, settings and steps have another; names and devices have none of their own."""
     digest = opened(out).record.digest

@@ -51,7 +51,7 @@ def cache(folder: Path, rows: list[Question], *, context: bool = False) -> Teach
 
 @pytest.mark.parametrize("context", [False, True])
 def test_all_that_can_be_drawn_is_looked_up(context: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Groups, pairs and questions' own candidates; unanswered questions are not drawn, nor negatives with --own 0."""
+    """Groups, pairs and questions' own candidates; unanswered questions are not drawn, nor unused negatives."""
     monkeypatch.setattr(completeness, "CHUNK", 7)  # several chunks
     every, four = questions(), questions(4)
     positives = [replace(row, candidates=row.candidates[:1]) for row in every]
@@ -59,8 +59,8 @@ def test_all_that_can_be_drawn_is_looked_up(context: bool, tmp_path: Path, monke
         tmp_path / name: cache(tmp_path / name, rows, context=context)
         for name, rows in (("all", every), ("four", four), ("positives", positives))
     }
-    grouped = Sampler([UNANSWERED, *every], NegativeSampling(own=1, hard=0, random=0), seed=1)
-    article = NegativeSampling(own=0, hard=0, random=1)
+    grouped = Sampler([UNANSWERED, *every], NegativeSampling(negatives=1, hard_negatives=0, other_negatives=0), seed=1)
+    article = NegativeSampling(negatives=0, hard_negatives=0, other_negatives=1)
     alone = Sampler([UNANSWERED, *every], article, seed=1, outside=lambda _: [Candidate(text="of the article")])
     single = PairSampler([UNANSWERED, *every], PairSampling(), seed=1)
     with_all = PairSampler([UNANSWERED, *every], PairSampling(unanswered=True), seed=1)

@@ -16,6 +16,7 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN, read_terms, terms_of
 from cerberank_models.checkpoint.store.checkpoint_store import is_name, name_of
 from cerberank_models.commands.options import Windows, check_device, chosen_device
+from cerberank_models.commands.renamed import error_message
 from cerberank_models.commands.values import Names, Whole, arguments_of
 from cerberank_models.convert.checkpoint import PARITY, Forms, export_checkpoint
 from cerberank_models.encoding import PairEncoder
@@ -127,7 +128,7 @@ def student_options(words: Sequence[str]) -> DistilOptions:
     try:
         options: DistilOptions = arguments_of(distil, words, config=options_from_recipe("distil"))["options"]
     except CycloptsError as error:
-        raise UsageError(" ".join(str(error).split())) from error
+        raise UsageError(error_message(error)) from error
     return options
 
 

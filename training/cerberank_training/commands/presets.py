@@ -27,6 +27,7 @@ from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict
 
 from cerberank_models.commands.options import Windows
+from cerberank_models.commands.renamed import error_message
 from cerberank_models.commands.values import arguments_of
 from cerberank_models.output import UsageError
 from cerberank_training.commands.run_options import DevQuestions
@@ -34,7 +35,7 @@ from cerberank_training.students.settings import StudentSettings
 
 FROM, VERB, ABOUT = "from", "verb", "about"
 DISTIL = "distil"
-SAMPLING = ("sampling", "unanswered", "own", "hard", "hard_pool", "random")
+SAMPLING = ("sampling", "unanswered", "negatives", "hard_negatives", "hard_pool", "other_negatives")
 REPLACED_BY = {
     "steps": ("epochs",),
     "epochs": ("steps",),
@@ -150,7 +151,7 @@ def student_settings(text: str) -> StudentSettings:
     try:
         settings: StudentSettings = arguments_of(command, as_words(preset.values)).get("settings", StudentSettings())
     except CycloptsError as error:
-        raise ValueError(f"--recipe {text}: {' '.join(str(error).split())}") from error
+        raise ValueError(f"--recipe {text}: {error_message(error)}") from error
     return settings
 
 

@@ -36,17 +36,17 @@ NOTHING_TO_RANK = (
 class NegativeSampling:
     """The number of negatives from each source in a group, which also has one positive. Groups are from no paper.
 
-    For `hard` and `random`, the article is the part outside the answer's paragraph. If data have no articles, the
+    For hard and other negatives, the article is the part outside the answer's paragraph. If data have no articles, the
     question's own candidates are used instead, so that every number has an effect with every format.
     """
 
-    own: int = 2
+    negatives: int = 2
     """Negatives from the question's own candidates (for squad-as2, from the paragraph of the answer)."""
-    hard: int = 2
+    hard_negatives: int = 2
     """Negatives from the article: sentences that share the rarest words with the question."""
     hard_pool: int = 12
     """The number of such sentences among which hard negatives are drawn."""
-    random: int = 1
+    other_negatives: int = 1
     """Negatives from all other sentences of the article."""
 
 
@@ -99,12 +99,14 @@ class Sampler:
         self._sampling = sampling
         self._seed = seed
         self._outside = outside
-        if not sampling.own + sampling.hard + sampling.random:
-            raise ValueError("--own, --hard and --random are 0: no question would get a negative")
+        if not sampling.negatives + sampling.hard_negatives + sampling.other_negatives:
+            raise ValueError(
+                "--negatives, --hard-negatives and --other-negatives are 0: no question would get a negative"
+            )
         own = self._draws_own and (self._questions.sizes > self._questions.positives)[self._usable].any()
         if not own and not self.draws_outside:
             raise DataError(NOTHING_TO_RANK)
-        self._rarity = _rarity(self._questions.question_texts() if sampling.hard else ())
+        self._rarity = _rarity(self._questions.question_texts() if sampling.hard_negatives else ())
         self._words: dict[str, frozenset[str]] = {}
         self._order = EpochOrder(len(self._usable), seed=seed)
 
@@ -115,12 +117,12 @@ class Sampler:
     @property
     def draws_outside(self) -> bool:
         """True if groups have negatives from articles, which are not in `known_pairs`."""
-        return self._outside is not None and self._sampling.hard + self._sampling.random > 0
+        return self._outside is not None and self._sampling.hard_negatives + self._sampling.other_negatives > 0
 
     @property
     def _draws_own(self) -> bool:
         """True if groups have negatives from a question's own candidates."""
-        return self._sampling.own > 0 or self._outside is None
+        return self._sampling.negatives > 0 or self._outside is None
 
     def known_pairs(self) -> Iterator[QuestionTexts]:
         """The questions with their own candidates that can be drawn."""
@@ -135,14 +137,14 @@ class Sampler:
         positives = [c.candidate for c in question.candidates if c.label]
         positive = [rng.choice(positives)] if positives else []
         own = [c.candidate for c in question.candidates if not c.label]
-        negatives = rng.sample(own, min(self._sampling.own, len(own)))
-        if self._sampling.hard + self._sampling.random:
+        negatives = rng.sample(own, min(self._sampling.negatives, len(own)))
+        if self._sampling.hard_negatives + self._sampling.other_negatives:
             article = own if self._outside is None else self._outside(question)
             outside = [candidate for candidate in article if candidate not in negatives]
-            hardest = self._hardest(question.text, outside) if self._sampling.hard else []
-            hard = rng.sample(hardest, min(self._sampling.hard, len(hardest)))
+            hardest = self._hardest(question.text, outside) if self._sampling.hard_negatives else []
+            hard = rng.sample(hardest, min(self._sampling.hard_negatives, len(hardest)))
             others = [candidate for candidate in outside if candidate not in hard]
-            negatives += hard + rng.sample(others, min(self._sampling.random, len(others)))
+            negatives += hard + rng.sample(others, min(self._sampling.other_negatives, len(others)))
         return Group(
             question=question.text,
             candidates=(*positive, *negatives),
@@ -273,7 +275,7 @@ def sampler_for(
         with naming(spec):
             return PairSampler(questions, sampling, seed=seed)
     articles = _articles(spec)
-    outside = Articles(articles).outside if articles and sampling.hard + sampling.random else None
+    outside = Articles(articles).outside if articles and sampling.hard_negatives + sampling.other_negatives else None
     with naming(spec):
         return Sampler(questions, sampling, seed=seed, outside=outside, unanswered=unanswered)
 

@@ -20,15 +20,20 @@ class ExampleOptions:
     """Examples of a step: groups of a question's candidates (ours), or every labelled pair once an epoch (papers)."""
     unanswered: Literal["keep", "drop"] = "drop"
     """Questions without a positive in --sampling pairs: kept or left out (default: drop)."""
-    own: Whole = 2
+    negatives: Whole = 2
     """Number of negatives of a group from the question's own candidates."""
-    hard: Whole = 2
+    hard_negatives: Whole = 2
     """Number of negatives that share rare words with the question; from the article if there is one."""
-    random: Whole = 1
+    other_negatives: Whole = 1
     """Number of other negatives; from the article if there is one, else from the candidates."""
 
     def chosen(self, *, hard_pool: int = NegativeSampling().hard_pool) -> Sampling:
         """The sampling. Hard negatives are drawn among `hard_pool` sentences."""
         if self.sampling == "pairs":
             return PairSampling(unanswered=self.unanswered == "keep")
-        return NegativeSampling(own=self.own, hard=self.hard, hard_pool=hard_pool, random=self.random)
+        return NegativeSampling(
+            negatives=self.negatives,
+            hard_negatives=self.hard_negatives,
+            hard_pool=hard_pool,
+            other_negatives=self.other_negatives,
+        )

@@ -52,5 +52,5 @@ def step_work(network: nn.Module, config: TrainConfig, sampling: Sampling, *, ma
         return float(weights) * config.tokens_per_step
     pairs = 1
     if isinstance(sampling, NegativeSampling):
-        pairs += sampling.own + sampling.hard + sampling.random
+        pairs += sampling.negatives + sampling.hard_negatives + sampling.other_negatives
     return float(weights) * config.questions_per_step * pairs * max_length

@@ -26,7 +26,7 @@ class StudentSettings:
     objective: StudentObjective = field(default_factory=StudentObjective)
     examples: ExampleOptions = field(default_factory=ExampleOptions)
     hard_pool: Whole = 12
-    """Number of sentences with the rarest shared words from which the --hard negatives are drawn."""
+    """Number of sentences with the rarest shared words from which the --hard-negatives are drawn."""
     train: TrainConfig = field(default_factory=TrainConfig)
 
     @property

@@ -142,7 +142,18 @@ def test_a_student_learns_from_given_scores(tmp_path: Path) -> None:
     options = [
         *("--recipe", "tiny", "--base", str(base), "--train", spec, "--dev", dev, "--exits", "", "--heads", "1"),
         *("--strategy", "single", "--alpha", "0", "--soft-loss", "margin-mse", "--teacher", str(tmp_path / "cache")),
-        *("--own", "4", "--hard", "0", "--random", "0", "--questions-per-step", "5", "--steps", "60"),
+        *(
+            "--negatives",
+            "4",
+            "--hard-negatives",
+            "0",
+            "--other-negatives",
+            "0",
+            "--questions-per-step",
+            "5",
+            "--steps",
+            "60",
+        ),
         *("--learning-rate", "5e-3", "--evaluate-every", "20", "--precisions", "", "--out", str(tmp_path / "run")),
     ]
     assert distil(options) == 0
