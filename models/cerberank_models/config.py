@@ -22,6 +22,7 @@ from cerberank_models.transformer import (
     PromptTemplate,
     TransformerConfig,
 )
+from cerberank_models.windows import Reading
 
 LanguageCode = Annotated[str, Field(pattern=CODE.pattern)]
 DropRatio = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
@@ -114,6 +115,9 @@ class EncodingConfig(Frozen):
     """The part of a pair that is cut when it is too long. `last_first` cuts the context, then the candidate's end;
     `longest_first` cuts the ends of the longest segments, as Hugging Face's tokenizers do.
     """
+    windows: Annotated[Reading, Field(exclude_if=lambda reading: reading == "best")] = "best"
+    """The reading of candidates that do not fit, where a request or an option names none: the best or the mean score of
+    their windows, or `off`, which cuts them. Omitted from `config.json` at its default."""
     segments: Literal[2, 3] = 2
     """2: question and candidate. 3: the previous and the next sentence follow as a third segment (SSP section 3)."""
     template: Annotated[PairTemplate | None, Field(exclude_if=lambda template: template is None)] = None

@@ -231,8 +231,9 @@ class PairEncoder:
         """Encode one question with all its candidates; the question is tokenised once.
 
         At most `most_tokens` of a candidate are read. A candidate that does not fit is read in windows by `windowing`,
-        or cut if that is None. `instruction` replaces the default instruction of a decoder. Cached tokens are used only
-        within their `partition`, so that response times do not reveal the texts of another.
+        which leaves the rule to the model if it names none, or cut if that is None. `instruction` replaces the default
+        instruction of a decoder. Cached tokens are used only within their `partition`, so that response times do not
+        reveal the texts of another.
 
         Raises InstructionError for an instruction that is too long, or that the model does not take.
         """
@@ -252,6 +253,7 @@ class PairEncoder:
         unread, question_unread = lengths_of(texts[1 : rows + 1]) > characters, len(question) > characters
         most = NO_LIMIT if most_tokens is None else min(most_tokens, NO_LIMIT)
         fitting = self._fitting(lengths, most, budget)
+        windowing = windowing and windowing.of_model(self._config.windows)
         if windowing is not None:
             # `over`: candidates with more tokens than fit; `again`: those whose text was cut before it was tokenised.
             over = fitting[:, 1] < np.minimum(lengths[:, 1], most)
@@ -331,6 +333,7 @@ class PairEncoder:
         )
         if len(owner) == len(counts):
             return pairs
+        assert windowing.combine is not None, "`of_model` names a rule"
         return replace(pairs, windows=Windows(offsets=offsets, spans=spans, combine=windowing.combine))
 
     def _fitting(self, lengths: NDArray[np.int64], most: int, budget: int) -> NDArray[np.int64]:

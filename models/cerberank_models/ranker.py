@@ -138,7 +138,7 @@ class Ranker:
         min_precision: float | None = None,
         drop_ratio: float | Sequence[float] | None = None,
         deadline_ms: float | None = None,
-        windows: Reading = "best",
+        windows: Reading | None = None,
         instruction: str | None = None,
         return_text: bool = True,
     ) -> Answer:
@@ -177,7 +177,7 @@ class Ranker:
         answer = answer_of(prepared, whole_ranking(prepared, ranked))
         return replace(Answer.from_json(response_of(answer, ResponseOptions.of(request))), id=None, timing_ms={})
 
-    def predict(self, pairs: Iterable[tuple[str, str]], *, windows: Reading = "best") -> NDArray[np.float64]:
+    def predict(self, pairs: Iterable[tuple[str, str]], *, windows: Reading | None = None) -> NDArray[np.float64]:
         """P(the text answers the question) for each (question, text), shape [n], independent of the other pairs.
 
         This is `CrossEncoder.predict` of sentence-transformers with a sigmoid, except that long texts are read in

@@ -181,12 +181,12 @@ class RankRequest(Wire):
         Field(gt=0, allow_inf_nan=False, description="Use the tuned schedule that drops least and meets this time."),
     ] = None
     windows: Annotated[
-        Literal["best", "mean", "off"],
+        Literal["best", "mean", "off"] | None,
         Field(
             description="Read a long text in overlapping windows; its score is that of the best window, or the mean. "
-            "`off` cuts the text."
+            "`off` cuts the text. The model's own rule (`windows` in `/v1/models`) if left out."
         ),
-    ] = "best"
+    ] = None
     priority: Annotated[int, Field(ge=0, le=999, description="0 is the highest; a hundred more halve the share.")] = 0
     instruction: Annotated[
         str | None, Field(description="The task in words, for models with a prompt; others refuse it.")

@@ -39,7 +39,8 @@ NO_SPAN = -1
 class Windowing:
     """The rules for reading texts that do not fit into one pair. Raises ValueError for a limit below 1."""
 
-    combine: Combine = "best"
+    combine: Combine | None = None
+    """None for the rule of the model that reads the texts (`EncodingConfig.windows`), which may be to cut them."""
     most: int = NO_LIMIT
     """The most windows of one text; the rest of the text is not read."""
     most_rows: int = NO_LIMIT
@@ -54,6 +55,12 @@ class Windowing:
         """The most windows that one of `texts` texts can have if at least `long` of them do not fit into one window."""
         return 1 if texts + long > self.most_rows else min(self.most, max(1, self.most_rows - texts + 1))
 
+    def of_model(self, reading: Reading) -> Windowing | None:
+        """This windowing with the model's own `reading` where it names no rule; None if the model cuts texts."""
+        if self.combine is not None:
+            return self
+        return None if reading == "off" else replace(self, combine=reading)
+
     def within(self, *, most: int, most_rows: int) -> Windowing:
         """This windowing with its limits lowered to at most the given ones."""
         return replace(self, most=min(self.most, most), most_rows=min(self.most_rows, most_rows))
@@ -64,7 +71,7 @@ AS_SERVED = Windowing(most=MOST_WINDOWS, most_rows=MOST_ROWS)
 
 
 def windowing_of(reading: Reading | None) -> Windowing | None:
-    """The windowing of this name, with the service's default limits; None for `off`. A `reading` of None means `best`.
+    """The windowing of this name, with the service's default limits; None for `off`. None means the model's own.
 
     Raises ValueError for any other name.
     """
@@ -72,7 +79,7 @@ def windowing_of(reading: Reading | None) -> Windowing | None:
         return None
     if reading not in (None, "best", "mean"):
         raise ValueError(f"windows are 'best', 'mean' or 'off', not {reading!r}")
-    return replace(AS_SERVED, combine=reading or "best")
+    return replace(AS_SERVED, combine=reading)
 
 
 class Cut(NamedTuple):

@@ -38,6 +38,15 @@ def test_a_plain_encoder_ends_in_its_last_exit() -> None:
     assert config.schedule == (0.0,)
 
 
+def test_the_reading_of_long_texts_stands_in_the_file_only_if_it_is_not_the_usual_one() -> None:
+    """So that older versions read the checkpoints whose texts are read as they read them."""
+    usual = random_ranker().config
+    assert "windows" not in usual.model_dump_json()
+    encoding = usual.encoding.model_copy(update={"windows": "off"})
+    cutting = usual.model_copy(update={"encoding": encoding})
+    assert RankerConfig.model_validate_json(cutting.model_dump_json()) == cutting
+
+
 def test_architecture_prints_the_papers_notation() -> None:
     """B_b kH_h."""
     assert str(random_ranker().config.architecture) == "B3 3H1"

@@ -92,6 +92,17 @@ def test_windows_hold_every_token_of_a_long_text_and_short_ones_stay_the_same(
         assert (pairs.windows.spans[pairs.windows.offsets[:-1][single]] == NO_SPAN).all()
 
 
+def test_the_model_s_rule_holds_where_none_is_named() -> None:
+    """Windows by the best or the mean, or a cut; a rule that is named replaces it."""
+
+    def rule(own: str, named: Any = None) -> str:
+        pairs = encoder(windows=own).encode("how ?", [Candidate(text=LONG)], windowing=Windowing(combine=named))
+        return "off" if pairs.windows is None else pairs.windows.combine
+
+    assert [rule(own) for own in ("best", "mean", "off")] == ["best", "mean", "off"]
+    assert [rule("off", named) for named in ("best", "mean")] == ["best", "mean"]
+
+
 def test_a_cache_changes_nothing() -> None:
     """Neither the first time nor when tokens and spans are found."""
     made, cache = encoder(), TokenCache(1_000_000)

@@ -22,9 +22,9 @@ from cerberank_models.encoding import PairEncoder
 CARD = """# {name}
 
 Imported from the CERBERUS checkpoint `{source}` by `cerberank import`; the weights are unchanged. Architecture
-{architecture}, the tokenizer of `{tokenizer}`, pairs of at most {length} tokens, whose longest text is cut first. A
-score is the mean of the heads' probabilities. Data, licence, intended use and figures are those of the source; the
-checkpoints that the authors of CERBERUS published are under CC BY-NC 4.0.
+{architecture}, the tokenizer of `{tokenizer}`, pairs of at most {length} tokens, whose longest text is cut first. Texts
+that do not fit: windows {windows}. A score is the mean of the heads' probabilities. Data, licence, intended use and
+figures are those of the source; the checkpoints that the authors of CERBERUS published are under CC BY-NC 4.0.
 """
 
 
@@ -44,11 +44,12 @@ def import_cerberus(model: Import) -> None:
     plain = plain_tokenizer(tokenizer)
     positions = configuration.max_position_embeddings
     model.check_length(positions, f"positions of {model.place}")
-    config = weights.config(model.name, model.encoding(min(LENGTH, positions)))
+    # Pairs are cut as the authors cut them, unless an option or a request says otherwise.
+    encoding = model.with_windows(model.encoding(min(LENGTH, positions)), default="off")
+    config = weights.config(model.name, encoding)
     config = config.model_copy(update={"languages": model.source.languages})
     ranker = weights.load(config)
     # Tokens and scores must be those of transformers' tokenizer and layers.
-    encoding = config.encoding
     encoder = PairEncoder(plain, family="electra", config=encoding, type_vocab_size=configuration.type_vocab_size)
     check_pairs(tokenizer, encoder, GOLDEN_TEXTS, max_length=encoding.max_length)
     got = golden_scores(ranker, encoder)
@@ -64,6 +65,7 @@ def import_cerberus(model: Import) -> None:
             architecture=config.architecture,
             tokenizer=tokens.place,
             length=encoding.max_length,
+            windows=encoding.windows,
         ),
         version=model.version,
         source=model.place,

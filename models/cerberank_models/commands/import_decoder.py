@@ -54,7 +54,7 @@ def import_decoder(model: Import) -> None:
     answers = answer_tokens(model.source, tokenizer, known_prompt.prompt)
     taken = sum(prompt_frame(plain, known_prompt.prompt, None).special(2))
     config = decoder_config(
-        model.configuration, name=model.name, encoding=_encoding(known_prompt.prompt, length, taken)
+        model.configuration, name=model.name, encoding=model.with_windows(_encoding(known_prompt.prompt, length, taken))
     )
     config = config.model_copy(update={"languages": model.source.languages})
     encoder = PairEncoder(plain, family=config.body.family, config=config.encoding, type_vocab_size=1)

@@ -204,6 +204,8 @@ def _import_late_interaction(model: Import) -> None:
     Raises UnsupportedModelError for settings that a first stage does not support, and ParityError if a graph's results
     differ too much.
     """
+    if model.options.windows:
+        raise ValueError(f"--windows is for models that read pairs, and {model.place} reads candidates alone")
     transformer = transformer_config(model.configuration)
     room = transformer.max_positions - transformer.position_offset - SPECIAL
     model.check_length(room, f"tokens that {model.place} reads")

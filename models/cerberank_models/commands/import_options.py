@@ -16,6 +16,7 @@ from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.source import Source
 from cerberank_models.convert.source_tokenizer import MOST_TOKENS
 from cerberank_models.convert.teacher_input import FILE, TeacherInput
+from cerberank_models.windows import Reading
 
 logger = logging.getLogger(__name__)
 
@@ -31,6 +32,13 @@ class ImportOptions:
     """Name of the model (default: made from the last part of the source)."""
     max_length: Count | None = None
     """Tokens of a pair, or of a ColBERT's candidate (default: the model's, at most 512)."""
+    windows: Annotated[
+        Reading | None,
+        Parameter(
+            help="Reading of texts that do not fit, where a request names none: the best or the mean score of their "
+            "windows, or cut (default: best; off for a CERBERUS)."
+        ),
+    ] = None
     context: bool = False
     """Read the previous and the next sentence as a third segment; not needed for a teacher's folder."""
     precisions: Names = ("fp32", "int8")
@@ -106,9 +114,14 @@ class Import:
     def encoding(self, most: int) -> EncodingConfig:
         """The encoding of pairs for a model that reads `most` tokens, by the options or by a teacher's file."""
         if not (Path(self.place) / FILE).is_file():
-            return TeacherInput(max_length=self.length(most), context=self.options.context).encoding()
+            read = TeacherInput(max_length=self.length(most), context=self.options.context)
+            return self.with_windows(read.encoding())
         teacher = TeacherInput.read(self.place)
         if self.options.context and not teacher.context:
             raise UnsupportedModelError(f"{self.place} does not read context: its {FILE} says so")
         length = self.options.max_length or min(most, teacher.max_length)
-        return teacher.model_copy(update={"max_length": length}).encoding()
+        return self.with_windows(teacher.model_copy(update={"max_length": length}).encoding())
+
+    def with_windows(self, encoding: EncodingConfig, default: Reading = "best") -> EncodingConfig:
+        """The encoding with the reading of texts that do not fit: that of the option `windows`, or `default`."""
+        return encoding.model_copy(update={"windows": self.options.windows or default})

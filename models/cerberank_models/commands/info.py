@@ -41,6 +41,7 @@ def facts_of(checkpoint: Checkpoint) -> dict[str, object]:
         "languages": list(config.languages),
         "forms": [*(["weights"] if {"model.safetensors", WEIGHTS} & set(manifest.files) else []), *forms],
         "most_tokens": config.encoding.max_length,
+        "windows": config.encoding.windows,
         "exits_after_layers": [exit_.after for exit_ in config.exits],
         "default_drops": list(config.drop_schedule or ()),
         "schedules": [{"drops": list(each.schedule), "cost": each.cost} for each in config.tuned_schedules],

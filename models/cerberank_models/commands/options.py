@@ -105,6 +105,6 @@ def chosen_device(device: str) -> str:
 Windows = Annotated[
     Reading | None,
     Parameter(
-        help="Texts that do not fit: the best or the mean score of their windows, or cut (default: best, as served)."
+        help="Texts that do not fit: the best or the mean score of their windows, or cut (default: the model's rule)."
     ),
 ]

@@ -82,7 +82,7 @@ def rank(
                 ranker.rank,
                 top_k=top_k,
                 drop_ratio=one_or_all(drop_ratio),
-                windows=windows or "best",
+                windows=windows,
                 return_text=return_text,
             )
             answered = partial(_answer, rank_line, return_heads=return_heads)

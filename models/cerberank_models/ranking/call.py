@@ -15,7 +15,7 @@ from cerberank_models.request import RankRequest
 from cerberank_models.windows import MOST_WINDOWS, NO_SPAN, Windowing
 
 WINDOWS = Windowing()
-"""The default: every text is read to its end in windows, and its score is that of its best window."""
+"""The default: the model's own rule, without limits on windows."""
 
 
 class CallError(ValueError):

@@ -124,6 +124,7 @@ def prepare(
     precision that the checkpoint cannot guarantee.
     """
     config = model.checkpoint.config
+    call = replace(call, windowing=call.windowing and call.windowing.of_model(config.encoding.windows))
     if call.instruction and not config.takes_instruction and not call.ignore_instruction:
         raise CallError(f"instruction: {config.name} has no prompt that could hold it")
     try:

@@ -63,6 +63,8 @@ class ModelEntry(BaseModel):
     score: str | None = None
     calibration: dict[str, JsonValue] | None = None
     max_length: int | None = None
+    windows: str | None = None
+    """The reading of texts that do not fit, where a request names none."""
     languages: list[str] | None = None
     context: bool | None = None
     instruction: bool | None = None

@@ -91,6 +91,7 @@ def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
         "score": config.score_form if live.checkpoint.calibration is None else f"calibrated from {config.score_form}",
         "calibration": _calibration(live.checkpoint.calibration),
         "max_length": config.encoding.max_length,
+        "windows": config.encoding.windows,
         "languages": list(config.languages),
         "context": config.encoding.segments == 3,
         "instruction": config.takes_instruction,

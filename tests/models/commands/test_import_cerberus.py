@@ -46,7 +46,8 @@ def test_scores_are_those_of_electras_layers(shape: dict[str, int], beside: bool
     assert main([str(folder), str(tmp_path / "out"), "--precisions", "", *options]) == 0
     checkpoint = read_checkpoint(tmp_path / "out")
     assert str(checkpoint.config.architecture) == ("B2 2H2" if beside else "B11 3H1")
-    assert (checkpoint.config.encoding.max_length, checkpoint.config.encoding.truncation) == (128, "longest_first")
+    encoding = checkpoint.config.encoding
+    assert (encoding.max_length, encoding.truncation, encoding.windows) == (128, "longest_first", "off")
     backend, encoder = open_backend(checkpoint, kind="torch", precision="fp32"), checkpoint.encoder()
     for question in ("how tall ?", "how tall is the tower " * 20):
         wanted = authors.scores(AutoTokenizer.from_pretrained(tokens), question, TEXTS)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from cerberank_models.rank_pairs import Ranking
 from cerberank_models.ranking.assemble import answer_of
 from cerberank_models.ranking.call import CallError, RankCall
 from cerberank_models.ranking.prepare import Model, Prepared, prepare
+from cerberank_models.windows import Windowing
 
 
 @pytest.fixture
@@ -79,6 +81,15 @@ def test_truncation_is_told_or_refused(checkpoint: Checkpoint) -> None:
         with pytest.raises(CallError, match="send shorter texts") as caught:
             prepared(checkpoint, **call, refuse_truncation=True)
         assert caught.value.tokens > 0
+
+
+def test_a_model_that_cuts_reads_windows_only_for_a_call_that_names_their_rule(checkpoint: Checkpoint) -> None:
+    """Other calls get a warning that knows of no windows."""
+    encoding = checkpoint.config.encoding.model_copy(update={"windows": "off"})
+    cutting = replace(checkpoint, config=checkpoint.config.model_copy(update={"encoding": encoding}))
+    long: dict[str, Any] = {"candidates": candidates("a " * 300)}
+    assert warnings_of(cutting, **long) == ("the end of 1 candidate was not read: a pair holds 64 tokens",)
+    assert warnings_of(cutting, **long, windowing=Windowing(combine="mean")) == ()
 
 
 def test_texts_of_unknown_tokens_are_told(checkpoint: Checkpoint) -> None:

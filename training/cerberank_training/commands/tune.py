@@ -18,7 +18,7 @@ from cerberank_models.commands.options import OWN, BackendChoice, BackendOptions
 from cerberank_models.commands.values import Count, Integers, Share, Whole
 from cerberank_models.output import UsageError, say
 from cerberank_models.progress import progress
-from cerberank_models.windows import AS_SERVED, windowing_of
+from cerberank_models.windows import windowing_of
 from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import Question, read_questions, sampled, set_names
 from cerberank_training.data.deep_questions import DEPTH_PAIRS, deep_questions
@@ -103,7 +103,7 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> None:
     source = read_checkpoint(checkpoint)
     max_loss = 1.0 if options.max_loss is None and options.max_cost is None else options.max_loss
     bounds = TuningBounds(max_loss=max_loss, max_cost=options.max_cost)
-    form, windows = options.backend.chosen(source), options.windows or AS_SERVED.combine
+    form, windows = options.backend.chosen(source), options.windows or source.config.encoding.windows
     check_device(form.device, form.kind)
     dev = _score(source, form, options)
     tuning = search(dev, bounds, ratios=options.grid, trials=options.trials, seed=options.seed)

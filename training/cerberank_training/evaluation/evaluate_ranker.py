@@ -49,7 +49,7 @@ def evaluate(
     *,
     measures: str = "",
     subset_name: Subset = "clean",
-    windows: Reading = "best",
+    windows: Reading | None = None,
     sample: int | None = None,
     seed: int = 0,
 ) -> Report:

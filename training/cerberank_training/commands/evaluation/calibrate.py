@@ -19,7 +19,7 @@ from cerberank_models.commands.options import OWN, BackendChoice, BackendOptions
 from cerberank_models.commands.values import Count, Whole
 from cerberank_models.output import say
 from cerberank_models.progress import progress
-from cerberank_models.windows import AS_SERVED, windowing_of
+from cerberank_models.windows import windowing_of
 from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import Question, read_questions, sampled, set_names
 from cerberank_training.evaluation.calibration_fit import Scored, check_number, cross_validated, first_result, fit
@@ -89,7 +89,7 @@ def calibrate(checkpoint: Path, /, *, options: CalibrateOptions) -> None:
         sentence(before, "First scores before calibration"),
         NO_FIGURES if after is None else sentence(after, "Afterwards, by fivefold cross-validation"),
         thresholds(calibration),
-        _fitted_on(calibration, options.windows or AS_SERVED.combine),
+        _fitted_on(calibration, options.windows or source.config.encoding.windows),
     )
     for line in lines:
         say(line)

@@ -11,7 +11,7 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.options import check_device
 from cerberank_models.output import UsageError, say, say_written
 from cerberank_models.progress import progress
-from cerberank_models.windows import AS_SERVED, windowing_of
+from cerberank_models.windows import windowing_of
 from cerberank_training.commands.evaluation.evaluate_options import EvaluateOptions
 from cerberank_training.commands.evaluation.sources import default_note, schedules
 from cerberank_training.data import read_questions
@@ -77,7 +77,7 @@ def evaluate_depths(options: EvaluateOptions) -> None:
             "sample": options.sample,
             "depth_pairs": options.depth_pairs,
             "seed": options.seed,
-            "windows": options.windows or AS_SERVED.combine,
+            "windows": options.windows or checkpoint.config.encoding.windows,
             "depths": [
                 {
                     "candidates": depth,

@@ -15,7 +15,6 @@ from cerberank_models.checkpoint.atomic import replacing, write_bytes, write_jso
 from cerberank_models.commands.options import check_device
 from cerberank_models.output import say, say_written
 from cerberank_models.progress import progress
-from cerberank_models.windows import AS_SERVED
 from cerberank_training.commands.evaluation.depths import evaluate_depths
 from cerberank_training.commands.evaluation.evaluate_options import EvaluateOptions
 from cerberank_training.commands.evaluation.sources import open_source
@@ -158,7 +157,7 @@ def _evaluate(options: EvaluateOptions) -> None:
     if evaluation.without_positive and options.subset != "raw":
         say(f"{evaluation.without_positive} questions without a positive are not in the means.")
     notes = [sentence(first_figures)] if first_figures else []
-    notes += [" ".join(filter(None, source.notes)), _reading(reading, options.windows)]
+    notes += [" ".join(filter(None, source.notes)), _reading(reading, source.windows)]
     if same_top:
         notes.append(f"Top-1 agreement of {form.precision} and {options.against}: {100 * np.mean(same_top):.1f} %")
     for line in filter(None, [*notes, *(f"\n{table}" for table in agreements.tables())]):
@@ -169,7 +168,7 @@ def _evaluate(options: EvaluateOptions) -> None:
             "data": source.data,
             "sample": options.sample,
             "seed": options.seed,
-            "windows": options.windows or AS_SERVED.combine,
+            "windows": source.windows,
             "reading": dict(reading),
             "costs": source.costs,
             "figures": {
@@ -198,7 +197,7 @@ def _reading(counts: Mapping[str, int], windows: str | None) -> str:
     """The reading of texts that do not fit, in words; empty where all fit."""
     parts = []
     if counts["in_windows"]:
-        parts.append(f"{counts['in_windows']:,} were read in windows ({windows or AS_SERVED.combine})")
+        parts.append(f"{counts['in_windows']:,} were read in windows ({windows or 'as served'})")
     if counts["truncated"]:
         parts.append(f"{counts['truncated']:,} were cut")
     return f"Of {counts['candidates']:,} candidates, {' and '.join(parts)}." if parts else ""

@@ -45,6 +45,8 @@ class Source:
     """By variant; empty where they are unknown."""
     notes: tuple[str, ...] = ()
     """Sentences that a reader of the figures needs beside them; some may be empty."""
+    windows: str | None = None
+    """The reading of texts that do not fit, by the option `windows` or the checkpoint; None where it is not known."""
 
 
 def open_source(options: EvaluateOptions) -> Source:
@@ -110,7 +112,7 @@ def _ranked(options: EvaluateOptions, questions: list[Question], data: str) -> S
             raise ValueError("--against compares a checkpoint's precisions: it does not go with --url")
         schedule = options.schedule[0] if options.schedule else None
         rankings = service_rankings(options.url, questions, schedule=schedule, windows=options.windows)
-        return Source(questions=len(questions), rankings=rankings, data=data)
+        return Source(questions=len(questions), rankings=rankings, data=data, windows=options.windows)
     if options.scores or options.run:
         return Source(questions=len(questions), rankings=_scored(options, questions), data=data)
     if options.text_ranker:
@@ -135,9 +137,10 @@ def _ranked(options: EvaluateOptions, questions: list[Question], data: str) -> S
             costs=sequence_costs(models, policies, sizes),
             rankings=sequence_rankings(scorers, questions, policies),
             data=data,
+            windows=options.windows or " and ".join(dict.fromkeys(each.config.encoding.windows for each in models)),
         )
     checkpoint = read_checkpoint(options.checkpoint or default_checkpoint())
-    chosen = options.backend.chosen(checkpoint)
+    chosen, windows = options.backend.chosen(checkpoint), options.windows or checkpoint.config.encoding.windows
     if options.against:
         scorer, other = (
             Scorer.open(checkpoint, **asdict(replace(chosen, precision=precision)), windowing=windowing)
@@ -145,7 +148,7 @@ def _ranked(options: EvaluateOptions, questions: list[Question], data: str) -> S
         )
         costs = {"final": 1.0, options.against: 1.0}
         rankings = precision_rankings(scorer, other, questions, against=options.against)
-        return Source(questions=len(questions), costs=costs, rankings=rankings, data=data)
+        return Source(questions=len(questions), costs=costs, rankings=rankings, data=data, windows=windows)
     policies = schedules(options, checkpoint.config)
     ranker = Ranker.load(checkpoint.path, device=chosen.device, backend=chosen.kind, precision=chosen.precision)
     return Source(
@@ -154,6 +157,7 @@ def _ranked(options: EvaluateOptions, questions: list[Question], data: str) -> S
         rankings=ranker_rankings(ranker, questions, policies=policies, windowing=windowing),
         data=data,
         notes=(default_note(checkpoint.config),),
+        windows=windows,
     )
 
 
