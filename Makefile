@@ -22,7 +22,7 @@ WORKERS ?= auto
 # SlipCover is imported before pytest could rewrite its assertions. torch.compile, which a test calls on post_norm.py, and Ray,
 # which pickles autoscaling.py by value, cannot read SlipCover's probes. Kept exports (--cache-clear) would leave lines out.
 SLIPCOVER = -m slipcover --json --out .coverage.json --omit '*/bodies/post_norm.py,*/ray_serve/autoscaling.py' \
-	--source cerberank,models/cerberank_models,service/cerberank_service,training/cerberank_training,training/cerberank_benchmarks
+	--source cerberank,models/cerberank_models,service/cerberank_service,training/cerberank_training,training/cerberank_papers,training/cerberank_benchmarks
 # Bytecode is written even where the environment forbids it: both workers, and each process of a test, would compile anew.
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(DEV)/bin/python $(if $(COVERAGE),$(SLIPCOVER)) -m pytest --numprocesses=$(WORKERS) \
 	--dist=loadfile --no-loadscope-reorder $(if $(COVERAGE),--cache-clear -W ignore::pytest.PytestAssertRewriteWarning)

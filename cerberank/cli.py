@@ -17,7 +17,8 @@ from cerberank_models.commands.renamed import error_message
 from cerberank_models.commands.values import DEFAULTS
 from cerberank_models.output import UsageError, installed_by, note, say
 
-MODELS, SERVICE, TRAINING = "cerberank_models", "cerberank_service", "cerberank_training"
+MODELS, SERVICE = "cerberank_models", "cerberank_service"
+TRAINING, PAPERS = "cerberank_training", "cerberank_papers"
 TORCH = MappingProxyType({"torch": "torch"})
 GROUPS = {
     "": "",
@@ -111,7 +112,6 @@ COMMANDS = (
         ),
         ("train tune", "commands.tune:tune", "Choose the drop ratios of exits, by a bound on loss or cost."),
         ("checkpoint average", "commands.average:average", "Average the weights of checkpoints."),
-        ("train sweep", "commands.sweep.app:app", "Train a recipe with several settings, or a paper's systems."),
         (
             "train recipes",
             "commands.recipes:recipes",
@@ -133,12 +133,17 @@ COMMANDS = (
         "training",
         ("train teach", "commands.teach:app", "Fine-tune a cross-encoder as a teacher (TANDA)."),
         ("train distil", "commands.distil:app", "Train a student by a recipe, on labels or teachers' scores."),
-        ("train pretrain", "commands.pretrain:app", "Continue the pre-training of an encoder on documents (SSP)."),
-        ("train pairwise", "commands.pairwise:app", "Train bi-encoders and their teachers on triples (TRMD)."),
         ("train accelerate", "commands.accelerate:accelerate", "Add exits to a ranker, trained on its own scores."),
         ("data mine", "commands.mine:mine", "Find hard negatives for questions in a collection."),
         ("data score", "commands.score:score", "Score pairs with a teacher, and keep the scores on disk."),
         on_demand={"ray": "ray"},
+    ),
+    *_of(
+        PAPERS,
+        "training",
+        ("train pretrain", "commands.pretrain:app", "Continue the pre-training of an encoder on documents (SSP)."),
+        ("train pairwise", "commands.pairwise:app", "Train bi-encoders and their teachers on triples (TRMD)."),
+        ("train sweep", "sweep.app:app", "Train a recipe with several settings, or a paper's systems."),
     ),
     *_of(
         MODELS,

@@ -35,8 +35,8 @@ LEFT_OUT = (
     "benchmarks/",
     "deploy/",
     "e2e/",
+    "papers/sweep/",
     "soak/",
-    "training/commands/sweep/",
     "test_examples.py",
     "test_gpu_kit.py",
     "test_packaging.py",
@@ -282,6 +282,14 @@ def imported_colbert(made_once: MadeOnce) -> Path:
         import_model(str(folder / "model"), folder / "out", ImportOptions(precisions=("fp32",), name="small-colbert"))
 
     return made_once("colbert", make)
+
+
+@pytest.fixture(scope="session")
+def two_processes(made_once: MadeOnce) -> Path:
+    """A folder with the runs `student` and `pairwise` of two processes; read-only."""
+    from tests.two_processes import train_in_two_processes
+
+    return made_once("two-processes", train_in_two_processes)
 
 
 @pytest.fixture(scope="session")

@@ -15,7 +15,13 @@ from tests.environments import clean_variables, fresh_environment, listed
 from tests.service.observe import wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
-SOURCES = ("cerberank", "models/cerberank_models", "service/cerberank_service", "training/cerberank_training")
+SOURCES = (
+    "cerberank",
+    "models/cerberank_models",
+    "service/cerberank_service",
+    "training/cerberank_training",
+    "training/cerberank_papers",
+)
 
 
 @pytest.fixture(scope="module")

@@ -16,6 +16,7 @@ PACKAGES = {
     "models": ("models",),
     "service": ("service",),
     "training": ("training/cerberank_training",),
+    "papers": ("training/cerberank_papers",),
     "benchmarks": ("training/cerberank_benchmarks",),
     "tools": ("tools",),
     "face, examples, deploy": ("cerberank", "examples", "deploy", "requirements"),

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 from tests.models.convert.test_source import COMMIT
+from tests.papers.pretraining.documents import articles
+from tests.papers.pretraining.networks import save_base
 from tests.program import program, replaced
 from tests.training.letters import dev_jsonl, jsonl
-from tests.training.pretraining.documents import articles
-from tests.training.pretraining.networks import save_base
 from transformers import AutoConfig
 
 from cerberank_models import progress

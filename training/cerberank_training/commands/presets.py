@@ -1,7 +1,7 @@
 """Recipes: options of a command by name, each with its source if a paper states it.
 
-`recipes.toml` has ours, `published/PAPER.toml` a table for every preset of a paper, `PAPER/NAME`; a user's file is one
-such table:
+`recipes.toml` has ours, a table for each. A package beside this one adds its own in files `recipes/PAPER.toml`, whose
+tables are the presets `PAPER/NAME`. A user's file is one such table:
 
     from = "cerberus/wikiqa"
     learning_rate = 2e-5
@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import cache
-from importlib.resources import files
+from graphlib import TopologicalSorter
 from pathlib import Path
 from typing import Any
 
@@ -88,14 +88,17 @@ class Preset:
 @cache
 def presets() -> Mapping[str, Preset]:
     """All recipes and presets by name."""
+    here = Path(__file__).parent
+    tables = tomllib.loads((here / "recipes.toml").read_text(encoding="utf-8"))
+    ours = set(tables)
+    for path in here.parents[1].glob("cerberank_*/recipes/*.toml"):
+        papers = tomllib.loads(path.read_text(encoding="utf-8"))
+        tables |= {f"{path.stem}/{name}": table for name, table in papers.items()}
     known: dict[str, Preset] = {}
-    folder = files(__package__)
-    for name, table in tomllib.loads((folder / "recipes.toml").read_text(encoding="utf-8")).items():
-        known[name] = replace(_preset(name, table, known, f"{name}: from"), recipe=name)
-    for paper in ("tanda", "cerberus", "ct", "trmd", "ssp"):  # a preset is from one before it
-        text = (folder / "published" / f"{paper}.toml").read_text(encoding="utf-8")
-        for name, table in tomllib.loads(text).items():
-            known[f"{paper}/{name}"] = _preset(f"{paper}/{name}", table, known, f"{paper}/{name}: from")
+    starts = {name: [table[FROM]] if FROM in table else [] for name, table in tables.items()}
+    for name in TopologicalSorter(starts).static_order():  # a preset comes after the one that it is from
+        preset = _preset(name, tables[name], known, f"{name}: from")
+        known[name] = replace(preset, recipe=name) if name in ours else preset
     return known
 
 

@@ -1,0 +1,148 @@
+"""The papers' presets: each fits its command, and gives the numbers that the papers print; one of each command runs."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.program import program
+from tests.tiny import bert_tokenizer
+
+from cerberank_models.commands.values import arguments_of
+from cerberank_models.config import EncodingConfig
+from cerberank_models.encoding import Candidate, PairEncoder
+from cerberank_models.output import UsageError
+from cerberank_papers.commands import pairwise, pretrain
+from cerberank_papers.pretraining.examples import GROUP
+from cerberank_papers.pretraining.pretraining_run import PretrainingConfig
+from cerberank_training.commands import teach
+from cerberank_training.commands.presets import options_from_recipe, presets, read_preset, student_settings
+from cerberank_training.data.sampling import Group, PairSampling
+from cerberank_training.learning.student_run import TokenSteps
+from cerberank_training.learning.train_config import ramp_steps
+from cerberank_training.teachers.fine_tuning import TeacherConfig
+
+COMMANDS = {"teach": teach.teach, "pretrain": pretrain.pretrain, "pairwise": pairwise.pairwise}
+NEEDED = {
+    "teach": ("--base", "b", "--train", "asnq:t", "--dev", "asnq:d", "--out", "nowhere"),
+    "pretrain": ("--base", "b", "--documents", "text:t", "--dev", "text:d", "--out", "nowhere"),
+    "pairwise": ("--base", "b", "--train", "trec:t", "--dev", "trec:d", "--out", "nowhere"),
+}
+PAIRS = {"asnq": 23_662_238, "wikiqa": 8_672, "wikiqa, all": 20_360}
+"""Pairs of training sets: CERBERUS table 1, and WikiQA's with the questions that no candidate answers."""
+
+
+def options(name: str, *words: str) -> Any:
+    """The options of a call with the preset."""
+    verb = read_preset(name).verb
+    call = [*NEEDED[verb], "--recipe", name, *words]
+    return arguments_of(COMMANDS[verb], call, config=options_from_recipe(verb))["options"]
+
+
+def teacher(name: str, pairs: int = PAIRS["asnq"]) -> TeacherConfig:
+    """The run of `train teach` on so many pairs."""
+    chosen: teach.TeachOptions = options(name)
+    steps = chosen.length.steps or math.ceil((chosen.length.epochs or 0) * pairs / chosen.training.questions_per_step)
+    return teach.configuration(chosen, steps)
+
+
+@pytest.mark.parametrize("name", [name for name in presets() if "/" in name])
+def test_a_preset_fits_its_command_and_names_its_sources(name: str) -> None:
+    """Every value is one that the command takes, and reaches it; every value has a source."""
+    preset = read_preset(name)
+    ours = presets()[preset.recipe].settings if preset.recipe else {}
+    assert all(setting.source for option, setting in preset.settings.items() if ours.get(option) != setting)
+    match preset.verb:
+        case "distil":
+            assert isinstance(student_settings(name).sampling, PairSampling)
+            assert student_settings(name).shape.truncation == "longest_first"
+            assert preset.values["dev_questions"] == "all"
+        case "teach":
+            assert (options(name).dev_questions, options(name).examples.sampling) == ("all", "pairs")
+            teacher(name)
+        case "pretrain":
+            assert options(name).objective == name.rpartition("-")[2]
+        case "pairwise":
+            named = () if "system" in preset.settings else ("--system", "twin")
+            assert (options(name, *named).select, options(name, *named).schedule.clip) == ("p@20", 0)
+
+
+def test_a_step_of_the_cascade_transformer() -> None:
+    """Section 5.2, footnote 9: 237 pairs an update of 8 x 2,000 tokens, 950,000 in the 4,000 updates of the warm-up."""
+    train, pairs = student_settings("ct/asnq").train, MeanLength()
+    update = len(TokenSteps(pairs, pairs.encoder, train.tokens_per_step).take(0))
+    assert update == 237
+    ramp = ramp_steps(train.warmup, train.steps)
+    assert (ramp, train.rate(3999)) == (4000, 1)
+    assert ramp * update == pytest.approx(950_000, rel=0.01)
+    assert ramp * update / PAIRS["asnq"] == pytest.approx(0.04, rel=0.01)
+
+
+class MeanLength:
+    """Pairs of 67 and 68 tokens in turns: 16,000 tokens by 237 pairs are 67.5."""
+
+    def __init__(self) -> None:
+        encoding = EncodingConfig(max_length=128, question_length=16)
+        self.encoder = PairEncoder(bert_tokenizer(), family="bert", config=encoding, type_vocab_size=2)
+
+    def step(self, step: int, size: int) -> list[Group]:
+        text = " ".join(["a"] * (63 + step % 2))
+        return [Group(question="b", candidates=(Candidate(text=text),), labels=(0.0,))]
+
+
+@pytest.mark.parametrize(
+    ("name", "pairs", "steps", "evaluations"),
+    [
+        ("tanda/adapt-roberta", "wikiqa", 116, 2),
+        ("ssp/fine-tune-wikiqa-roberta", "wikiqa, all", 19_088, 30),
+    ],
+)
+def test_epochs_of_pairs_are_steps(name: str, pairs: str, steps: int, evaluations: int) -> None:
+    """The papers give passes over the pairs and evaluations as a share of the run."""
+    config = teacher(name, PAIRS[pairs])
+    assert (config.steps, config.evaluate_every) == (steps, steps // evaluations)
+
+
+def test_pre_training_takes_whole_groups_near_the_papers_4096() -> None:
+    """One positive and four negatives, shared by eight processes."""
+    size = options("ssp/pretrain-dpc").training.examples_per_step
+    assert size % GROUP == 0
+    assert 4096 - size < 2 * 8 * GROUP
+    assert PretrainingConfig(examples_per_step=size).batch(8) % GROUP == 0
+
+
+def test_a_call_changes_a_preset(tmp_path: Path) -> None:
+    """Options that are given count, steps instead of epochs; a file changes a preset for any command."""
+    assert options("tanda/adapt-bert", "--learning-rate", "3e-5").training.learning_rate == 3e-5
+    changed: teach.TeachOptions = options("tanda/adapt-bert", "--steps", "9")
+    assert (changed.length.steps, changed.length.epochs) == (9, None)
+    (tmp_path / "mine.toml").write_text(
+        'from = "tanda/adapt-bert"\nepochs = { value = 3, source = "ours" }\nmax-length = 64\n'
+    )
+    mine: teach.TeachOptions = options(str(tmp_path / "mine.toml"))
+    assert (mine.length.epochs, mine.training.max_length, mine.training.learning_rate) == (3, 64, 1e-6)
+    assert read_preset(str(tmp_path / "mine.toml")).name == "mine.toml (from tanda/adapt-bert: epochs 3, max_length 64)"
+    with pytest.raises(ValueError, match="--recipe mini is for `train distil`, not for `train teach`"):
+        arguments_of(teach.teach, [*NEEDED["teach"], "--recipe", "mini"], config=options_from_recipe("teach"))
+    with pytest.raises(ValueError, match="is for `train teach`, not for `train distil`"):
+        student_settings("tanda/adapt-bert")
+    with pytest.raises(UsageError, match=r"--evaluate-every is 2.5"):
+        teach.configuration(options("tanda/adapt-bert", "--evaluate-every", "2.5"), 9)
+
+
+def test_every_value_is_shown_with_its_source(capsys: pytest.CaptureFixture[str]) -> None:
+    """A preset shows every value's source, a recipe all settings; the list names each with its command."""
+    assert program("train recipes")(["tanda/transfer-bert"]) == 0
+    shown = capsys.readouterr().out
+    for option, setting in read_preset("tanda/transfer-bert").settings.items():
+        (line,) = [each for each in shown.splitlines() if each.startswith(f"--{option.replace('_', '-')} ")]
+        assert json.dumps(setting.value) in line
+        assert line.endswith(setting.source)
+    assert program("train recipes")(["cerberus/wikiqa"]) == 0
+    assert "objective.tau = [3.0]" in capsys.readouterr().out
+    assert program("train recipes")([]) == 0
+    names = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert {(name, preset.verb) for name, preset in presets().items()} == set(map(tuple, names))

@@ -1,0 +1,151 @@
+"""`cerberank train pretrain`: what it writes, that a killed process resumes exactly, what it refuses."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from tests.papers.pretraining.documents import articles, paragraphs
+from tests.papers.pretraining.networks import save_base
+from tests.program import program, replaced
+from transformers.trainer_callback import TrainerState
+
+from cerberank_training.learning.trainer import STATE, last_checkpoint
+from cerberank_training.runs.base import open_base
+from cerberank_training.students.shapes import StudentShape, build_student
+
+
+def options(folder: Path, out: str, *, family: str = "bert", steps: int = 4, every: int = 2) -> list[str]:
+    base = folder / family
+    if not base.is_dir():
+        save_base(family, base)
+    documents, dev = articles(folder), articles(folder / "dev", sizes=(4, 3, 5))
+    return [
+        *("--objective", "all", "--base", str(base), "--documents", documents, "--dev", dev, "--dev-groups", "3"),
+        *(
+            "--out",
+            str(folder / out),
+            "--steps",
+            str(steps),
+            "--examples-per-step",
+            "10",
+            "--warmup",
+            "1",
+            "--device",
+            "cpu",
+        ),
+        *("--learning-rate", "1e-3", "--max-length", "48", "--evaluate-every", str(every), "--precision", "fp32"),
+    ]
+
+
+def logged(out: Path) -> set[str]:
+    """The names of all figures of a run."""
+    return set().union(*TrainerState.load_from_json(f"{last_checkpoint(out / 'run')}/{STATE}").log_history)
+
+
+@pytest.mark.slow
+def test_a_killed_process_resumes_with_the_same_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`kill -9` after the first checkpoint, the command again: the weights of a run without interruption, and without
+    the two processes that make the batches of the interrupted one.
+
+    The whole run logs every loss and says how well the head does on held-out documents. All runs have one thread, since
+    the order of a sum, and its last bit with it, depends on their number; only the killed one needs a process.
+    """
+
+    def call(out: str) -> list[str]:
+        return options(tmp_path, out, steps=40, every=10)
+
+    assert program("train pretrain")(call("whole")) == 0
+    assert "on 15 examples of --dev, accuracy" in capsys.readouterr().out
+    assert {"mlm", "ssp", "ssp_accuracy", "eval_ssp_hard"} <= logged(tmp_path / "whole")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "cerberank", "train", "pretrain", *call("cut"), "--workers", "2"],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    run, limit = tmp_path / "cut" / "run", time.monotonic() + 240
+    while last_checkpoint(run) is None and process.poll() is None and time.monotonic() < limit:
+        time.sleep(0.02)
+    process.send_signal(signal.SIGKILL)
+    assert process.wait() == -signal.SIGKILL
+    assert not (tmp_path / "cut" / "model.safetensors").exists()
+    assert program("train pretrain")([*call("cut"), "--workers", "2"]) == 0
+    whole, cut = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
+    assert all(torch.equal(value, cut[name]) for name, value in whole.items())
+
+
+def test_electra_learns_and_a_student_starts_from_the_folder(tmp_path: Path) -> None:
+    """ELECTRA with a new generator; a student starts from it."""
+    assert program("train pretrain")(options(tmp_path, "out", family="electra")) == 0
+    written = load_file(tmp_path / "out" / "model.safetensors")
+    before = load_file(tmp_path / "electra" / "model.safetensors")
+    name = "electra.encoder.layer.0.output.dense.weight"
+    assert not torch.equal(written[name], before[name])
+    shape = StudentShape(name="s", body_layers=1, heads=1, max_length=32, question_length=12, segments=3)
+    student = build_student(shape, open_base(str(tmp_path / "out")), seed=1, dropout=0.0)
+    table = written["electra.embeddings.token_type_embeddings.weight"]
+    assert len(table) == 3
+    assert torch.equal(student.ranker.embeddings.types.weight, table)
+
+
+def plain(path: Path, count: int) -> str:
+    """Articles as plain text: a paragraph a line, several sentences in each."""
+    texts = (paragraphs(number, [4, 5, 4]) for number in range(count))
+    written = ("\n".join(" ".join(map(str.capitalize, each)) for each in text) for text in texts)
+    path.write_text("\n\n\n".join(written))
+    return f"text:{path}?sentences=en&paragraphs=line"
+
+
+def test_ssp_alone_on_plain_text_is_trained_without_masks(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """With weight 0 nothing is masked, and no other loss is logged; the whole table of token types is drawn anew. How
+    the texts are split is part of the run.
+    """
+    documents, dev = plain(tmp_path / "train.txt", 4), plain(tmp_path / "dev.txt", 3)
+    asked = replaced(options(tmp_path, "out", steps=2), "--documents", documents, "--dev", dev)
+    asked += ["--mlm-weight", "0", "--token-types", "anew"]
+    assert program("train pretrain")(asked) == 0
+    assert "mlm" not in logged(tmp_path / "out")
+    assert "4 documents" in capsys.readouterr().err
+    name = "bert.embeddings.token_type_embeddings.weight"
+    table, old = (load_file(tmp_path / folder / "model.safetensors")[name] for folder in ("out", "bert"))
+    assert len(table) == 3
+    assert not any(torch.allclose(table[row], old[row], atol=2e-3) for row in range(len(old)))
+    other = documents.replace("sentences=en", "sentences=fr")
+    assert program("train pretrain")(replaced(asked, "--documents", other)) == 1
+    assert "begun with documents.options" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("changed", "message"),
+    [
+        (["--examples-per-step", "6"], "--examples-per-step must be a multiple of 5, not 6"),
+        (["--accumulate", "4"], "--examples-per-step is 10: it must be a multiple of 20"),
+        (["--ssp-weight", "0", "--mlm-weight", "0"], "--ssp-weight must be above 0 if the other losses"),
+    ],
+)
+def test_what_no_run_could_do_is_refused(
+    changed: list[str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line, and an exit code."""
+    code = program("train pretrain")(replaced(options(tmp_path, "out", steps=1), *changed))
+    error = capsys.readouterr().err.splitlines()[-1]
+    assert code == (2 if error.endswith("See cerberank train pretrain --help") else 1)
+    assert error.startswith("cerberank train pretrain: ")
+    assert message in error
+
+
+def test_documents_of_one_paragraph_give_no_hard_negatives(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The last line says so in place of a figure."""
+    asked = options(tmp_path, "out", steps=1)
+    (tmp_path / "short").mkdir()
+    asked = replaced(asked, "--objective", "dpc", "--dev", articles(tmp_path / "short", sizes=(8,)))
+    assert program("train pretrain")(asked) == 0
+    assert capsys.readouterr().out.splitlines()[-1].endswith(" % (20), no hard negatives")

@@ -1,0 +1,1 @@
+"""The papers' commands that train one network."""

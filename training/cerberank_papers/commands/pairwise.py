@@ -1,0 +1,370 @@
+"""`cerberank train pairwise`: a text ranker from triples, one of TRMD's teachers or students."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from cyclopts import App, Group, Parameter
+from cyclopts.argument import ArgumentCollection
+from cyclopts.config import Dict
+from cyclopts.validators import Number
+from tokenizers import Tokenizer
+
+from cerberank_models.commands.options import check_device, chosen_device
+from cerberank_models.commands.values import Count, NotNegative, Positive, Share, Whole, at_least
+from cerberank_models.first_stage.text_ranker_folder import read_text_ranker, write_text_ranker
+from cerberank_models.network.text_ranker import TextRanker
+from cerberank_models.output import UsageError, say
+from cerberank_models.text_config import TextEncodingConfig
+from cerberank_models.text_encoding import TextEncoder
+from cerberank_papers.pairwise.objective import PairwiseObjective
+from cerberank_papers.pairwise.pairwise_run import PairwiseRun
+from cerberank_papers.pairwise.teachers import FrozenTeacher, Teachers
+from cerberank_papers.pairwise.text_rankers import SYSTEMS, System, build_text_ranker, released_settings
+from cerberank_papers.pairwise.triple_sampling import TripleSampler, TripleSampling, triple_sampler_for
+from cerberank_training.commands.presets import options_from_recipe, recipe_help
+from cerberank_training.commands.run_options import DevQuestions, Track
+from cerberank_training.data import Question, read_questions
+from cerberank_training.data.sampling import cut_note
+from cerberank_training.evaluation.dev_figures import dev_figures
+from cerberank_training.evaluation.question_metrics import METRICS
+from cerberank_training.evaluation.sources.text_ranker import text_ranks
+from cerberank_training.learning.loop import STATE
+from cerberank_training.learning.train_config import TrainConfig, bound_settings
+from cerberank_training.runs.base import open_hugging_face_base
+from cerberank_training.runs.content import folder_content
+from cerberank_training.runs.dev_set import chosen_size, dev_set, held_out_contents, in_common, measured
+from cerberank_training.runs.launched import is_first_process
+from cerberank_training.runs.record import RunRecord, results_suffix
+from cerberank_training.runs.run import Inputs, Job, run_job
+from cerberank_training.runs.trained_on import write_training_data
+from cerberank_training.tracking.log_file import results_of_log
+from cerberank_training.tracking.opening import check_trackers, open_trackers
+
+
+def _check_system(type_: Any, name: str) -> None:
+    if name not in SYSTEMS:
+        raise ValueError(f"Choose from {', '.join(SYSTEMS)}.")
+
+
+@Parameter(
+    name="*", group=Group("Losses and rates: the paper's, unless --released is given", sort_key=1), show_default=False
+)
+@dataclass(frozen=True, kw_only=True)
+class LossOptions:
+    """Settings of the losses and rates; the rates are those of TRMD section 3.1.3."""
+
+    released: bool = False
+    """Take the losses, the learning rate and TwinBERT's mean from TRMD's released code."""
+    hard: Literal["hinge", "softmax"] = "hinge"
+    """Loss on labels: a hinge on the softmax of both scores, or 1 - the positive's softmax."""
+    margin: NotNegative = 1.0
+    """Margin of the hinge loss."""
+    representations: Literal["encoder", "projected", "post_residual"] = "encoder"
+    """Vectors to learn from the bi-encoder: the encoder's, ColBERT's projected ones, or TwinBERT's one vector."""
+    mean: Literal["all", "text"] = "all"
+    """Tokens of TwinBERT's mean: all, or all except special ones (text)."""
+    colbert_texts: bool = False
+    """Prepare texts as ColBERT does: marked as question or document, questions filled with [MASK], no punctuation."""
+    hard_weight: NotNegative = 1.0
+    """Weight of the loss on labels."""
+    cls_weight: NotNegative = 1.0
+    """Weight of the loss between the first tokens' vectors."""
+    representation_weight: NotNegative = 1.0
+    """Weight of the loss between the representations."""
+    learning_rate: Positive = 1e-6
+    """Highest learning rate of the encoder."""
+    fresh_learning_rate: Positive = 1e-3
+    """Highest learning rate of the rankers."""
+
+    @property
+    def objective(self) -> PairwiseObjective:
+        """The losses and their weights."""
+        return PairwiseObjective(**{each.name: getattr(self, each.name) for each in fields(PairwiseObjective)})
+
+
+@Parameter(name="*", group=Group("Schedule", sort_key=2), show_default=False)
+@dataclass(frozen=True, kw_only=True)
+class ScheduleOptions:
+    """Settings of the steps; a step has the triples of TRMD section 3.1.3, and the rate is constant."""
+
+    steps: Count
+    """Most training steps."""
+    questions_per_step: Annotated[int, at_least(1), Parameter(name="triples-per-step")] = 32
+    """Triples of a step, of all processes together."""
+    warmup: NotNegative = 0.0
+    """Steps during which the learning rate rises; a number below 1 is a share of all steps."""
+    clip: NotNegative = 1.0
+    """Largest norm of a step's gradients; 0 for none (default: 1)."""
+    dropout: Annotated[float, Parameter(validator=Number(gte=0, lt=1))] = 0.1
+    """Dropout of the whole network."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """Precision of the forward pass in training."""
+    evaluate_every: Count = 500
+    """Steps between two evaluations on dev."""
+    save_every: Count = 100
+    """Steps between two saved states, from which a killed run continues."""
+    patience: Count | None = None
+    """Number of evaluations without a gain after which the run stops."""
+    seed: Whole = 1
+    """Random seed."""
+
+
+@Parameter(name="*", group=Group("Lengths, in tokens without special ones", sort_key=3), show_default=False)
+@dataclass(frozen=True, kw_only=True)
+class TextLengthOptions:
+    """Settings of the texts that are read."""
+
+    question_length: Count = 64
+    """Most tokens of a question."""
+    document_length: Count = 800
+    """Most tokens of a document."""
+    window: Count = 384
+    """Most tokens of a window of a long document."""
+
+    @property
+    def encoding(self) -> TextEncodingConfig:
+        """The rules by which texts become token ids."""
+        return TextEncodingConfig(**asdict(self))
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PairwiseOptions:
+    """The options of `train pairwise`."""
+
+    recipe: Annotated[str | None, Parameter(help=recipe_help("pairwise"))] = None
+    system: Annotated[str, Parameter(help=f"System of the paper: {', '.join(SYSTEMS)}.", validator=_check_system)]
+    base: str
+    """Path or hub id of an encoder."""
+    layers: Count | None = None
+    """Number of the encoder's layers to use, counted from the first (default: all)."""
+    train: str
+    """Questions to draw triples from, as FORMAT:PATH."""
+    positives: Literal["listed", "any"] = "listed"
+    """Relevant texts to draw positives from: those among BM25's best (listed), or all (any)."""
+    top: Count = 100
+    """Number of BM25's best texts to draw from."""
+    own: Share = 0.0
+    """Share of triples from the question's own candidates instead of BM25's list; with 1, BM25 is not used."""
+    dev: str
+    """Questions to choose weights by, as FORMAT:PATH."""
+    dev_questions: DevQuestions = None
+    select: Annotated[str, Parameter(help=f"Metric to choose weights by: {', '.join(METRICS)}.")] = "map"
+    mono: Path | None = None
+    """Folder of the monoBERT teacher, for trmd-*."""
+    bi: Path | None = None
+    """Folder of the TwinBERT or ColBERT teacher, for trmd-*."""
+    out: Path
+    """Folder of the run; the result is OUT/ranker."""
+    device: str = "auto"
+    """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
+    track: Track = ()
+    loss: LossOptions = field(default_factory=LossOptions)
+    schedule: ScheduleOptions
+    lengths: TextLengthOptions = field(default_factory=TextLengthOptions)
+
+    @property
+    def config(self) -> TrainConfig:
+        """The settings of the loop: Adam without decay of weights or rates, for all weights (TRMD section 3.1.3).
+
+        Raises ValueError for a warm-up longer than the run.
+        """
+        return TrainConfig(
+            **asdict(self.schedule),
+            learning_rate=self.loss.learning_rate,
+            fresh_learning_rate=self.loss.fresh_learning_rate,
+            decay=False,
+            weight_decay=0.0,
+            train_token_embeddings=True,
+        )
+
+
+def settings_from_recipe(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
+    """A configuration of cyclopts: options that a call leaves out have the values of its recipe, else of --released."""
+    options_from_recipe("pairwise")(app, commands, arguments)
+    if arguments["--released"].convert() is True:
+        system = SYSTEMS.get(arguments["--system"].convert(), System())
+        Dict(released_settings(system), source="--released", use_commands_as_keys=False)(app, commands, arguments)
+
+
+app = App(config=settings_from_recipe)
+
+
+@app.default
+def pairwise(*, options: PairwiseOptions) -> None:
+    """Train a text ranker on triples: one of TRMD's teachers or students.
+
+    monoBERT (mono), TwinBERT (twin) and ColBERT (colbert) are trained on labels, as are the students without
+    distillation (tr-*). trmd-* also learn from --mono and --bi, folders that this command wrote as OUT/ranker, of the
+    same encoder. A killed run continues when the command is repeated. Several GPUs or processes:
+    `torchrun --nproc-per-node 4 --no-python cerberank train pairwise ...`.
+
+    Args:
+        options: Options.
+    """
+    options = replace(options, device=chosen_device(options.device))
+    results = run_job(TextRankerJob(options))
+    if not is_first_process():
+        return
+    best = f"best dev {options.select} {results['best']:.2f}{results_suffix(results)}"
+    say(f"{options.out / 'ranker'}: {best}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextRankerInputs(Inputs):
+    """The base and the data of a text ranker."""
+
+    questions: Sequence[Question]
+    triples: TripleSampler
+    dev: Sequence[Question]
+
+
+class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
+    """The training of a text ranker."""
+
+    verb = "pairwise"
+    result_name = "ranker"
+
+    @property
+    def is_saved(self) -> bool:
+        """True if the loop has saved a state."""
+        return (self.out / STATE).is_file()
+
+    @property
+    def system(self) -> System:
+        """The rankers of the network, and whether it has teachers."""
+        return SYSTEMS[self.options.system]
+
+    @property
+    def teachers(self) -> dict[str, Path]:
+        """The folders of the teachers by role."""
+        folders = {"mono": self.options.mono, "bi": self.options.bi}
+        return {role: path for role, path in folders.items() if path is not None}
+
+    def check(self) -> None:
+        """Raise what is wrong with any option that can be told without reading data or a base."""
+        options = self.options
+        if self.system.taught != bool(self.teachers):
+            need = "needs --mono or --bi, or both" if self.system.taught else "learns from no teacher"
+            raise UsageError(f"{options.system} {need}.")
+        if options.select not in METRICS:
+            raise UsageError(f"--select is one of {', '.join(METRICS)}, not {options.select!r}.")
+        check_trackers(options.track)
+        _ = options.config
+        chosen_size("", options.dev_questions)
+        check_device(options.device)
+
+    def open(self) -> TextRankerInputs:
+        """Open the base, and the questions to train on and to choose by."""
+        options, config = self.options, self.options.config
+        size = chosen_size("", options.dev_questions)
+        base = open_hugging_face_base(options.base, reason="a text ranker starts from a Hugging Face encoder")
+        base_content = base.content()
+        dev = dev_set(options.dev, size)
+        questions = list(read_questions(options.train, training=True))
+        content, dev_content = held_out_contents(options.train, questions, options.dev, dev)
+        sampling = TripleSampling(positives=options.positives, top=options.top, own=options.own)
+        return TextRankerInputs(
+            base=base,
+            questions=questions,
+            triples=triple_sampler_for(options.train, questions, sampling, seed=config.seed),
+            dev=dev,
+            bound={
+                "base": base_content,
+                "data": content,
+                "dev": {"size": size, "select": options.select} | dev_content,
+                "teachers": {role: folder_content(path) for role, path in self.teachers.items()},
+                "settings": {name: getattr(options, name) for name in ("system", "layers")}
+                | {"sampling": asdict(sampling), "encoding": options.lengths.encoding.model_dump()}
+                | {"objective": asdict(options.loss.objective), "mean": options.loss.mean}
+                | {"colbert_texts": options.loss.colbert_texts or None}  # earlier runs lack it
+                | {"train": bound_settings(config)},
+            },
+            free={name: getattr(config, name) for name in ("steps", "patience", "save_every")}
+            | {"names": {name: getattr(options, name) for name in ("base", "train", "dev", "mono", "bi", "out")}}
+            | {"device": options.device, "recipe": options.recipe},
+        )
+
+    def prepare(self, inputs: TextRankerInputs, record: RunRecord) -> TextRankerTraining:
+        """Build the network from the base, and load its teachers."""
+        options, loss = self.options, self.options.loss
+        # An extended run keeps the schedule of its first call.
+        config = replace(options.config, planned=record.planned["steps"])
+        ranker, tokenizer = build_text_ranker(
+            self.system,
+            inputs.base,
+            name=options.system,
+            encoding=options.lengths.encoding,
+            seed=config.seed,
+            dropout=config.dropout,
+            layers=options.layers,
+            mean=loss.mean,
+            colbert_texts=loss.colbert_texts,
+        )
+        run = PairwiseRun(
+            self.out,
+            ranker,
+            tokenizer,
+            inputs.triples,
+            config,
+            objective=loss.objective,
+            teachers=Teachers(mono=_teacher(options.mono, config), bi=_teacher(options.bi, config)),
+            device=options.device,
+            trackers=open_trackers(options.track, self.out, name=self.out.name, settings=record.bound | record.free),
+        )
+        return TextRankerTraining(
+            job=self, inputs=inputs, config=config, ranker=ranker, tokenizer=tokenizer, run=run, record=record
+        )
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TextRankerTraining:
+    """A text ranker, and the run that trains it."""
+
+    job: TextRankerJob
+    inputs: TextRankerInputs
+    config: TrainConfig
+    ranker: TextRanker
+    tokenizer: Tokenizer
+    run: PairwiseRun
+    record: RunRecord
+
+    @property
+    def start_lines(self) -> Sequence[str]:
+        """Lines on dev questions that are trained on, and on texts that are cut."""
+        cuts = cut_note(*self.run.count_cut(), what="texts", option="--question-length or --document-length")
+        return in_common(self.inputs.dev, (question.text for question in self.inputs.questions)), cuts
+
+    def train(self) -> dict[str, Any]:
+        """Train, and leave the weights that are best on dev in the ranker."""
+        dev, encoder = self.inputs.dev, TextEncoder(self.tokenizer, self.ranker.config)
+        write_training_data(self.job.out, self.record, base=self.inputs.base.folder)
+        best = self.run.train(dev_figures(text_ranks(encoder), dev, self.job.options.select, self.run.processes))
+        return {"best": best, "questions": measured(dev)}
+
+    def further_results(self) -> dict[str, Any]:
+        """The last step, the best step and the dev figure at the start, from the log."""
+        return results_of_log(self.job.out, counts=self.config.all_trained)
+
+    def write(self, record: RunRecord) -> None:
+        """Write the folder of the text ranker."""
+        options = self.job.options
+        write_text_ranker(
+            self.job.result,
+            self.ranker,
+            self.tokenizer,
+            version=f"steps-{self.config.steps}-seed-{self.config.seed}",
+            source=f"TRMD {options.system}, run {record.digest}",
+            metrics={f"dev_{options.select}": record.results["best"]},
+        )
+
+
+def _teacher(path: Path | None, config: TrainConfig) -> FrozenTeacher | None:
+    if path is None:
+        return None
+    saved = read_text_ranker(path)
+    return FrozenTeacher(str(path), saved.ranker, saved.tokenizer, precision=config.precision)

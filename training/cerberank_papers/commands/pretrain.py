@@ -1,0 +1,201 @@
+"""`cerberank train pretrain`: an encoder that is pre-trained further with context (SSP)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from cyclopts import App, Parameter
+
+from cerberank_models.commands.values import Count
+from cerberank_models.convert.token_types import NewTypes
+from cerberank_models.output import say
+from cerberank_papers.pretraining.document_table import DocumentTable, open_documents
+from cerberank_papers.pretraining.documents import READERS
+from cerberank_papers.pretraining.examples import Example, ExampleGroups, Objective
+from cerberank_papers.pretraining.network import LossWeights
+from cerberank_papers.pretraining.pretraining_run import METRICS, RUN, PretrainingConfig
+from cerberank_papers.pretraining.pretraining_run import pretrain as train_encoder
+from cerberank_papers.pretraining.start import Start, build_start, check_start, save_encoder
+from cerberank_training.commands.presets import options_from_recipe, recipe_help
+from cerberank_training.learning.trainer import last_checkpoint
+from cerberank_training.runs.base import Base, open_hugging_face_base
+from cerberank_training.runs.content import Content, data_content
+from cerberank_training.runs.dev_set import check_held_out
+from cerberank_training.runs.launched import launched_processes
+from cerberank_training.runs.processes import check_trainer_device
+from cerberank_training.runs.record import RunRecord
+from cerberank_training.runs.run import Inputs, Job, run_job
+from cerberank_training.runs.trained_on import write_training_data
+
+REASON = "pre-training starts from a Hugging Face encoder"
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PretrainOptions:
+    """The options of `train pretrain`; the defaults of training are the paper's."""
+
+    recipe: Annotated[str | None, Parameter(help=recipe_help("pretrain"))] = None
+    objective: Objective
+    """SSP's objective, which is the context of an example: the document's first paragraph (sdc), the rest of the
+    paragraph (dpc), the neighbouring sentences (dslc), or all in turn."""
+    whole_negatives: bool = False
+    """Keep every sentence in the paragraphs of negatives, as in the paper; lengths then reveal some of the answers."""
+    base: str
+    """Path or hub id of BERT, RoBERTa or ELECTRA's discriminator."""
+    generator: str | None = None
+    """Path or hub id of ELECTRA's generator (default: a new, narrow one)."""
+    layers: Count | None = None
+    """Number of the encoder's layers to keep, counted from the first (default: all)."""
+    token_types: NewTypes = "fresh"
+    """Start of token types that the base lacks: random rows (fresh), copies of the last row (copied), or a new random
+    table (anew, as in SSP)."""
+    documents: Annotated[str, Parameter(help=f"Documents as FORMAT:PATH; FORMAT is one of {', '.join(READERS)}.")]
+    dev: str
+    """Held-out documents to measure on, as FORMAT:PATH."""
+    dev_groups: Count = 100
+    """Number of groups of five examples to draw from --dev."""
+    out: Path
+    """Folder of the encoder."""
+    weights: LossWeights = field(default_factory=LossWeights)
+    training: PretrainingConfig = field(default_factory=PretrainingConfig)
+
+
+app = App(config=options_from_recipe("pretrain"))
+
+
+@app.default
+def pretrain(*, options: PretrainOptions) -> None:
+    """Continue an encoder's pre-training with context (SSP), on documents of paragraphs.
+
+    Writes an ordinary Hugging Face folder with three token types, which `train teach`, `train pairwise` and
+    `train distil` take as --base. A killed run continues when the command is repeated. Several GPUs:
+    `torchrun --nproc-per-node 4 --no-python cerberank train pretrain ...`.
+
+    Args:
+        options: Options.
+    """
+    metrics = run_job(PretrainingJob(options))
+    hard = f"above a hard negative {metrics['ssp_hard']:.1f} % (50)" if "ssp_hard" in metrics else "no hard negatives"
+    say(
+        f"{options.out}: on {metrics['examples']} examples of --dev, accuracy {metrics['ssp_accuracy']:.1f} % "
+        f"(80 unread), positive first {metrics['ssp_first']:.1f} % (20), {hard}"
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainingInputs(Inputs):
+    """The base and the data of an encoder."""
+
+    generator: Base | None
+    documents: DocumentTable
+    train: ExampleGroups
+    dev: ExampleGroups
+
+
+class PretrainingJob(Job[PretrainOptions, PretrainingInputs]):
+    """The pre-training of an encoder."""
+
+    verb = "pretrain"
+    result_name = "model.safetensors"
+
+    @property
+    def is_saved(self) -> bool:
+        """True if the Trainer has saved a checkpoint."""
+        return last_checkpoint(self.out / RUN) is not None
+
+    def check(self) -> None:
+        """Raise ValueError for a step that processes cannot share, and for a device that is not there."""
+        self.options.training.batch(launched_processes())
+        check_trainer_device(self.options.training.device, self.options.training.precision)
+
+    def open(self) -> PretrainingInputs:
+        """Open the encoder and the documents to train on and to measure on."""
+        options = self.options
+        # The networks, whose sizes must fit each other and the examples.
+        base = open_hugging_face_base(options.base, reason=REASON)
+        check_start(base, layers=options.layers, generator=bool(options.generator))
+        base.check_room(options.training.max_length)
+        generator = open_hugging_face_base(options.generator, reason=REASON) if options.generator else None
+        base_content, generator_content = base.content(), generator.content() if generator else None
+        # Documents are identified by their files and by the rule that splits them.
+        documents, held_out = open_documents(options.documents), open_documents(options.dev)
+        whole = options.whole_negatives
+        content, dev_content = _content(options.documents), _content(options.dev)
+        check_held_out(options.dev, dev_content, train=options.documents, train_content=content)
+        names = ("objective", "whole_negatives", "layers", "token_types", "dev_groups")
+        settings = {name: getattr(options, name) for name in names} | {"weights": asdict(options.weights)}
+        bound, free = options.training.settings()
+        places = {name: getattr(options, name) for name in ("base", "generator", "documents", "dev", "out")}
+        return PretrainingInputs(
+            base=base,
+            generator=generator,
+            documents=documents,
+            train=ExampleGroups(documents, options.objective, seed=options.training.seed, whole_negatives=whole),
+            dev=ExampleGroups(held_out, options.objective, seed=0, whole_negatives=whole),
+            bound={
+                "base": base_content,
+                "generator": generator_content,
+                "documents": content,
+                "dev": dev_content,
+                "settings": settings | bound,
+            },
+            free=free | {"recipe": options.recipe} | {"names": places},
+        )
+
+    def prepare(self, inputs: PretrainingInputs, record: RunRecord) -> PretrainingRun:
+        """Build the network with its heads."""
+        options = self.options
+        start = build_start(
+            inputs.base,
+            options.weights,
+            seed=options.training.seed,
+            generator=inputs.generator,
+            layers=options.layers,
+            token_types=options.token_types,
+        )
+        config = replace(options.training, planned=record.planned["steps"])
+        examples = [each for index in range(options.dev_groups) for each in inputs.dev.group(index)]
+        return PretrainingRun(self.out, inputs, start, config, examples, record)
+
+
+@dataclass(frozen=True, slots=True)
+class PretrainingRun:
+    """An encoder with its heads, ready to be trained."""
+
+    out: Path
+    inputs: PretrainingInputs
+    start: Start
+    config: PretrainingConfig
+    examples: list[Example]
+    """The examples that are measured on."""
+    record: RunRecord
+
+    @property
+    def start_lines(self) -> Sequence[str]:
+        """A line on the documents and the new parts of the network."""
+        new = "".join(f", {part} made anew" for part in self.start.fresh)
+        return (f"{len(self.inputs.documents):,} documents{new}",)
+
+    def train(self) -> dict[str, Any]:
+        """Train the network."""
+        write_training_data(self.out, self.record, base=self.inputs.base.folder)
+        metrics = train_encoder(self.start, self.out, self.inputs.train, self.examples, self.config)
+        return {"examples": len(self.examples)} | {name: metrics[name] for name in METRICS if name in metrics}
+
+    def further_results(self) -> dict[str, Any]:
+        """The last step; there is no early stop."""
+        return {"reached": self.config.steps}
+
+    def write(self, record: RunRecord) -> None:
+        """Write the encoder, its tokenizer and the head of its own pre-training."""
+        save_encoder(self.start, self.out)
+
+
+def _content(spec: str) -> Content:
+    """The identity of documents: their format and files, and the rule that splits them into sentences."""
+    place, _, split = spec.partition("?")
+    return data_content(place) | {"options": split}

@@ -1,0 +1,206 @@
+"""`cerberank train sweep cerberus`: the same student by every strategy of CERBERUS's table 3."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from cerberank_models.checkpoint.bound import Bound
+from cerberank_models.commands.options import BackendOptions, Windows, check_device, chosen_device
+from cerberank_models.commands.values import Count
+from cerberank_models.output import UsageError
+from cerberank_papers.sweep.grid import HEADER, Alphas, Rates, Sizes, Taus, Warmups, finished_points
+from cerberank_papers.sweep.sweep_runs import (
+    TableOptions,
+    contents,
+    fill_table,
+    run_command,
+    write_table,
+)
+from cerberank_training.commands.distil import StudentJob
+from cerberank_training.commands.presets import flag_of, read_preset, recipe_help, student_settings
+from cerberank_training.commands.run_options import DevQuestions, data_help
+from cerberank_training.learning.strategies import Strategy, check_strategy
+
+SHARED = (
+    *("recipe", "base", "train", "groups", "dev", "dev_questions", "windows", "teacher", "hydra", "precision"),
+    *("steps", "questions_per_step", "alpha", "tau", "learning_rate", "warmup"),
+)
+"""The options with which a table that was begun must go on; more tests, seeds and strategies may be added."""
+GRID = ("alpha", "tau", "learning_rate", "questions_per_step", "warmup")
+"""The settings that a grid can choose for each row."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PlannedRun:
+    """The run for one row of the table."""
+
+    name: str
+    strategy: Strategy
+    heads: int
+    teachers: tuple[str, ...]
+    """The teachers' score caches, in the order of the heads."""
+
+
+def plan(teachers: Sequence[str], hydra: Sequence[str]) -> tuple[PlannedRun, ...]:
+    """The runs for `teachers` of different kinds, the first for the single teacher, and for `hydra` of one kind.
+
+    >>> [run.name for run in plan(["a", "b", "c"], [])]
+    ['hard-one-head', 'hard', 'single', 'kd_sum', 'kd_rr', 'single_all_heads', 'cerberus']
+    """
+    one, every, heads = (teachers[0],), tuple(teachers), len(teachers)
+    runs = [
+        PlannedRun(name="hard-one-head", strategy="hard", heads=1, teachers=()),
+        PlannedRun(name="hard", strategy="hard", heads=heads, teachers=()),
+        PlannedRun(name="single", strategy="single", heads=1, teachers=one),
+        PlannedRun(name="kd_sum", strategy="kd_sum", heads=1, teachers=every),
+        PlannedRun(name="kd_rr", strategy="kd_rr", heads=1, teachers=every),
+        PlannedRun(name="single_all_heads", strategy="single_all_heads", heads=heads, teachers=one),
+    ]
+    if hydra:
+        runs.append(PlannedRun(name="hydra", strategy="hydra", heads=len(hydra), teachers=tuple(hydra)))
+    return (*runs, PlannedRun(name="cerberus", strategy="cerberus", heads=heads, teachers=every))
+
+
+def chosen(runs: Sequence[PlannedRun], names: Sequence[str]) -> list[PlannedRun]:
+    """The runs whose row or strategy is in `names`; without names, all runs.
+
+    Raises ValueError, which lists the runs, for a name that no run has.
+    """
+    for name in names:
+        if not any(name in (run.name, run.strategy) for run in runs):
+            raise ValueError(f"there is no run {name!r}; the runs are {'; '.join(run.name for run in runs)}")
+    return [run for run in runs if not names or run.name in names or run.strategy in names]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class CerberusOptions:
+    """The options of `train sweep cerberus`."""
+
+    recipe: Annotated[str, Parameter(help=recipe_help())]
+    base: str
+    """Path or hub id of an encoder, or a checkpoint to train further."""
+    train: Annotated[str | None, Parameter(help=data_help("Questions that every teacher scored"))] = None
+    groups: str | None = None
+    """Groups that every teacher scored, as FORMAT:PATH, instead of --train."""
+    dev: str
+    """Questions to choose weights by, as FORMAT:PATH."""
+    dev_questions: DevQuestions = None
+    windows: Windows = None
+    teacher: tuple[Path, ...]
+    """Score cache of a teacher, written by `data score --teacher MODEL`, the best one first; repeat for several."""
+    hydra: tuple[Path, ...] = ()
+    """Score cache of a teacher for the row hydra, whose teachers are of one family; repeat for several."""
+    only: tuple[str, ...] = ()
+    """Row or strategy to train, instead of all; repeat for several."""
+    precision: str = "fp32"
+    """Precision of the evaluation: fp32 or int8."""
+    device: str = "auto"
+    """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
+    steps: Count | None = None
+    """Training steps (default: the recipe's)."""
+    alpha: Alphas = ()
+    """Weights of the labels to choose from for each row on dev (default: the recipe's)."""
+    tau: Taus = ()
+    """Temperatures to choose from for each row on dev (default: the recipe's)."""
+    learning_rate: Rates = ()
+    """Learning rates to choose from for each row on dev (default: the recipe's)."""
+    questions_per_step: Sizes = ()
+    """Groups or pairs of a step to choose from for each row on dev (default: the recipe's)."""
+    warmup: Warmups = ()
+    """Warm-ups to choose from for each row on dev (default: the recipe's)."""
+    table: TableOptions
+
+
+def cerberus(*, options: CerberusOptions) -> None:
+    """Train the same student by every strategy and compare (CERBERUS table 3).
+
+    Every run is a `train distil` in `OUT/<row>-<seed>`, and an `evaluate` of each test set, in
+    `OUT/systems/<row>/<seed>`. Finished runs are not repeated: a killed command continues when it is repeated, and
+    more seeds can be added later. With several values of --alpha, --tau, --learning-rate, --questions-per-step or
+    --warmup, a `train sweep grid` in `OUT/grid-<row>` chooses the values of each row by MAP on dev, with the first
+    seed. Writes OUT/table.md, in the form of `eval table`, with the row cerberus as the baseline. For example:
+
+        cerberank train sweep cerberus --recipe electra-base-b11-3h1 --base BASE
+          --groups jsonl:groups.jsonl.gz --dev jsonl:dev.jsonl --test jsonl:test.jsonl
+          --teacher scores/albert --teacher scores/roberta --teacher scores/electra
+          --seeds 1,2,3 --out runs/table
+
+    Args:
+        options: Options.
+    """
+    if (options.train is None) == (options.groups is None):
+        raise UsageError("Give --train or --groups.")
+    options = replace(options, device=chosen_device(options.device))
+    # Everything that can be refused is refused before anything is written.
+    student_settings(options.recipe)
+    options = replace(options, windows=options.windows or read_preset(options.recipe).values.get("windows"))
+    every, table = plan([str(path) for path in options.teacher], [str(path) for path in options.hydra]), options.table
+    runs = chosen(every, options.only)
+    for run in runs:
+        check_strategy(run.strategy, heads=run.heads, teachers=len(run.teachers))
+    check_device(options.device)
+    form = BackendOptions(device=options.device, precision=options.precision).chosen()
+
+    # The folder goes on with the same settings and content alone.
+    data = {name: getattr(options, name) for name in ("train", "groups", "dev")}
+    shared = {name: getattr(options, name) for name in SHARED} | {"sample": table.sample}
+    shared = {name: value for name, value in shared.items() if name not in GRID or value}
+    Bound(table.out, shared | contents(options.base, data, [*options.teacher, *options.hydra])).begin()
+
+    def words(run: PlannedRun, seed: int) -> list[object]:
+        # ONNX forms are written where they are evaluated alone, because each takes long to export.
+        forms = ("--precisions", options.precision) if form.kind == "onnx" else ("--no-export",)
+        return [*_training(run, options), *_tuned(run, options), *forms]
+
+    def source(checkpoint: Path) -> list[object]:
+        reading = ("--windows", options.windows) if options.windows else ()
+        return ["--checkpoint", checkpoint, "--precision", options.precision, "--device", options.device, *reading]
+
+    rows = {run.name: partial(words, run) for run in runs}
+    fill_table(table, rows, job=StudentJob, source=source, report=partial(_report, every, table))
+
+
+def _training(run: PlannedRun, options: CerberusOptions) -> list[object]:
+    """The options of `train distil` that all runs of a row share."""
+    names = ("recipe", "base", "train", "groups", "dev", "dev_questions", "windows", "steps", "device")
+    given = {name: value for name in names if (value := getattr(options, name)) is not None}
+    words = [part for name, value in given.items() for part in (flag_of(name), value)]
+    words += ["--strategy", run.strategy, "--heads", run.heads]
+    return words + [part for teacher in run.teachers for part in ("--teacher", teacher)]
+
+
+def _tuned(run: PlannedRun, options: CerberusOptions) -> list[object]:
+    """The options of the row that the call gives, or that a grid chooses where it gives several values of one."""
+    values = {name: value for name in GRID if (value := getattr(options, name))}
+    if all(len(value) == 1 for value in values.values()):
+        return [part for name, (value,) in values.items() for part in (flag_of(name), value)]
+    recipe, folder = student_settings(options.recipe), _grid(run.name, options.table)
+    own = {"alpha": recipe.objective.alpha[:1], "tau": recipe.objective.tau[:1]}
+    own["learning_rate"] = (recipe.train.learning_rate,)
+    lists = [part for name, value in (own | values).items() for part in (flag_of(name), ",".join(map(str, value)))]
+    seed = options.table.seeds[0]
+    run_command("train sweep grid", *_training(run, options), "--seed", seed, *lists, "--out", folder)
+    return [*finished_points(folder)[0][0].options()]
+
+
+def _grid(row: str, table: TableOptions) -> Path:
+    return table.out / f"grid-{row}"
+
+
+def _report(every: Sequence[PlannedRun], table: TableOptions) -> None:
+    """Write the table, with the settings that grids have chosen."""
+    rows = [run.name for run in every]
+    tuned = {row: points[0] for row in rows if (points := finished_points(_grid(row, table)))}
+    lines = []
+    for row, (best, value) in tuned.items():
+        settings = ", ".join(f"{HEADER[each]} {number:g}" for each, number in best.values.items())
+        lines.append(f"- {row}: {settings}, dev MAP {value:.2f}")
+    more = ["\n".join(["Chosen on dev:\n", *lines])] if lines else []
+    write_table(table, rows, more, measures="P@1 AP RR", baseline="cerberus")

@@ -1,0 +1,129 @@
+"""`cerberank train sweep trmd`: the systems of TRMD's table 2 on the same triples."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Parameter
+
+from cerberank_models.checkpoint.bound import Bound, differences, plain
+from cerberank_models.commands.options import check_device, chosen_device
+from cerberank_models.commands.values import arguments_of, listed, replaced
+from cerberank_models.output import UsageError
+from cerberank_papers.commands.pairwise import PairwiseOptions, TextRankerJob, pairwise, settings_from_recipe
+from cerberank_papers.pairwise.text_rankers import SYSTEMS
+from cerberank_papers.sweep.sweep_runs import (
+    EVALUATIONS,
+    Rest,
+    TableOptions,
+    contents,
+    fill_table,
+    recorded,
+    write_table,
+)
+
+ROWS = (
+    *("mono", "twin", "tr-twin", "trmd-twin", "colbert", "tr-colbert", "trmd-colbert"),
+    *("trmd-joint-twin", "trmd-joint-colbert"),
+)
+"""The systems of the table; teachers come before their students."""
+
+
+def _row(name: str) -> str:
+    if name not in ROWS:
+        raise ValueError(name)
+    return name
+
+
+OWN = ("system", "mono", "bi", "seed", "out")
+"""The options of `train pairwise` that each run has for itself."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class TrmdOptions:
+    """The options of `train sweep trmd`."""
+
+    rows: Annotated[tuple[str, ...], listed(_row, "twin,trmd-twin")] = ROWS
+    """Systems, separated by commas (default: all)."""
+    mono_options: Annotated[str, Parameter(allow_leading_hyphen=True)] = ""
+    """Further options of `train pairwise` for monoBERT only, as one argument."""
+    table: TableOptions
+
+
+def trmd(*training: Rest, options: TrmdOptions) -> None:
+    """Train TRMD's systems on the same triples and compare them (TRMD table 2).
+
+    Every run is a `train pairwise` in `OUT/<row>-<seed>`, and an `evaluate` of each test set, in
+    `OUT/systems/<row>/<seed>`. The teachers that a row needs are trained with the same seed. Finished runs are not
+    repeated: a killed command continues when it is repeated, and rows, seeds and tests can be added later. Writes
+    OUT/table.md, in the form of `eval table`, with monoBERT as the baseline; for another one call `eval table
+    OUT/systems/trmd-twin OUT/systems/tr-twin --baseline tr-twin`. All other options are passed to `train pairwise`,
+    the same for every row, except for --system, --mono, --bi, --seed and --out. Only monoBERT has further ones,
+    --mono-options, for example to train longer:
+
+        cerberank train sweep trmd --base bert-base-uncased --train jsonl:train.jsonl
+          --dev jsonl:dev.jsonl --steps 20000 --mono-options "--steps 40000"
+          --test jsonl:test.jsonl --seeds 1,2,3 --out runs/trmd
+
+    Args:
+        training: Options of `train pairwise`.
+        options: Options.
+    """
+    mono, table = shlex.split(options.mono_options), options.table
+    names = [word.partition("=")[0] for word in (*training, *mono)]
+    if refused := [name for name in OWN if f"--{name}" in names]:
+        raise UsageError(f"--{refused[0]} is set by the row, it cannot be given.")
+    # Read here as well, so that an error shows before the first run, and that defaults are recorded.
+    longer = replaced(training, mono)
+    shared, of_mono = _options_of_run(training), _options_of_run(longer)
+    check_device(chosen_device(shared.device))
+
+    # The folder goes on with the same settings and content alone.
+    differing = differences(plain(recorded(shared)), plain(recorded(of_mono)))
+    bound = recorded(shared) | {f"mono's {name}": value for name, _, value in differing} | {"sample": table.sample}
+    read = contents(shared.base, {"train": shared.train, "dev": shared.dev})
+    Bound(table.out, bound | read).begin()
+
+    def words(row: str, seed: int) -> list[object]:
+        own: list[object] = ["--system", row]
+        if SYSTEMS[row].taught:
+            for role, name in (("--mono", "mono"), ("--bi", SYSTEMS[row].token_ranker)):
+                own += [role, table.out / f"{name}-{seed}" / TextRankerJob.result_name]
+        return [*(longer if row == "mono" else training), *own]
+
+    def source(ranker: Path) -> list[object]:
+        return ["--text-ranker", ranker, "--device", shared.device]
+
+    rows = {row: partial(words, row) for row in _with_teachers(options.rows)}
+    fill_table(table, rows, job=TextRankerJob, source=source, report=partial(_report, table))
+
+
+def _options_of_run(words: Sequence[str]) -> PairwiseOptions:
+    """The options of a `train pairwise`."""
+    call = [*words, "--system", "mono", "--out", "OUT"]
+    options: PairwiseOptions = arguments_of(pairwise, call, config=settings_from_recipe)["options"]
+    return options
+
+
+def _with_teachers(rows: Sequence[str]) -> list[str]:
+    """The rows and the teachers that they learn from, in the table's order."""
+    taught = [SYSTEMS[row] for row in rows if SYSTEMS[row].taught]
+    wanted = {*rows, *(teacher for system in taught for teacher in ("mono", system.token_ranker))}
+    return [row for row in ROWS if row in wanted]
+
+
+def _report(table: TableOptions) -> None:
+    """Write the table, with the commands that test TRMD's students against the same networks without teachers (TR)."""
+    lines = []
+    for ranker in ("twin", "colbert"):
+        pair = [table.out / EVALUATIONS / f"{kind}-{ranker}" for kind in ("trmd", "tr")]
+        if all(folder.is_dir() for folder in pair):
+            lines.append(shlex.join(["cerberank", "eval", "table", *map(str, pair), "--baseline", f"tr-{ranker}"]))
+    more = ["\n    ".join(["TRMD against TR:\n", *lines])] if lines else []
+    write_table(table, ROWS, more, measures="AP RR P@1 nDCG@10 P@20 nDCG@20", baseline="mono")
