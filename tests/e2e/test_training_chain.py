@@ -15,7 +15,7 @@ from tools.process import serving
 from cerberank_models.checkpoint.folder import read_checkpoint
 
 FAMILIES = ("albert", "roberta", "electra")
-SMALL = ["--max-length", "32", "--question-length", "12", "--questions-per-step", "2"]
+SMALL = ["--max-length", "32", "--question-length", "12", "--examples-per-step", "2"]
 
 
 def call(verb: Callable[[list[str]], int], *arguments: object) -> None:
@@ -31,7 +31,7 @@ def data(tmp_path: Path) -> str:
 def test_the_papers_recipe_from_teachers_to_an_answer(data: str, tmp_path: Path) -> None:
     """Three teachers by TANDA, scored groups, one head a teacher, exits, a tuned schedule, a push, a pull."""
     bases = {family: save_cross_encoder(family, tmp_path / "bases" / family) for family in FAMILIES}
-    common = ["--steps", 2, "--questions-per-step", 2, "--evaluate-every", 1, "--max-length", 32]
+    common = ["--steps", 2, "--examples-per-step", 2, "--evaluate-every", 1, "--max-length", 32]
     common += ["--dev", dev_jsonl(tmp_path)]
     for family, base in bases.items():
         for stage, origin in (("transferred", base), ("adapted", tmp_path / family / "transferred")):

@@ -12,6 +12,10 @@ RENAMED = MappingProxyType(
         "own": ("negatives",),
         "hard": ("hard_negatives",),
         "random": ("other_negatives",),
+        "questions_per_step": ("examples_per_step",),
+        "triples_per_step": ("examples_per_step",),
+        "soft_loss": ("teacher_loss",),
+        "listwise": ("listwise_weight",),
     }
 )
 """The new names by the old one, as keys of recipes write them. A command has one of several."""

@@ -25,7 +25,7 @@ def call(folder: Path, system: str, *more: str) -> int:
             [
                 *("--system", system, "--base", str(folder / "base"), "--out", str(folder / system)),
                 *("--dev", dev_jsonl(folder)),
-                *("--steps", "4", "--triples-per-step", "2", "--evaluate-every", "2", "--save-every", "2"),
+                *("--steps", "4", "--examples-per-step", "2", "--evaluate-every", "2", "--save-every", "2"),
                 *("--question-length", "12", "--document-length", "30", "--window", "16"),
                 *("--train", data, "--positives", "any"),
             ],
@@ -44,7 +44,7 @@ def test_the_papers_settings_and_those_of_the_released_code() -> None:
     """Without decay of weights or rates (TRMD section 3.1.3); --released changes what neither call nor recipe gives."""
     steps = ("--steps", "100")
     config = settings(*steps).config
-    assert (config.learning_rate, config.fresh_learning_rate, config.questions_per_step) == (1e-6, 1e-3, 32)
+    assert (config.learning_rate, config.fresh_learning_rate, config.examples_per_step) == (1e-6, 1e-3, 32)
     assert {config.rate(step) for step in range(100)} == {1.0}
     assert config.weight_decay == 0.0
     loss = settings(*steps, "--released", "--hard", "hinge").loss

@@ -45,7 +45,7 @@ def options(name: str, *words: str) -> Any:
 def teacher(name: str, pairs: int = PAIRS["asnq"]) -> TeacherConfig:
     """The run of `train teach` on so many pairs."""
     chosen: teach.TeachOptions = options(name)
-    steps = chosen.length.steps or math.ceil((chosen.length.epochs or 0) * pairs / chosen.training.questions_per_step)
+    steps = chosen.length.steps or math.ceil((chosen.length.epochs or 0) * pairs / chosen.training.examples_per_step)
     return teach.configuration(chosen, steps)
 
 

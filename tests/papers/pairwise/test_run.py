@@ -26,7 +26,7 @@ from cerberank_training.learning.train_config import TrainConfig
 
 CONFIG = TrainConfig(
     steps=6,
-    questions_per_step=4,
+    examples_per_step=4,
     learning_rate=1e-3,
     fresh_learning_rate=1e-3,
     weight_decay=0.0,
@@ -111,7 +111,7 @@ def test_training_a_student_changes_no_teacher(tmp_path: Path) -> None:
 def test_rankers_overfit_five_questions(shape: dict[str, Any], tmp_path: Path) -> None:
     """From random weights the loss falls to a fifth and every question is answered right."""
     config = replace(CONFIG, steps=80, learning_rate=3e-3, fresh_learning_rate=3e-3, evaluate_every=80)
-    config = replace(config, questions_per_step=8, save_every=80)
+    config = replace(config, examples_per_step=8, save_every=80)
     ranker = text_ranker(shape)
     best = run(tmp_path, ranker, config=config).train(
         dev_figures(text_ranks(TextEncoder(bert_tokenizer(), ranker.config)), questions(), "p@1")

@@ -23,7 +23,7 @@ sweep = program("train sweep cerberus")
 def calls(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
     """The commands that a sweep would run, and its evaluations; every grid chooses the same point."""
     made: list[list[str]] = []
-    best = Point(alpha=0.5, tau=3.0, learning_rate=1e-6, questions_per_step=16)
+    best = Point(alpha=0.5, tau=3.0, learning_rate=1e-6, examples_per_step=16)
 
     def run_command(verb: str, *words: object) -> None:
         made.append([verb, *map(str, words)])
@@ -52,11 +52,11 @@ def test_a_grid_chooses_a_rows_settings(
     tmp_path: Path, calls: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It chooses from the values that are given, and the recipe's where none are; the table names the choice."""
-    given = ("--alpha", "0,.5", "--questions-per-step", "8,16", "--warmup", "0.1", "--dev-questions", "3")
+    given = ("--alpha", "0,.5", "--examples-per-step", "8,16", "--warmup", "0.1", "--dev-questions", "3")
     assert sweep(words(tmp_path, *given)) == 0
     grid, distil, _ = calls
     assert grid[0] == "train sweep grid"
-    lists = ("--alpha", "--tau", "--learning-rate", "--questions-per-step")
+    lists = ("--alpha", "--tau", "--learning-rate", "--examples-per-step")
     assert [value(grid, option) for option in (*lists, "--warmup")] == ["0.0,0.5", "3.0", "1e-05", "8,16", "0.1"]
     assert [value(distil, option) for option in lists] == ["0.5", "3.0", "1e-06", "16"]
     assert {value(call, "--dev-questions") for call in (grid, distil)} == {"3"}
@@ -83,9 +83,9 @@ def test_runs_are_evaluated_where_they_were_trained(
 
 def test_single_values_need_no_grid(tmp_path: Path, calls: list[list[str]]) -> None:
     """They are the row's."""
-    assert sweep(words(tmp_path, "--alpha", "0.1", "--questions-per-step", "8")) == 0
+    assert sweep(words(tmp_path, "--alpha", "0.1", "--examples-per-step", "8")) == 0
     assert [call[0] for call in calls] == ["train distil", "evaluate"]
-    assert (value(calls[0], "--alpha"), value(calls[0], "--questions-per-step")) == ("0.1", "8")
+    assert (value(calls[0], "--alpha"), value(calls[0], "--examples-per-step")) == ("0.1", "8")
     assert "--tau" not in calls[0]
 
 

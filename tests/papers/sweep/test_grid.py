@@ -157,14 +157,14 @@ def test_batch_and_warmup_belong_to_the_grid(
     tmp_path: Path, planned: list[list[str]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """As in the paper's grid: each combination has a folder and its own options, and the table a column of each."""
-    words = ("--alpha", "0,.1", "--tau", "1", "--questions-per-step", "8,64", "--warmup", ".025,.1")
+    words = ("--alpha", "0,.1", "--tau", "1", "--examples-per-step", "8,64", "--warmup", ".025,.1")
     assert sweep(command(tmp_path, *words)) == 0
     shown = capsys.readouterr().out
     assert len(planned) == 2 * 1 * 2 * 2 * 2
     assert len({tuple(call[call.index("--alpha") :]) for call in planned}) == len(planned)
     assert planned[0][planned[0].index("--alpha") : -1] == [
         *("--alpha", "0.0", "--tau", "1.0", "--learning-rate", "1e-06"),
-        *("--questions-per-step", "8", "--warmup", "0.025", "--out"),
+        *("--examples-per-step", "8", "--warmup", "0.025", "--out"),
     ]
     assert Path(planned[0][-1]).name == "alpha-0.0-tau-1.0-rate-1e-06-batch-8-warmup-0.025"
     assert "| alpha | tau | learning rate | questions or pairs a step | warm-up | dev MAP | folder |" in shown
@@ -177,14 +177,14 @@ def test_teachers_have_a_grid(tmp_path: Path, ran: list[str], capsys: pytest.Cap
     words = ["--verb", "teach", "--recipe", "cerberus/teacher-wikiqa", "--base", str(tmp_path / "base")]
     words += ["--train", jsonl(tmp_path), "--dev", dev_jsonl(tmp_path), "--steps", "2", "--evaluate-every", "1"]
     words += ["--max-length", "32", "--device", "cpu", "--out", str(tmp_path / "out")]
-    assert sweep([*words, "--learning-rate", "1e-3", "--questions-per-step", "2,3"]) == 0
+    assert sweep([*words, "--learning-rate", "1e-3", "--examples-per-step", "2,3"]) == 0
     assert ran == ["rate-0.001-batch-2", "rate-0.001-batch-3"]
     shown = capsys.readouterr().out
     best = {name: float(read_record(tmp_path / "out" / name).results["best"]) for name in ran}
     (row, *_) = [line for line in shown.splitlines() if line.startswith("| 0.001")]
     assert f"| {max(best.values()):.2f} |" in row
     (repeat,) = [shlex.split(line) for line in shown.splitlines() if line.startswith("cerberank train teach")]
-    assert repeat[-6:-2] == ["--learning-rate", "0.001", "--questions-per-step", row.split("|")[2].strip()]
+    assert repeat[-6:-2] == ["--learning-rate", "0.001", "--examples-per-step", row.split("|")[2].strip()]
     assert sweep([*words, "--clip", "1"]) == 1
     assert "begun with training.clip 0.0, not 1.0" in capsys.readouterr().err
     assert sweep([*words, "--alpha", "0"]) == 2

@@ -35,7 +35,7 @@ def call(folder: Path, *more: str) -> int:
                     "2",
                     "--steps",
                     "2",
-                    "--triples-per-step",
+                    "--examples-per-step",
                     "2",
                     "--top",
                     "3",

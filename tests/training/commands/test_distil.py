@@ -28,7 +28,7 @@ def pairs(folder: Path, *more: str) -> list[str]:
     words = [
         *("--recipe", "tiny", "--base", str(folder / "base"), "--train", data, "--exits", ""),
         *("--dev", dev_jsonl(folder)),
-        *("--strategy", "hard", "--sampling", "pairs", "--questions-per-step", "8", "--steps", "4"),
+        *("--strategy", "hard", "--sampling", "pairs", "--examples-per-step", "8", "--steps", "4"),
         *("--learning-rate", "5e-3", "--evaluate-every", "2", "--precisions", "", "--out", str(folder / "run")),
     ]
     return replaced(words, *more)
@@ -87,7 +87,7 @@ def test_long_texts_of_dev_are_cut_on_request(tmp_path: Path, capsys: pytest.Cap
 @pytest.mark.parametrize(
     "options",
     [
-        ["--questions-per-step", "4", "--accumulate", "3"],
+        ["--examples-per-step", "4", "--accumulate", "3"],
         ["--strategy", "hard", "--teacher", "nowhere"],
         ["--name", "no name"],
     ],

@@ -67,18 +67,30 @@ def test_a_value_out_of_range_names_its_option(option: str, values: list[str]) -
             "--question-length is for --truncation last_first",
         ),
         (["--max-length", "50"], "--question-length must be at most --max-length - 7, which is 43"),
-        (["--sampling", "pairs"], "--sampling pairs needs --questions-per-step"),
-        (["--questions-per-step", "8", "--tokens-per-step", "99"], "two sizes of a step"),
+        (["--sampling", "pairs"], "--sampling pairs needs --examples-per-step"),
+        (["--examples-per-step", "8", "--tokens-per-step", "99"], "two sizes of a step"),
         (
-            ["--sampling", "pairs", "--questions-per-step", "8", "--negatives", "3"],
+            ["--sampling", "pairs", "--examples-per-step", "8", "--negatives", "3"],
             "--negatives is for --sampling grouped",
         ),
-        (["--sampling", "pairs", "--questions-per-step", "8", "--listwise", "1"], "--sampling pairs .*--listwise 0"),
         (
-            ["--sampling", "pairs", "--questions-per-step", "8", "--listwise", "0", "--soft-loss", "margin-mse"],
+            ["--sampling", "pairs", "--examples-per-step", "8", "--listwise-weight", "1"],
+            "--sampling pairs .*--listwise-weight 0",
+        ),
+        (
+            [
+                "--sampling",
+                "pairs",
+                "--examples-per-step",
+                "8",
+                "--listwise-weight",
+                "0",
+                "--teacher-loss",
+                "margin-mse",
+            ],
             "compares",
         ),
-        (["--strategy", "hard", "--soft-loss", "mse"], "--soft-loss is for strategies with teachers"),
+        (["--strategy", "hard", "--teacher-loss", "mse"], "--teacher-loss is for strategies with teachers"),
         (["--heads", "0"], "--heads is 0 and --exits are none"),
         (["--unanswered", "keep"], "--unanswered is for --sampling pairs"),
         (["--own", "3"], "^--own was renamed to --negatives"),
@@ -99,7 +111,7 @@ def test_sampled_groups_refuse_options_of_sampling() -> None:
 
 def test_sampling_and_embeddings() -> None:
     """Pairs with and without unanswered questions; word embeddings learn; negatives change one by one."""
-    pairs = ("--sampling", "pairs", "--questions-per-step", "64")
+    pairs = ("--sampling", "pairs", "--examples-per-step", "64")
     assert changed(*pairs, "--unanswered", "keep").sampling == PairSampling(unanswered=True)
     assert changed(*pairs).sampling == PairSampling(unanswered=False)
     assert changed("--negatives", "4").sampling == NegativeSampling(negatives=4, hard_negatives=0, other_negatives=0)
@@ -135,8 +147,8 @@ lambda = 2
 exits_learn = "heads"
 train_token_embeddings = false
 sampling = "pairs"
-questions_per_step = 64
-listwise = 1.0
+examples_per_step = 64
+listwise_weight = 1.0
 """
 
 
@@ -159,8 +171,8 @@ def test_a_file_changes_a_recipe_and_options_change_the_file(tmp_path: Path) -> 
     assert settings.sampling == PairSampling()
     with pytest.raises(ValueError, match="listwise loss"):
         changed(recipe=file)
-    final = changed("--listwise", "0", "--learning-rate", "1e-6", "--steps", "9", recipe=file)
-    assert (final.train.learning_rate, final.train.steps, final.objective.listwise) == (1e-6, 9, 0.0)
+    final = changed("--listwise-weight", "0", "--learning-rate", "1e-6", "--steps", "9", recipe=file)
+    assert (final.train.learning_rate, final.train.steps, final.objective.listwise_weight) == (1e-6, 9, 0.0)
     assert final.shape == settings.shape
 
 

@@ -21,7 +21,7 @@ main = program("train teach")
 def call(folder: Path, *changes: object) -> int:
     words = ["--base", folder / "base", "--train", jsonl(folder), "--out", folder / "out"]
     words += ["--dev", dev_jsonl(folder)]
-    common = ["--device", "cpu", "--precision", "fp32", "--max-length", 32, "--questions-per-step", 2]
+    common = ["--device", "cpu", "--precision", "fp32", "--max-length", 32, "--examples-per-step", 2]
     return main(replaced((*words, *common), *changes))
 
 
@@ -54,8 +54,8 @@ def test_the_papers_settings(tmp_path: Path) -> None:
     [
         (["--steps", 1, "--epochs", 1], "--steps and --epochs are two lengths"),
         (
-            ["--steps", 1, "--questions-per-step", 3, "--accumulate", 2],
-            "--questions-per-step is 3: it cannot be divided",
+            ["--steps", 1, "--examples-per-step", 3, "--accumulate", 2],
+            "--examples-per-step is 3: it cannot be divided",
         ),
         (["--steps", 2, "--evaluate-every", 3], "--evaluate-every must be at most the 2 steps, not 3"),
         (["--token-types", "fresh"], "--token-types fresh are for a teacher that reads context"),

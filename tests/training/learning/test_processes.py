@@ -23,7 +23,7 @@ from cerberank_training.runs.processes import TIMEOUT, Processes, check_trainer_
 
 CONFIG = TrainConfig(
     steps=5,
-    questions_per_step=4,
+    examples_per_step=4,
     precision="fp32",
     dropout=0.0,
     evaluate_every=5,
@@ -31,7 +31,7 @@ CONFIG = TrainConfig(
     learning_rate=1e-3,
     fresh_learning_rate=1e-3,
 )
-OBJECTIVE = StudentObjective(listwise=1.0)
+OBJECTIVE = StudentObjective(listwise_weight=1.0)
 
 
 def train(folder: Path, *, accumulate: int = 1) -> None:

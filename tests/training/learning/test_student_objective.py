@@ -16,7 +16,7 @@ from cerberank_training.learning.losses import (
     squared_loss,
 )
 from cerberank_training.learning.strategies import Strategy, check_strategy
-from cerberank_training.learning.student_objective import SoftLoss, StudentObjective
+from cerberank_training.learning.student_objective import StudentObjective, TeacherLoss
 
 GENERATOR = torch.Generator().manual_seed(0)
 LABELS = torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0])
@@ -61,8 +61,8 @@ def test_several_teachers_one_head() -> None:
     assert turns[3] == turns[0]
 
 
-@pytest.mark.parametrize("name", get_args(SoftLoss))
-def test_each_soft_loss_is_taken_from_its_teacher(name: SoftLoss) -> None:
+@pytest.mark.parametrize("name", get_args(TeacherLoss))
+def test_each_teacher_loss_is_taken_from_its_teacher(name: TeacherLoss) -> None:
     """Heads learn by the loss that is named, with the temperature where it has one; at the teacher's scores it is 0."""
     offsets = batch().questions
     losses = {
@@ -71,7 +71,7 @@ def test_each_soft_loss_is_taken_from_its_teacher(name: SoftLoss) -> None:
         "margin-mse": margin_loss(LOGITS, TEACHERS, LABELS, offsets),
         "listwise": ranking_loss(LOGITS, TEACHERS, 2.0, offsets),
     }
-    objective = StudentObjective(strategy="cerberus", alpha=(0.0,), tau=(2.0,), soft_loss=name)
+    objective = StudentObjective(strategy="cerberus", alpha=(0.0,), tau=(2.0,), teacher_loss=name)
     got = objective.heads_loss(LOGITS, batch(), step=0).item()
     assert got == pytest.approx(losses[name].sum().item(), rel=1e-5)
     assert objective.heads_loss(TEACHERS, batch(), step=0).item() == pytest.approx(0.0, abs=1e-5)
@@ -83,7 +83,7 @@ def test_without_teachers_labels_alone() -> None:
     assert StudentObjective().heads_loss(LOGITS, bare, step=0).item() == pytest.approx(
         pointwise_loss(LOGITS, LABELS).sum().item()
     )
-    assert StudentObjective(listwise=1.0).heads_loss(LOGITS, bare, step=0) > StudentObjective().heads_loss(
+    assert StudentObjective(listwise_weight=1.0).heads_loss(LOGITS, bare, step=0) > StudentObjective().heads_loss(
         LOGITS, bare, step=0
     )
 

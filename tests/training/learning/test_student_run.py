@@ -33,7 +33,7 @@ from cerberank_training.tracking.log_file import results_of_log
 
 CONFIG = TrainConfig(
     steps=6,
-    questions_per_step=2,
+    examples_per_step=2,
     precision="fp32",
     evaluate_every=3,
     save_every=2,
@@ -304,7 +304,7 @@ def test_training_learns_to_match_letters(tmp_path: Path) -> None:
         final_only=1.0,
         evaluate_every=120,
         save_every=120,
-        questions_per_step=5,
+        examples_per_step=5,
     )
     run(tmp_path, config).train(lambda ranker: 0.0)
     losses = [

@@ -23,7 +23,7 @@ from cerberank_training.runs.base import Base, open_base
 from cerberank_training.teachers.fine_tuning import TeacherConfig, classifier, fine_tune, training_arguments
 
 CONFIG = TeacherConfig(
-    steps=4, max_length=32, precision="fp32", questions_per_step=2, evaluate_every=2, learning_rate=1e-3, device="cpu"
+    steps=4, max_length=32, precision="fp32", examples_per_step=2, evaluate_every=2, learning_rate=1e-3, device="cpu"
 )
 
 
@@ -108,7 +108,7 @@ def test_accumulated_batches_are_one_step(tmp_path: Path) -> None:
     base = base_of("bert", tmp_path / "base")
     first = {}
     for name, size, accumulate in (("whole", 4, 1), ("halves", 4, 2)):
-        sizes = {"questions_per_step": size, "accumulate": accumulate}
+        sizes = {"examples_per_step": size, "accumulate": accumulate}
         config = replace(CONFIG, steps=1, evaluate_every=1, dropout=0.0, clip=1e9, **sizes)
         fine_tune(base, tmp_path / name, sampler(), questions(), config)
         state = json.loads((tmp_path / name / "run" / "checkpoint-1" / "trainer_state.json").read_text())

@@ -145,7 +145,7 @@ def _started(lab: Lab, task: _Task, out: Path, options: Sequence[str | int]) -> 
 
 def _arguments(lab: Lab, task: _Task, out: Path, options: Sequence[str | int]) -> list[str]:
     data = ["--train", task.data, "--dev", task.dev, "--max-length", "128"]
-    size = ["--questions-per-step", str(lab.sizes.training_questions), "--out", str(out)]
+    size = ["--examples-per-step", str(lab.sizes.training_questions), "--out", str(out)]
     return ["train", task.verb, "--base", str(task.base), *data, *size, *map(str, options)]
 
 

@@ -14,7 +14,7 @@ from cyclopts.validators import Number
 from tokenizers import Tokenizer
 
 from cerberank_models.commands.options import check_device, chosen_device
-from cerberank_models.commands.values import Count, NotNegative, Positive, Share, Whole, at_least
+from cerberank_models.commands.values import Count, NotNegative, Positive, Share, Whole
 from cerberank_models.first_stage.text_ranker_folder import read_text_ranker, write_text_ranker
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.output import UsageError, say
@@ -93,7 +93,7 @@ class ScheduleOptions:
 
     steps: Count
     """Most training steps."""
-    questions_per_step: Annotated[int, at_least(1), Parameter(name="triples-per-step")] = 32
+    examples_per_step: Count = 32
     """Triples of a step, of all processes together."""
     warmup: NotNegative = 0.0
     """Steps during which the learning rate rises; a number below 1 is a share of all steps."""

@@ -32,7 +32,7 @@ class Triples(Protocol):
 
 
 class PairwiseRun:
-    """One training run in one folder. `questions_per_step` is the number of triples; all processes share them."""
+    """One training run in one folder. `examples_per_step` is the number of triples; all processes share them."""
 
     def __init__(
         self,
@@ -92,10 +92,10 @@ class PairwiseRun:
 
     def count_cut(self) -> tuple[int, int]:
         """The number of texts that are cut, and of all texts, in the first step."""
-        return count_cut(self._triples.step(0, self._config.questions_per_step), self._encoder)
+        return count_cut(self._triples.step(0, self._config.examples_per_step), self._encoder)
 
     def _step_loss(self, step: int, forward: nn.Module) -> tuple[Tensor, Figures]:
-        triples = self.processes.share(self._triples.step(step, self._config.questions_per_step))
+        triples = self.processes.share(self._triples.step(step, self._config.examples_per_step))
         batch = triple_batch(triples, self._encoder, self._device)
         plain = triple_batch(triples, self._plain, self._device) if self._plain else batch
         mono, bi = (
@@ -105,7 +105,7 @@ class PairwiseRun:
         with training_precision(self._device, self._config.precision):
             student = forward(batch.questions, batch.documents, batch.owners)
         losses = self._objective.losses(student, mono=mono, bi=bi)
-        return torch.stack(list(losses.values())).sum(), {"questions": self._config.questions_per_step, **losses}
+        return torch.stack(list(losses.values())).sum(), {"questions": self._config.examples_per_step, **losses}
 
 
 def is_fresh(name: str) -> bool:

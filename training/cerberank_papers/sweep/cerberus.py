@@ -29,10 +29,10 @@ from cerberank_training.learning.strategies import Strategy, check_strategy
 
 SHARED = (
     *("recipe", "base", "train", "groups", "dev", "dev_questions", "windows", "teacher", "hydra", "precision"),
-    *("steps", "questions_per_step", "alpha", "tau", "learning_rate", "warmup"),
+    *("steps", "examples_per_step", "alpha", "tau", "learning_rate", "warmup"),
 )
 """The options with which a table that was begun must go on; more tests, seeds and strategies may be added."""
-GRID = ("alpha", "tau", "learning_rate", "questions_per_step", "warmup")
+GRID = ("alpha", "tau", "learning_rate", "examples_per_step", "warmup")
 """The settings that a grid can choose for each row."""
 
 
@@ -111,7 +111,7 @@ class CerberusOptions:
     """Temperatures to choose from for each row on dev (default: the recipe's)."""
     learning_rate: Rates = ()
     """Learning rates to choose from for each row on dev (default: the recipe's)."""
-    questions_per_step: Sizes = ()
+    examples_per_step: Sizes = ()
     """Groups or pairs of a step to choose from for each row on dev (default: the recipe's)."""
     warmup: Warmups = ()
     """Warm-ups to choose from for each row on dev (default: the recipe's)."""
@@ -123,7 +123,7 @@ def cerberus(*, options: CerberusOptions) -> None:
 
     Every run is a `train distil` in `OUT/<row>-<seed>`, and an `evaluate` of each test set, in
     `OUT/systems/<row>/<seed>`. Finished runs are not repeated: a killed command continues when it is repeated, and
-    more seeds can be added later. With several values of --alpha, --tau, --learning-rate, --questions-per-step or
+    more seeds can be added later. With several values of --alpha, --tau, --learning-rate, --examples-per-step or
     --warmup, a `train sweep grid` in `OUT/grid-<row>` chooses the values of each row by MAP on dev, with the first
     seed. Writes OUT/table.md, in the form of `eval table`, with the row cerberus as the baseline. For example:
 

@@ -33,7 +33,7 @@ HEADER = {
     "alpha": "alpha",
     "tau": "tau",
     "learning_rate": "learning rate",
-    "questions_per_step": "questions or pairs a step",
+    "examples_per_step": "questions or pairs a step",
     "warmup": "warm-up",
 }
 """The settings of a combination and what the table calls them."""
@@ -46,7 +46,7 @@ class Point:
     alpha: float | None = None
     tau: float | None = None
     learning_rate: float
-    questions_per_step: int | None = None
+    examples_per_step: int | None = None
     warmup: float | None = None
 
     @property
@@ -57,7 +57,7 @@ class Point:
     @property
     def name(self) -> str:
         """The name of its folder."""
-        short = {"learning_rate": "rate", "questions_per_step": "batch"}
+        short = {"learning_rate": "rate", "examples_per_step": "batch"}
         return "-".join(f"{short.get(name, name)}-{value}" for name, value in self.values.items())
 
     @classmethod
@@ -70,7 +70,7 @@ class Point:
             alpha=float(alpha) if alpha else None,
             tau=float(tau) if tau else None,
             learning_rate=float(rate),
-            questions_per_step=int(size) if size else None,
+            examples_per_step=int(size) if size else None,
             warmup=float(warmup) if warmup else None,
         )
 
@@ -101,7 +101,7 @@ class GridOptions:
     """Temperatures, only for distil (default: 1,3,5)."""
     learning_rate: Rates = (1e-6, 1e-5)
     """Highest learning rates."""
-    questions_per_step: Sizes = ()
+    examples_per_step: Sizes = ()
     """Groups or pairs of a step, such as the paper's 8,16,24,32,64 (default: the recipe's)."""
     warmup: Warmups = ()
     """Warm-ups as shares of the steps; the paper's are between 0.025 and 0.1 (default: the recipe's)."""
@@ -167,11 +167,11 @@ def _points(shared: DistilOptions | TeachOptions, options: GridOptions, training
         alphas = taus = (1.0,)
         note_of("sweep grid", "labels alone have no alpha and no tau: the other settings are compared")
     points = [
-        Point(alpha=alpha, tau=tau, learning_rate=rate, questions_per_step=size, warmup=warmup)
+        Point(alpha=alpha, tau=tau, learning_rate=rate, examples_per_step=size, warmup=warmup)
         for alpha in dict.fromkeys(alphas)
         for tau in dict.fromkeys(taus)
         for rate in dict.fromkeys(options.learning_rate)
-        for size in dict.fromkeys(options.questions_per_step or (None,))
+        for size in dict.fromkeys(options.examples_per_step or (None,))
         for warmup in dict.fromkeys(options.warmup or (None,))
     ]
     for point in points:

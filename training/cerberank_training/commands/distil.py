@@ -195,7 +195,7 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
             raise ValueError(f"--precisions are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}")
         check_trackers(options.track)
         if settings.train.tokens_per_step is None:
-            batch_of_step(settings.train.questions_per_step, settings.train.accumulate)
+            batch_of_step(settings.train.examples_per_step, settings.train.accumulate)
         check_strategy(settings.objective.strategy, heads=settings.shape.heads, teachers=len(options.teacher))
         for option in ("name", "version"):
             if (value := getattr(options, option)) is not None and not is_name(value):

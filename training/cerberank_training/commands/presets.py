@@ -40,7 +40,7 @@ REPLACED_BY = {
     "steps": ("epochs",),
     "epochs": ("steps",),
     "unanswered": ("sampling",),
-    "tokens_per_step": ("questions_per_step",),
+    "tokens_per_step": ("examples_per_step",),
 }
 """Options that replace each other: a recipe's value is left out where a call or a file gives one of the others."""
 WITHOUT_EFFECT = (
@@ -52,7 +52,7 @@ WITHOUT_EFFECT = (
         "longest_first",
         "is for --truncation last_first: the longest texts are cut, whichever.",
     ),
-    (("soft_loss",), "strategy", "hard", "is for strategies with teachers, not for hard."),
+    (("teacher_loss",), "strategy", "hard", "is for strategies with teachers, not for hard."),
 )
 """Options that have no effect where another option has some value, with the reason for users."""
 DEFAULTS = {"sampling": "grouped", "truncation": "last_first", "strategy": "hard"}
@@ -190,9 +190,9 @@ def with_changes(recipe: Mapping[str, Any], changes: Mapping[str, Any], *, verb:
     # 1. Examples of another kind have none of the recipe's settings, and a step of another size.
     mode = remaining.get("sampling", DEFAULTS["sampling"])
     if verb == DISTIL and changes.get("sampling", mode) != mode:
-        if "tokens_per_step" not in remaining and not changes.keys() & {"questions_per_step", "tokens_per_step"}:
+        if "tokens_per_step" not in remaining and not changes.keys() & {"examples_per_step", "tokens_per_step"}:
             unit = "pairs" if changes["sampling"] == "pairs" else "groups"
-            raise UsageError(f"--sampling {changes['sampling']} needs --questions-per-step, which counts {unit} then.")
+            raise UsageError(f"--sampling {changes['sampling']} needs --examples-per-step, which counts {unit} then.")
         remaining = {name: value for name, value in remaining.items() if name not in SAMPLING}
     # 2. A learning rate alone changes the fresh one in the recipe's ratio.
     if verb == DISTIL and "fresh_learning_rate" in remaining and (rate := _number(changes.get("learning_rate"))):
@@ -204,8 +204,8 @@ def with_changes(recipe: Mapping[str, Any], changes: Mapping[str, Any], *, verb:
 
 def _check_useful(changes: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """Raise UsageError for an option of `changes` that excludes another one, or has no effect beside the `values`."""
-    if {"questions_per_step", "tokens_per_step"} <= changes.keys():
-        raise UsageError("--questions-per-step and --tokens-per-step are two sizes of a step: give one.")
+    if {"examples_per_step", "tokens_per_step"} <= changes.keys():
+        raise UsageError("--examples-per-step and --tokens-per-step are two sizes of a step: give one.")
     useless: list[tuple[tuple[str, ...], str]]
     useless = [(SAMPLING, "is for --train: --groups were sampled beforehand.")] if "groups" in values else []
     useless += [

@@ -128,7 +128,7 @@ class TeacherJob(Job[TeachOptions, TeacherInputs]):
         loss = options.training.loss
         if options.examples.sampling == "pairs" and loss != "pointwise":
             raise UsageError(f"--loss {loss} compares a question's candidates, which --sampling pairs does not draw.")
-        batch_of_step(options.training.questions_per_step, options.training.accumulate)
+        batch_of_step(options.training.examples_per_step, options.training.accumulate)
         configuration(options)
         chosen_size(options.dev, options.dev_questions)
         check_trainer_device(options.training.device, options.training.precision)
@@ -147,7 +147,7 @@ class TeacherJob(Job[TeachOptions, TeacherInputs]):
         config = configuration(options)
         sampler = sampler_for(options.train, questions, sampling, seed=config.seed)
         if (epochs := options.length.epochs) is not None:
-            config = configuration(options, math.ceil(epochs * len(sampler) / config.questions_per_step))
+            config = configuration(options, math.ceil(epochs * len(sampler) / config.examples_per_step))
         content, dev_content = held_out_contents(options.train, questions, options.dev, dev)
         bound, free = config.settings()
         names = {"train": options.train, "dev": options.dev, "out": str(options.out)}
@@ -187,7 +187,7 @@ class TeacherTraining:
     @property
     def start_lines(self) -> Sequence[str]:
         """Lines on dev questions that are trained on, and on the start and the first step."""
-        base, size, sampler = self.inputs.base, self.config.questions_per_step, self.inputs.sampler
+        base, size, sampler = self.inputs.base, self.config.examples_per_step, self.inputs.sampler
         new_head = "" if base.is_cross_encoder else ", and its classifier of two logits from random weights"
         start = f"starts from {base.place}, {base.kind}{new_head}"
         groups = [sampler.step(each, 1)[0] for each in range(max(LOOKED_AT, size))]

@@ -25,8 +25,8 @@ from cerberank_training.learning.losses import (
 )
 from cerberank_training.learning.strategies import Strategy, lessons
 
-SoftLoss: TypeAlias = Literal["kl", "mse", "margin-mse", "listwise"]
-COMPARES: tuple[SoftLoss, ...] = ("margin-mse", "listwise")
+TeacherLoss: TypeAlias = Literal["kl", "mse", "margin-mse", "listwise"]
+COMPARES: tuple[TeacherLoss, ...] = ("margin-mse", "listwise")
 """The losses that compare the candidates of a question."""
 
 
@@ -45,7 +45,7 @@ class StudentObjective:
     tau: Annotated[tuple[float, ...], listed(float, "5 or 1,3,5", within=Number(gt=0, lt=math.inf))] = (3.0,)
     """Temperature of the distillation: one number, or one per head (5 or 1,3,5)."""
     # `mse` and `margin-mse` have no temperature.
-    soft_loss: SoftLoss = "kl"
+    teacher_loss: TeacherLoss = "kl"
     """Loss against the teachers' scores: kl is the papers'; margin-mse and listwise compare a question's candidates."""
     weights: Annotated[
         tuple[float, ...],
@@ -56,7 +56,7 @@ class StudentObjective:
     # CT: the labels. From the heads they learn with the settings of head 1, which is in no paper.
     exits: Annotated[Literal["labels", "heads"], Parameter(name="exits-learn")] = "labels"
     """Targets of the exits: the labels, or the scores of the model's own heads."""
-    listwise: NotNegative = 0.0
+    listwise_weight: NotNegative = 0.0
     """Weight of the listwise loss on the labels; 0 in the papers."""
 
     def heads_loss(
@@ -110,7 +110,7 @@ class StudentObjective:
 
     def _soft(self, logits: Tensor, scores: Tensor, batch: Batch, tau: float, pair_share: float) -> Tensor:
         """The loss of one head's `logits[N, 1]` against a teacher's `scores[N, 1]`."""
-        match self.soft_loss:
+        match self.teacher_loss:
             case "kl":
                 return pair_share * distillation_loss(logits, scores, tau)[0]
             case "mse":
@@ -122,8 +122,8 @@ class StudentObjective:
 
     def _hard(self, logits: Tensor, batch: Batch, pair_share: float) -> Tensor:
         loss = pair_share * pointwise_loss(logits, batch.labels)
-        if self.listwise:
-            loss = loss + self.listwise * listwise_loss(logits, batch.labels, batch.questions)
+        if self.listwise_weight:
+            loss = loss + self.listwise_weight * listwise_loss(logits, batch.labels, batch.questions)
         return loss
 
 

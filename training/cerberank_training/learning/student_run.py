@@ -95,7 +95,7 @@ class _Preparation:
         tokens, multiple = self.config.tokens_per_step, self.processes.count * self.config.accumulate
         if tokens is not None:
             return TokenSteps(self.groups, self.encoder, tokens, multiple=multiple).take(position)
-        return self.groups.step(step, self.config.questions_per_step)
+        return self.groups.step(step, self.config.examples_per_step)
 
 
 class _Steps(IterableDataset[_Prepared]):
@@ -165,7 +165,7 @@ class StudentRun:
         encoder: PairEncoder,
         config: TrainConfig,
         *,
-        objective: StudentObjective = StudentObjective(listwise=1.0),  # noqa: B008 - frozen
+        objective: StudentObjective = StudentObjective(listwise_weight=1.0),  # noqa: B008 - frozen
         teachers: Sequence[TeacherScores] = (),
         device: str = "cpu",
         workers: int = 0,
@@ -184,7 +184,7 @@ class StudentRun:
         """The processes that share each step, which this one has joined."""
         self._ranker = ranker
         if config.tokens_per_step is None:
-            batch_of_step(config.questions_per_step, config.accumulate)
+            batch_of_step(config.examples_per_step, config.accumulate)
         self._preparation = _Preparation(groups, encoder, teachers, config, self.processes)
         # A step of a number of tokens begins where the one before it ends, so a single process makes them in order.
         workers = workers if config.tokens_per_step is None else min(workers, 1)

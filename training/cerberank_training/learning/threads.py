@@ -53,4 +53,4 @@ def step_work(network: nn.Module, config: TrainConfig, sampling: Sampling, *, ma
     pairs = 1
     if isinstance(sampling, NegativeSampling):
         pairs += sampling.negatives + sampling.hard_negatives + sampling.other_negatives
-    return float(weights) * config.questions_per_step * pairs * max_length
+    return float(weights) * config.examples_per_step * pairs * max_length

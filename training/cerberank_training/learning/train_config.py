@@ -34,9 +34,9 @@ class TrainConfig:
 
     steps: Count = 2000
     """Most training steps."""
-    questions_per_step: Count = 16
-    """Groups (with --sampling pairs: pairs) of a step, of all processes together."""
-    # CT section 5.2: up to 2,000 tokens. Replaces `questions_per_step`; a step has at least one question or pair.
+    examples_per_step: Count = 16
+    """Examples of a step, of all processes together: groups, or pairs with --sampling pairs."""
+    # CT section 5.2: up to 2,000 tokens. Replaces `examples_per_step`; a step has at least one question or pair.
     tokens_per_step: Count | None = None
     """Most tokens of a step, of all processes together: groups or pairs are added until the next would not fit."""
     accumulate: Count = 1

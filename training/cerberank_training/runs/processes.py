@@ -40,7 +40,7 @@ def batch_of_step(size: int, accumulate: int) -> int:
     parts = accumulate * processes
     if size % parts:
         raise ValueError(
-            f"--questions-per-step is {size}: it cannot be divided by {accumulate} accumulated batches times "
+            f"--examples-per-step is {size}: it cannot be divided by {accumulate} accumulated batches times "
             f"{processes} processes"
         )
     return size // parts

@@ -59,15 +59,15 @@ class StudentSettings:
         # 4. Single pairs are not compared with others of their question.
         if sampled or self.examples.sampling == "grouped":
             return
-        if objective.soft_loss in COMPARES:
+        if objective.teacher_loss in COMPARES:
             raise UsageError(
-                f"--sampling pairs cannot go with --soft-loss {objective.soft_loss}, which compares the candidates of "
-                "a question."
+                f"--sampling pairs cannot go with --teacher-loss {objective.teacher_loss}, which compares the "
+                "candidates of a question."
             )
-        if objective.listwise:
+        if objective.listwise_weight:
             raise UsageError(
-                f"--sampling pairs cannot go with the listwise loss (weight {objective.listwise:g}), which compares "
-                "the candidates of a question; give --listwise 0."
+                f"--sampling pairs cannot go with the listwise loss (weight {objective.listwise_weight:g}), which "
+                "compares the candidates of a question; give --listwise-weight 0."
             )
 
     def bound(self, *, drawn: bool) -> dict[str, Any]:

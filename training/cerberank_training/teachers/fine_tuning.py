@@ -85,8 +85,8 @@ class TeacherConfig(TrainerConfig):
     loss: Literal["pointwise", "listwise", "both"] = "pointwise"
     """Loss: of each pair, between a question's candidates, or both."""
     steps: Annotated[int, Parameter(parse=False)] = ANY_STEPS
-    questions_per_step: Count = 8
-    """Groups (with --sampling pairs: pairs) of a step, of all processes together."""
+    examples_per_step: Count = 8
+    """Examples of a step, of all processes together: groups, or pairs with --sampling pairs."""
     learning_rate: Positive = 1e-5
     warmup: NotNegative = 0.05
     weight_decay: NotNegative = 0.0
@@ -133,7 +133,7 @@ def fine_tune(base: Base, out: Path, sampler: Groups, dev: Sequence[Question], c
     model = classifier(base, config)
     run = out / "run"
     arguments = training_arguments(run, config, measure_start=newest is None)
-    groups = config.steps * config.questions_per_step
+    groups = config.steps * config.examples_per_step
     trainer = _TeacherTrainer(
         model=model,
         args=arguments,
@@ -197,7 +197,7 @@ def training_arguments(run: Path, config: TeacherConfig, *, measure_start: bool 
     return trainer_arguments(
         run,
         config,
-        batch=batch_of_step(config.questions_per_step, config.accumulate),
+        batch=batch_of_step(config.examples_per_step, config.accumulate),
         label="labels",
         max_grad_norm=config.clip,
         eval_on_start=measure_start,

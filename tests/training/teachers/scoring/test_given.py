@@ -141,7 +141,7 @@ def test_a_student_learns_from_given_scores(tmp_path: Path) -> None:
     base = save_cross_encoder("bert", tmp_path / "base")
     options = [
         *("--recipe", "tiny", "--base", str(base), "--train", spec, "--dev", dev, "--exits", "", "--heads", "1"),
-        *("--strategy", "single", "--alpha", "0", "--soft-loss", "margin-mse", "--teacher", str(tmp_path / "cache")),
+        *("--strategy", "single", "--alpha", "0", "--teacher-loss", "margin-mse", "--teacher", str(tmp_path / "cache")),
         *(
             "--negatives",
             "4",
@@ -149,7 +149,7 @@ def test_a_student_learns_from_given_scores(tmp_path: Path) -> None:
             "0",
             "--other-negatives",
             "0",
-            "--questions-per-step",
+            "--examples-per-step",
             "5",
             "--steps",
             "60",

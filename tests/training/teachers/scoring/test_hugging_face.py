@@ -132,7 +132,7 @@ def test_a_teachers_own_figure_is_told_while_its_folder_is_the_one_that_scored(t
     save_cross_encoder("bert", tmp_path / "base")
     data, folder, made = jsonl(tmp_path), tmp_path / "teacher", tmp_path / "made"
     arguments = ["--base", str(tmp_path / "base"), "--train", data, "--dev", dev_jsonl(tmp_path), "--out", str(folder)]
-    common = ["--device", "cpu", "--precision", "fp32", "--max-length", "32", "--questions-per-step", "2"]
+    common = ["--device", "cpu", "--precision", "fp32", "--max-length", "32", "--examples-per-step", "2"]
     assert program("train teach")([*arguments, *common, "--steps", "2"]) == 0
     assert program("data score")([str(made), "--teacher", str(folder), "--data", data]) == 0
     teacher = TeacherScoreCache.open(made).teacher
