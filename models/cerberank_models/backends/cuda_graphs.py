@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import re
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -35,14 +34,9 @@ WARM_UP = 3
 """The number of runs before a capture, in which libraries choose kernels and allocate workspaces."""
 CAPTURE_MODE = "thread_local"
 """The cudaStreamCaptureMode that lets other threads allocate and copy on the device during a capture."""
-INVALIDATED = re.compile("stream is capturing|error during capture")
-"""Matches messages of errors about an invalidated capture (cudaErrorStreamCaptureUnsupported,
-cudaErrorStreamCaptureInvalidated). Often a call that does not belong to the capture is the cause."""
 
 _capturing = threading.Lock()
 """One lock for the whole process, because a capture switches off the process's garbage collector."""
-_unended: set[torch.cuda.CUDAGraph] = set()
-"""Graphs whose capture could not be ended. They are kept, because PyTorch's allocator refers to them until exit."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -88,25 +82,35 @@ class CapturedStages:
         self.extend(sizes)
 
     def extend(self, sizes: Sequence[GraphSize]) -> None:
-        """Capture every stage in those `sizes` that were not captured before. After an error the old graphs remain.
+        """Capture every stage in those `sizes` that were not captured before.
 
-        The largest size is captured first, so that the other sizes reuse its memory.
+        If a capture fails, the old graphs remain, and steps that do not fit them run without a graph. The largest size
+        is captured first, so that the other sizes reuse its memory.
         """
         added = sorted({*sizes} - {*self._sizes}, reverse=True)
         if not added:
             return
-        inputs = _largest_inputs(self._stages, added[0])
-        with _without_collection():
-            captured = {
-                (stage, size): _CapturedStage(self._stages, stage, size, inputs, self._capture)
-                for size in added
-                for stage in range(len(self._stages.config.stages))
-            }
+        try:
+            inputs = _largest_inputs(self._stages, added[0])
+            with _without_collection():
+                captured = {
+                    (stage, size): _CapturedStage(self._stages, stage, size, inputs, self._capture)
+                    for size in added
+                    for stage in range(len(self._stages.config.stages))
+                }
+        except RuntimeError as error:  # out of memory, which has several forms, or an invalidated capture
+            logger.warning("steps of %d tokens run without CUDA graphs: %s", added[0].tokens, error)
+            return
         self._captured |= captured
         self._sizes = sorted([*self._sizes, *added])
 
-    def size_for(self, tokens: int, pairs: int) -> GraphSize | None:
-        """The smallest captured size with room for these numbers of tokens and pairs; None if there is none."""
+    def size_for(self, tokens: int, pairs: int, longest: int) -> GraphSize | None:
+        """The smallest captured size with room for these numbers of tokens and pairs; None if there is none.
+
+        There is none for a pair that is longer than the checkpoint's limit, for which the graphs were captured.
+        """
+        if longest > self._stages.config.encoding.max_length:
+            return None
         return next((size for size in self._sizes if size.tokens >= tokens and size.pairs >= pairs), None)
 
     def run(self, stage: int, size: GraphSize, inputs: StageInput) -> Output:
@@ -175,18 +179,9 @@ def cuda_graphs() -> Capture:
     pool = torch.cuda.graph_pool_handle()
 
     def capture(compute: Compute) -> Compute:
-        nonlocal pool
         for _ in range(WARM_UP):
             compute()
         torch.cuda.current_stream().synchronize()
-        try:
-            return _recorded(compute, pool)
-        except RuntimeError as error:
-            if not INVALIDATED.search(str(error)):
-                raise
-            logger.warning("the capture of a CUDA graph was invalidated and is tried once more: %s", error)
-        # After a failed capture the allocator still counts the old pool as being captured, and would reject it.
-        pool = torch.cuda.graph_pool_handle()
         return _recorded(compute, pool)
 
     return capture
@@ -195,7 +190,6 @@ def cuda_graphs() -> Capture:
 def _recorded(compute: Compute, pool: Any) -> Compute:
     """Capture `compute` as a CUDA graph. PyTorch has no public type for a `pool`."""
     graph = torch.cuda.CUDAGraph()
-    _unended.add(graph)
     # `torch.cuda.graph` is not used, because it empties the allocator's cache, which other loaded versions use at the
     # same time. In the mode "global", the capture and the allocations of such versions would make each other fail.
     graph.capture_begin(pool=pool, capture_error_mode=CAPTURE_MODE)
@@ -203,17 +197,27 @@ def _recorded(compute: Compute, pool: Any) -> Compute:
         output = compute()
     except BaseException:
         with suppress(RuntimeError):  # ending an invalidated capture raises another error
-            graph.capture_end()
-            _unended.discard(graph)
+            _ended(graph, pool)
         raise
-    graph.capture_end()
-    _unended.discard(graph)
+    _ended(graph, pool)
 
     def replay() -> Output:
         graph.replay()
         return output
 
     return replay
+
+
+def _ended(graph: torch.cuda.CUDAGraph, pool: Any) -> None:
+    """End the capture of `graph`. If that fails, the allocator can be used as before."""
+    try:
+        graph.capture_end()
+    except RuntimeError:
+        # Before PyTorch 2.12 the allocator would count the pool as being captured until the process exits, and could
+        # return no memory to the device any more (pytorch#180395). There is no public function for this.
+        with suppress(RuntimeError):
+            torch._C._cuda_endAllocateToPool(torch.cuda.current_device(), pool)
+        raise
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The backend on ONNX Runtime, for graphs in fp32 and int8, on a processor or a GPU. It needs no torch.
+"""The backend on ONNX Runtime, for graphs in fp32, fp16 and int8, on a processor or a GPU. It needs no torch.
 
 States are packed. Each run sorts its pairs by length and divides them into buckets. It pads the pairs of a bucket to
 the same length and removes the padding from the result, so that mixed lengths cause little padding.
@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.backends.batching import BucketRule, buckets_of
-from cerberank_models.backends.device_memory import DeviceMemory
+from cerberank_models.backends.device_memory import DeviceMemory, nvml_memory
 from cerberank_models.backends.onnx_session import open_stages, place_of
 from cerberank_models.backends.processors import compute_threads
 from cerberank_models.backends.stage_contract import BackendCounts, StageOutput, consecutive, logit_columns, scored
@@ -23,7 +23,8 @@ from cerberank_models.backends.thread_pool import ThreadPool
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs, offsets_of, packed_rows
 
-Floats = NDArray[np.float32]
+Floats = NDArray[np.floating]
+"""Hidden states: float16 between the graphs of half precision, and float32 between all others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,9 @@ class OnnxBackend:
     ) -> None:
         """Open the graphs. `threads` None uses all processors that this process may use.
 
-        Raises ValueError if the number of graphs differs from the number of stages, and DeviceError if the device's
-        provider is not installed.
+        On a GPU the graphs run one after another, and hidden states are copied to main memory between two stages.
+        No GPU has run this yet. Raises ValueError if the number of graphs differs from the number of stages, and
+        DeviceError if the device's provider is not installed.
         """
         self._config = config
         self._buckets = buckets or BucketRule()
@@ -59,6 +61,8 @@ class OnnxBackend:
         self._threads = compute_threads(threads) if place_of(device)[0] == "cpu" else 1
         self._pool = ThreadPool(self._threads)
         self._sessions = open_stages(graphs, config, threads=1, device=device)
+        self._hidden_type = np.float16 if precision == "fp16" else np.float32
+        self._device = device
         self.precision = precision
         """The precision of the graphs."""
         self.counts = BackendCounts()
@@ -71,8 +75,8 @@ class OnnxBackend:
 
     @property
     def device_memory(self) -> DeviceMemory | None:
-        """Always None, because hidden states are kept in main memory."""
-        return None
+        """The present memory of the GPU; None on a processor."""
+        return nvml_memory(self._device)
 
     def start(self, pairs: EncodedPairs) -> OnnxState:
         """Keep the token ids; they are embedded when stage 0 runs."""
@@ -85,7 +89,7 @@ class OnnxBackend:
         logits = np.empty((len(lengths), logit_columns(self._config, stage)), dtype=np.float32)
         after = None
         if not last:
-            after = np.empty((int(state.offsets[-1]), self._config.body.hidden_size), dtype=np.float32)
+            after = np.empty((int(state.offsets[-1]), self._config.body.hidden_size), dtype=self._hidden_type)
 
         def run_bucket(rows: NDArray[np.int64]) -> None:
             index, _ = packed_rows(state.offsets, rows)
@@ -140,7 +144,7 @@ def _feeds(state: OnnxState, index: NDArray[np.int64], mask: NDArray[np.bool_]) 
     if state.pairs is not None:
         return padded_ids(state.pairs, index, mask)
     assert state.hidden is not None, "a state has token ids until it has hidden states"
-    hidden = np.zeros((*mask.shape, state.hidden.shape[1]), dtype=np.float32)
+    hidden = np.zeros((*mask.shape, state.hidden.shape[1]), dtype=state.hidden.dtype)
     hidden[mask] = state.hidden[index]
     return {"hidden": hidden, "mask": mask}
 

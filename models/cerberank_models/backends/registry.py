@@ -64,10 +64,6 @@ def _open_onnx(
     from cerberank_models.backends.onnx_backend import OnnxBackend  # noqa: PLC0415 - torch users need no onnxruntime
 
     graphs = checkpoint.stage_graphs(precision)
-    if precision == "fp16":
-        from cerberank_models.backends.onnx_device_backend import OnnxDeviceBackend  # noqa: PLC0415
-
-        return OnnxDeviceBackend(graphs, checkpoint.config, precision=precision, threads=threads, device=device)
     return OnnxBackend(graphs, checkpoint.config, precision=precision, threads=threads, device=device)
 
 

@@ -89,18 +89,14 @@ class Backend(Protocol[State]):
     def select(self, state: State, rows: NDArray[np.integer]) -> State:
         """The state of the pairs `rows`, in that order. Consecutive rows are cheaper than others.
 
-        The hidden states of other pairs are not kept in memory, except by `OnnxDeviceBackend`, whose `state_bytes`
-        counts them.
+        The hidden states of other pairs are not kept in memory.
         """
 
     def concat(self, states: Sequence[State]) -> State:
         """One state with the pairs of all `states`, in order. All of them must be the input of the same stage."""
 
     def state_bytes(self, state: State) -> int:
-        """The bytes of hidden states that `state` keeps in memory; 0 if it has only token ids.
-
-        Memory that two states share is counted in both.
-        """
+        """The bytes of hidden states that `state` keeps in memory; 0 if it has only token ids."""
 
     def free_memory(self) -> None:
         """Return unused memory that is cached for later runs to the device. Called after memory ran out."""

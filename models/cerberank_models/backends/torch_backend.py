@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -33,8 +32,6 @@ from cerberank_models.network.bodies.body import Fuse
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.network.varlen import VarlenAttention
 from cerberank_models.transformer import OpaqueTransformer
-
-logger = logging.getLogger(__name__)
 
 CPU_BLOCKS = BucketRule(tokens=1024, overhead=128)
 """On a processor, a run is divided into blocks whose hidden states fit into the cache. Only attention is padded."""
@@ -189,11 +186,8 @@ class TorchBackend:
         """Capture every stage for steps of up to `step_tokens` tokens, if `graph_tokens` was None."""
         if self._captured is None or not self._graphs_follow_steps:
             return
-        try:
-            with self._on_stream():
-                self._captured.extend(graph_sizes(step_tokens))
-        except torch.OutOfMemoryError as error:
-            logger.warning("steps of %d tokens run without CUDA graphs, which do not fit: %s", step_tokens, error)
+        with self._on_stream():
+            self._captured.extend(graph_sizes(step_tokens))
 
     @contextmanager
     def _on_stream(self) -> Iterator[None]:
@@ -258,7 +252,7 @@ class TorchBackend:
         if self._captured is None:
             return self._stages(stage, inputs)
         count = int(state.offsets[-1])
-        size = self._captured.size_for(count, len(state.offsets) - 1)
+        size = self._captured.size_for(count, len(state.offsets) - 1, inputs.longest)
         if size is None:
             self.counts += BackendCounts(graph_misses=1)
             return self._stages(stage, inputs)

@@ -14,7 +14,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import onnx
 import torch
@@ -22,8 +21,6 @@ from torch import Tensor, nn
 from torch.export import Dim
 
 from cerberank_models.backends.onnx_backend import OnnxBackend
-from cerberank_models.backends.onnx_device_backend import OnnxDeviceBackend
-from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.convert.int8 import RangeBatches, in_form
 from cerberank_models.network.absorbed import AbsorbedHeads, can_absorb
 from cerberank_models.network.layout import PaddedLayout, near
@@ -68,11 +65,9 @@ class _Held(logging.Handler):
         self.records.append(record)
 
 
-def export_form(precision: str, ranker: RankingNetwork, folder: Path, *, ranges_on: RangeBatches) -> Backend[Any]:
+def export_form(precision: str, ranker: RankingNetwork, folder: Path, *, ranges_on: RangeBatches) -> OnnxBackend:
     """Export `ranker` in `precision` (fp32, fp16, int8) to `folder`; returns the backend that runs its graphs."""
-    graphs = export_stages(in_form(ranker, precision, ranges_on), folder, gather=precision == "fp16")
-    if precision == "fp16":
-        return OnnxDeviceBackend(graphs, ranker.config)
+    graphs = export_stages(in_form(ranker, precision, ranges_on), folder)
     return OnnxBackend(graphs, ranker.config, precision=precision)
 
 
@@ -102,10 +97,9 @@ class _LaterStage(nn.Module):
         self.ranker = ranker
         self.stage = stage
 
-    def forward(self, hidden: Tensor, mask: Tensor, rows: Tensor | None = None) -> tuple[Tensor, ...]:
-        chosen = hidden if rows is None else hidden[rows]
+    def forward(self, hidden: Tensor, mask: Tensor) -> tuple[Tensor, ...]:
         layout = FusedAttentionLayout(mask, self.ranker.config.encoding.max_length)
-        return _outputs(self.ranker, chosen, layout, self.stage)
+        return _outputs(self.ranker, hidden, layout, self.stage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,19 +164,18 @@ INLINE_BYTES = 1_900_000_000
 messages of 2 GiB or more."""
 
 
-def export_stages(ranker: RankingNetwork, folder: Path, *, gather: bool = False) -> list[Path]:
+def export_stages(ranker: RankingNetwork, folder: Path) -> list[Path]:
     """Write `stage-<i>.onnx` for every stage into `folder`; returns the paths in order.
 
-    With `gather`, later stages read `hidden[P, S, D]`, and `rows[N]` selects the pairs that they run, so that states
-    can stay on the device. Hidden states have the precision of `ranker`; logits are float32.
+    Hidden states have the precision of `ranker`; logits are float32.
     """
     folder.mkdir(parents=True, exist_ok=True)
     ranker = ranker.cpu().eval()
-    return [_export_stage(ranker, stage, folder, gather=gather) for stage in range(len(ranker.config.stages))]
+    return [_export_stage(ranker, stage, folder) for stage in range(len(ranker.config.stages))]
 
 
-def _export_stage(ranker: RankingNetwork, stage: int, folder: Path, *, gather: bool) -> Path:
-    inputs, shapes = _inputs(ranker, stage, gather=gather)
+def _export_stage(ranker: RankingNetwork, stage: int, folder: Path) -> Path:
+    inputs, shapes = _inputs(ranker, stage)
     module = _FirstStage(ranker) if stage == 0 else _LaterStage(ranker, stage)
     last = stage == len(ranker.config.stages) - 1
     path = folder / f"stage-{stage}.onnx"
@@ -240,19 +233,14 @@ def token_inputs(longest: int) -> tuple[dict[str, Tensor], dict[str, dict[int, D
     return inputs, dict.fromkeys(inputs, dimensions)
 
 
-def _inputs(ranker: RankingNetwork, stage: int, *, gather: bool) -> tuple[dict[str, Tensor], dict[str, dict[int, Dim]]]:
+def _inputs(ranker: RankingNetwork, stage: int) -> tuple[dict[str, Tensor], dict[str, dict[int, Dim]]]:
     """Examples of a stage's inputs by name, and their dynamic dimensions."""
     if stage == 0:
         return token_inputs(ranker.config.encoding.max_length)
-    pairs, tokens = Dim("pairs"), Dim("tokens", max=ranker.config.encoding.max_length)
+    dimensions = {0: Dim("pairs"), 1: Dim("tokens", max=ranker.config.encoding.max_length)}
     mask = torch.ones((2, 16), dtype=torch.bool)
-    held = Dim("held") if gather else pairs
-    size = (3 if gather else 2, 16, ranker.config.body.hidden_size)
-    inputs = {"hidden": torch.zeros(size, dtype=next(ranker.parameters()).dtype), "mask": mask}
-    shapes = {"hidden": {0: held, 1: tokens}, "mask": {0: pairs, 1: tokens}}
-    if not gather:
-        return inputs, shapes
-    return inputs | {"rows": torch.tensor([0, 2])}, shapes | {"rows": {0: pairs}}
+    hidden = torch.zeros((2, 16, ranker.config.body.hidden_size), dtype=next(ranker.parameters()).dtype)
+    return {"hidden": hidden, "mask": mask}, {"hidden": dimensions, "mask": dimensions}
 
 
 def _strip(path: Path) -> None:

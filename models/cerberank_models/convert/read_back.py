@@ -48,7 +48,7 @@ def read_back(checkpoint: Checkpoint, precision: str) -> RankingNetwork:
     stored: dict[str, Tensor] = {}
     heads = template.config.body.attention_heads
     with tempfile.TemporaryDirectory() as scratch:
-        template_graphs = export_stages(form, Path(scratch), gather=precision == "fp16")
+        template_graphs = export_stages(form, Path(scratch))
         for ours, theirs in zip(template_graphs, graphs, strict=True):
             stored |= _located(state, _constants(ours, theirs), attention_heads=heads)
     weights = dequantise(stored)

@@ -8,7 +8,6 @@ from tests.opaque import shipped_graph
 from tests.tiny import bert_tokenizer, hugging_face_config, roberta_tokenizer
 from tokenizers import processors
 
-from cerberank_models.backends.onnx_device_backend import OnnxDeviceBackend
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError, read_checkpoint
 from cerberank_models.config import ArchitectureConfig, ExitConfig, OpaqueRankerError, RankerConfig
@@ -17,9 +16,7 @@ from cerberank_models.convert.opaque import export_opaque, opaque_config, pair_t
 from cerberank_models.convert.opaque_graph import adopt_graph
 from cerberank_models.convert.read_back import read_back
 from cerberank_models.convert.teacher_input import TeacherInput
-from cerberank_models.encoding import Candidate
 from cerberank_models.network.ranking_network import RankingNetwork
-from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.transformer import PAIR_TEMPLATES, OpaqueTransformer, PairTemplate
 
 ENCODING = TeacherInput(max_length=48).encoding()
@@ -99,14 +96,6 @@ def test_what_needs_layers_says_what_to_do(checkpoint: Checkpoint) -> None:
     for needs_layers in (lambda: RankingNetwork(checkpoint.config), lambda: read_back(checkpoint, "fp32")):
         with pytest.raises(OpaqueRankerError, match=r"opaque is an opaque graph \(sum\), whose layers are not known"):
             needs_layers()
-
-
-def test_the_backend_for_gpus_runs_it(checkpoint: Checkpoint) -> None:
-    """Bound inputs and outputs, on the processor: the same graph has the same inputs."""
-    pairs = checkpoint.encoder().encode("how tall ?", [Candidate(text=text) for text in ("a", "the tower", "")])
-    got = rank_pairs(OnnxDeviceBackend(checkpoint.stage_graphs("fp32"), checkpoint.config, precision="fp32"), pairs)
-    expected = rank_pairs(open_backend(checkpoint, precision="fp32", threads=1), pairs)
-    assert got.scores.tolist() == pytest.approx(expected.scores.tolist(), abs=1e-6)
 
 
 @pytest.mark.parametrize(
