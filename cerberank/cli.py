@@ -13,8 +13,7 @@ from typing import Any
 from cyclopts import App, CycloptsError, MissingArgumentError
 
 from cerberank_models import __version__
-from cerberank_models.commands.renamed import error_message
-from cerberank_models.commands.values import DEFAULTS
+from cerberank_models.commands.values import DEFAULTS, error_message
 from cerberank_models.output import UsageError, installed_by, note, say
 
 MODELS, SERVICE = "cerberank_models", "cerberank_service"

@@ -19,7 +19,7 @@ trained = train(
     train=f"jsonl:{DATA / 'train.jsonl'}",
     dev=f"jsonl:{DATA / 'dev.jsonl'}",
     out=out / "run",
-    precisions=(),  # weights alone, for PyTorch; `cerberank export` makes the forms that a processor serves
+    forms=(),  # weights alone, for PyTorch; `cerberank export` makes the forms that a processor serves
     strategy="hard",
     name="example",
 )

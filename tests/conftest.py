@@ -279,7 +279,7 @@ def imported_colbert(made_once: MadeOnce) -> Path:
 
     def make(folder: Path) -> None:
         multi_vector(folder / "model", expansion=FIXED)
-        import_model(str(folder / "model"), folder / "out", ImportOptions(precisions=("fp32",), name="small-colbert"))
+        import_model(str(folder / "model"), folder / "out", ImportOptions(forms=("fp32",), name="small-colbert"))
 
     return made_once("colbert", make)
 

@@ -104,7 +104,7 @@ def _difference(expected: Scores, got: Scores, tolerance: float) -> str:
 
 
 def _nothing_recorded(checkpoint: Checkpoint, precision: str) -> str:
-    lacks, option = f"{precision} scores", f" --precisions {precision}"
+    lacks, option = f"{precision} scores", f" --forms {precision}"
     if precision in HALF_TOLERANCE:
         lacks, option = f"{precision} or fp32 scores", ""
     command = f"cerberank export FOLDER OUT{option}"

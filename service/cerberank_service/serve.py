@@ -60,7 +60,7 @@ that cannot be served. `SimpleQueue.put` is reentrant, which signal handlers nee
 
 
 CLOSE = (b"connection", b"close")
-CALIBRATED = "`cerberank import --calibrate QUESTIONS.jsonl`"
+CALIBRATED = "`cerberank import --int8-texts QUESTIONS.jsonl`"
 
 
 def closing(service: Service, headers: Headers) -> Headers:

@@ -128,7 +128,7 @@ def test_a_line_s_neighbours_are_sent(chromium: Browser, tmp_path: Path) -> None
     beside = [{"text": text, "previous": padded[i], "next": padded[i + 2]} for i, text in enumerate(texts)]
     checkpoint = tmp_path / "checkpoint"
     source = save_contextual("bert", tmp_path / "teacher")
-    assert program("import")([str(source), str(checkpoint), "--name", "contextual", "--precisions", ""]) == 0
+    assert program("import")([str(source), str(checkpoint), "--name", "contextual", "--forms", "none"]) == 0
     with serving(checkpoint, tmp_path / "log", CERBERANK_BACKEND="torch", CERBERANK_PRECISION="fp32") as service:
         chromium.look("light", DESKTOP)
         chromium.driver.get(f"{service.url}/")

@@ -49,12 +49,13 @@ def test_the_papers_recipe_from_teachers_to_an_answer(data: str, tmp_path: Path)
         *("--recipe", "electra-base-b11-3h1", "--base", bases["electra"], "--groups", f"jsonl:{groups}"),
         *("--dev", dev_jsonl(tmp_path)),
         *(*teachers, "--body-layers", 3, "--exits", "1", "--steps", 4, "--evaluate-every", 2, *SMALL, "--out", run),
-        "--no-export",
+        "--forms",
+        "none",
     )
     assert str(read_checkpoint(run / "checkpoint").config.architecture) == "B3 3H1"
     assert "`B3 3H1`" in (run / "checkpoint" / "README.md").read_text()
     served = tmp_path / "served"
-    call(program("export"), run / "checkpoint", served, "--precisions", "fp32", "--version", "1")
+    call(program("export"), run / "checkpoint", served, "--forms", "fp32", "--version", "1")
     call(
         program("evaluate"),
         *("--checkpoint", served, "--data", data, "--precision", "fp32", "--schedule", "0.3"),
@@ -84,7 +85,7 @@ def test_the_cascades_recipe(data: str, tmp_path: Path) -> None:
         *("--recipe", "roberta-base-cascade", "--base", base, "--train", data, "--body-layers", 4),
         *("--dev", dev_jsonl(tmp_path)),
         *("--exits", "2,4", "--steps", 4, "--warmup", 2, "--evaluate-every", 2, "--tokens-per-step", 100),
-        *("--max-length", 32, "--question-length", 12, "--out", tmp_path / "run", "--no-export"),
+        *("--max-length", 32, "--question-length", 12, "--out", tmp_path / "run", "--forms", "none"),
     )
     config = read_checkpoint(tmp_path / "run" / "checkpoint").config
     assert [stage.kind for stage in config.stages] == ["exit", "exit"]

@@ -18,7 +18,7 @@ from cerberank_training.runs.record import RunRecord
 def distil(base: Path, data: str, out: Path) -> subprocess.Popen[bytes]:
     command = [
         *(sys.executable, "-m", "cerberank", "train", "distil", "--recipe", "tiny", "--strategy", "hard"),
-        *("--base", str(base), "--train", data, "--steps", "60", "--precisions", "", "--out", str(out)),
+        *("--base", str(base), "--train", data, "--steps", "60", "--forms", "none", "--out", str(out)),
         *("--dev", dev_jsonl(out.parent)),
     ]
     return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)

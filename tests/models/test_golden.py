@@ -81,7 +81,7 @@ def test_half_precision_is_checked_against_fp32(checkpoint: Checkpoint, precisio
     [
         ("int8", "bf16", "no bf16 or fp32 scores: `cerberank export FOLDER OUT` records"),
         ("int8", "fp16", "no fp16 or fp32 scores: `cerberank export FOLDER OUT` records"),
-        ("fp32", "int8", "no int8 scores: `cerberank export FOLDER OUT --precisions int8` records"),
+        ("fp32", "int8", "no int8 scores: `cerberank export FOLDER OUT --forms int8` records"),
     ],
 )
 def test_nothing_to_compare_with_names_the_command(

@@ -15,5 +15,5 @@ def test_files_of_the_working_folder_are_not_run(tmp_path: Path) -> None:
     done = subprocess.run(
         python_command("cerberank", "import", "--help"), cwd=tmp_path, capture_output=True, check=True
     )
-    assert b"--precisions" in done.stdout
+    assert b"--forms" in done.stdout
     assert not (tmp_path / "ran").exists()

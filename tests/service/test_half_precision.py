@@ -42,7 +42,7 @@ def test_it_answers_nearly_as_in_fp32(precision: str, tiny_checkpoint: Path, tmp
     if precision == "fp16":
         checkpoint = tmp_path / "imported"
         source = save_cross_encoder("electra", tmp_path / "source")
-        assert import_main([str(source), str(checkpoint), "--precisions", ""]) == 0
+        assert import_main([str(source), str(checkpoint), "--forms", "none"]) == 0
     exact = opened(open_app, checkpoint, backend="torch", precision="fp32")
     half = opened(open_app, checkpoint, backend="torch", precision=precision)
     (entry,) = half.get("/v1/models").json()["models"]
@@ -57,7 +57,7 @@ def test_it_answers_nearly_as_in_fp32(precision: str, tiny_checkpoint: Path, tmp
     ("settings", "command"),
     [
         ({"backend": "torch", "precision": "bf16"}, "`cerberank export FOLDER OUT` keeps it"),
-        ({"backend": "onnx", "precision": "fp16"}, "cerberank export FOLDER OUT --precisions fp16"),
+        ({"backend": "onnx", "precision": "fp16"}, "cerberank export FOLDER OUT --forms fp16"),
     ],
 )
 def test_what_cannot_be_served_names_the_command(settings: dict[str, str], command: str, open_app: Serve) -> None:

@@ -27,7 +27,7 @@ BODY: dict[str, Any] = {"question": QUESTION, "candidates": TEXTS}
 def test_it_is_ranked_as_offline_in_two_dialects(open_app: Serve, tmp_path: Path) -> None:
     """The same scores; a ratio that cannot act is said; metrics count its one stage."""
     save_shipped(tmp_path / "source", seed=0)
-    options = ImportOptions(name="opaque", precisions=("fp32",), opaque=True)
+    options = ImportOptions(name="opaque", forms=("fp32",), opaque=True)
     import_model(str(tmp_path / "source"), tmp_path / "out", options)
     checkpoint = read_checkpoint(tmp_path / "out")
     client = once_ready(open_app(load, checkpoint=checkpoint.path, precision="fp32", threads=1))

@@ -14,6 +14,7 @@ from typing import Any
 
 from cerberank_models.checkpoint.atomic import write_json
 from cerberank_models.checkpoint.regular import read_regular
+from cerberank_models.checkpoint.renamed import new_name
 
 SETTINGS = "settings.json"
 SHA256 = "sha256"
@@ -48,7 +49,8 @@ class Bound:
 
     def refuse_other_than(self, old: Mapping[str, Any]) -> None:
         """Raise BoundError unless the folder was begun with these settings."""
-        if lines := [difference(*row) for row in differences(plain(old), plain(self.settings))]:
+        new = plain(self.settings)
+        if lines := [difference(*row) for row in differences(_renamed(plain(old), new), new)]:
             raise BoundError(f"{self.folder} was begun with {'; '.join(lines)}; {ANEW}")
 
     def finish(self) -> None:
@@ -60,6 +62,14 @@ def plain(values: Mapping[str, Any]) -> dict[str, Any]:
     """The values after writing them to JSON and reading them again, so that they compare equal to a read file."""
     read: dict[str, Any] = json.loads(json.dumps(values, default=str))
     return read
+
+
+def _renamed(old: Any, new: Any) -> Any:
+    """The settings `old` with the names that `new` has for them, where an earlier version had others."""
+    if not isinstance(old, dict) or not isinstance(new, dict):
+        return old
+    names = {name: name if name in new else new_name(name, new) or name for name in old}
+    return {names[name]: _renamed(value, new.get(names[name])) for name, value in old.items()}
 
 
 def differences(old: Any, new: Any, field: str = "") -> Iterator[tuple[str, Any, Any]]:

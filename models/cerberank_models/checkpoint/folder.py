@@ -112,7 +112,7 @@ class Checkpoint:
         """The graph of each stage, in order. Raises CheckpointError if there are no graphs in this precision."""
         if precision not in self.precisions:
             have = ", ".join(self.precisions) or "none"
-            command = f"cerberank export {self.path if self.weights else 'FOLDER'} OUT --precisions {precision}"
+            command = f"cerberank export {self.path if self.weights else 'FOLDER'} OUT --forms {precision}"
             lacks = "" if self.weights else ", from a FOLDER with model.safetensors"
             makes = f"`{command}` makes them{lacks}"
             if self.config.encoding.prompt is not None:

@@ -18,9 +18,9 @@ def first_stage(
     out: Path,
     /,
     *,
-    alpha: float = 0.8,
-    precisions: Names | None = None,
-    calibrate: Path | None = None,
+    drop_ratio: float = 0.8,
+    forms: Names | None = None,
+    int8_texts: Path | None = None,
     candidate_length: Count = 128,
     version: str | None = None,
 ) -> None:
@@ -31,9 +31,9 @@ def first_stage(
         encoder: Folder of `train pairwise`, a sentence-transformers model with mean pooling, or a ColBERT of
             sentence-transformers (MultiVectorEncoder) or PyLate; these models as a folder or a hub id.
         out: Checkpoint folder to make.
-        alpha: Share of the candidates that the first stage drops.
-        precisions: ONNX forms, separated by commas (default: the checkpoint's); "" for none.
-        calibrate: File of questions to measure int8 ranges on, as `cerberank rank` reads them; labels are ignored.
+        drop_ratio: Share of the candidates that the first stage drops.
+        forms: ONNX forms, separated by commas (default: the checkpoint's); none for weights alone.
+        int8_texts: File of questions to measure int8 ranges on, as `cerberank rank` reads them; labels are ignored.
         candidate_length: Most tokens of a candidate.
         version: Version of the new checkpoint (default: the old one's with -first-stage).
     """
@@ -43,9 +43,9 @@ def first_stage(
         opened,
         out,
         source=Path(encoder).name,
-        alpha=alpha,
-        precisions=precisions,
-        calibration=read_questions(calibrate) if calibrate else (),
+        alpha=drop_ratio,
+        precisions=forms,
+        calibration=read_questions(int8_texts) if int8_texts else (),
         version=version,
     )
     if opened.trained_length is not None and opened.trained_length < candidate_length:

@@ -69,7 +69,7 @@ def import_cerberus(model: Import) -> None:
         ),
         version=model.version,
         source=model.place,
-        forms=Forms(precisions=model.options.precisions, calibration=model.calibration),
+        forms=Forms(precisions=model.options.forms, calibration=model.calibration),
         files=model.source.run,
     )
 

@@ -98,7 +98,7 @@ def import_model(source: str, out: Path, options: ImportOptions = USUAL) -> None
     Raises UnsupportedModelError for models that do not rank in one of these ways, SourceError if there is no model, and
     StoreError for a `name` that no model can have.
     """
-    calibration = read_questions(options.calibrate) if options.calibrate else ()
+    calibration = read_questions(options.int8_texts) if options.int8_texts else ()
     opened = find_source(source, options.revision)
     name = opened.name if options.name is None else check_model(options.name)
     check_source(opened)
@@ -137,7 +137,7 @@ def _import_cross_encoder(model: Import) -> None:
     by_option = model.options.opaque or model.options.graph
     if reason := "as asked for" if by_option else why_opaque(configuration):
         if model.calibration:
-            raise ValueError("--calibrate has no meaning for an opaque network: its int8 measures no ranges")
+            raise ValueError("--int8-texts has no meaning for an opaque network: its int8 measures no ranges")
         logger.warning("%s becomes one opaque stage without exits and heads: %s", model.place, reason)
         from cerberank_models.commands.import_opaque import import_opaque  # noqa: PLC0415 - always needs onnx
 
@@ -193,7 +193,7 @@ def _import_layers(model: Import, tokenizer: Any, head: ModularHead | None) -> N
         ),
         version=model.version,
         source=model.place,
-        forms=Forms(precisions=model.options.precisions, calibration=model.calibration),
+        forms=Forms(precisions=model.options.forms, calibration=model.calibration),
         files=model.source.run,
     )
 
@@ -216,7 +216,7 @@ def _import_late_interaction(model: Import) -> None:
         name=model.name,
         source=model.place,
         version=model.version,
-        precisions=model.options.precisions,
+        precisions=model.options.forms,
         languages=model.source.languages,
         calibration=model.calibration,
     )

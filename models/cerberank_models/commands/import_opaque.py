@@ -83,7 +83,7 @@ def import_opaque(model: Import, tokenizer: Any, head: ModularHead | None) -> No
         ),
         version=model.version,
         source=model.place,
-        precisions=model.options.precisions,
+        precisions=model.options.forms,
         expected=expected,
         files=source.run,
     )

@@ -41,9 +41,9 @@ class ImportOptions:
     ] = None
     context: bool = False
     """Read the previous and the next sentence as a third segment; not needed for a teacher's folder."""
-    precisions: Names = ("fp32", "int8")
-    """ONNX forms to write beside the weights, separated by commas; "" for none."""
-    calibrate: Path | None = None
+    forms: Names = ("fp32", "int8")
+    """ONNX forms to write beside the weights, separated by commas; none for weights alone."""
+    int8_texts: Path | None = None
     """File of questions to measure int8 ranges on, as `cerberank rank` reads them; labels are ignored."""
     opaque: bool = False
     """Import as one graph without exits and heads, as for families whose layers are not supported."""

@@ -79,7 +79,7 @@ def read_questions(path: Path) -> list[tuple[str, list[Candidate]]]:
     if ":" in str(path) and not path.exists():
         raise ValueError(
             f"{path}: there is no such file. This option takes a file as `cerberank rank` reads it; `cerberank export "
-            "--calibrate` takes FORMAT:PATH too"
+            "--int8-texts` takes FORMAT:PATH too"
         )
     questions = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):

@@ -26,7 +26,7 @@ def random(
     vocabulary: Count | None = None,
     exits: Integers = (),
     max_length: Count = 128,
-    precisions: Names = (),
+    forms: Names = (),
     tokenizer: Path | None = None,
     seed: Whole = 0,
 ) -> None:
@@ -45,7 +45,7 @@ def random(
         vocabulary: Rows of the token table, instead of that encoder's.
         exits: Body layers with an exit after them, separated by commas, such as 4,6,8.
         max_length: Most tokens of a pair.
-        precisions: ONNX forms to write, separated by commas: fp32, fp16, int8.
+        forms: ONNX forms to write, separated by commas: fp32, fp16, int8.
         tokenizer: Path of a tokenizer.json (default: the bundled checkpoint's).
         seed: Random seed.
     """
@@ -70,7 +70,7 @@ def random(
         max_length=max_length,
     )
     file = tokenizer or default_checkpoint() / "tokenizer.json"
-    checkpoint = write_random_checkpoint(out, config, _tokenizer(file), seed=seed, precisions=precisions)
+    checkpoint = write_random_checkpoint(out, config, _tokenizer(file), seed=seed, precisions=forms)
     say(f"{out}: {checkpoint.config.name} ({config.architecture}, {len(config.stages)} stages), random weights")
 
 

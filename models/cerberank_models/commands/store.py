@@ -52,7 +52,7 @@ def push(
 ) -> None:
     """Add a checkpoint to a store as a version. Pushing the same checkpoint again is not an error.
 
-    Services on processors need ONNX graphs in the checkpoint. After a training with --no-export, make them with
+    Services on processors need ONNX graphs in the checkpoint. After a training with --forms none, make them with
     `cerberank export`.
 
     Args:

@@ -10,8 +10,10 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
-from cyclopts import App, Parameter, Token
+from cyclopts import App, CycloptsError, Parameter, Token, UnknownOptionError
 from cyclopts.validators import Number
+
+from cerberank_models.checkpoint.renamed import new_name
 
 
 def _shown(value: Any) -> Any:
@@ -26,11 +28,11 @@ DEFAULTS = Parameter(negative=(), show_default=_shown)
 
 
 def listed(kind: Callable[[str], Any], example: str, *, within: Number | None = None) -> Parameter:
-    """The parameter of a tuple whose items are separated by commas. An empty value is an empty tuple."""
+    """The parameter of a tuple whose items are separated by commas. `none` is an empty tuple."""
 
     def convert(type_: Any, tokens: Sequence[Token]) -> tuple[Any, ...]:
         try:
-            return tuple(kind(part) for token in tokens for part in token.value.split(",") if part)
+            return tuple(kind(part) for token in tokens for part in token.value.split(",") if part not in ("", "none"))
         except ValueError:
             words = ",".join(token.value for token in tokens)
             raise ValueError(f"takes values with commas between them, such as {example}, not {words!r}") from None
@@ -71,6 +73,16 @@ def arguments_of(
     app.default(command)
     _, bound, _ = app.parse_args(words, exit_on_error=False, print_error=False)
     return dict(bound.arguments)
+
+
+def error_message(error: CycloptsError) -> str:
+    """The message of an error on a command line, in one line; for an old option it has the new name."""
+    if isinstance(error, UnknownOptionError):
+        option = (error.token.keyword or error.token.value).partition("=")[0]
+        names = [name[2:].replace("-", "_") for each in error.argument_collection for name in each.names]
+        if new := new_name(option.lstrip("-").replace("-", "_"), names):
+            return f"{option} was renamed to --{new.replace('_', '-')}"
+    return " ".join(str(error).split())
 
 
 def replaced(words: Sequence[str], changes: Sequence[str]) -> list[str]:

@@ -113,7 +113,7 @@ def trainable(place: str) -> str:
 
 def import_arguments(source: Source, precisions: Sequence[str], path: Path) -> list[str]:
     """The arguments for `cerberank import` to write `path`."""
-    options = {"name": source.name, "precisions": ",".join(precisions), "revision": source.commit}
+    options = {"name": source.name, "forms": ",".join(precisions), "revision": source.commit}
     # "=" and "--" are needed for values and names that begin with "-".
     named = [f"--{name}={value}" for name, value in options.items() if value is not None]
     return [*named, "--", source.place, str(path)]

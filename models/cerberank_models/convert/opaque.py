@@ -133,7 +133,7 @@ def export_opaque(
     if not precisions or not set(precisions) <= set(PRECISIONS):
         raise ValueError(
             f"an opaque network has graphs in {' or '.join(PRECISIONS)}, not {', '.join(precisions) or 'none'}: give "
-            "--precisions with one of these, and serve it with CERBERANK_BACKEND=onnx"
+            "--forms with one of these, and serve it with CERBERANK_BACKEND=onnx"
         )
     with tempfile.TemporaryDirectory() as scratch:
         # fp32 is always made: it is compared with the model, and int8 with it.

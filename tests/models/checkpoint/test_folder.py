@@ -168,12 +168,12 @@ def test_a_missing_precision_is_named(tiny_checkpoint: Path) -> None:
     """The error lists the precisions that exist, and names the command that makes this one."""
     with pytest.raises(CheckpointError, match="it has: fp32, int8") as error:
         read_checkpoint(tiny_checkpoint).stage_graphs("fp16")
-    assert f"`cerberank export {tiny_checkpoint} OUT --precisions fp16` makes them" in str(error.value)
+    assert f"`cerberank export {tiny_checkpoint} OUT --forms fp16` makes them" in str(error.value)
 
 
 def test_a_missing_precision_of_a_folder_without_weights_is_made_from_another_folder() -> None:
     """The bundled checkpoint cannot be exported again: the error says what the command needs."""
-    with pytest.raises(CheckpointError, match=r"OUT --precisions fp16` makes them, from a FOLDER with model\.safe"):
+    with pytest.raises(CheckpointError, match=r"OUT --forms fp16` makes them, from a FOLDER with model\.safe"):
         read_checkpoint(BUNDLED).stage_graphs("fp16")
 
 

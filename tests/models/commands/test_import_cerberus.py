@@ -43,7 +43,7 @@ def test_scores_are_those_of_electras_layers(shape: dict[str, int], beside: bool
     else:
         tokens = save_cross_encoder("electra", tmp_path / "electra")
         options = ["--tokenizer", str(tokens)]
-    assert main([str(folder), str(tmp_path / "out"), "--precisions", "", *options]) == 0
+    assert main([str(folder), str(tmp_path / "out"), "--forms", "none", *options]) == 0
     checkpoint = read_checkpoint(tmp_path / "out")
     assert str(checkpoint.config.architecture) == ("B2 2H2" if beside else "B11 3H1")
     encoding = checkpoint.config.encoding
@@ -108,7 +108,7 @@ def test_a_file_that_does_not_fit_is_refused(
     monkeypatch.chdir(tmp_path)
     folder = save(change(twin().state()), tmp_path / "authors")
     save_tokenizer(bert_tokenizer(), folder)
-    assert main([str(folder), str(tmp_path / "out"), "--precisions", ""]) == 1
+    assert main([str(folder), str(tmp_path / "out"), "--forms", "none"]) == 1
     error = capsys.readouterr().err
     assert f"{folder}" in error
     assert message in error

@@ -50,7 +50,7 @@ def test_a_colbert_ranks_alone(imported_colbert: Path) -> None:
 def test_what_pairs_need_is_refused(tmp_path: Path) -> None:
     """Stray files of pairs, pairs themselves, and an opaque graph."""
     multi_vector(tmp_path / "model")
-    import_model(str(tmp_path / "model"), tmp_path / "out", ImportOptions(precisions=()))
+    import_model(str(tmp_path / "model"), tmp_path / "out", ImportOptions(forms=()))
     checkpoint = read_checkpoint(tmp_path / "out")
     backend = open_backend(checkpoint, kind="torch")
     with pytest.raises(ValueError, match="no stage 0 of pairs"):

@@ -33,7 +33,7 @@ from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.rank_pairs import rank_pairs
 
 main = program("import")
-WEIGHTS_ALONE = ImportOptions(precisions=())
+WEIGHTS_ALONE = ImportOptions(forms=())
 TEXTS = ["it was built in paris .", "330 metres", "bees make honey", "it was built in paris " * 20]
 
 
@@ -71,7 +71,7 @@ def test_an_imported_model_scores_as_sentence_transformers(
     edit(source / "tokenizer_config.json", model_max_length=48)
     (source / "README.md").write_text("---\nlanguage: en\n---\n")
     precision = "fp32" if family == "bert" else ""
-    assert main([str(source), str(tmp_path / "out"), "--precisions", precision, "--name", "imported"]) == 0
+    assert main([str(source), str(tmp_path / "out"), "--forms", precision, "--name", "imported"]) == 0
     forms = f"ONNX {precision}" if precision else "weights alone"
     assert f"{tmp_path / 'out'} is imported, {forms}; next:" in capsys.readouterr().err
     checkpoint = read_checkpoint(tmp_path / "out")
@@ -104,7 +104,7 @@ def test_pairs_are_as_long_as_the_tokenizer_says(
     def imported(length: int, *options: str) -> int:
         edit(source / "tokenizer_config.json", model_max_length=length)
         out = tmp_path / f"{length}{len(options)}"
-        assert main([str(source), str(out), "--precisions", "", *options]) == 0
+        assert main([str(source), str(out), "--forms", "none", *options]) == 0
         return read_checkpoint(out).config.encoding.max_length
 
     assert imported(40) == 40
@@ -224,7 +224,7 @@ def test_a_third_segment_has_its_own_token_type(family: str, tmp_path: Path) -> 
 def test_context_of_a_model_without_a_file_is_asked_for(tmp_path: Path) -> None:
     """`--context` of any classifier; a teacher whose file says that it reads none is refused."""
     source = save_cross_encoder("bert", tmp_path / "source")
-    import_model(str(source), tmp_path / "out", ImportOptions(context=True, precisions=()))
+    import_model(str(source), tmp_path / "out", ImportOptions(context=True, forms=()))
     assert read_checkpoint(tmp_path / "out").config.encoding.segments == 3
     TeacherInput(max_length=32).write(source)
     import_model(str(source), tmp_path / "pair", WEIGHTS_ALONE)

@@ -53,7 +53,7 @@ def ettin(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_an_ettin_reranker_is_its_family_with_its_head(ettin: Path, tmp_path: Path) -> None:
     """In torch and ONNX; the encoder's layers are there to be cut and trained."""
-    import_model(str(ettin), tmp_path / "out", ImportOptions(precisions=("fp32",)))
+    import_model(str(ettin), tmp_path / "out", ImportOptions(forms=("fp32",)))
     checkpoint = read_checkpoint(tmp_path / "out")
     assert (checkpoint.config.body.family, str(checkpoint.config.architecture)) == ("modernbert", "B1 1H1")
     expected = own_scores(ettin)
@@ -65,7 +65,7 @@ def test_an_ettin_reranker_is_its_family_with_its_head(ettin: Path, tmp_path: Pa
 def test_a_mean_and_two_logits_are_read_from_weights_alone(tmp_path: Path) -> None:
     """BERT, whose pooler is not read; every kind of module that Ettin's head has not."""
     source = save_modular("bert", tmp_path, head=mean_head, num_hidden_layers=2)
-    import_model(str(source), tmp_path / "out", ImportOptions(precisions=()))
+    import_model(str(source), tmp_path / "out", ImportOptions(forms=()))
     got, expected = scores(read_checkpoint(tmp_path / "out"), "torch"), own_scores(source)
     assert np.ptp(expected) > 1000 * SAME
     assert np.abs(got - expected).max() <= SAME
@@ -76,7 +76,7 @@ def test_an_unknown_encoder_is_opaque_with_its_head(tmp_path: Path, caplog: pyte
     """MPNet has no layers here, no token types, and positions that count from the padding token."""
     source = save_modular("mpnet", tmp_path, save=save_mpnet, head=mean_head)
     (source / "run.json").write_text('{"earlier_data": []}')
-    import_model(str(source), tmp_path / "out", ImportOptions(precisions=("fp32",)))
+    import_model(str(source), tmp_path / "out", ImportOptions(forms=("fp32",)))
     checkpoint = read_checkpoint(tmp_path / "out")
     assert checkpoint.config.transformer.family == "opaque"
     assert (checkpoint.path / "run.json").read_text() == '{"earlier_data": []}'  # the data of a teacher
@@ -123,4 +123,4 @@ def test_what_a_head_cannot_be_is_refused_by_name(
     shutil.copytree(ettin, tmp_path / "model")
     change(tmp_path / "model")
     with pytest.raises(UnsupportedModelError, match=message):
-        import_model(str(tmp_path / "model"), tmp_path / "out", ImportOptions(precisions=()))
+        import_model(str(tmp_path / "model"), tmp_path / "out", ImportOptions(forms=()))

@@ -97,7 +97,7 @@ def test_an_opaque_deberta_gives_its_own_scores(deberta: Path) -> None:
 def test_a_repository_without_weights_has_its_graph_taken(labels: int, tmp_path: Path) -> None:
     """The golden scores are the graph's own, and the card says so; the family does not matter."""
     source = save_shipped(tmp_path / "source", labels=labels)
-    import_model(str(source), tmp_path / "out", ImportOptions(precisions=("fp32",), opaque=True))
+    import_model(str(source), tmp_path / "out", ImportOptions(forms=("fp32",), opaque=True))
     checkpoint = read_checkpoint(tmp_path / "out")
     assert "golden scores are the graph's own" in " ".join((checkpoint.path / "README.md").read_text().split())
     pairs = checkpoint.encoder().encode(QUESTION, [Candidate(text=TEXTS[0])])
@@ -122,7 +122,7 @@ def test_int8_beyond_its_gate_is_not_written(
     monkeypatch.setattr(opaque, "PARITY", {**PARITY, "int8": 1e-7})
     source = save_shipped(tmp_path / "source")
     with pytest.raises(ParityError, match="import it in fp32"):
-        import_model(str(source), tmp_path / "none", ImportOptions(precisions=("int8",), opaque=True))
+        import_model(str(source), tmp_path / "none", ImportOptions(forms=("int8",), opaque=True))
     assert not (tmp_path / "none").exists()
     import_model(str(source), tmp_path / "out", ImportOptions(opaque=True))
     assert "only fp32 is written" in caplog.text
@@ -136,9 +136,9 @@ def test_int8_beyond_its_gate_is_not_written(
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--precisions", "fp16"], "graphs in fp32 or int8, not fp16"),
-        (["--precisions", ""], "not none"),
-        (["--calibrate", "questions"], "--calibrate has no meaning"),
+        (["--forms", "fp16"], "graphs in fp32 or int8, not fp16"),
+        (["--forms", "none"], "not none"),
+        (["--int8-texts", "questions"], "--int8-texts has no meaning"),
         (["--context"], "pairs of two segments"),
         (["--graph", "onnx/other.onnx"], "has no onnx/other.onnx"),
         (["--max-length", "65"], "more than the 64 tokens"),
@@ -190,7 +190,7 @@ def test_a_repository_that_cannot_rank_is_refused(change: Callable[[Path], None]
     """With the reason."""
     change(save_shipped(tmp_path / "source"))
     with pytest.raises((ValueError, ParityError), match=message):
-        import_model(str(tmp_path / "source"), tmp_path / "out", ImportOptions(precisions=("fp32",), opaque=True))
+        import_model(str(tmp_path / "source"), tmp_path / "out", ImportOptions(forms=("fp32",), opaque=True))
 
 
 def test_a_pair_longer_than_the_model_reads_is_refused(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_plain_encoder_ends_in_an_exit(tokenizer: str, tmp_path: Path) -> None
         (["B3", "0H0"], "needs an exit after its last layer"),
         (["B3", "2H1", "--attention-heads", "5"], "multiple of attention_heads"),
         (["B3", "2H1", "--max-length", "600"], "exceeds the encoder's 512 positions"),
-        (["B3", "2H1", "--precisions", "fp8"], "unknown precision fp8"),
+        (["B3", "2H1", "--forms", "fp8"], "unknown precision fp8"),
         (["B3", "2H1", "--tokenizer", "nowhere.json"], "nowhere.json does not exist; name a tokenizer.json"),
         (["B3", "2H1", "--tokenizer", __file__], "is not a tokenizer"),
     ],

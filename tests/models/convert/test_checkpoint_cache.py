@@ -39,7 +39,7 @@ def test_the_second_start_imports_nothing(
     calls = fake(monkeypatch, tmp_path, f"cp -r '{tiny_checkpoint}' \"$out\"")
     (path,) = {imported_checkpoint(source, ("int8",), tmp_path / "cache") for _ in range(2)}
     assert calls.read_text() == (
-        f"-P -m cerberank import --end-with-stdin --name=model --precisions=int8 -- {source.place} {path}\n"
+        f"-P -m cerberank import --end-with-stdin --name=model --forms=int8 -- {source.place} {path}\n"
     )
     assert sorted(item.name for item in (tmp_path / "cache").iterdir()) == [path.name, f"{path.name}.lock"]
 

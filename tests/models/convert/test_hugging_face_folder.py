@@ -36,7 +36,7 @@ def scores(checkpoint: Checkpoint, question: str = QUESTION) -> np.ndarray:
 
 
 def imported(source: Path, out: Path, *, length: int = 60) -> Checkpoint:
-    import_model(str(source), out, ImportOptions(name="imported", max_length=length, precisions=()))
+    import_model(str(source), out, ImportOptions(name="imported", max_length=length, forms=()))
     return read_checkpoint(out)
 
 
@@ -66,7 +66,7 @@ def test_there_and_back(family: str, labels: int, tmp_path: Path) -> None:
     pairs = [(QUESTION, text) for text in TEXTS]
     assert np.abs(model.predict(pairs, show_progress_bar=False) - wanted).max() <= 1e-5
     assert model.max_seq_length == 60
-    again = import_model(str(tmp_path / "exported"), tmp_path / "again", ImportOptions(name="imported", precisions=()))
+    again = import_model(str(tmp_path / "exported"), tmp_path / "again", ImportOptions(name="imported", forms=()))
     again = read_checkpoint(tmp_path / "again")
     assert again.config.encoding.max_length == 60
     assert np.abs(scores(again) - wanted).max() <= 1e-5

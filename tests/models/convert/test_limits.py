@@ -76,7 +76,7 @@ def test_a_hostile_folder_is_refused_at_once(
     change(tmp_path / "source")
     before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.monotonic()
     with pytest.raises(ValueError, match=message):
-        import_model(str(tmp_path / "source"), tmp_path / "out", ImportOptions(precisions=()))
+        import_model(str(tmp_path / "source"), tmp_path / "out", ImportOptions(forms=()))
     assert time.monotonic() - started < SECONDS
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < MEGABYTES * 1024
     assert not (tmp_path / "out").exists()

@@ -154,7 +154,7 @@ def test_the_verb_says_how_many_tokens_a_text_ranker_was_trained_on(
     window = ranker.config.encoding.window
     for length, warns in ((window, False), (window + 1, True)):
         out = str(tmp_path / f"out-{length}")
-        options = ["--precisions", "", "--candidate-length", str(length)]
+        options = ["--forms", "none", "--candidate-length", str(length)]
         assert main([str(plain.path), str(tmp_path / "ranker"), out, *options]) == 0
         assert (f"--candidate-length {window} reads as many" in capsys.readouterr().err) == warns
 
@@ -162,8 +162,8 @@ def test_the_verb_says_how_many_tokens_a_text_ranker_was_trained_on(
 def test_the_verb_writes_a_checkpoint(plain: Checkpoint, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """It says that `tune` must be run; what is refused is one line on standard error, and nothing is written."""
     folder = str(sentence_encoder(tmp_path / "encoder"))
-    arguments = [str(plain.path), folder, str(tmp_path / "out"), "--precisions", "", "--candidate-length", "20"]
-    assert main([*arguments, "--alpha", "0.6"]) == 0
+    arguments = [str(plain.path), folder, str(tmp_path / "out"), "--forms", "none", "--candidate-length", "20"]
+    assert main([*arguments, "--drop-ratio", "0.6"]) == 0
     assert "run `cerberank train tune" in capsys.readouterr().out
     made = read_checkpoint(tmp_path / "out").config
     assert made.schedule == (0.6, *plain.config.schedule)

@@ -58,7 +58,7 @@ def test_the_papers_settings_and_those_of_the_released_code() -> None:
 def test_from_a_base_to_a_taught_student(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """MonoBERT on own negatives, TwinBERT on BM25's, the student from both with the released settings."""
     save_cross_encoder("bert", tmp_path / "base")
-    assert call(tmp_path, "mono", "--own", "1") == 0
+    assert call(tmp_path, "mono", "--own-share", "1") == 0
     assert call(tmp_path, "twin", "--top", "3", "--select", "p@20") == 0
     teachers = ("--mono", str(tmp_path / "mono" / "ranker"), "--bi", str(tmp_path / "twin" / "ranker"))
     assert call(tmp_path, "trmd-twin", *teachers, "--released", "--cls-weight", "0.5") == 0
@@ -76,15 +76,15 @@ def test_from_a_base_to_a_taught_student(tmp_path: Path, capsys: pytest.CaptureF
 def test_colberts_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Teacher and student read them, monoBERT does not; one of both alone is refused. A first stage reads them too."""
     with_unused_tokens(save_cross_encoder("bert", tmp_path / "base"))
-    assert call(tmp_path, "mono", "--own", "1") == 0
-    assert call(tmp_path, "colbert", "--own", "1", "--colbert-texts") == 0
+    assert call(tmp_path, "mono", "--own-share", "1") == 0
+    assert call(tmp_path, "colbert", "--own-share", "1", "--colbert-texts") == 0
     mono, bi = (str(tmp_path / name / "ranker") for name in ("mono", "colbert"))
-    assert call(tmp_path, "trmd-colbert", "--own", "1", "--mono", mono, "--bi", bi, "--colbert-texts") == 0
+    assert call(tmp_path, "trmd-colbert", "--own-share", "1", "--mono", mono, "--bi", bi, "--colbert-texts") == 0
     saved = read_text_ranker(tmp_path / "trmd-colbert" / "ranker").ranker.config.encoding
     assert saved == read_text_ranker(Path(bi)).ranker.config.encoding
     assert saved.colbert is not None
     out = ("--out", str(tmp_path / "other"))
-    assert call(tmp_path, "trmd-colbert", "--own", "1", "--mono", mono, "--bi", bi, *out) == 1
+    assert call(tmp_path, "trmd-colbert", "--own-share", "1", "--mono", mono, "--bi", bi, *out) == 1
     assert "reads ColBERT's texts (--colbert-texts), trmd-colbert does not" in capsys.readouterr().err
     assert read_bi_encoder(bi, candidate_length=16).network.config.encoding.colbert == saved.colbert
 
@@ -94,7 +94,7 @@ def test_lists_of_a_collection_as_the_papers(tmp_path: Path, capsys: pytest.Capt
     save_cross_encoder("bert", tmp_path / "base")
     data = f"trec:{write_web_collection(tmp_path)}?run=indri.run&k=3&folds=folds.txt&fold="
     lists = ("--train", f"{data}1&part=train", "--dev", f"{data}3&part=test", "--select", "p@20")
-    assert call(tmp_path, "colbert", *lists, "--positives", "listed", "--own", "1", "--clip", "0") == 0
+    assert call(tmp_path, "colbert", *lists, "--positives", "listed", "--own-share", "1", "--clip", "0") == 0
     assert "best dev p@20" in capsys.readouterr().out
 
 

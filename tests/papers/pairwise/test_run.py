@@ -56,7 +56,7 @@ def run(
     objective: PairwiseObjective = PairwiseObjective(),  # noqa: B008 - frozen
     taught: Teachers = Teachers(),  # noqa: B008 - frozen
 ) -> PairwiseRun:
-    triples = TripleSampler(questions(), (), TripleSampling(own=1.0), seed=config.seed)
+    triples = TripleSampler(questions(), (), TripleSampling(own_share=1.0), seed=config.seed)
     return PairwiseRun(folder, ranker, bert_tokenizer(), triples, config, objective=objective, teachers=taught)
 
 

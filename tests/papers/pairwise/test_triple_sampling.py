@@ -33,11 +33,11 @@ def sampler(**sampling: float) -> TripleSampler:
 
 def test_a_step_does_not_depend_on_the_steps_before() -> None:
     """A resumed run draws the same triples, also across two epochs and in reverse order; another seed, others."""
-    once = sampler(own=0.5)
+    once = sampler(own_share=0.5)
     in_order = [once.step(step, 3) for step in range(6)]
     assert [once.step(step, 3) for step in reversed(range(6))] == in_order[::-1]
-    assert [sampler(own=0.5).step(step, 3) for step in range(6)] == in_order
-    other = TripleSampler(questions(), corpus(), replace(ANY, own=0.5), seed=4)
+    assert [sampler(own_share=0.5).step(step, 3) for step in range(6)] == in_order
+    other = TripleSampler(questions(), corpus(), replace(ANY, own_share=0.5), seed=4)
     assert [other.step(step, 3) for step in range(6)] != in_order
 
 
@@ -50,7 +50,7 @@ def test_positives_are_relevant_and_negatives_are_not(own: float, grade: int) ->
     drawn = [
         triple
         for step in range(30)
-        for triple in TripleSampler([one], texts, replace(ANY, own=own), seed=1).step(step, 1)
+        for triple in TripleSampler([one], texts, replace(ANY, own_share=own), seed=1).step(step, 1)
     ]
     assert {triple.positive for triple in drawn} == {"the river is long", "river bed"}
     assert {triple.negative for triple in drawn} == (
@@ -89,7 +89,7 @@ def test_a_runs_triples_are_those_of_the_released_code(tmp_path: Path) -> None:
     """
     spec = f"trec:{write_web_collection(tmp_path)}?run=indri.run&folds=folds.txt&fold=1&part=train&k=3"
     every = list(read_questions(spec, training=True))
-    sampling = TripleSampling(own=1.0)
+    sampling = TripleSampling(own_share=1.0)
     drawn = triple_sampler_for(spec, every, sampling, seed=1)
     triples = {triple for step in range(30) for triple in drawn.step(step, 1)}
     assert triples == {
@@ -97,7 +97,7 @@ def test_a_runs_triples_are_those_of_the_released_code(tmp_path: Path) -> None:
         for negative in ("obama in office", "buy a family tree")
     }
     with pytest.raises(ValueError, match="has missed relevant texts of 2 questions"):
-        triple_sampler_for(spec, every, TripleSampling(own=0.5), seed=1)
+        triple_sampler_for(spec, every, TripleSampling(own_share=0.5), seed=1)
 
 
 def test_a_text_that_holds_a_short_answer_is_no_bm25_negative() -> None:
@@ -112,10 +112,10 @@ def test_what_cannot_be_learnt_is_refused() -> None:
     """No positive; own negatives alone and none there; a corpus that is relevant throughout; settings out of range."""
     for rows, own in ([(("a", 0),), 0.0], [(("a", 1),), 1.0]):
         with pytest.raises(ValueError, match="nothing can be learnt"):
-            TripleSampler([question("q", *rows)], ["river"], TripleSampling(own=own), seed=1)
+            TripleSampler([question("q", *rows)], ["river"], TripleSampling(own_share=own), seed=1)
     with pytest.raises(ValueError, match="question 'q' has no negative"):
         TripleSampler([question("q", ("river", 1))], ["river"], ANY, seed=1).step(0, 1)
-    for wrong in ({"top": 0}, {"own": 1.5}):
+    for wrong in ({"top": 0}, {"own_share": 1.5}):
         with pytest.raises(ValueError, match="top of 1 or more"):
             TripleSampling(**wrong)  # type: ignore[arg-type]
 

@@ -41,7 +41,7 @@ def words(folder: Path, *more: str) -> list[str]:
     data = jsonl(folder)
     given = ["--recipe", "cerberus/wikiqa", "--base", str(folder / "base"), "--train", data, "--dev", dev_jsonl(folder)]
     teachers = [part for name in "abc" for part in ("--teacher", name)]
-    return [*given, *teachers, "--test", data, "--only", "cerberus", "--out", str(folder / "out"), *more]
+    return [*given, *teachers, "--test", data, "--rows", "cerberus", "--out", str(folder / "out"), *more]
 
 
 def value(call: list[str], option: str) -> str:
@@ -75,7 +75,7 @@ def test_runs_are_evaluated_where_they_were_trained(
     monkeypatch.setattr(cerberus, "check_device", lambda device: None)
     assert sweep(words(tmp_path, "--device", device)) == 0
     distil, evaluate = calls
-    assert ("--no-export" in distil) == (device == "cuda")
+    assert ("none" in distil) == (device == "cuda")
     assert "--alpha" not in distil
     assert (value(distil, "--device"), value(evaluate, "--device")) == (device, device)
     assert (value(distil, "--windows"), value(evaluate, "--windows")) == ("off", "off")
@@ -121,7 +121,7 @@ def test_the_verb_goes_on_where_it_stopped(tmp_path: Path, ran: list[str], capsy
     assert program("data sample")([*recipe, "--train", data, "--questions", "4", "--out", str(groups)]) == 0
     call = [
         *(*recipe, "--base", str(base), "--groups", f"jsonl:{groups}", "--dev", dev_jsonl(tmp_path), "--test", data),
-        *("--teacher", "a", "--teacher", "b", "--only", "hard", "--steps", "2", "--out", str(tmp_path / "out")),
+        *("--teacher", "a", "--teacher", "b", "--rows", "hard", "--steps", "2", "--out", str(tmp_path / "out")),
     ]
     assert sweep(call) == 0
     assert ran == ["distil", "evaluate"] * 2

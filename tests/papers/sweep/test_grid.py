@@ -86,7 +86,7 @@ def test_a_killed_grid_goes_on_and_the_best_on_dev_is_given_as_a_command(
     assert {row.split("|")[5].strip() for row in rows} == set(names)
     assert f"{values[best]:.2f}" in rows[0]
     (repeat,) = [line for line in shown.splitlines() if line.startswith("cerberank train distil")]
-    assert distil([*shlex.split(repeat)[3:], "--precisions", ""]) == 0
+    assert distil([*shlex.split(repeat)[3:], "--forms", "none"]) == 0
     again = read_checkpoint(tmp_path / "out" / "best" / "checkpoint")
     assert dev_map(again.manifest.metrics) == values[best]
     assert (
@@ -192,11 +192,11 @@ def test_teachers_have_a_grid(tmp_path: Path, ran: list[str], capsys: pytest.Cap
 
 
 def test_without_forms_is_what_a_grid_does_anyway(tmp_path: Path, planned: list[list[str]]) -> None:
-    """`--no-export` and `--precisions` are taken as `distil` takes them; none of the runs writes forms unasked."""
-    for number, forms in enumerate((["--no-export"], ["--precisions", ""], [])):
+    """`--forms` is taken as `distil` takes it; the runs write no forms unasked."""
+    for number, forms in enumerate((["--forms", "none"], [])):
         options = command(tmp_path, "--alpha", "0.1", "--tau", "3", "--learning-rate", "1e-3", *forms)
         assert sweep(replaced(options, "--out", tmp_path / str(number))) == 0
-        assert ("--no-export" in planned[-1]) != (forms == ["--precisions", ""])
+        assert planned[-1].count("none") == 1
 
 
 def test_a_grid_is_bound_to_its_settings_and_to_the_content_of_what_it_reads(

@@ -15,7 +15,7 @@ from cerberank_models.commands.import_options import ImportOptions
 def imported(folder: Path) -> Path:
     """A checkpoint as `cerberank import` writes it, without ONNX forms."""
     source = save_cross_encoder("bert", folder / "source", num_labels=1)
-    import_model(str(source), folder / "imported", ImportOptions(name="random-tiny", precisions=()))
+    import_model(str(source), folder / "imported", ImportOptions(name="random-tiny", forms=()))
     return folder / "imported"
 
 

@@ -31,7 +31,7 @@ from cerberank_training.commands.unlabelled import unlabelled, unlabelled_conten
 main = program("train accelerate")
 
 COMMON = ["--exits", "2", "--held-out", "25", "--epochs", "4", "--trials", "0", "--gate-questions", "5"]
-ONNX = ["--precisions", "fp32"]
+ONNX = ["--forms", "fp32"]
 
 
 @pytest.fixture(scope="session")
@@ -40,7 +40,7 @@ def made(made_once: Callable[[str, Callable[[Path], object]], Path]) -> Path:
 
     def make(folder: Path) -> None:
         folder.mkdir()
-        call = [str(imported(folder)), "--questions", str(write_questions(folder / "questions.jsonl"))]
+        call = [str(imported(folder)), "--data", str(write_questions(folder / "questions.jsonl"))]
         bounds = ["--max-cost", "0.7", "--min-agreement", "0"]
         assert main([*call, *COMMON, *ONNX, *bounds, "--out", str(folder / "faster")]) == 0
 
@@ -97,8 +97,8 @@ def test_a_killed_run_goes_on_to_the_same_checkpoint(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Killed while vectors are computed, and repeated: finished questions are not computed again, same result."""
-    call = [str(made / "imported"), "--questions", str(made / "questions.jsonl"), *COMMON, "--max-cost", "0.7"]
-    call += ["--min-agreement", "0", "--precisions", "", "--out", str(tmp_path / "again")]
+    call = [str(made / "imported"), "--data", str(made / "questions.jsonl"), *COMMON, "--max-cost", "0.7"]
+    call += ["--min-agreement", "0", "--forms", "none", "--out", str(tmp_path / "again")]
     starts = 0
     start = TorchBackend.start
 
@@ -136,7 +136,7 @@ def test_a_repeat_that_differs_is_refused_by_the_fields(
     work.mkdir()
     (work / "settings.json").write_bytes((made / "faster.work" / "settings.json").read_bytes())
     options = ["--exits", "1", "--pooling", "first", "--held-out", "26", "--epochs", "5", "--seed", "7"]
-    options += ["--precision", "bf16", "--questions", str(write_questions(tmp_path / "other.jsonl", seed=1))]
+    options += ["--precision", "bf16", "--data", str(write_questions(tmp_path / "other.jsonl", seed=1))]
     assert main([*replaced([made / "imported", *COMMON], *options), "--out", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
     fields = ("exits.1.after", "exits.1.pooling", "held_out", "epochs", "seed", "precision", "questions")
@@ -164,7 +164,7 @@ def test_a_wrong_option_leaves_no_trace(
 ) -> None:
     """The message names it, and OUT.work does not keep it, so that the command can be repeated without it."""
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    call = replaced([made / "imported", "--questions", made / "questions.jsonl", *COMMON], *option)
+    call = replaced([made / "imported", "--data", made / "questions.jsonl", *COMMON], *option)
     code, error = main([*call, "--out", str(tmp_path / "out")]), capsys.readouterr().err
     assert code == (2 if "--help" in error else 1)
     assert message in error
@@ -184,7 +184,7 @@ def test_what_cannot_be_accelerated_is_refused_with_what_to_do(
         (first, questions, [], "has a first stage"),
         (model, few, [], "leaves 5 to train on"),
         (model, tmp_path / "a.jsonl", [], "candidates.0.grade"),
-        (model, questions, ["--precisions", "fp33"], "not fp33"),
+        (model, questions, ["--forms", "fp33"], "not fp33"),
         (model, questions, ["--max-cost", "0.01", "--max-loss", "0"], "points of agreement at a cost"),
         (model, questions, ["--max-loss", "0", "--min-agreement", "0"], "nothing would be dropped"),
         (
@@ -196,7 +196,7 @@ def test_what_cannot_be_accelerated_is_refused_with_what_to_do(
         (model, questions, ["--out", str(made / "faster")], "never overwritten"),
     ):
         out = tmp_path / "out"
-        call = replaced([checkpoint, "--questions", lines, *COMMON, "--precisions", "", "--out", out], *more)
+        call = replaced([checkpoint, "--data", lines, *COMMON, "--forms", "none", "--out", out], *more)
         code, error = main(call), capsys.readouterr().err
         assert code == (2 if "--help" in error else 1)
         assert message in error

@@ -77,8 +77,8 @@ def test_the_folder_is_a_ranker_a_base_and_a_teacher(
 def test_the_checkpoint_is_exported_to_int8_and_back_to_the_authors_format(folder: Path, tmp_path: Path) -> None:
     """int8 passes the gate, and every tensor of the file comes back with its name and its bits."""
     imported = str(tmp_path / "imported")
-    assert program("import")([str(folder), imported, "--precisions", ""]) == 0
-    gate = ["--precisions", "int8", "--gate", golden_jsonl(tmp_path, AutoTokenizer.from_pretrained(folder))]
+    assert program("import")([str(folder), imported, "--forms", "none"]) == 0
+    gate = ["--forms", "int8", "--gate", golden_jsonl(tmp_path, AutoTokenizer.from_pretrained(folder))]
     assert program("export")([imported, str(tmp_path / "int8"), *gate]) == 0
     assert read_checkpoint(tmp_path / "int8").precisions == ("int8",)
 
@@ -86,7 +86,7 @@ def test_the_checkpoint_is_exported_to_int8_and_back_to_the_authors_format(folde
     before, after = (torch.load(each / "cerberus_model.pt") for each in (folder, tmp_path / "back"))
     assert before.keys() == after.keys()
     assert all(torch.equal(value, after[name]) for name, value in before.items())
-    assert program("import")([str(tmp_path / "back"), str(tmp_path / "again"), "--precisions", ""]) == 0
+    assert program("import")([str(tmp_path / "back"), str(tmp_path / "again"), "--forms", "none"]) == 0
     one, other = (load_ranker(read_checkpoint(tmp_path / name)).state_dict() for name in ("imported", "again"))
     assert all(torch.equal(value, other[name]) for name, value in one.items())
 

@@ -29,7 +29,7 @@ def pairs(folder: Path, *more: str) -> list[str]:
         *("--recipe", "tiny", "--base", str(folder / "base"), "--train", data, "--exits", ""),
         *("--dev", dev_jsonl(folder)),
         *("--strategy", "hard", "--sampling", "pairs", "--examples-per-step", "8", "--steps", "4"),
-        *("--learning-rate", "5e-3", "--evaluate-every", "2", "--precisions", "", "--out", str(folder / "run")),
+        *("--learning-rate", "5e-3", "--evaluate-every", "2", "--forms", "none", "--out", str(folder / "run")),
     ]
     return replaced(words, *more)
 
@@ -111,8 +111,8 @@ def test_the_file_of_a_recipe_is_in_the_card(tmp_path: Path) -> None:
     """The card names the changes of the file and those of the command line; weights alone are written."""
     (tmp_path / "mine.toml").write_text('from = "tiny"\nsteps = 7\nclip = 0.5\nevaluate_every = 2\n')
     options = pairs(tmp_path, "--recipe", str(tmp_path / "mine.toml"), "--steps", "2")
-    del options[options.index("--precisions") : options.index("--precisions") + 2]
-    assert program("train distil")([*options, "--no-export"]) == 0
+    del options[options.index("--forms") : options.index("--forms") + 2]
+    assert program("train distil")([*options, "--forms", "none"]) == 0
     card = (tmp_path / "run" / "checkpoint" / "README.md").read_text()
     assert "mine.toml (from tiny: steps 7, clip 0.5, evaluate_every 2)" in card
     settings = json.loads(card.split("```json")[1].split("```")[0])

@@ -95,7 +95,7 @@ def test_only_what_is_missing_is_done(run: list[str], tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("option", "verb"),
     [
-        (["--precisions", "fp32"], "export"),
+        (["--forms", "fp32"], "export"),
         (["--name", "other"], "card"),
         (["--version", "2"], "card"),
         (["--terms", "CC BY 4.0"], "card"),

@@ -1,4 +1,4 @@
-"""`cerberank export`: a head for transformers and the hub, and the texts of --calibrate."""
+"""`cerberank export`: a head for transformers and the hub, and the texts of --int8-texts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ main = program("export")
     [
         (["--hugging-face"], "B3 3H1 with 3 heads and exits, and a sequence classifier is one encoder"),
         (["--hugging-face", "--head", "4"], "--head is from 1 to 3, not 4"),
-        (["--hugging-face", "--precisions", "int8"], "--precisions is for a checkpoint"),
+        (["--hugging-face", "--forms", "int8"], "--forms is for a checkpoint"),
         (["--hugging-face", "--no-weights"], "--no-weights is for a checkpoint"),
         (["--hugging-face", "--gate", "jsonl:x"], "--gate is for a checkpoint"),
         (["--hugging-face", "--private"], "--private is for --push-to-hub"),
@@ -173,7 +173,7 @@ def test_data_by_format_and_files_of_rank_are_taken(
     monkeypatch.setattr(command, "export_checkpoint", export_checkpoint)
     data = jsonl(tmp_path)
     spec = data if named else data.removeprefix("jsonl:")
-    assert program("export")([str(tiny_checkpoint), str(tmp_path / "out"), "--calibrate", spec]) == 0
+    assert program("export")([str(tiny_checkpoint), str(tmp_path / "out"), "--int8-texts", spec]) == 0
     assert measured == {each.text: {row.candidate.text for row in each.candidates} for each in questions()}
 
 
@@ -183,5 +183,5 @@ def test_data_by_format_and_files_of_rank_are_taken(
 def test_data_that_are_not_there_are_refused(
     data: str, message: str, tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert program("export")([str(tiny_checkpoint), str(tmp_path / "out"), "--calibrate", data]) == 1
+    assert program("export")([str(tiny_checkpoint), str(tmp_path / "out"), "--int8-texts", data]) == 1
     assert message in capsys.readouterr().err

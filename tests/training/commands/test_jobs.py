@@ -27,11 +27,11 @@ def options(verb: str, folder: Path) -> list[str]:
     questions = ("--train", jsonl(folder), "--dev", dev_jsonl(folder))
     match verb:
         case "distil":
-            student = ("--recipe", "tiny", "--strategy", "hard", "--body-layers", "1", "--exits", "", "--no-export")
+            student = ("--recipe", "tiny", "--strategy", "hard", "--body-layers", "1", "--exits", "", "--forms", "none")
             return [*questions, *student]
         case "pairwise":
             lengths = ("--question-length", "12", "--document-length", "30", "--window", "16")
-            return [*questions, *lengths, "--system", "mono", "--positives", "any", "--own", "1"]
+            return [*questions, *lengths, "--system", "mono", "--positives", "any", "--own-share", "1"]
         case "teach":
             return [*questions, "--precision", "fp32", "--max-length", "32"]
         case _:

@@ -52,7 +52,7 @@ def test_sets_are_mixed_and_told(tmp_path: Path, capsys: pytest.CaptureFixture[s
     """The last lines have each set's groups and epochs, and the pairs; a set that is named twice is refused."""
     one, two, out = data(tmp_path / "1.jsonl"), data(tmp_path / "2.jsonl", "other "), tmp_path / "groups.jsonl"
     options = ["--recipe", "mini", "--train", one, "--questions", 40, "--out", out]
-    assert call(*options, "--train", two, "--elsewhere", 1, "--unanswered", 0.5) == 0
+    assert call(*options, "--train", two, "--elsewhere", 1, "--without-positive", 0.5) == 0
     error = capsys.readouterr().err
     written = list(open_questions(f"jsonl:{out}"))
     of_two = sum(question.text.startswith("other ") for question in written)

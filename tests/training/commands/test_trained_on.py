@@ -51,5 +51,5 @@ def test_figures_and_gates_on_training_data_say_so(
         assert program("evaluate")([*common, *more]) == 0
         assert f"{said}." in capsys.readouterr().out
     out = str(tmp_path / "out")
-    assert program("export")([checkpoint, out, "--precisions", "", "--gate", data]) == 0
+    assert program("export")([checkpoint, out, "--forms", "none", "--gate", data]) == 0
     assert f"--gate: {said}" in capsys.readouterr().err

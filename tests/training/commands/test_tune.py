@@ -132,11 +132,11 @@ def test_a_first_stage_is_tuned_and_kept(
     assert "first stage" in clean
     dropped = next(row for name, row in clean.items() if name.startswith("drop "))
     assert entry.metrics["map"] == pytest.approx(dropped["mean"]["map"], abs=1e-3)
-    assert export([str(out), str(tmp_path / "exported"), "--precisions", ""]) == 0
+    assert export([str(out), str(tmp_path / "exported"), "--forms", "none"]) == 0
     first = {name: digest for name, digest in new.manifest.files.items() if name.startswith("first-stage/")}
     exported = read_checkpoint(tmp_path / "exported").manifest.files
     assert {name: exported.get(name) for name in first} == first | {encoder_graph("fp32"): None}
-    assert export([str(out), str(tmp_path / "int8"), "--precisions", "int8"]) == 1
+    assert export([str(out), str(tmp_path / "int8"), "--forms", "int8"]) == 1
     assert average([str(out), str(out), "--out", str(tmp_path / "mean")]) == 1
     assert not (tmp_path / "int8").exists()
     assert not (tmp_path / "mean").exists()

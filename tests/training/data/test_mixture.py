@@ -75,7 +75,7 @@ def test_shares_of_groups_are_changed() -> None:
     """Each addition alone, in its share of 1,000 groups within five standard deviations."""
     base = [group for _, group in mixture().groups(1_000)]
     answered = sum(1.0 in group.labels for group in base) / len(base)
-    without = [group for _, group in mixture(unanswered=0.3).groups(1_000)]
+    without = [group for _, group in mixture(without_positive=0.3).groups(1_000)]
     assert abs(sum(1.0 in group.labels for group in without) / 1_000 - 0.7 * answered) < 0.08
     chat = [group for _, group in mixture(chat=0.5).groups(1_000)]
     assert abs(sum(not group.question.startswith("Where in") or "?" not in group.question for group in chat)) > 300

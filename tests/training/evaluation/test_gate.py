@@ -83,7 +83,7 @@ def test_the_verb_writes_nothing_that_fails(
 ) -> None:
     """A bound that fp32 itself cannot keep leaves no folder."""
     out = tmp_path / "out"
-    call = [str(plain_checkpoint), str(out), "--precisions", "fp32", "--gate", jsonl(tmp_path)]
+    call = [str(plain_checkpoint), str(out), "--forms", "fp32", "--gate", jsonl(tmp_path)]
     assert main([*call, "--min-agreement", "101"]) == 1
     assert "does not rank like fp32 on 5 questions: top-1 agreement 100.0" in capsys.readouterr().err
     assert not out.exists()
@@ -93,9 +93,9 @@ def test_the_verb_writes_nothing_that_fails(
 @pytest.mark.parametrize(
     ("options", "precisions", "has_weights"),
     [
-        (["--precisions", "fp32"], ("fp32",), True),
-        (["--precisions", "fp32", "--no-weights"], ("fp32",), False),
-        (["--precisions", ""], (), True),
+        (["--forms", "fp32"], ("fp32",), True),
+        (["--forms", "fp32", "--no-weights"], ("fp32",), False),
+        (["--forms", "none"], (), True),
     ],
 )
 def test_weights_are_kept_unless_told_otherwise(

@@ -170,7 +170,7 @@ def test_a_base_without_layers_here_or_without_a_tokenizer_is_refused(tmp_path: 
 def test_pairs_longer_than_the_bases_positions_are_refused_before_its_weights(family: str, tmp_path: Path) -> None:
     """In one line with option and base, by the configuration alone; RoBERTa's unused first positions do not count."""
     base = save_cross_encoder(family, tmp_path / "base")
-    import_model(str(base), tmp_path / "imported", ImportOptions(name="imported", max_length=48, precisions=()))
+    import_model(str(base), tmp_path / "imported", ImportOptions(name="imported", max_length=48, forms=()))
     (base / "model.safetensors").unlink()
     for each in (base, tmp_path / "imported"):
         fit(each, sized(64))
@@ -190,7 +190,7 @@ def test_a_shape_takes_the_depth_of_its_body_from_the_base(tmp_path: Path) -> No
     assert fit(base, student).body_layers == 3
     assert fit(base, replace(student, layers=2)).body_layers == 1
     assert fit(base, replace(student, heads=0, exits=(4,))).body_layers == 4
-    import_model(str(base), tmp_path / "imported", ImportOptions(name="imported", max_length=48, precisions=()))
+    import_model(str(base), tmp_path / "imported", ImportOptions(name="imported", max_length=48, forms=()))
     imported = read_checkpoint(tmp_path / "imported").config.architecture
     assert fit(tmp_path / "imported", student).body_layers == imported.body_layers
     with pytest.raises(UnsupportedModelError, match="--exits 4: the body has 3 layers"):
@@ -201,7 +201,7 @@ def test_a_shape_takes_the_depth_of_its_body_from_the_base(tmp_path: Path) -> No
 def test_an_imported_classifier_gives_all_four_shapes(family: str, tmp_path: Path) -> None:
     """From the checkpoint that `import` makes, B11 1H1, every shape has the classifier's score; also a plain body."""
     base = save_cross_encoder(family, tmp_path / "base", num_hidden_layers=12)
-    import_model(str(base), tmp_path / "imported", ImportOptions(name="imported", max_length=48, precisions=()))
+    import_model(str(base), tmp_path / "imported", ImportOptions(name="imported", max_length=48, forms=()))
     expected, pairs = classified(family, num_hidden_layers=12)
     for heads_layers in (0, 1, 2, 4, 6):
         wanted = shape(body_layers=12 - heads_layers, heads=3)
@@ -251,7 +251,7 @@ def test_a_classifier_that_does_not_fit_is_not_used(tmp_path: Path) -> None:
 def test_an_imported_albert_gives_every_shape(tmp_path: Path) -> None:
     """From the one layer of B4 1H0: heads with copies of it have its score. Of B2 2H2 another body is refused."""
     base = save_cross_encoder("albert", tmp_path / "base")
-    import_model(str(base), tmp_path / "imported", ImportOptions(name="imported", max_length=48, precisions=()))
+    import_model(str(base), tmp_path / "imported", ImportOptions(name="imported", max_length=48, forms=()))
     expected, pairs = classified("albert")
     for body in (4, 3, 2):
         student = build(shape(body_layers=body, heads=2), tmp_path / "imported")

@@ -148,7 +148,7 @@ class PairwiseOptions:
     """Relevant texts to draw positives from: those among BM25's best (listed), or all (any)."""
     top: Count = 100
     """Number of BM25's best texts to draw from."""
-    own: Share = 0.0
+    own_share: Share = 0.0
     """Share of triples from the question's own candidates instead of BM25's list; with 1, BM25 is not used."""
     dev: str
     """Questions to choose weights by, as FORMAT:PATH."""
@@ -267,7 +267,7 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
         dev = dev_set(options.dev, size)
         questions = list(read_questions(options.train, training=True))
         content, dev_content = held_out_contents(options.train, questions, options.dev, dev)
-        sampling = TripleSampling(positives=options.positives, top=options.top, own=options.own)
+        sampling = TripleSampling(positives=options.positives, top=options.top, own_share=options.own_share)
         return TextRankerInputs(
             base=base,
             questions=questions,

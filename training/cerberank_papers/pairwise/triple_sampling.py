@@ -34,13 +34,13 @@ class TripleSampling:
     list has none is replaced by the next question. `any` draws among all relevant texts of the question."""
     top: int = 100
     """The length of the list: the number of BM25's best texts for the question."""
-    own: float = 0.0
+    own_share: float = 0.0
     """The share of triples whose list is the question's own candidates, if these have a negative. For squad-as2 own
     candidates are the sentences of the answer's paragraph, and for TREC data the run. 1 needs no BM25."""
 
     def __post_init__(self) -> None:
-        if self.top < 1 or not 0 <= self.own <= 1:
-            raise ValueError("triples need top of 1 or more, and own between 0 and 1")
+        if self.top < 1 or not 0 <= self.own_share <= 1:
+            raise ValueError("triples need top of 1 or more, and own_share between 0 and 1")
 
 
 class TripleSampler:
@@ -49,12 +49,12 @@ class TripleSampler:
     def __init__(
         self, questions: Sequence[Question], corpus: Sequence[str], sampling: TripleSampling, *, seed: int
     ) -> None:
-        """Questions without a positive are left out, and with `own=1` those without a negative.
+        """Questions without a positive are left out, and with `own_share=1` those without a negative.
 
         BM25 searches the texts of `corpus`, which is in memory with its index. Raises ValueError when no question is
         left, or when `corpus` has no word.
         """
-        needs_own = sampling.own == 1
+        needs_own = sampling.own_share == 1
         self._questions = [q for q in questions if any(q.labels) and not (needs_own and all(q.labels))]
         if not self._questions:
             raise DataError("no question has a positive candidate and a negative: nothing can be learnt")
@@ -92,7 +92,7 @@ class TripleSampler:
         """The texts among which a positive is drawn (may be empty), and those among which a negative is drawn."""
         relevant = [row.candidate.text for row in question.candidates if row.relevant]
         own = [row.candidate.text for row in question.candidates if not row.relevant]
-        if rng.random() < self._sampling.own and own:
+        if rng.random() < self._sampling.own_share and own:
             return relevant, own
         places = self.index.top(question.text, self._sampling.top) if self.index else []
         listed = [self._corpus[place] for place in places]
@@ -119,11 +119,11 @@ def triple_sampler_for(
 
     Raises ValueError if BM25 is used and a run has missed relevant texts, because these could become negatives.
     """
-    if sampling.own < 1 and "run=" in spec and (missing := sum(bool(question.missed) for question in questions)):
+    if sampling.own_share < 1 and "run=" in spec and (missing := sum(bool(question.missed) for question in questions)):
         raise ValueError(
             f"the run of {spec} has missed relevant texts of {missing} questions, which BM25 would give as negatives: "
-            "--own 1 draws from the run alone"
+            "--own-share 1 draws from the run alone"
         )
-    corpus = [] if sampling.own == 1 else corpus_texts(spec, questions)
+    corpus = [] if sampling.own_share == 1 else corpus_texts(spec, questions)
     with naming(spec):
         return TripleSampler(questions, corpus, sampling, seed=seed)

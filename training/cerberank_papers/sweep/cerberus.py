@@ -12,7 +12,7 @@ from cyclopts import Parameter
 
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.commands.options import BackendOptions, Windows, check_device, chosen_device
-from cerberank_models.commands.values import Count
+from cerberank_models.commands.values import Count, Names
 from cerberank_models.output import UsageError
 from cerberank_papers.sweep.grid import HEADER, Alphas, Rates, Sizes, Taus, Warmups, finished_points
 from cerberank_papers.sweep.sweep_runs import (
@@ -97,8 +97,8 @@ class CerberusOptions:
     """Score cache of a teacher, written by `data score --teacher MODEL`, the best one first; repeat for several."""
     hydra: tuple[Path, ...] = ()
     """Score cache of a teacher for the row hydra, whose teachers are of one family; repeat for several."""
-    only: tuple[str, ...] = ()
-    """Row or strategy to train, instead of all; repeat for several."""
+    rows: Names = ()
+    """Rows to train, separated by commas (default: all)."""
     precision: str = "fp32"
     """Precision of the evaluation: fp32 or int8."""
     device: str = "auto"
@@ -142,7 +142,7 @@ def cerberus(*, options: CerberusOptions) -> None:
     student_settings(options.recipe)
     options = replace(options, windows=options.windows or read_preset(options.recipe).values.get("windows"))
     every, table = plan([str(path) for path in options.teacher], [str(path) for path in options.hydra]), options.table
-    runs = chosen(every, options.only)
+    runs = chosen(every, options.rows)
     for run in runs:
         check_strategy(run.strategy, heads=run.heads, teachers=len(run.teachers))
     check_device(options.device)
@@ -156,7 +156,7 @@ def cerberus(*, options: CerberusOptions) -> None:
 
     def words(run: PlannedRun, seed: int) -> list[object]:
         # ONNX forms are written where they are evaluated alone, because each takes long to export.
-        forms = ("--precisions", options.precision) if form.kind == "onnx" else ("--no-export",)
+        forms = ("--forms", options.precision if form.kind == "onnx" else "none")
         return [*_training(run, options), *_tuned(run, options), *forms]
 
     def source(checkpoint: Path) -> list[object]:

@@ -116,7 +116,7 @@ def grid(*training: Rest, options: GridOptions) -> None:
     and warm-ups are the recipe's unless they are given. Every combination is a run of `train distil`, or
     with --verb teach of `train teach`, in a folder of OUT that is named after its settings. All other options are
     passed to that command, the same for all runs. A killed grid continues when the command is repeated, and values can
-    be added later. Writes OUT/table.md. Students are written as weights without ONNX forms, unless --precisions is
+    be added later. Writes OUT/table.md. Students are written as weights without ONNX forms, unless --forms is
     given. Runs on labels alone, of students or teachers, have neither alpha nor tau. For example:
 
         cerberank train sweep grid --recipe electra-base-b11-3h1 --base BASE
@@ -136,8 +136,8 @@ def grid(*training: Rest, options: GridOptions) -> None:
     shared = _job(verb, [*training, "--out", str(options.out)]).options
     points = _points(shared, options, training)
     forms = []
-    if isinstance(shared, DistilOptions) and shared.precisions is None and not shared.no_export:
-        forms = ["--no-export"]
+    if isinstance(shared, DistilOptions) and shared.forms is None:
+        forms = ["--forms", "none"]
     data = {name: getattr(shared, name, None) for name in ("train", "groups", "dev")}
     read = contents(shared.base, data, getattr(shared, "teacher", ()))
     Bound(options.out, recorded(shared) | ({} if verb == "distil" else {"verb": verb}) | read).begin()

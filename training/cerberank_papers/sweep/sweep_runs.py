@@ -32,7 +32,7 @@ from cerberank_training.runs.run import Job
 from cerberank_training.teachers.teacher_score_cache import MANIFEST, read_manifest
 
 TABLE = "table.md"
-FREE = ("out", "device", "recipe", "name", "version", "terms", "no_export")
+FREE = ("out", "device", "recipe", "name", "version", "terms", "forms")
 """Options of a run that do not determine its weights, or whose values other options have."""
 EVALUATIONS = "systems"
 """The folder in OUT with a folder for each row, which is a system for `eval table`."""

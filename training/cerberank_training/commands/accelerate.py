@@ -51,7 +51,7 @@ LEAST = 20
 class AccelerateOptions:
     """The options of `train accelerate`."""
 
-    questions: str
+    data: str
     """Questions with candidates, of the kind and length that will be ranked: FORMAT:PATH, or a file as `cerberank rank`
     reads it. Labels are not used."""
     out: Path
@@ -77,8 +77,8 @@ class AccelerateOptions:
     """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Precision in which the hidden states are computed."""
-    precisions: Names = ("fp32", "int8")
-    """ONNX forms to write beside the weights, separated by commas; "" for none."""
+    forms: Names = ("fp32", "int8")
+    """ONNX forms to write beside the weights, separated by commas; none for weights alone."""
     gate_questions: Count = 100
     """Number of held-out questions that check each form."""
     min_agreement: Percent = 95.0
@@ -99,8 +99,8 @@ def accelerate(checkpoint: Path, /, *, options: AccelerateOptions) -> None:
     """
     if options.out.exists():
         raise FileExistsError(f"{options.out} exists; a checkpoint is never overwritten")
-    if unknown := set(options.precisions) - set(PARITY):
-        raise UsageError(f"--precisions are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}.")
+    if unknown := set(options.forms) - set(PARITY):
+        raise UsageError(f"--forms are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}.")
     device = chosen_device(options.device)
     check_device(device)
     _run(read_checkpoint(checkpoint), replace(options, device=device))
@@ -110,7 +110,7 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
     # 1. The network with new exits, and the questions in two parts: to train them, and to choose the schedule.
     training = options.training
     ranker = _with_untrained_exits(checkpoint, options)
-    questions = unlabelled(options.questions)
+    questions = unlabelled(options.data)
     start = len(questions) - options.held_out
     if min(start, options.held_out) < LEAST:
         raise ValueError(
@@ -120,7 +120,7 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
     # 2. The body does not change, so what exits read is computed once, and kept for a repeated call.
     body = FrozenBody.of(ranker, device=options.device, precision=options.precision)
     work = options.out.with_name(f"{options.out.name}.work")
-    content = unlabelled_content(options.questions, questions)
+    content = unlabelled_content(options.data, questions)
     Bound(work, _settings(checkpoint, options, ranker.config, training) | {"questions": content}).begin()
     pooled = compute_vectors(work, body, checkpoint.encoder(), questions)
     exits = [cast(Exit, exit_) for exit_ in ranker.exits][: len(ranker.config.stages) - 1]
@@ -167,7 +167,7 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
         source=checkpoint.manifest.source,
         metrics=checkpoint.manifest.metrics,
         forms=Forms(
-            precisions=options.precisions,
+            precisions=options.forms,
             calibration=calibration_texts(questions[:start], seed=options.training.seed),
             accept=accept,
         ),

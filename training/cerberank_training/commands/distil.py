@@ -16,8 +16,7 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN, read_terms, terms_of
 from cerberank_models.checkpoint.store.checkpoint_store import is_name, name_of
 from cerberank_models.commands.options import Windows, check_device, chosen_device
-from cerberank_models.commands.renamed import error_message
-from cerberank_models.commands.values import Names, Whole, arguments_of
+from cerberank_models.commands.values import Names, Whole, arguments_of, error_message
 from cerberank_models.convert.checkpoint import PARITY, Forms, export_checkpoint
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
@@ -59,7 +58,7 @@ from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 from cerberank_training.tracking.log_file import results_of_log
 from cerberank_training.tracking.opening import check_trackers, open_trackers
 
-PRECISIONS = ("fp32", "int8")
+FORMS = ("fp32", "int8")
 
 
 @Parameter(name="*")
@@ -88,10 +87,8 @@ class DistilOptions:
     """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
     workers: Whole = 0
     """Processes that make batches ahead of the training; with 0 a thread does, one batch ahead."""
-    precisions: Names | None = None
-    """ONNX forms to write beside the weights (default: fp32,int8); "" for none."""
-    no_export: bool = False
-    """Write only the weights, which takes seconds; `cerberank export` writes the ONNX forms later."""
+    forms: Names | None = None
+    """ONNX forms to write beside the weights, or none, which takes seconds (default: fp32,int8)."""
     track: Track = ()
     name: str | None = None
     """Name of the model in stores and services (default: the name of OUT)."""
@@ -168,11 +165,9 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         return (self.out / STATE).is_file()
 
     @property
-    def precisions(self) -> tuple[str, ...]:
+    def forms(self) -> tuple[str, ...]:
         """The ONNX forms of the checkpoint."""
-        if self.options.no_export:
-            return ()
-        return PRECISIONS if self.options.precisions is None else self.options.precisions
+        return FORMS if self.options.forms is None else self.options.forms
 
     @property
     def windows(self) -> dict[str, Reading]:
@@ -189,10 +184,8 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         """Raise what is wrong with any option that can be told without reading data or a base."""
         options, settings = self.options, self.options.settings
         settings.check(sampled=options.groups is not None)
-        if options.no_export and options.precisions is not None:
-            raise UsageError("--no-export writes no forms: leave --precisions out.")
-        if unknown := set(self.precisions) - set(PARITY):
-            raise ValueError(f"--precisions are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}")
+        if unknown := set(self.forms) - set(PARITY):
+            raise ValueError(f"--forms are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}")
         check_trackers(options.track)
         if settings.train.tokens_per_step is None:
             batch_of_step(settings.train.examples_per_step, settings.train.accumulate)
@@ -256,17 +249,16 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         if summary.get("digest") not in {record.digest, record.result_digest}:
             raise ValueError(f"{checkpoint} is not of this run: move it away")
         finished = read_checkpoint(checkpoint)
-        forms = set() if options.no_export else None if options.precisions is None else set(options.precisions)
         requested: dict[str, tuple[Any, Any]] = {
             "name": (options.name, finished.config.name),
             "version": (options.version, finished.manifest.version),
-            "precisions": (forms, set(finished.precisions)),
+            "forms": (None if options.forms is None else set(options.forms), set(finished.precisions)),
         }
         changes = [name for name, (wanted, actual) in requested.items() if wanted is not None and wanted != actual]
         if options.terms is not None and read_terms(options.terms) not in (checkpoint / "README.md").read_text():
             changes.append("terms")
         if changes:
-            other = f"export {checkpoint} OUT" if changes[0] == "precisions" else f"card {checkpoint}"
+            other = f"export {checkpoint} OUT" if changes[0] == "forms" else f"card {checkpoint}"
             raise ValueError(f"{checkpoint} is finished; `cerberank {other} --{changes[0]} ...` changes that")
         note_of(
             self.verb,
@@ -372,7 +364,7 @@ class StudentTraining:
             version=version,
             source=f"recipe {options.recipe}, run {record.digest}",
             metrics={dev_metric(summary): record.results["best"]},
-            forms=Forms(precisions=job.precisions, calibration=calibration_texts(self.inputs.questions)),
+            forms=Forms(precisions=job.forms, calibration=calibration_texts(self.inputs.questions)),
             files={RUN: json.dumps(summary, indent=2).encode() + b"\n"},
         )
         # Last words: the result, and the commands that come next.
@@ -384,7 +376,7 @@ class StudentTraining:
                 job.result,
                 name=names.name,
                 figures=figures,
-                forms=job.precisions,
+                forms=job.forms,
                 train=options.data,
                 extended=extended,
                 windows=self.job.windows.get("windows"),
@@ -462,7 +454,7 @@ def closing(
     reading = f" --windows {windows}" if windows else ""
     steps = [("measure", f"cerberank evaluate --checkpoint {folder}{backend}{reading} --data FORMAT:PATH")]
     if not forms:
-        steps.append(("export", f"cerberank export {folder} {served} --calibrate {shlex.quote(train)}"))
+        steps.append(("export", f"cerberank export {folder} {served} --int8-texts {shlex.quote(train)}"))
     steps += [
         ("keep", f"cerberank store push {served} STORE --label stable"),
         ("serve", f"CERBERANK_CHECKPOINT={served} cerberank serve"),

@@ -48,8 +48,8 @@ class HubError(ValueError):
 class Form:
     """The options of a checkpoint; each is None unless it is given."""
 
-    precisions: Names | None = None
-    """ONNX forms, separated by commas: fp32, fp16, int8 (default: int8); "" for none."""
+    forms: Names | None = None
+    """ONNX forms, separated by commas: fp32, fp16, int8 (default: int8); none for weights alone."""
     no_weights: bool | None = None
     """Leave model.safetensors out, which torch (GPUs) and further exports need."""
     card: Path | None = None
@@ -58,9 +58,9 @@ class Form:
     """Version of the new folder (default: the checkpoint's)."""
     drop_schedule: Ratios | None = None
     """Default drop ratios of the new folder, separated by commas."""
-    calibrate: str | None = None
+    int8_texts: str | None = None
     """Some hundred questions of the kind that will be ranked, to measure int8 ranges on: FORMAT:PATH, or a file as
-    `import --calibrate` takes it (default: the golden texts, which is less exact). It does not make scores
+    `import --int8-texts` takes it (default: the golden texts, which is less exact). It does not make scores
     probabilities: `eval calibrate` does."""
     gate: str | None = None
     """Dev data as FORMAT:PATH to compare each form with fp32; if it differs too much, nothing is written (default: only
@@ -131,7 +131,7 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: OtherFol
     # 2. The same weights with another schedule, and the forms that the gate accepts.
     source = read_checkpoint(checkpoint)
     ranker = load_ranker(source)
-    precisions = ("int8",) if form.precisions is None else form.precisions
+    precisions = ("int8",) if form.forms is None else form.forms
     weights = not form.no_weights
     if form.drop_schedule:
         ranker.config = type(ranker.config).model_validate(
@@ -148,7 +148,7 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: OtherFol
         forms=Forms(
             precisions=precisions,
             weights=weights,
-            calibration=calibration_texts(unlabelled(form.calibrate)) if form.calibrate else (),
+            calibration=calibration_texts(unlabelled(form.int8_texts)) if form.int8_texts else (),
             accept=_gate(form, ranker, source),
         ),
         files={

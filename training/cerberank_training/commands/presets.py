@@ -27,8 +27,7 @@ from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict
 
 from cerberank_models.commands.options import Windows
-from cerberank_models.commands.renamed import error_message
-from cerberank_models.commands.values import arguments_of
+from cerberank_models.commands.values import arguments_of, error_message
 from cerberank_models.output import UsageError
 from cerberank_training.commands.run_options import DevQuestions
 from cerberank_training.students.settings import StudentSettings

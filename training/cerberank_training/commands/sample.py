@@ -49,7 +49,7 @@ def sample(
     # A sampler for each set, and their mixture.
     tables = {name: open_questions(name, training=True) for name in train}
     samplers = {
-        name: sampler_for(name, table, sampling, seed=seed, unanswered=additions.unanswered > 0)
+        name: sampler_for(name, table, sampling, seed=seed, unanswered=additions.without_positive > 0)
         for name, table in tables.items()
     }
     groups = Mixture(samplers, tables, additions, seed=seed).groups(questions)

@@ -19,7 +19,7 @@ def train(
     teachers: Sequence[str | Path] = (),
     out: str | Path | None = None,
     device: str = "auto",
-    precisions: Sequence[str] | None = None,
+    forms: Sequence[str] | None = None,
     name: str | None = None,
     version: str | None = None,
     terms: str | None = None,
@@ -39,7 +39,7 @@ def train(
     stem = Path(recipe).stem if recipe.endswith(".toml") else recipe
     single = {
         **{"recipe": recipe, "base": base, "dev": dev, "train": train, "groups": groups, "out": out or stem},
-        **{"device": device, "precisions": precisions, "name": name, "version": version, "terms": terms},
+        **{"device": device, "forms": forms, "name": name, "version": version, "terms": terms},
     }
     words = as_words({name: value for name, value in (single | settings).items() if value is not None})
     return train_student(student_options([*words, *(f"--teacher={folder}" for folder in teachers)]))

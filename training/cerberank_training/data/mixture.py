@@ -39,7 +39,7 @@ class Additions:
     and `squad-as2-article` have short answers, and single pairs have none."""
     chat: Share = 0.0
     """Share of the questions that are written as in a chat: greeting, politeness, small letters, typing errors."""
-    unanswered: Share = 0.0
+    without_positive: Share = 0.0
     """Share of the groups whose positive is removed; above 0, questions without a positive are kept too."""
 
 
@@ -88,7 +88,7 @@ class Mixture:
             negatives += [rest] if rest is not None else []
         taken = {folded(candidate.text) for candidate in group.candidates}
         negatives += [text for text in self._elsewhere(name, rng) if folded(text.text) not in taken]
-        if negatives and rng.random() < additions.unanswered:
+        if negatives and rng.random() < additions.without_positive:
             positives = []
         question = chat_form(group.question, rng) if rng.random() < additions.chat else group.question
         return replace(

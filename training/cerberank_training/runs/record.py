@@ -24,7 +24,6 @@ from cerberank_models import __version__
 from cerberank_models.checkpoint.atomic import write_json
 from cerberank_models.checkpoint.bound import ANEW, SHA256, SHORT, Bound, BoundError, plain
 from cerberank_models.checkpoint.regular import NotRegularError, read_regular
-from cerberank_models.commands.renamed import new_name
 from cerberank_models.transformer import Frozen
 from cerberank_training.runs.launched import is_first_process, launched_processes, note_of
 
@@ -188,7 +187,7 @@ def open_run(
         return TrainingRun(folder, result, record, is_saved)
     if earlier.verb != verb:
         raise RunError(f"{folder} holds a run of `cerberank train {earlier.verb}`; {ANEW}")
-    Bound(folder, bound).refuse_other_than(_renamed(earlier.bound, bound))
+    Bound(folder, bound).refuse_other_than(earlier.bound)
     if (free.get("steps") or 0) < (earlier.free.get("steps") or 0):
         raise RunError(
             f"{folder} was begun with steps {earlier.free['steps']}, not {free['steps']}: steps may only grow"
@@ -197,14 +196,6 @@ def open_run(
     call = call.model_copy(update={"changed": changed})
     record = earlier.model_copy(update={"free": free, "calls": (*earlier.calls, call)})
     return TrainingRun(folder, result, record, is_saved)
-
-
-def _renamed(old: Any, new: Any) -> Any:
-    """The settings of a record with the names that `new` has for them. The record itself keeps the old ones."""
-    if not isinstance(old, dict) or not isinstance(new, dict):
-        return old
-    names = {name: name if name in new else new_name(name, new) or name for name in old}
-    return {names[name]: _renamed(value, new.get(names[name])) for name, value in old.items()}
 
 
 def results_suffix(results: Mapping[str, Any]) -> str:

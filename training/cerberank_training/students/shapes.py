@@ -45,7 +45,7 @@ class StudentShape:
     heads: Whole = 1
     """Number of heads (k of B_b kH_h)."""
     exits: Integers = ()
-    """Body layers with an exit after them, such as 2,4; "" for none."""
+    """Body layers with an exit after them, such as 2,4, or none."""
     # `shared` adds no type, and the third segment has the last one.
     token_types: Literal["shared"] | NewTypes = "shared"
     """Token type of the context where the base has fewer than three: the last type (shared), a random row (fresh), a

@@ -71,7 +71,7 @@ def test_other_forms_of_the_network_stay_calibrated_and_other_networks_do_not(
 ) -> None:
     """An export keeps the file and the card's section; a checkpoint without the file loses the section, too."""
     source = calibrated(tiny_checkpoint, tmp_path / "calibrated", card="# a\n\n## Calibrated scores\n\nb\n")
-    assert export([str(source.path), str(tmp_path / "out"), "--precisions", ""]) == 0
+    assert export([str(source.path), str(tmp_path / "out"), "--forms", "none"]) == 0
     exported = read_checkpoint(tmp_path / "out")
     assert exported.calibration == source.calibration
     assert "## Calibrated scores" in (exported.path / "README.md").read_text()

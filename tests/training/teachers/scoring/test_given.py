@@ -154,7 +154,7 @@ def test_a_student_learns_from_given_scores(tmp_path: Path) -> None:
             "--steps",
             "60",
         ),
-        *("--learning-rate", "5e-3", "--evaluate-every", "20", "--precisions", "", "--out", str(tmp_path / "run")),
+        *("--learning-rate", "5e-3", "--evaluate-every", "20", "--forms", "none", "--out", str(tmp_path / "run")),
     ]
     assert distil(options) == 0
     (dev_map,) = read_checkpoint(tmp_path / "run" / "checkpoint").manifest.metrics.values()

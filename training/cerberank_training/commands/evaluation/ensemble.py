@@ -48,7 +48,7 @@ def ensemble(
     dev: tuple[Path, ...],
     test: tuple[Path, ...],
     ranking: str = "final",
-    metric: Literal["map", "mrr", "p@1"] = "map",
+    measure: Literal["map", "mrr", "p@1"] = "map",
     trials: Whole = 200,
     seed: Whole = 0,
     json: Path | None = None,
@@ -63,7 +63,7 @@ def ensemble(
         dev: Per-question file on dev, once for each model.
         test: Per-question file on test, once for each model in the same order.
         ranking: Row of `evaluate` to take from every file, such as `exit 1`.
-        metric: Metric that the weights are tuned for.
+        measure: Measure that the weights are tuned for.
         trials: Trials of Optuna.
         seed: Random seed.
         json: File for weights and figures.
@@ -73,7 +73,7 @@ def ensemble(
         raise DataError("an ensemble takes two models or more, each with one --dev and one --test file")
     dev_set, test_set = (_gather(list(paths), ranking) for paths in (dev, test))
     models = len(dev)
-    tuned = tune_weights(dev_set, metric=metric, trials=trials, seed=seed)
+    tuned = tune_weights(dev_set, metric=measure, trials=trials, seed=seed)
     systems = {f"{index + 1}. {path.stem}": single(index, models) for index, path in enumerate(test)}
     systems |= {"uniform": (1.0 / models,) * models, "tuned": tuned}
     figures = {name: SystemFigures.of(weights, dev_set, test_set) for name, weights in systems.items()}
@@ -84,7 +84,7 @@ def ensemble(
             for question in test_set:
                 write_record(file, ensemble_record(question, {"final": tuned, "uniform": systems["uniform"]}))
     if json:
-        settings = {"ranking": ranking, "metric": metric, "trials": trials, "seed": seed}
+        settings = {"ranking": ranking, "metric": measure, "trials": trials, "seed": seed}
         write_json(json, {**settings, "systems": {name: asdict(row) for name, row in figures.items()}})
     say_written(
         (per_question, "test rankings of the tuned ensemble and of equal weights"),
