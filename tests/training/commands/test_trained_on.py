@@ -11,6 +11,7 @@ from tests.training.letters import jsonl
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
+from cerberank_training.commands.unlabelled import unlabelled, unlabelled_trained_on
 from cerberank_training.runs.card import spec_name
 from cerberank_training.runs.content import data_content
 
@@ -34,9 +35,7 @@ def test_bounds_and_probabilities_are_not_measured_on_training_data(
     """They are promises for other questions."""
     checkpoint, data = trained
     assert program(command)([checkpoint, "--data", data, "--precision", "fp32", "--out", str(tmp_path / "out")]) == 1
-    assert (
-        f"--data: trained was trained on {data}: figures on it say nothing of new questions" in capsys.readouterr().err
-    )
+    assert f"--data: {checkpoint} was trained on {data}: figures on it say nothing" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
 
 
@@ -46,10 +45,19 @@ def test_figures_and_gates_on_training_data_say_so(
     """Beside the figures, which may be wanted; a gate compares two forms of the same network."""
     checkpoint, data = trained
     common = ["--checkpoint", checkpoint, "--data", data, "--precision", "fp32"]
-    said = f"trained was trained on {data}: figures on it say nothing of new questions"
+    said = f"{checkpoint} was trained on {data}: figures on it say nothing of new questions"
     for more in ([], ["--depths", "3"]):
         assert program("evaluate")([*common, *more]) == 0
         assert f"{said}." in capsys.readouterr().out
     out = str(tmp_path / "out")
     assert program("export")([checkpoint, out, "--forms", "none", "--gate", data]) == 0
     assert f"--gate: {said}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["jsonl:", ""])
+def test_exits_that_learn_on_training_data_say_so(form: str, trained: tuple[str, str]) -> None:
+    """The same lines are data in the generic form, and a file of `cerberank rank`."""
+    checkpoint, data = trained
+    named = form + data.partition(":")[2]
+    sentence = unlabelled_trained_on(Path(checkpoint), named, unlabelled(named))
+    assert sentence.startswith(f"{checkpoint} was trained on {data}: figures on it")

@@ -48,10 +48,10 @@ def test_a_copy_of_the_training_data_is_known(tmp_path: Path) -> None:
     )
     for folder in folders:
         said = trained_on(folder, f"jsonl:{copy}", [])
-        assert said.startswith(f"{folder.name} was trained on jsonl:{copy} (as jsonl:data.jsonl): figures on it")
+        assert said.startswith(f"{folder} was trained on jsonl:{copy} (as jsonl:data.jsonl): figures on it")
     assert not trained_on(student, dev, questions())
     assert not trained_on(student, f"rows:{copy}?text=other", questions())
-    with pytest.raises(DataError, match=r"^--data: student was trained on jsonl:.*; give questions that it was not"):
+    with pytest.raises(DataError, match=r"^--data: \S+/student was trained on .*; give questions that it was not"):
         check_not_trained_on(student, train, [], option="--data")
 
 

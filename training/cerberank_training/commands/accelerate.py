@@ -23,7 +23,7 @@ from cerberank_models.convert.checkpoint import PARITY, Forms, export_checkpoint
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.network.exits import Exit
 from cerberank_models.network.ranking_network import RankingNetwork
-from cerberank_models.output import UsageError, say
+from cerberank_models.output import UsageError, note, say
 from cerberank_training.acceleration.exits import ExitTraining, train_exits, with_exits
 from cerberank_training.acceleration.schedule import (
     GRID,
@@ -36,7 +36,7 @@ from cerberank_training.acceleration.schedule import (
 )
 from cerberank_training.acceleration.vectors import FrozenBody, compute_vectors
 from cerberank_training.commands.tune import SECTION
-from cerberank_training.commands.unlabelled import unlabelled, unlabelled_content
+from cerberank_training.commands.unlabelled import unlabelled, unlabelled_content, unlabelled_trained_on
 from cerberank_training.evaluation.gate import GateError
 from cerberank_training.evaluation.schedule_search import DevSets, Tuning, TuningBounds, schedule_table, tune
 from cerberank_training.students.calibration import calibration_texts
@@ -117,6 +117,8 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
             f"--held-out {options.held_out} of {len(questions)} questions leaves {start} to train on: "
             f"there must be at least {LEAST} of either"
         )
+    if warning := unlabelled_trained_on(checkpoint.path, options.questions, questions):
+        note(f"cerberank train accelerate: --questions: {warning}")
     # 2. The body does not change, so what exits read is computed once, and kept for a repeated call.
     body = FrozenBody.of(ranker, device=options.device, precision=options.precision)
     work = options.out.with_name(f"{options.out.name}.work")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from cerberank_models.checkpoint.regular import file_digest
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_training.data import LabelledCandidate, Question, open_questions
-from cerberank_training.runs.content import data_content
+from cerberank_training.runs.content import Content, data_content
+from cerberank_training.runs.trained_on import trained_on
 
 
 def unlabelled(data: str) -> Sequence[Question]:
@@ -26,9 +26,14 @@ def unlabelled(data: str) -> Sequence[Question]:
     ]
 
 
-def unlabelled_content(data: str, questions: Sequence[Question]) -> Any:
+def unlabelled_content(data: str, questions: Sequence[Question]) -> Content | str:
     """The identity of the data that `unlabelled` reads; `questions` are what it has read."""
     return data_content(data, questions) if _is_spec(data) else file_digest(Path(data))
+
+
+def unlabelled_trained_on(folder: Path, data: str, questions: Sequence[Question]) -> str:
+    """The sentence of `trained_on` for the data that `unlabelled` reads."""
+    return trained_on(folder, data if _is_spec(data) else f"jsonl:{data}", questions)
 
 
 def _is_spec(data: str) -> bool:

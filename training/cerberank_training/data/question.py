@@ -116,7 +116,7 @@ def read_lines(path: Path, *, encoding: str = "utf-8", blank: bool = False) -> I
                 if blank or decoded.strip():
                     yield number, decoded
     except UnicodeDecodeError as error:
-        raise DataError(f"{path}:{number}: {error}") from error
+        raise DataError(f"{path}:{number}: is not {encoding.upper()}: {error.reason} at byte {error.start}") from error
     except (OSError, EOFError) as error:
         raise DataError(f"{path}: {reason(error)}") from error
 

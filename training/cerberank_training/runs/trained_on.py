@@ -59,7 +59,7 @@ def trained_on(folder: Path, spec: str, questions: Iterable[Question]) -> str:
     for data in known:
         if sorted(data[SHA256].values()) == digests and str(data.get("name")).partition("?")[2] == options:
             named = "" if data["name"] == spec_name(spec) else f" (as {data['name']})"
-            return f"{folder.name} was trained on {spec}{named}: figures on it say nothing of new questions"
+            return f"{folder} was trained on {spec}{named}: figures on it say nothing of new questions"
     return ""
 
 

@@ -235,6 +235,14 @@ def test_a_wrong_row_of_a_data_set_is_named(rows: Rows, message: str, tmp_path: 
             list(read_questions(spec))
 
 
+@pytest.mark.parametrize(("encoding", "line", "byte"), [("latin-1", 2, 3), ("utf-16", 1, 0)])
+def test_a_file_in_another_encoding_is_named(encoding: str, line: int, byte: int, tmp_path: Path) -> None:
+    """As spreadsheets write it."""
+    (tmp_path / "d").write_bytes("question,text,label\ncafé,a,1\n".encode(encoding))
+    with pytest.raises(DataError, match=rf"d:{line}: is not UTF-8: .* at byte {byte}$"):
+        list(read_questions(f"csv:{tmp_path / 'd'}"))
+
+
 def test_what_is_no_table_is_named(tmp_path: Path) -> None:
     """A file that is not Parquet, lines that are not objects, a folder that `save_to_disk` has not written."""
     (tmp_path / "d").write_text('{"question": "q", "text": "a", "label": 1}\n{"question": "q"}\n')

@@ -26,6 +26,8 @@ PAIRS = [
     ("what do bees make ?", Candidate(text="")),
     ("what do bees make ?", Candidate(text="honey \ud800", next="from the river")),
 ]
+SHORT = TeacherInput(max_length=64)
+"""The input of a tiny network, which has 64 positions."""
 
 
 def reference(folder: Path, question: str, answer: str, max_length: int) -> float:
@@ -92,23 +94,30 @@ def test_three_labels_are_refused(tmp_path: Path) -> None:
     """A model with three labels is refused, because it has no single logit difference."""
     folder = save_cross_encoder("bert", tmp_path / "bert", num_labels=3)
     with pytest.raises(ValueError, match="3 labels"):
-        HuggingFaceTeacher(TeacherSpec(source=str(folder)))
+        HuggingFaceTeacher(TeacherSpec(source=str(folder), input=SHORT))
 
 
 def test_weights_without_safetensors_score_alike_and_run_no_code(tmp_path: Path) -> None:
     """`pytorch_model.bin`, as TANDA's released teachers have it; one that holds more than tensors is refused."""
     folder = save_cross_encoder("bert", tmp_path / "bert")
-    pairs = PAIRS[:1]
-    expected = HuggingFaceTeacher(TeacherSpec(source=str(folder))).differences(pairs)
+    spec, pairs = TeacherSpec(source=str(folder), input=SHORT), PAIRS[:1]
+    expected = HuggingFaceTeacher(spec).differences(pairs)
     weights = load_file(folder / "model.safetensors")
     (folder / "model.safetensors").unlink()
     torch.save(weights, folder / "pytorch_model.bin")
-    assert HuggingFaceTeacher(TeacherSpec(source=str(folder))).differences(pairs).tolist() == expected.tolist()
-    revision = teacher_identity(TeacherSpec(source=str(folder))).revision
+    assert HuggingFaceTeacher(spec).differences(pairs).tolist() == expected.tolist()
+    revision = teacher_identity(spec).revision
     torch.save({**weights, "more": Path("code")}, folder / "pytorch_model.bin")
-    assert teacher_identity(TeacherSpec(source=str(folder))).revision != revision
+    assert teacher_identity(spec).revision != revision
     with pytest.raises(UnsupportedModelError, match="its weights cannot be read"):
-        HuggingFaceTeacher(TeacherSpec(source=str(folder)))
+        HuggingFaceTeacher(spec)
+
+
+def test_a_teacher_with_too_few_positions_is_refused(tmp_path: Path) -> None:
+    """Before the first text is read, because a late one may be the first that is too long."""
+    folder = save_cross_encoder("bert", tmp_path / "bert")
+    with pytest.raises(UnsupportedModelError, match=r"^--max-length 65: .* has 64 positions$"):
+        HuggingFaceTeacher(TeacherSpec(source=str(folder), input=TeacherInput(max_length=65)))
 
 
 def test_an_unknown_precision_is_refused(tmp_path: Path) -> None:
@@ -124,7 +133,7 @@ def test_a_teacher_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).unlink()
     with pytest.raises(ValueError, match="has no tokenizer"):
-        HuggingFaceTeacher(TeacherSpec(source=str(tmp_path)))
+        HuggingFaceTeacher(TeacherSpec(source=str(tmp_path), input=SHORT))
 
 
 def test_a_teachers_own_figure_is_told_while_its_folder_is_the_one_that_scored(tmp_path: Path) -> None:

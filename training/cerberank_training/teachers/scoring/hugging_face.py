@@ -60,11 +60,13 @@ class HuggingFaceTeacher:
     def __init__(self, spec: TeacherSpec) -> None:
         """Load model and tokenizer, from the hub when `spec.source` is not a folder.
 
-        Raises ValueError for a model without one or two logits, and for a precision that torch does not have.
+        Raises ValueError for a model without one or two logits or with fewer positions than its pairs may have tokens,
+        and for a precision that torch does not have.
         """
         if spec.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {spec.precision!r}")
         base = open_base(spec.source)
+        base.check_room(spec.input.max_length)
         base.files()  # downloads those that the cache lacks
         self._tokenizer = base.tokenizer()
         model = read_network(base.source, read_head(base.source, base.described))
