@@ -117,8 +117,8 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
             f"--held-out {options.held_out} of {len(questions)} questions leaves {start} to train on: "
             f"there must be at least {LEAST} of either"
         )
-    if warning := unlabelled_trained_on(checkpoint.path, options.questions, questions):
-        note(f"cerberank train accelerate: --questions: {warning}")
+    if warning := unlabelled_trained_on(checkpoint.path, options.data, questions):
+        note(f"cerberank train accelerate: --data: {warning}")
     # 2. The body does not change, so what exits read is computed once, and kept for a repeated call.
     body = FrozenBody.of(ranker, device=options.device, precision=options.precision)
     work = options.out.with_name(f"{options.out.name}.work")
