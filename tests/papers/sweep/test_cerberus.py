@@ -89,6 +89,15 @@ def test_single_values_need_no_grid(tmp_path: Path, calls: list[list[str]]) -> N
     assert "--tau" not in calls[0]
 
 
+def test_shapes_are_rows(tmp_path: Path, calls: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
+    """Table 4: the same strategy with bodies of several depths, all compared with the first."""
+    assert sweep(words(tmp_path, "--body-layers", "11,10")) == 0
+    assert [value(call, "--body-layers") for call in calls if call[0] == "train distil"] == ["11", "10"]
+    shown = capsys.readouterr().out
+    assert "| cerberus-b10 |" in shown
+    assert "differs from cerberus-b11" in shown
+
+
 def test_groups_or_single_pairs(tmp_path: Path, calls: list[list[str]], capsys: pytest.CaptureFixture[str]) -> None:
     """One of both is needed."""
     assert sweep(words(tmp_path, "--groups", jsonl(tmp_path))) == 2

@@ -12,7 +12,7 @@ from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl, teacher_scores
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_papers.sweep import grid
+from cerberank_papers.sweep import grid, sweep_runs
 from cerberank_papers.sweep.sweep_runs import CommandError
 from cerberank_training.runs.card import dev_map
 from cerberank_training.runs.record import read_record
@@ -32,7 +32,7 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[str]:
             raise CommandError("`cerberank train distil` ended with exit code 137")
         assert program(verb)([str(option) for option in options]) == 0
 
-    monkeypatch.setattr(grid, "run_command", run_command)
+    monkeypatch.setattr(sweep_runs, "run_command", run_command)
     return names
 
 
@@ -45,8 +45,9 @@ def planned(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         calls.append([str(option) for option in options])
         (Path(calls[-1][calls[-1].index("--out") + 1]) / "checkpoint").mkdir(parents=True)
 
-    monkeypatch.setattr(grid, "run_command", run_command)
-    monkeypatch.setattr(grid, "read_record", lambda folder: SimpleNamespace(results={"best": 70.0}))
+    monkeypatch.setattr(sweep_runs, "run_command", run_command)
+    for module in (grid, sweep_runs):
+        monkeypatch.setattr(module, "read_record", lambda folder: SimpleNamespace(results={"best": 70.0}))
     return calls
 
 
@@ -106,8 +107,9 @@ def test_the_best_on_dev_comes_first(
     def read(folder: Path) -> SimpleNamespace:
         return SimpleNamespace(results={"best": figures[folder.name.split("-")[3]]})
 
-    monkeypatch.setattr(grid, "run_command", run_command)
-    monkeypatch.setattr(grid, "read_record", read)
+    monkeypatch.setattr(sweep_runs, "run_command", run_command)
+    for module in (grid, sweep_runs):
+        monkeypatch.setattr(module, "read_record", read)
     assert sweep(command(tmp_path, "--alpha", ".1", "--tau", "1,3,5", "--learning-rate", "1e-5")) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split("|")[2:5:2] for line in lines if line.startswith("| 0")] == [
@@ -145,7 +147,7 @@ def test_labels_alone_compare_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def run_command(verb: str, *options: object) -> None:
         made.append(Path(str(options[list(options).index("--out") + 1])).name)
 
-    monkeypatch.setattr(grid, "run_command", run_command)
+    monkeypatch.setattr(sweep_runs, "run_command", run_command)
     monkeypatch.setattr(grid, "_report", lambda out, verb, training: (out / "table.md").write_text("rates"))
     words = command(tmp_path, "--strategy", "hard", "--learning-rate", "1e-6,1e-5")
     at = words.index("--teacher")

@@ -13,6 +13,7 @@ from cerberank_papers.sweep.sweep_runs import (
     CommandError,
     TableOptions,
     evaluate_run,
+    ranker_evaluation,
     run_command,
     write_table,
 )
@@ -42,17 +43,18 @@ def test_the_table_is_that_of_eval_table(tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setattr(sweep_runs, "run_command", evaluate)
     table = TableOptions(test=TESTS, out=tmp_path)
-    assert [evaluate_run(table, "z", seed) for seed in (1, 10, 1)] == [True, True, False]
+    ranker = ranker_evaluation(table, "--checkpoint", "x")
+    assert [evaluate_run(table, "z", seed, ranker) for seed in (1, 10, 1)] == [True, True, False]
     assert evaluated == [("z", seed, test) for seed in ("1", "10") for test in TESTS]
     assert "differs from" not in table_of(TESTS)
-    assert evaluate_run(table, "a", 1)
+    assert evaluate_run(table, "a", 1, ranker)
     systems = read_systems([tmp_path / "systems" / row for row in ("z", "a")])
     tables = [markdown_table(compare_systems(systems, each, baseline="a")) for each in parse_measures("AP P@1")]
     assert table_of(TESTS) == "\n\n".join([*tables, "More.\n"])
     assert "| z (2 runs) |" in tables[0]
 
     more = (*TESTS, "jsonl:c.jsonl")
-    assert evaluate_run(replace(table, test=more), "z", 10)
+    assert evaluate_run(replace(table, test=more), "z", 10, ranker)
     assert "| z |" in (shown := table_of(more))
     assert "| a |" not in shown
     assert table_of(TESTS) == "\n\n".join([*tables, "More.\n"])

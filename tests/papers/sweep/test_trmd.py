@@ -113,3 +113,22 @@ def test_rows_are_systems_after_their_teachers() -> None:
         if SYSTEMS[name].taught:
             teachers = ("mono", SYSTEMS[name].token_ranker)
             assert all(teacher in order[: order.index(name)] for teacher in teachers)
+
+
+def test_folds_are_joined(tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A network for each fold, and one table over the questions of all of them."""
+    save_cross_encoder("bert", tmp_path / "base")
+    data = Path(jsonl(tmp_path).partition(":")[2])
+    rows = map(json.loads, data.read_text().splitlines())
+    lines = [json.dumps(row | {"id": str(number)}) + "\n" for number, row in enumerate(rows)]
+    for fold in (1, 2):
+        (tmp_path / f"test-{fold}.jsonl").write_text("".join(lines[fold - 1 :: 2]))
+    folds = ("--rows", "mono", "--folds", "1,2", "--test", f"jsonl:{tmp_path}/test-{{fold}}.jsonl")
+    assert call(tmp_path, *folds) == 0
+    assert ran == ["pairwise", "evaluate"] * 2
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {"fold-1", "fold-2", "systems", "table.md"}
+    table = (tmp_path / "out" / "table.md").read_text()
+    assert f"({len(lines)})" in table
+    assert [line.split(" | ")[0] for line in table.splitlines() if line.startswith("| P@20")] == ["| P@20"]
+    assert call(tmp_path, "--folds", "1,2") == 2
+    assert "--test has no {fold}" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`cerberank train sweep cerberus`: the same student by every strategy of CERBERUS's table 3."""
+"""`cerberank train sweep cerberus`: the same student by every strategy of table 3, or in the shapes of table 4."""
 
 from __future__ import annotations
 
@@ -12,14 +12,18 @@ from cyclopts import Parameter
 
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.commands.options import BackendOptions, Windows, check_device, chosen_device
-from cerberank_models.commands.values import Count, Names
+from cerberank_models.commands.values import Count, Integers, Names
 from cerberank_models.output import UsageError
 from cerberank_papers.sweep.grid import HEADER, Alphas, Rates, Sizes, Taus, Warmups, finished_points
 from cerberank_papers.sweep.sweep_runs import (
+    Evaluation,
     TableOptions,
     contents,
     fill_table,
+    is_finished,
+    ranker_evaluation,
     run_command,
+    trained,
     write_table,
 )
 from cerberank_training.commands.distil import StudentJob
@@ -45,10 +49,14 @@ class PlannedRun:
     heads: int
     teachers: tuple[str, ...]
     """The teachers' score caches, in the order of the heads."""
+    body_layers: int | None = None
+    """Layers of the body (default: the recipe's)."""
 
 
-def plan(teachers: Sequence[str], hydra: Sequence[str]) -> tuple[PlannedRun, ...]:
+def plan(teachers: Sequence[str], hydra: Sequence[str], body_layers: Sequence[int] = ()) -> tuple[PlannedRun, ...]:
     """The runs for `teachers` of different kinds, the first for the single teacher, and for `hydra` of one kind.
+
+    With `body_layers` there are all of them for each body, such as `cerberus-b11`.
 
     >>> [run.name for run in plan(["a", "b", "c"], [])]
     ['hard-one-head', 'hard', 'single', 'kd_sum', 'kd_rr', 'single_all_heads', 'cerberus']
@@ -64,7 +72,9 @@ def plan(teachers: Sequence[str], hydra: Sequence[str]) -> tuple[PlannedRun, ...
     ]
     if hydra:
         runs.append(PlannedRun(name="hydra", strategy="hydra", heads=len(hydra), teachers=tuple(hydra)))
-    return (*runs, PlannedRun(name="cerberus", strategy="cerberus", heads=heads, teachers=every))
+    runs.append(PlannedRun(name="cerberus", strategy="cerberus", heads=heads, teachers=every))
+    shaped = [replace(run, name=f"{run.name}-b{size}", body_layers=size) for size in body_layers for run in runs]
+    return tuple(shaped or runs)
 
 
 def chosen(runs: Sequence[PlannedRun], names: Sequence[str]) -> list[PlannedRun]:
@@ -97,6 +107,8 @@ class CerberusOptions:
     """Score cache of a teacher, written by `data score --teacher MODEL`, the best one first; repeat for several."""
     hydra: tuple[Path, ...] = ()
     """Score cache of a teacher for the row hydra, whose teachers are of one family; repeat for several."""
+    body_layers: Integers = ()
+    """Layers of the body, such as 11,10,8,6 of table 4; each gives rows of its own (default: the recipe's)."""
     rows: Names = ()
     """Rows to train, separated by commas (default: all)."""
     precision: str = "fp32"
@@ -119,13 +131,14 @@ class CerberusOptions:
 
 
 def cerberus(*, options: CerberusOptions) -> None:
-    """Train the same student by every strategy and compare (CERBERUS table 3).
+    """Train the same student by every strategy, or in several shapes, and compare (CERBERUS tables 3 and 4).
 
     Every run is a `train distil` in `OUT/<row>-<seed>`, and an `evaluate` of each test set, in
     `OUT/systems/<row>/<seed>`. Finished runs are not repeated: a killed command continues when it is repeated, and
     more seeds can be added later. With several values of --alpha, --tau, --learning-rate, --examples-per-step or
     --warmup, a `train sweep grid` in `OUT/grid-<row>` chooses the values of each row by MAP on dev, with the first
-    seed. Writes OUT/table.md, in the form of `eval table`, with the row cerberus as the baseline. For example:
+    seed. With --body-layers, each strategy has a row for each of these shapes; the heads have the base's other layers.
+    Writes OUT/table.md, in the form of `eval table`, with the first row cerberus as the baseline. For example:
 
         cerberank train sweep cerberus --recipe electra-base-b11-3h1 --base BASE
           --groups jsonl:groups.jsonl.gz --dev jsonl:dev.jsonl --test jsonl:test.jsonl
@@ -141,7 +154,8 @@ def cerberus(*, options: CerberusOptions) -> None:
     # Everything that can be refused is refused before anything is written.
     student_settings(options.recipe)
     options = replace(options, windows=options.windows or read_preset(options.recipe).values.get("windows"))
-    every, table = plan([str(path) for path in options.teacher], [str(path) for path in options.hydra]), options.table
+    table, (teachers, hydra) = options.table, ([*map(str, paths)] for paths in (options.teacher, options.hydra))
+    every = plan(teachers, hydra, list(dict.fromkeys(options.body_layers)))
     runs = chosen(every, options.rows)
     for run in runs:
         check_strategy(run.strategy, heads=run.heads, teachers=len(run.teachers))
@@ -154,17 +168,19 @@ def cerberus(*, options: CerberusOptions) -> None:
     shared = {name: value for name, value in shared.items() if name not in GRID or value}
     Bound(table.out, shared | contents(options.base, data, [*options.teacher, *options.hydra])).begin()
 
-    def words(run: PlannedRun, seed: int) -> list[object]:
-        # ONNX forms are written where they are evaluated alone, because each takes long to export.
-        forms = ("--forms", options.precision if form.kind == "onnx" else "none")
-        return [*_training(run, options), *_tuned(run, options), *forms]
+    # ONNX forms are written where they are evaluated alone, because each takes long to export.
+    forms = ("--forms", options.precision if form.kind == "onnx" else "none")
+    reading = ("--windows", options.windows) if options.windows else ()
 
-    def source(checkpoint: Path) -> list[object]:
-        reading = ("--windows", options.windows) if options.windows else ()
-        return ["--checkpoint", checkpoint, "--precision", options.precision, "--device", options.device, *reading]
+    def train(run: PlannedRun, seed: int) -> Evaluation:
+        folder = table.out / f"{run.name}-{seed}"
+        if not is_finished(folder, StudentJob):
+            trained(folder, StudentJob, *_training(run, options), *_tuned(run, options), *forms, "--seed", seed)
+        source = ("--checkpoint", folder / StudentJob.result_name, "--precision", options.precision)
+        return ranker_evaluation(table, *source, "--device", options.device, *reading)
 
-    rows = {run.name: partial(words, run) for run in runs}
-    fill_table(table, rows, job=StudentJob, source=source, report=partial(_report, every, table))
+    rows = {run.name: partial(train, run) for run in runs}
+    fill_table(table, rows, report=partial(_report, every, table))
 
 
 def _training(run: PlannedRun, options: CerberusOptions) -> list[object]:
@@ -173,6 +189,7 @@ def _training(run: PlannedRun, options: CerberusOptions) -> list[object]:
     given = {name: value for name in names if (value := getattr(options, name)) is not None}
     words = [part for name, value in given.items() for part in (flag_of(name), value)]
     words += ["--strategy", run.strategy, "--heads", run.heads]
+    words += [] if run.body_layers is None else ["--body-layers", run.body_layers]
     return words + [part for teacher in run.teachers for part in ("--teacher", teacher)]
 
 
@@ -203,4 +220,5 @@ def _report(every: Sequence[PlannedRun], table: TableOptions) -> None:
         settings = ", ".join(f"{HEADER[each]} {number:g}" for each, number in best.values.items())
         lines.append(f"- {row}: {settings}, dev MAP {value:.2f}")
     more = ["\n".join(["Chosen on dev:\n", *lines])] if lines else []
-    write_table(table, rows, more, measures="P@1 AP RR", baseline="cerberus")
+    baseline = next(run.name for run in every if run.strategy == "cerberus")
+    write_table(table, rows, more, measures="P@1 AP RR", baseline=baseline)

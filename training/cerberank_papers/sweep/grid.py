@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
@@ -18,7 +19,7 @@ from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.commands.options import chosen_device
 from cerberank_models.commands.values import arguments_of, listed
 from cerberank_models.output import UsageError
-from cerberank_papers.sweep.sweep_runs import TABLE, Rest, contents, recorded, run_command, say_table
+from cerberank_papers.sweep.sweep_runs import TABLE, Rest, contents, is_finished, recorded, say_table, trained
 from cerberank_training.commands.distil import DistilOptions, StudentJob, distil
 from cerberank_training.commands.presets import flag_of, options_from_recipe
 from cerberank_training.commands.teach import TeacherJob, TeachOptions, teach
@@ -26,6 +27,7 @@ from cerberank_training.evaluation.report import table
 from cerberank_training.runs.launched import note_of
 from cerberank_training.runs.record import read_record
 
+JOBS: Mapping[str, type[StudentJob | TeacherJob]] = MappingProxyType({"distil": StudentJob, "teach": TeacherJob})
 NUMBER = r"([0-9.e+-]+)"
 FOLDER = re.compile(f"(?:alpha-{NUMBER}-tau-{NUMBER}-)?rate-{NUMBER}(?:-batch-([0-9]+))?(?:-warmup-{NUMBER})?")
 """Folders of the grid's runs."""
@@ -142,8 +144,7 @@ def grid(*training: Rest, options: GridOptions) -> None:
     read = contents(shared.base, data, getattr(shared, "teacher", ()))
     Bound(options.out, recorded(shared) | ({} if verb == "distil" else {"verb": verb}) | read).begin()
     for point in points:
-        if not _is_done(folder := options.out / point.name, verb):
-            run_command(f"train {verb}", *forms, *training, *point.options(), "--out", folder)
+        trained(options.out / point.name, JOBS[verb], *forms, *training, *point.options())
         _report(options.out, verb, training)
     say_table(options.out)
 
@@ -179,18 +180,11 @@ def _points(shared: DistilOptions | TeachOptions, options: GridOptions, training
     return points
 
 
-def _result(folder: Path, verb: str) -> Path:
-    return folder / (StudentJob if verb == "distil" else TeacherJob).result_name
-
-
-def _is_done(folder: Path, verb: str) -> bool:
-    return _result(folder, verb).exists() and bool((record := read_record(folder)) and record.results)
-
-
 def finished_points(out: Path, verb: str = "distil") -> list[tuple[Point, float]]:
     """The finished runs of the grid, the best on dev first; among equals, the first that was finished."""
-    finished = [(point, path) for path in out.glob("*") if (point := Point.named(path.name)) and _is_done(path, verb)]
-    finished.sort(key=lambda run: (_result(run[1], verb).stat().st_mtime_ns, run[1].name))
+    job, points = JOBS[verb], [(point, path) for path in out.glob("*") if (point := Point.named(path.name))]
+    finished = [(point, path) for point, path in points if is_finished(path, job)]
+    finished.sort(key=lambda run: ((run[1] / job.result_name).stat().st_mtime_ns, run[1].name))
     rows = [(point, float(record.results["best"])) for point, path in finished if (record := read_record(path))]
     return sorted(rows, key=lambda row: -row[1])
 

@@ -1,7 +1,7 @@
 """The runs of a sweep: commands in processes and folders of their own, and what identifies their settings.
 
-Every run of a table has the folder OUT/<row>-<seed>, and its evaluations are in OUT/systems/<row>/<seed>, as `eval
-table` reads them. What is finished is not repeated, so that a killed call continues when it is repeated.
+A run of a table is in OUT/<row>-<seed>, and the evaluations of a row are in OUT/systems/<row>/<seed>, as `eval table`
+reads them. What is finished is not repeated, so that a killed call continues when it is repeated.
 OUT/settings.json holds what all runs of a sweep share.
 """
 
@@ -22,12 +22,14 @@ from cerberank_models.checkpoint.bound import SHA256
 from cerberank_models.commands.values import Count, Integers
 from cerberank_models.output import say, say_written
 from cerberank_models.python_process import python_command
+from cerberank_training.data import Subset
 from cerberank_training.evaluation.measures import parse_measures
 from cerberank_training.evaluation.systems.comparison import compare_systems
 from cerberank_training.evaluation.systems.folders import read_systems
 from cerberank_training.evaluation.systems.rendering import markdown_table
 from cerberank_training.runs.base import open_base
 from cerberank_training.runs.content import data_content
+from cerberank_training.runs.record import read_record
 from cerberank_training.runs.run import Job
 from cerberank_training.teachers.teacher_score_cache import MANIFEST, read_manifest
 
@@ -52,9 +54,17 @@ class TableOptions:
     out: Path
     """Folder of all runs and of the table."""
 
+    def per_question(self, row: str, seed: int, test: str) -> Path:
+        """The per-question file of a run on a test set."""
+        return self.out / EVALUATIONS / row / str(seed) / f"{_set(test)}.jsonl"
+
 
 Rest = Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]
 """The options of the command that every run calls."""
+
+
+Evaluation = Callable[[str, Path], None]
+"""A function that ranks a test set, and writes the per-question file."""
 
 
 def contents(base: str, data: Mapping[str, str | None], teachers: Sequence[Path] = ()) -> dict[str, Any]:
@@ -86,44 +96,59 @@ def recorded(options: Any) -> dict[str, Any]:
     return {name: value for name, value in asdict(options).items() if name not in FREE}
 
 
+def is_finished(folder: Path, job: type[Job[Any, Any]]) -> bool:
+    """True if the run in this folder has its result and its figures."""
+    return (folder / job.result_name).exists() and bool((record := read_record(folder)) and record.results)
+
+
+def trained(folder: Path, job: type[Job[Any, Any]], *words: object) -> Path:
+    """The folder of a training run with these options, which is begun or continued unless it is finished."""
+    if not is_finished(folder, job):
+        run_command(f"train {job.verb}", *words, "--out", folder)
+    return folder
+
+
 def fill_table(
-    table: TableOptions,
-    rows: Mapping[str, Callable[[int], Sequence[object]]],
-    *,
-    job: type[Job[Any, Any]],
-    source: Callable[[Path], Sequence[object]],
-    report: Callable[[], None],
+    table: TableOptions, rows: Mapping[str, Callable[[int], Evaluation | None]], *, report: Callable[[], None]
 ) -> None:
     """Train and evaluate every row with every seed, except for what is finished, and print the table.
 
-    `rows` are functions that give the options of a row's training for a seed, without --seed and --out. `source` gives
-    the options of `cerberank evaluate` that name a run's ranker, and `report` writes the table.
+    `rows` are functions that train a row with a seed, and return its evaluation; None if it has no run of this seed.
+    `report` writes the table.
     """
     for seed in dict.fromkeys(table.seeds):
-        for row, words in rows.items():
-            folder = table.out / f"{row}-{seed}"
-            if not (folder / job.result_name).is_dir():
-                run_command(f"train {job.verb}", *words(seed), "--seed", seed, "--out", folder)
-            if evaluate_run(table, row, seed, *source(folder / job.result_name)):
+        for row, train in rows.items():
+            evaluation = train(seed)
+            if evaluation is not None and evaluate_run(table, row, seed, evaluation):
                 report()
     report()
     say_table(table.out)
 
 
-def evaluate_run(table: TableOptions, row: str, seed: int, *source: object) -> bool:
-    """Evaluate what `source`, options of `cerberank evaluate`, names, on the test sets that have no result yet.
-
-    Returns true if there was such a set.
-    """
-    files = {test: table.out / EVALUATIONS / row / str(seed) / f"{_set(test)}.jsonl" for test in table.test}
+def evaluate_run(table: TableOptions, row: str, seed: int, evaluation: Evaluation) -> bool:
+    """Evaluate a run on the test sets that have no result yet. Returns true if there was such a set."""
+    files = {test: table.per_question(row, seed, test) for test in table.test}
     missing = {test: path for test, path in files.items() if not path.is_file()}
     for test, path in missing.items():
-        drawn = () if table.sample is None else ("--sample", table.sample)
-        run_command("evaluate", *source, "--data", test, *drawn, "--per-question", path)
+        evaluation(test, path)
     return bool(missing)
 
 
-def write_table(table: TableOptions, rows: Sequence[str], more: Sequence[str], *, measures: str, baseline: str) -> None:
+def ranker_evaluation(table: TableOptions, *source: object) -> Evaluation:
+    """The evaluation of a ranker that `source`, options of `cerberank evaluate`, names."""
+    drawn = () if table.sample is None else ("--sample", table.sample)
+    return lambda test, path: run_command("evaluate", *source, "--data", test, *drawn, "--per-question", path)
+
+
+def write_table(
+    table: TableOptions,
+    rows: Sequence[str],
+    more: Sequence[str] = (),
+    *,
+    measures: str,
+    baseline: str,
+    subset: Subset = "clean",
+) -> None:
     """Write a table for each measure, and the texts `more`; the baseline is used if one of its runs is finished.
 
     The tables have all runs that are finished on every test set, not only those that this call added.
@@ -131,7 +156,8 @@ def write_table(table: TableOptions, rows: Sequence[str], more: Sequence[str], *
     folders = [folder for row in rows if any((folder := table.out / EVALUATIONS / row).glob("*/*.jsonl"))]
     systems = read_systems(folders, sets=list(map(_set, table.test)))
     rival = baseline if baseline in systems else None
-    tables = [markdown_table(compare_systems(systems, each, baseline=rival)) for each in parse_measures(measures)]
+    compared = (compare_systems(systems, each, baseline=rival, subset=subset) for each in parse_measures(measures))
+    tables = list(map(markdown_table, compared))
     write_bytes(table.out / TABLE, ("\n\n".join([*tables, *more]) + "\n").encode())
 
 

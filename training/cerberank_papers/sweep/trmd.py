@@ -1,29 +1,34 @@
-"""`cerberank train sweep trmd`: the systems of TRMD's table 2 on the same triples."""
+"""`cerberank train sweep trmd`: the systems of TRMD's table 2 on the same triples, of one split or of all folds."""
 
 from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
+from itertools import product
 from typing import Annotated
 
 from cyclopts import Parameter
 
+from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import Bound, differences, plain
 from cerberank_models.commands.options import check_device, chosen_device
-from cerberank_models.commands.values import arguments_of, listed, replaced
+from cerberank_models.commands.values import Integers, arguments_of, listed, replaced
 from cerberank_models.output import UsageError
 from cerberank_papers.commands.pairwise import PairwiseOptions, TextRankerJob, pairwise, settings_from_recipe
 from cerberank_papers.pairwise.text_rankers import SYSTEMS
 from cerberank_papers.sweep.sweep_runs import (
     EVALUATIONS,
+    Evaluation,
     Rest,
     TableOptions,
     contents,
     fill_table,
+    ranker_evaluation,
     recorded,
+    say_table,
+    trained,
     write_table,
 )
 
@@ -40,6 +45,10 @@ def _row(name: str) -> str:
     return name
 
 
+FOLD = "{fold}"
+"""The place of a fold's number in the options that name data."""
+MEASURES = "P@20 nDCG@5 nDCG@20 AP RR P@1 nDCG@10"
+"""The paper's three, and those of the other papers."""
 OWN = ("system", "mono", "bi", "seed", "out")
 """The options of `train pairwise` that each run has for itself."""
 
@@ -53,6 +62,9 @@ class TrmdOptions:
     """Systems, separated by commas (default: all)."""
     mono_options: Annotated[str, Parameter(allow_leading_hyphen=True)] = ""
     """Further options of `train pairwise` for monoBERT only, as one argument."""
+    folds: Integers = ()
+    """Folds to train on one after the other, such as 1,2,3,4,5; each takes the place of {fold} in --train, --dev and
+    --test, and the table has the questions of all of them."""
     table: TableOptions
 
 
@@ -71,10 +83,45 @@ def trmd(*training: Rest, options: TrmdOptions) -> None:
           --dev jsonl:dev.jsonl --steps 20000 --mono-options "--steps 40000"
           --test jsonl:test.jsonl --seeds 1,2,3 --out runs/trmd
 
+    With --folds there is such a folder for each fold, OUT/fold-1 and so on, and OUT has the joined evaluations:
+
+        data="trec:robust04?folds=folds.json&fold={fold}&run=bm25.run"
+        cerberank train sweep trmd --recipe trmd/robust04 --base bert-base-uncased
+          --train "$data&part=train" --dev "$data&part=dev" --test "$data&part=test"
+          --folds 1,2,3,4,5 --out runs/trmd
+
     Args:
         training: Options of `train pairwise`.
         options: Options.
     """
+    if not options.folds:
+        _fill(training, options)
+        return
+    table, folds = options.table, list(dict.fromkeys(options.folds))
+    if not all(FOLD in test for test in table.test):
+        raise UsageError(f"--test has no {FOLD}, whose place the number of each fold takes.")
+    for fold in folds:
+        _fill([_of_fold(word, fold) for word in training], replace(options, table=_table_of_fold(table, fold)))
+    # Each question is tested in one fold: a row's file has those of all folds.
+    for row, seed, test in product(_with_teachers(options.rows), table.seeds, table.test):
+        files = (_table_of_fold(table, fold).per_question(row, seed, _of_fold(test, fold)) for fold in folds)
+        write_bytes(table.per_question(row, seed, test), b"".join(file.read_bytes() for file in files))
+    _report(table)
+    say_table(table.out)
+
+
+def _of_fold(text: str, fold: int) -> str:
+    return text.replace(FOLD, str(fold))
+
+
+def _table_of_fold(table: TableOptions, fold: int) -> TableOptions:
+    """The table of a fold, in a folder of its own."""
+    tests = tuple(_of_fold(test, fold) for test in table.test)
+    return replace(table, test=tests, out=table.out / f"fold-{fold}")
+
+
+def _fill(training: Sequence[str], options: TrmdOptions) -> None:
+    """Train and evaluate the rows of one table."""
     mono, table = shlex.split(options.mono_options), options.table
     names = [word.partition("=")[0] for word in (*training, *mono)]
     if refused := [name for name in OWN if f"--{name}" in names]:
@@ -90,18 +137,17 @@ def trmd(*training: Rest, options: TrmdOptions) -> None:
     read = contents(shared.base, {"train": shared.train, "dev": shared.dev})
     Bound(table.out, bound | read).begin()
 
-    def words(row: str, seed: int) -> list[object]:
-        own: list[object] = ["--system", row]
+    def train(row: str, seed: int) -> Evaluation:
+        own: list[object] = ["--system", row, "--seed", seed]
         if SYSTEMS[row].taught:
             for role, name in (("--mono", "mono"), ("--bi", SYSTEMS[row].token_ranker)):
                 own += [role, table.out / f"{name}-{seed}" / TextRankerJob.result_name]
-        return [*(longer if row == "mono" else training), *own]
+        words = [*(longer if row == "mono" else training), *own]
+        ranker = trained(table.out / f"{row}-{seed}", TextRankerJob, *words) / TextRankerJob.result_name
+        return ranker_evaluation(table, "--text-ranker", ranker, "--device", shared.device)
 
-    def source(ranker: Path) -> list[object]:
-        return ["--text-ranker", ranker, "--device", shared.device]
-
-    rows = {row: partial(words, row) for row in _with_teachers(options.rows)}
-    fill_table(table, rows, job=TextRankerJob, source=source, report=partial(_report, table))
+    rows = {row: partial(train, row) for row in _with_teachers(options.rows)}
+    fill_table(table, rows, report=partial(_report, table))
 
 
 def _options_of_run(words: Sequence[str]) -> PairwiseOptions:
@@ -126,4 +172,4 @@ def _report(table: TableOptions) -> None:
         if all(folder.is_dir() for folder in pair):
             lines.append(shlex.join(["cerberank", "eval", "table", *map(str, pair), "--baseline", f"tr-{ranker}"]))
     more = ["\n    ".join(["TRMD against TR:\n", *lines])] if lines else []
-    write_table(table, ROWS, more, measures="AP RR P@1 nDCG@10 P@20 nDCG@20", baseline="mono")
+    write_table(table, ROWS, more, measures=MEASURES, baseline="mono")
