@@ -42,7 +42,7 @@ def test_other_scores_under_the_same_name_are_refused(
 
 
 def test_a_run_that_patience_ends_says_so(run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the step of the best weights, in the last lines and in the card. So low a rate gives no gain."""
+    """With the step of the best weights, in the last lines, the card and the version. So low a rate gives no gain."""
     for option, value in (("--out", "patient"), ("--evaluate-every", "2")):
         run = replaced(run, option, value)
     assert program("train distil")([*run, "--steps", "40", "--patience", "2", "--learning-rate", "1e-9"]) == 0
@@ -50,6 +50,7 @@ def test_a_run_that_patience_ends_says_so(run: list[str], tmp_path: Path, capsys
     assert " at step 2 (" in said
     assert "; training ended after 6 of 40 steps, because 2 evaluations had no gain" in said
     assert " at step 2 |" in (tmp_path / "patient" / "checkpoint" / "README.md").read_text()
+    assert "-steps-6-" in read_checkpoint(tmp_path / "patient" / "checkpoint").manifest.version
 
 
 def test_an_extension_keeps_the_models_name_languages_and_terms(

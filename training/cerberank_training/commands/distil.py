@@ -351,10 +351,8 @@ class StudentTraining:
         # The card and `run.json` are made of the record, which names the teachers and the data of the base.
         origins = [teacher_origin(self.inputs.teachers[path].teacher) for path in options.teacher]
         summary = summary_of(record, teachers=origins, earlier=training_data(self.inputs.base.folder))
-        version = (
-            options.version
-            or f"{settings.objective.strategy}-steps-{settings.train.steps}-seed-{settings.train.seed}-{record.digest}"
-        )
+        strategy, reached = settings.objective.strategy, record.results["reached"]
+        version = options.version or f"{strategy}-steps-{reached}-seed-{settings.train.seed}-{record.digest}"
         architecture = self.student.ranker.config.architecture
         export_checkpoint(
             self.student.ranker,

@@ -208,14 +208,17 @@ def results_suffix(results: Mapping[str, Any]) -> str:
     ('', ' at step 30 (61.25 at step 0)')
     >>> results_suffix(results | {"start": 71.5})
     ' (71.50 at step 0, which is the best: training has made it worse)'
+    >>> results_suffix(results | {"best": 275 / 3, "start": 91.6667})
+    ' (91.67 at step 0)'
     >>> results_suffix(results | {"best_step": 10, "reached": 25, "patience": 3})
     ' at step 10; training ended after 25 of 40 steps, because 3 evaluations had no gain'
     """
     start, step = results.get("start"), results.get("best_step")
     suffix = "" if step is None else f" at step {step}"
     if start is not None:
-        worse = ", which is the best: training has made it worse" if start > results["best"] else ""
-        suffix += f" ({start:.2f} at step 0{worse})"
+        # Both as they are shown, because the log has six digits of the first.
+        worse = round(start, 2) > round(results["best"], 2)
+        suffix += f" ({start:.2f} at step 0{', which is the best: training has made it worse' if worse else ''})"
     if results["reached"] < results["asked"]:
         suffix += f"; training ended after {results['reached']} of {results['asked']} steps, because "
         suffix += f"{results['patience']} evaluations had no gain"
