@@ -20,7 +20,6 @@ trained = train(
     dev=f"jsonl:{DATA / 'dev.jsonl'}",
     out=out / "run",
     forms=(),  # weights alone, for PyTorch; `cerberank export` makes the forms that a processor serves
-    strategy="hard",
     name="example",
 )
 ranker = Ranker.load(trained.checkpoint, backend="torch")

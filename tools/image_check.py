@@ -207,7 +207,7 @@ def made_by_verbs(scratch: Path) -> tuple[Path, Path]:
     imported.mkdir()
     _verb("import", source, imported / "checkpoint")
     _verb(
-        *("train", "distil", "--recipe", "tiny", "--strategy", "hard", "--base", source),
+        *("train", "distil", "--recipe", "tiny", "--base", source),
         *("--train", f"jsonl:{EXAMPLE / 'train.jsonl'}", "--dev", f"jsonl:{EXAMPLE / 'dev.jsonl'}"),
         *("--max-length", 32, "--question-length", 12, "--steps", 2, "--evaluate-every", 2, "--out", distilled),
     )

@@ -94,11 +94,11 @@ def test_the_cascades_recipe(data: str, tmp_path: Path) -> None:
 def test_a_strategy_that_does_not_fit_ends_before_anything_is_trained(
     data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A recipe without its teachers: exit code 1, what is needed, and no folder."""
+    """Three heads with two teachers: exit code 1, what is needed, and no folder."""
     base = save_cross_encoder("electra", tmp_path / "base")
     arguments = ["--recipe", "electra-base-b11-3h1", "--base", base, "--train", data, "--body-layers", 3]
-    arguments += ["--dev", dev_jsonl(tmp_path)]
+    arguments += ["--dev", dev_jsonl(tmp_path), "--teacher", "a", "--teacher", "b"]
     code = program("train distil")([str(argument) for argument in [*arguments, *SMALL, "--out", tmp_path / "run"]])
     assert code == 1
-    assert "needs as many teachers as heads" in capsys.readouterr().err
+    assert "give one --teacher for all heads, or one for each" in capsys.readouterr().err
     assert not (tmp_path / "run").exists()

@@ -17,7 +17,7 @@ from cerberank_training.runs.record import RunRecord
 
 def distil(base: Path, data: str, out: Path) -> subprocess.Popen[bytes]:
     command = [
-        *(sys.executable, "-m", "cerberank", "train", "distil", "--recipe", "tiny", "--strategy", "hard"),
+        *(sys.executable, "-m", "cerberank", "train", "distil", "--recipe", "tiny"),
         *("--base", str(base), "--train", data, "--steps", "60", "--forms", "none", "--out", str(out)),
         *("--dev", dev_jsonl(out.parent)),
     ]

@@ -59,7 +59,7 @@ def command(folder: Path, *more: str) -> list[str]:
     words = [
         *("--recipe", "tiny", "--base", str(folder / "base"), "--train", data, "--steps", "2"),
         *("--dev", dev_jsonl(folder)),
-        *("--evaluate-every", "1", "--exits", "", "--strategy", "single_all_heads"),
+        *("--evaluate-every", "1", "--exits", ""),
         *("--teacher", str(folder / "scores"), "--out", str(folder / "out")),
     ]
     return replaced(words, *more)
@@ -149,7 +149,7 @@ def test_labels_alone_compare_rates(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
     monkeypatch.setattr(sweep_runs, "run_command", run_command)
     monkeypatch.setattr(grid, "_report", lambda out, verb, training: (out / "table.md").write_text("rates"))
-    words = command(tmp_path, "--strategy", "hard", "--learning-rate", "1e-6,1e-5")
+    words = command(tmp_path, "--learning-rate", "1e-6,1e-5")
     at = words.index("--teacher")
     assert sweep(words[:at] + words[at + 2 :]) == 0
     assert made == [f"alpha-1.0-tau-1.0-rate-{rate}" for rate in ("1e-06", "1e-05")]

@@ -13,7 +13,7 @@ from tests.training.letters import dev_jsonl, jsonl, teacher_scores
 
 DISTIL = (
     *("--recipe", "tiny", "--base", "base", "--train", "jsonl:data.jsonl", "--exits", "", "--heads", "2"),
-    *("--dev", "jsonl:dev.jsonl", "--strategy", "single_all_heads", "--forms", "none"),
+    *("--dev", "jsonl:dev.jsonl", "--forms", "none"),
     *("--teacher", "scores", "--evaluate-every", "5", "--out", "run"),
 )
 """The options of the run but for its ten steps; its paths are relative, so that copies of its folder are equal runs."""

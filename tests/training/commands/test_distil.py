@@ -28,7 +28,7 @@ def pairs(folder: Path, *more: str) -> list[str]:
     words = [
         *("--recipe", "tiny", "--base", str(folder / "base"), "--train", data, "--exits", ""),
         *("--dev", dev_jsonl(folder)),
-        *("--strategy", "hard", "--sampling", "pairs", "--examples-per-step", "8", "--steps", "4"),
+        *("--sampling", "pairs", "--examples-per-step", "8", "--steps", "4"),
         *("--learning-rate", "5e-3", "--evaluate-every", "2", "--forms", "none", "--out", str(folder / "run")),
     ]
     return replaced(words, *more)
@@ -88,7 +88,7 @@ def test_long_texts_of_dev_are_cut_on_request(tmp_path: Path, capsys: pytest.Cap
     "options",
     [
         ["--examples-per-step", "4", "--accumulate", "3"],
-        ["--strategy", "hard", "--teacher", "nowhere"],
+        ["--strategy", "kd_rr", "--teacher", "nowhere"],
         ["--name", "no name"],
     ],
 )
@@ -98,7 +98,7 @@ def test_nothing_is_loaded_for_a_bad_value(
     """An exit code, one line that names the setting, no base opened, no folder made."""
     monkeypatch.setattr(distil, "build_student", lambda *_, **__: pytest.fail("a base was loaded"))
     monkeypatch.setattr(distil, "open_questions", lambda *_: pytest.fail("data were read"))
-    needed = ["--recipe", "tiny", "--base", "b", "--train", "jsonl:x", "--dev", "jsonl:x", "--strategy", "hard"]
+    needed = ["--recipe", "tiny", "--base", "b", "--train", "jsonl:x", "--dev", "jsonl:x"]
     code = program("train distil")(replaced([*needed, "--out", tmp_path / "out"], *options))
     message = capsys.readouterr().err
     assert code == (2 if "--help" in message else 1)

@@ -27,7 +27,7 @@ def options(verb: str, folder: Path) -> list[str]:
     questions = ("--train", jsonl(folder), "--dev", dev_jsonl(folder))
     match verb:
         case "distil":
-            student = ("--recipe", "tiny", "--strategy", "hard", "--body-layers", "1", "--exits", "", "--forms", "none")
+            student = ("--recipe", "tiny", "--body-layers", "1", "--exits", "", "--forms", "none")
             return [*questions, *student]
         case "pairwise":
             lengths = ("--question-length", "12", "--document-length", "30", "--window", "16")

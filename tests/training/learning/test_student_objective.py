@@ -15,7 +15,7 @@ from cerberank_training.learning.losses import (
     ranking_loss,
     squared_loss,
 )
-from cerberank_training.learning.strategies import Strategy, check_strategy
+from cerberank_training.learning.strategies import Choice, strategy_of
 from cerberank_training.learning.student_objective import StudentObjective, TeacherLoss
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -38,9 +38,7 @@ def kd(head: int, teacher: int, alpha: float, tau: float) -> float:
 
 def test_one_teacher_a_head() -> None:
     """`sum_i lambda_i L_i`, each head with its own alpha, tau and lambda."""
-    objective = StudentObjective(
-        strategy="cerberus", alpha=(0.0, 0.1, 0.9), tau=(1.0, 3.0, 5.0), weights=(1.0, 2.0, 0.5)
-    )
+    objective = StudentObjective(alpha=(0.0, 0.1, 0.9), tau=(1.0, 3.0, 5.0), weights=(1.0, 2.0, 0.5))
     expected = kd(0, 0, 0.0, 1.0) + 2 * kd(1, 1, 0.1, 3.0) + 0.5 * kd(2, 2, 0.9, 5.0)
     assert objective.heads_loss(LOGITS, batch(), step=0).item() == pytest.approx(expected, rel=1e-5)
 
@@ -71,7 +69,7 @@ def test_each_teacher_loss_is_taken_from_its_teacher(name: TeacherLoss) -> None:
         "margin-mse": margin_loss(LOGITS, TEACHERS, LABELS, offsets),
         "listwise": ranking_loss(LOGITS, TEACHERS, 2.0, offsets),
     }
-    objective = StudentObjective(strategy="cerberus", alpha=(0.0,), tau=(2.0,), teacher_loss=name)
+    objective = StudentObjective(alpha=(0.0,), tau=(2.0,), teacher_loss=name)
     got = objective.heads_loss(LOGITS, batch(), step=0).item()
     assert got == pytest.approx(losses[name].sum().item(), rel=1e-5)
     assert objective.heads_loss(TEACHERS, batch(), step=0).item() == pytest.approx(0.0, abs=1e-5)
@@ -94,7 +92,7 @@ def test_a_head_gets_its_own_gradient_alone() -> None:
     for shift in (0.0, 1.0):
         logits = LOGITS.clone().requires_grad_()
         teachers = TEACHERS + torch.tensor([0.0, shift, 0.0])
-        StudentObjective(strategy="cerberus").heads_loss(logits, batch(teachers), step=0).backward()
+        StudentObjective().heads_loss(logits, batch(teachers), step=0).backward()
         gradients.append(logits.grad)
     changed = (gradients[0] != gradients[1]).any(dim=0)
     assert changed.tolist() == [False, True, False]
@@ -105,7 +103,7 @@ def test_exits_learn_from_labels_or_heads() -> None:
     exit_logits, heads = LOGITS[:, :1].clone().requires_grad_(), LOGITS.clone().requires_grad_()
     labels = StudentObjective().exit_loss(exit_logits, batch(), None)
     assert labels.item() == pytest.approx(pointwise_loss(LOGITS[:, :1], LABELS).item())
-    objective = StudentObjective(strategy="cerberus", alpha=(0.0,), tau=(1.0,), exits="heads")
+    objective = StudentObjective(alpha=(0.0,), tau=(1.0,), exits="heads")
     loss = objective.exit_loss(exit_logits, batch(), heads)
     loss.backward()
     target = LOGITS.sigmoid().mean(dim=1, keepdim=True).logit()
@@ -114,8 +112,19 @@ def test_exits_learn_from_labels_or_heads() -> None:
     assert exit_logits.grad is not None
 
 
-@pytest.mark.parametrize("strategy", get_args(Strategy))
-def test_a_strategy_that_does_not_fit_is_refused(strategy: str) -> None:
-    """Two heads and five teachers fit none; the message says what is needed."""
-    with pytest.raises(ValueError, match=f"{strategy}.* needs .* 2 head"):
-        check_strategy(strategy, heads=2, teachers=5)  # type: ignore[arg-type]
+@pytest.mark.parametrize(
+    ("choice", "heads", "teachers", "message"),
+    [
+        (None, 2, 5, "2 head.s. and 5 teacher.s.: give one --teacher for all heads, or one for each"),
+        (None, 0, 1, "0 head.s. and 1 teacher"),
+        (None, 1, 2, "give --strategy kd_sum, .* or kd_rr"),
+        ("kd_sum", 1, 1, "--strategy kd_sum is for one head with several teachers"),
+        ("kd_rr", 2, 2, "--strategy kd_rr is for one head with several teachers"),
+    ],
+)
+def test_heads_and_teachers_that_fit_no_strategy_are_refused(
+    choice: Choice | None, heads: int, teachers: int, message: str
+) -> None:
+    """The message says what to give."""
+    with pytest.raises(ValueError, match=message):
+        strategy_of(choice, heads=heads, teachers=teachers)

@@ -60,7 +60,7 @@ def test_a_disk_that_is_full_in_the_middle_of_a_run(
     """One line that names the folder, no traceback."""
     save_cross_encoder("bert", tmp_path / "base")
     data, dev, out = jsonl(tmp_path), dev_jsonl(tmp_path), tmp_path / "out"
-    call = ["--recipe", "tiny", "--strategy", "hard", "--base", str(tmp_path / "base"), "--train", data, "--dev", dev]
+    call = ["--recipe", "tiny", "--base", str(tmp_path / "base"), "--train", data, "--dev", dev]
     request.getfixturevalue("full_disk")
     assert distil([*call, "--out", str(out)]) == 1
     error = capsys.readouterr().err

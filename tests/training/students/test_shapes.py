@@ -358,10 +358,10 @@ def test_a_third_segment_may_get_a_token_type(new: NewTypes, tiny_checkpoint: Pa
         (StudentObjective(), [], 0.0, "heads 1, 2, 3"),
         (StudentObjective(alpha=(0.1, 0.5, 0.9)), [], 0.0, "heads 1, 2, 3"),  # no teacher is weighed
         (StudentObjective(weights=(1.0, 0.5, 1.0)), [], 0.0, "heads 1, 3"),
-        (StudentObjective(strategy="single_all_heads"), ["a"], 0.0, "heads 1, 2, 3"),
-        (StudentObjective(strategy="single_all_heads", tau=(1.0, 3.0, 5.0)), ["a"], 0.0, ""),
-        (StudentObjective(strategy="cerberus"), ["a", "b", "a"], 0.0, "heads 1, 3"),
-        (StudentObjective(strategy="cerberus"), ["a", "b", "c"], 0.0, ""),
+        (StudentObjective(), ["a"], 0.0, "heads 1, 2, 3"),
+        (StudentObjective(tau=(1.0, 3.0, 5.0)), ["a"], 0.0, ""),
+        (StudentObjective(), ["a", "b", "a"], 0.0, "heads 1, 3"),
+        (StudentObjective(), ["a", "b", "c"], 0.0, ""),
         (StudentObjective(), [], 0.1, ""),
     ],
 )

@@ -128,7 +128,7 @@ def test_distil_refuses_before_the_base_is_loaded_and_the_command_completes(
     run = [
         *("--recipe", "tiny", "--base", "ce2", "--exits", "", "--heads", "2", "--steps", "2"),
         *("--dev", dev_jsonl(tmp_path)),
-        *("--strategy", "single_all_heads", "--forms", "none", "--train", data),
+        *("--forms", "none", "--train", data),
     ]
     assert program("train distil")([*run, "--teacher", "scores", "--out", "run"]) == 1
     said = capsys.readouterr().err

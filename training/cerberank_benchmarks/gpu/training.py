@@ -91,8 +91,6 @@ def _distil(lab: Lab, task: _Task) -> float:
     options: list[str | int] = [
         "--recipe",
         "electra-base-b11-3h1",
-        "--strategy",
-        "hard",
         "--device",
         "cuda" if lab.on_gpu else "cpu",
     ]

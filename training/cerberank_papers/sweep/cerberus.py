@@ -29,7 +29,7 @@ from cerberank_papers.sweep.sweep_runs import (
 from cerberank_training.commands.distil import StudentJob
 from cerberank_training.commands.presets import flag_of, read_preset, recipe_help, student_settings
 from cerberank_training.commands.run_options import DevQuestions, data_help
-from cerberank_training.learning.strategies import Strategy, check_strategy
+from cerberank_training.learning.strategies import Choice, strategy_of
 
 SHARED = (
     *("recipe", "base", "train", "groups", "dev", "dev_questions", "windows", "teacher", "hydra", "precision"),
@@ -45,12 +45,17 @@ class PlannedRun:
     """The run for one row of the table."""
 
     name: str
-    strategy: Strategy
     heads: int
     teachers: tuple[str, ...]
     """The teachers' score caches, in the order of the heads."""
     body_layers: int | None = None
     """Layers of the body (default: the recipe's)."""
+    strategy: Choice | None = None
+
+    @property
+    def names(self) -> tuple[str, str]:
+        """The name of the row, and what the rows of all bodies have in common."""
+        return self.name, self.name.removesuffix(f"-b{self.body_layers}")
 
 
 def plan(teachers: Sequence[str], hydra: Sequence[str], body_layers: Sequence[int] = ()) -> tuple[PlannedRun, ...]:
@@ -63,29 +68,29 @@ def plan(teachers: Sequence[str], hydra: Sequence[str], body_layers: Sequence[in
     """
     one, every, heads = (teachers[0],), tuple(teachers), len(teachers)
     runs = [
-        PlannedRun(name="hard-one-head", strategy="hard", heads=1, teachers=()),
-        PlannedRun(name="hard", strategy="hard", heads=heads, teachers=()),
-        PlannedRun(name="single", strategy="single", heads=1, teachers=one),
+        PlannedRun(name="hard-one-head", heads=1, teachers=()),
+        PlannedRun(name="hard", heads=heads, teachers=()),
+        PlannedRun(name="single", heads=1, teachers=one),
         PlannedRun(name="kd_sum", strategy="kd_sum", heads=1, teachers=every),
         PlannedRun(name="kd_rr", strategy="kd_rr", heads=1, teachers=every),
-        PlannedRun(name="single_all_heads", strategy="single_all_heads", heads=heads, teachers=one),
+        PlannedRun(name="single_all_heads", heads=heads, teachers=one),
     ]
     if hydra:
-        runs.append(PlannedRun(name="hydra", strategy="hydra", heads=len(hydra), teachers=tuple(hydra)))
-    runs.append(PlannedRun(name="cerberus", strategy="cerberus", heads=heads, teachers=every))
+        runs.append(PlannedRun(name="hydra", heads=len(hydra), teachers=tuple(hydra)))
+    runs.append(PlannedRun(name="cerberus", heads=heads, teachers=every))
     shaped = [replace(run, name=f"{run.name}-b{size}", body_layers=size) for size in body_layers for run in runs]
     return tuple(shaped or runs)
 
 
 def chosen(runs: Sequence[PlannedRun], names: Sequence[str]) -> list[PlannedRun]:
-    """The runs whose row or strategy is in `names`; without names, all runs.
+    """The runs with one of the `names`; without names, all runs.
 
     Raises ValueError, which lists the runs, for a name that no run has.
     """
     for name in names:
-        if not any(name in (run.name, run.strategy) for run in runs):
+        if not any(name in run.names for run in runs):
             raise ValueError(f"there is no run {name!r}; the runs are {'; '.join(run.name for run in runs)}")
-    return [run for run in runs if not names or run.name in names or run.strategy in names]
+    return [run for run in runs if not names or set(run.names) & set(names)]
 
 
 @Parameter(name="*")
@@ -158,7 +163,7 @@ def cerberus(*, options: CerberusOptions) -> None:
     every = plan(teachers, hydra, list(dict.fromkeys(options.body_layers)))
     runs = chosen(every, options.rows)
     for run in runs:
-        check_strategy(run.strategy, heads=run.heads, teachers=len(run.teachers))
+        strategy_of(run.strategy, heads=run.heads, teachers=len(run.teachers))
     check_device(options.device)
     form = BackendOptions(device=options.device, precision=options.precision).chosen()
 
@@ -188,7 +193,7 @@ def _training(run: PlannedRun, options: CerberusOptions) -> list[object]:
     names = ("recipe", "base", "train", "groups", "dev", "dev_questions", "windows", "steps", "device")
     given = {name: value for name in names if (value := getattr(options, name)) is not None}
     words = [part for name, value in given.items() for part in (flag_of(name), value)]
-    words += ["--strategy", run.strategy, "--heads", run.heads]
+    words += ["--heads", run.heads] + (["--strategy", run.strategy] if run.strategy else [])
     words += [] if run.body_layers is None else ["--body-layers", run.body_layers]
     return words + [part for teacher in run.teachers for part in ("--teacher", teacher)]
 
@@ -220,5 +225,5 @@ def _report(every: Sequence[PlannedRun], table: TableOptions) -> None:
         settings = ", ".join(f"{HEADER[each]} {number:g}" for each, number in best.values.items())
         lines.append(f"- {row}: {settings}, dev MAP {value:.2f}")
     more = ["\n".join(["Chosen on dev:\n", *lines])] if lines else []
-    baseline = next(run.name for run in every if run.strategy == "cerberus")
+    baseline = next(run.name for run in every if "cerberus" in run.names)
     write_table(table, rows, more, measures="P@1 AP RR", baseline=baseline)

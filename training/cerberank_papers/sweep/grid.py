@@ -164,7 +164,7 @@ def _points(shared: DistilOptions | TeachOptions, options: GridOptions, training
     taus: Sequence[float | None] = options.tau or TAUS
     if isinstance(shared, TeachOptions):
         alphas = taus = (None,)
-    elif shared.settings.objective.strategy == "hard" and shared.settings.objective.exits == "labels":
+    elif not shared.teacher and shared.settings.objective.exits == "labels":
         alphas = taus = (1.0,)
         note_of("sweep grid", "labels alone have no alpha and no tau: the other settings are compared")
     points = [

@@ -37,7 +37,7 @@ from cerberank_training.data.sampling import (
 from cerberank_training.evaluation.dev_figures import RankedQuestions, dev_figures
 from cerberank_training.evaluation.variants import Scorer, rank_questions
 from cerberank_training.learning.loop import STATE
-from cerberank_training.learning.strategies import check_strategy
+from cerberank_training.learning.strategies import strategy_of
 from cerberank_training.learning.student_run import StudentRun
 from cerberank_training.learning.threads import step_work, training_threads
 from cerberank_training.runs.base import open_base
@@ -176,6 +176,12 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         return {} if reading in (None, AS_SERVED.combine) else {"windows": reading}
 
     @property
+    def strategy(self) -> str:
+        """The name of the strategy. Raises ValueError if the heads and the teachers fit none."""
+        settings = self.options.settings
+        return strategy_of(settings.objective.strategy, heads=settings.shape.heads, teachers=len(self.options.teacher))
+
+    @property
     def size(self) -> Size:
         """The number of questions of the dev set."""
         return chosen_size(self.options.dev, self.options.dev_questions)
@@ -189,7 +195,7 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         check_trackers(options.track)
         if settings.train.tokens_per_step is None:
             batch_of_step(settings.train.examples_per_step, settings.train.accumulate)
-        check_strategy(settings.objective.strategy, heads=settings.shape.heads, teachers=len(options.teacher))
+        _ = self.strategy
         for option in ("name", "version"):
             if (value := getattr(options, option)) is not None and not is_name(value):
                 raise ValueError(f"--{option} {value!r} is not a name: letters, digits, '.', '_' and '-', at most 96")
@@ -229,7 +235,7 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
                 "data": {"drawn": not options.groups} | content,
                 "dev": {"size": size} | self.windows | dev_content,
                 "teachers": [teachers[path].content(path) for path in options.teacher],
-                "settings": settings.bound(drawn=not options.groups),
+                "settings": settings.bound(drawn=not options.groups, strategy=self.strategy),
             },
             free={
                 **{name: getattr(settings.train, name) for name in ("steps", "patience", "save_every")},
@@ -328,7 +334,8 @@ class StudentTraining:
         copied = copied_heads(self.student.ranker, objective, teachers, dropout=self.settings.train.dropout)
         cuts = cut_note(*self.run.count_cut(), what="pairs", option="--max-length")
         sizes = first_sizes(self.run.first_step())
-        return self.shared, copied, "; ".join(filter(None, (self.student.start, sizes, cuts)))
+        labels = "" if teachers else "learns from the labels alone"
+        return self.shared, copied, "; ".join(filter(None, (self.student.start, labels, sizes, cuts)))
 
     def train(self) -> dict[str, Any]:
         """Train, and leave the weights that are best on dev in the student."""
@@ -351,8 +358,8 @@ class StudentTraining:
         # The card and `run.json` are made of the record, which names the teachers and the data of the base.
         origins = [teacher_origin(self.inputs.teachers[path].teacher) for path in options.teacher]
         summary = summary_of(record, teachers=origins, earlier=training_data(self.inputs.base.folder))
-        strategy, reached = settings.objective.strategy, record.results["reached"]
-        version = options.version or f"{strategy}-steps-{reached}-seed-{settings.train.seed}-{record.digest}"
+        reached = record.results["reached"]
+        version = options.version or f"{job.strategy}-steps-{reached}-seed-{settings.train.seed}-{record.digest}"
         architecture = self.student.ranker.config.architecture
         export_checkpoint(
             self.student.ranker,

@@ -51,10 +51,9 @@ WITHOUT_EFFECT = (
         "longest_first",
         "is for --truncation last_first: the longest texts are cut, whichever.",
     ),
-    (("teacher_loss",), "strategy", "hard", "is for strategies with teachers, not for hard."),
 )
 """Options that have no effect where another option has some value, with the reason for users."""
-DEFAULTS = {"sampling": "grouped", "truncation": "last_first", "strategy": "hard"}
+DEFAULTS = {"sampling": "grouped", "truncation": "last_first"}
 """The defaults of these other options."""
 
 
@@ -171,6 +170,8 @@ def options_from_recipe(verb: str) -> Callable[[App, tuple[str, ...], ArgumentCo
             _check_useful(call, call)
             return
         preset = preset_of(call["recipe"], verb)
+        if "teacher_loss" in call and "teacher" not in call:
+            raise UsageError("--teacher-loss is for a run with --teacher: there are no scores to learn from.")
         if verb == DISTIL and call["recipe"].endswith(".toml"):
             student_settings(call["recipe"])  # an error in the file names the file
         values = with_changes(preset.values, call, verb=verb)

@@ -34,6 +34,7 @@ def recipes(name: str | None = None, /) -> None:
         return
     if shown:
         say(f"All settings; those without a source above are of the recipe {preset.recipe}:")
-    for part, settings in student_settings(name).bound(drawn=True).items():
-        for setting, value in settings.items():
+    settings = student_settings(name)
+    for part, values in settings.bound(drawn=True, strategy=settings.objective.strategy).items():
+        for setting, value in values.items():
             say(f"{part}.{setting} = {json.dumps(value)}")

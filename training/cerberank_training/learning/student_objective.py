@@ -23,7 +23,7 @@ from cerberank_training.learning.losses import (
     ranking_loss,
     squared_loss,
 )
-from cerberank_training.learning.strategies import Strategy, lessons
+from cerberank_training.learning.strategies import Choice, lessons
 
 TeacherLoss: TypeAlias = Literal["kl", "mse", "margin-mse", "listwise"]
 COMPARES: tuple[TeacherLoss, ...] = ("margin-mse", "listwise")
@@ -33,13 +33,13 @@ COMPARES: tuple[TeacherLoss, ...] = ("margin-mse", "listwise")
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudentObjective:
-    """The strategy and its settings, which are options of `train distil`.
+    """The losses of heads and exits, which are options of `train distil`.
 
     A tuple has one value for all heads, or one for each head.
     """
 
-    strategy: Strategy = "hard"
-    """Rule that assigns teachers to heads (docs/training.md)."""
+    strategy: Choice | None = None
+    """Losses of one head with several teachers: their sum (kd_sum), or one teacher at each step in turn (kd_rr)."""
     alpha: Annotated[tuple[float, ...], listed(float, "0.1 or 0,0.5,1", within=Number(gte=0, lte=1))] = (0.5,)
     """Weight of the labels against the teachers, 0 to 1: one number, or one per head (0.1 or 0,0.5,1)."""
     tau: Annotated[tuple[float, ...], listed(float, "5 or 1,3,5", within=Number(gt=0, lt=math.inf))] = (3.0,)
@@ -92,9 +92,9 @@ class StudentObjective:
             parts[name] = parts[name] + loss if name in parts else loss
         return torch.stack(losses).sum()
 
-    def lesson(self, head: int, teachers: Sequence[object]) -> tuple[object, ...]:
-        """All that determines the loss of a head with given logits; the same for heads that learn the same."""
-        pairs = lessons(self.strategy, step=0, heads=head + 1, teachers=len(teachers))
+    def lesson(self, head: int, heads: int, teachers: Sequence[object]) -> tuple[object, ...]:
+        """All that determines the loss of one of the `heads` with given logits; the same if they learn the same."""
+        pairs = lessons(self.strategy, step=0, heads=heads, teachers=len(teachers))
         taught = [teachers[teacher] for of, teacher in pairs if of == head]
         return (_of(self.weights, head), *((taught, _of(self.alpha, head), _of(self.tau, head)) if taught else ()))
 

@@ -24,7 +24,7 @@ from cerberank_training.data.sampling import LOOKED_AT, Group
 from cerberank_training.learning.batch import Batch, TeacherScores, count_cut, make_batch
 from cerberank_training.learning.loop import Figures, Loop, training_precision
 from cerberank_training.learning.recomputation import recomputed
-from cerberank_training.learning.strategies import check_strategy
+from cerberank_training.learning.strategies import strategy_of
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
 from cerberank_training.runs.processes import Processes, batch_of_step
@@ -176,7 +176,7 @@ class StudentRun:
         `workers` processes make the batches, or a thread if it is 0; the batches are the same. Raises ValueError when
         the strategy does not fit the heads and teachers, or a step cannot be divided equally.
         """
-        check_strategy(objective.strategy, heads=ranker.config.architecture.heads, teachers=len(teachers))
+        strategy_of(objective.strategy, heads=ranker.config.architecture.heads, teachers=len(teachers))
         self._config = config
         self._objective = objective
         self._device = torch.device(device)

@@ -70,8 +70,11 @@ class StudentSettings:
                 "compares the candidates of a question; give --listwise-weight 0."
             )
 
-    def bound(self, *, drawn: bool) -> dict[str, Any]:
-        """The settings that determine a run's result. The sampling is included if groups are `drawn` in the run."""
+    def bound(self, *, drawn: bool, strategy: str | None) -> dict[str, Any]:
+        """The settings that determine a run's result, with the name of its strategy.
+
+        The sampling is included if groups are `drawn` in the run.
+        """
         shape = self.shape
         return {
             "shape": {
@@ -79,7 +82,7 @@ class StudentSettings:
                 "exits": [exit_.model_dump() for exit_ in shape.exit_configs],
             },
             "encoding": shape.encoding.model_dump(),
-            "objective": asdict(self.objective),
+            "objective": asdict(self.objective) | {"strategy": strategy},
             **({"sampling": {"mode": self.examples.sampling} | asdict(self.sampling)} if drawn else {}),
             "train": bound_settings(self.train),
         }

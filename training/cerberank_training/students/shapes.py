@@ -166,10 +166,11 @@ def copied_heads(
     """
     if dropout:
         return ""
+    heads = len(ranker.heads)
     copies = {
         each
         for (one, head), (two, other) in combinations(enumerate(ranker.heads, start=1), 2)
-        if objective.lesson(one - 1, teachers) == objective.lesson(two - 1, teachers)
+        if objective.lesson(one - 1, heads, teachers) == objective.lesson(two - 1, heads, teachers)
         and all(map(torch.equal, head.state_dict().values(), other.state_dict().values()))
         for each in (one, two)
     }
@@ -177,7 +178,7 @@ def copied_heads(
         return ""
     return (
         f"heads {', '.join(map(str, sorted(copies)))} start from the same weights and learn the same without dropout, "
-        "so they stay copies: --heads 1, --dropout 0.1 or another teacher for each head (--strategy cerberus) avoids it"
+        "so they stay copies: --heads 1, --dropout 0.1 or a --teacher for each head avoids it"
     )
 
 

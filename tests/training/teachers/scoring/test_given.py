@@ -141,7 +141,7 @@ def test_a_student_learns_from_given_scores(tmp_path: Path) -> None:
     base = save_cross_encoder("bert", tmp_path / "base")
     options = [
         *("--recipe", "tiny", "--base", str(base), "--train", spec, "--dev", dev, "--exits", "", "--heads", "1"),
-        *("--strategy", "single", "--alpha", "0", "--teacher-loss", "margin-mse", "--teacher", str(tmp_path / "cache")),
+        *("--alpha", "0", "--teacher-loss", "margin-mse", "--teacher", str(tmp_path / "cache")),
         *(
             "--negatives",
             "4",
