@@ -19,9 +19,9 @@ serve: $(SERVE)/.installed ## install what serving needs (no torch) and serve th
 # A worker for each usable processor (tests/conftest.py); WORKERS=0 runs everything in one process. Files come in the order
 # of their names, which begins with the dearest; by default those with one test, such as a real process, would come last.
 WORKERS ?= auto
-# SlipCover is imported before pytest could rewrite its assertions. torch.compile, which a test calls on post_norm.py, and Ray,
-# which pickles autoscaling.py by value, cannot read SlipCover's probes. Kept exports (--cache-clear) would leave lines out.
-SLIPCOVER = -m slipcover --json --out .coverage.json --omit '*/bodies/post_norm.py,*/ray_serve/autoscaling.py' \
+# SlipCover is imported before pytest could rewrite its assertions. Ray, which pickles autoscaling.py by value, cannot read
+# SlipCover's probes. Kept exports (--cache-clear) would leave lines out.
+SLIPCOVER = -m slipcover --json --out .coverage.json --omit '*/ray_serve/autoscaling.py' \
 	--source cerberank,models/cerberank_models,service/cerberank_service,training/cerberank_training,training/cerberank_papers,training/cerberank_benchmarks
 # Bytecode is written even where the environment forbids it: both workers, and each process of a test, would compile anew.
 PYTEST = PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 $(DEV)/bin/python $(if $(COVERAGE),$(SLIPCOVER)) -m pytest --numprocesses=$(WORKERS) \
@@ -65,7 +65,7 @@ bench: $(DEV)/.installed ## all benchmarks, half an hour: make bench [BENCH="--q
 	$(DEV)/bin/python -m cerberank_benchmarks $(BENCH) $(if $(DATA),--data squad-as2-article:$(DATA)/squad-as2/test.jsonl.gz) \
 		$(if $(INFINITY),--infinity $(INFINITY))
 
-bench-gpu: $(DEV)/.installed ## what one GPU gives: make bench-gpu [BENCH="--minutes 16"]
+bench-gpu: $(DEV)/.installed ## what one GPU gives: make bench-gpu [BENCH="--minutes 9"]
 	$(DEV)/bin/python -m cerberank_benchmarks gpu $(BENCH)
 
 gpu-kit: $(DEV)/.installed ## wheels for make bench-gpu without a network: make gpu-kit [GPU_PYTHON=3.12] [GPU_PACKAGES=FILE]

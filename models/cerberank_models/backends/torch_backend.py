@@ -28,7 +28,6 @@ from cerberank_models.backends.torch_stages import StageInput, TorchStages, chec
 from cerberank_models.checkpoint.folder import Checkpoint, CheckpointError
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs, concat_pairs, offsets_of, packed_rows
-from cerberank_models.network.bodies.body import Fuse
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.network.varlen import VarlenAttention
 from cerberank_models.transformer import OpaqueTransformer
@@ -73,14 +72,12 @@ class TorchBackend:
         graph_tokens: int | None = 0,
         kernel: VarlenAttention | None = None,
         capture: Capture | None = None,
-        fuse: Fuse | None = None,
     ) -> None:
         """Move `ranker` itself, not a copy, to `device`, and cast it to `precision` (fp32, bf16 or fp16).
 
         `graph_tokens`: every stage is captured for steps of up to this many tokens, as CUDA graphs or by `capture`,
         before the constructor returns. None captures for `GRAPH_TOKENS`, and later in `prepare`, if stages can be
-        captured. `kernel` replaces the device's variable-length attention, and `fuse` compiles functions of the body's
-        layers (`Body.fuse`).
+        captured. `kernel` replaces the device's variable-length attention.
 
         Raises ValueError for an unknown precision or if stages cannot be captured, DeviceError if there is no device.
         """
@@ -95,7 +92,7 @@ class TorchBackend:
         self._stream = own_stream(place) if place.type == "cuda" else None
         self._captured: CapturedStages | None = None
         with torch.cuda.stream(self._stream):  # not inference mode: uncast weights may be trained further
-            self._stages = TorchStages(ranker, device=place, precision=dtype, kernel=kernel, fuse=fuse)
+            self._stages = TorchStages(ranker, device=place, precision=dtype, kernel=kernel)
         self._graphs_follow_steps = graph_tokens is None and self._stages.kernel is not None
         if graph_tokens or self._graphs_follow_steps:
             graph_tokens = graph_tokens or GRAPH_TOKENS

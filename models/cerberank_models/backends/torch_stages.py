@@ -18,7 +18,6 @@ from cerberank_models.backends.stage_contract import DeviceError
 from cerberank_models.config import RankerConfig
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.absorbed import AbsorbedHeads, can_absorb
-from cerberank_models.network.bodies.body import Fuse
 from cerberank_models.network.heads import Head
 from cerberank_models.network.layout import GroupedLayout, Layout, PackedLayout
 from cerberank_models.network.precision import in_precision
@@ -65,12 +64,8 @@ class TorchStages:
         device: torch.device,
         precision: torch.dtype,
         kernel: VarlenAttention | None = None,
-        fuse: Fuse | None = None,
     ) -> None:
-        """Move `ranker` to `device` and cast it; `kernel` None means the device's own kernel, if there is one.
-
-        `fuse` compiles functions in the body's layers (`Body.fuse`); None compiles nothing.
-        """
+        """Move `ranker` to `device` and cast it; `kernel` None means the device's own kernel, if there is one."""
         sum_in_fp32(precision)
         self.config = ranker.config
         self.device = device
@@ -81,8 +76,6 @@ class TorchStages:
         """True for a decoder, which is run by `prefixes` and `behind` instead of `__call__`."""
         if self.kernel is not None:
             self._ranker.encoder.merge_projections()
-        if fuse is not None:
-            self._ranker.encoder.fuse(fuse)
         self._heads = self._heads_form()
 
     def __call__(self, stage: int, inputs: StageInput) -> tuple[Tensor, Tensor]:

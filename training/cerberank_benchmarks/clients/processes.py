@@ -86,19 +86,13 @@ def ask_from_processes(job: Job, *, patience: float = PATIENCE) -> tuple[Outcome
         asdict(replace(job, clients=share, first_client=first)) for share, first in zip(shares, firsts, strict=True)
     ]
     outcome = Outcome()
-    for result in run_together("cerberank_benchmarks.clients.processes", jobs, patience=patience):
+    for result in _run_together(jobs, patience=patience):
         outcome.add(Outcome(**result))
     return outcome, count
 
 
-def run_together(
-    module: str,
-    jobs: Sequence[Mapping[str, Any]],
-    *,
-    patience: float = PATIENCE,
-    environment: Mapping[str, str] | None = None,
-) -> list[dict[str, Any]]:
-    """Run `module` in one process for each job, all starting at the same moment; returns the processes' reports.
+def _run_together(jobs: Sequence[Mapping[str, Any]], *, patience: float) -> list[dict[str, Any]]:
+    """Run this module in one process for each job, all starting at the same moment; returns the processes' reports.
 
     A process reads its job from stdin, writes a line when it is ready, starts after a further line of input, and writes
     its report. All processes are killed after `patience` seconds. Raises RuntimeError when one ends without a report.
@@ -114,7 +108,7 @@ def run_together(
     late.start()
     try:
         for job in jobs:
-            children.append(_child(module, environment))
+            children.append(_child())
             _tell(children[-1], json.dumps(job))
         for child in children:
             _expect(child)  # ready
@@ -157,9 +151,9 @@ def _number(serial: int, vocabulary: Sequence[str]) -> str:
     return " ".join(words)
 
 
-def _child(module: str, environment: Mapping[str, str] | None) -> subprocess.Popen[str]:
-    pipe = subprocess.PIPE
-    return subprocess.Popen(python_command(module), stdin=pipe, stdout=pipe, stderr=pipe, text=True, env=environment)
+def _child() -> subprocess.Popen[str]:
+    pipe, command = subprocess.PIPE, python_command("cerberank_benchmarks.clients.processes")
+    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
 
 
 def _tell(child: subprocess.Popen[str], line: str) -> None:

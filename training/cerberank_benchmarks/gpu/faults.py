@@ -20,7 +20,7 @@ from cerberank_benchmarks.clients.processes import bodies
 from cerberank_benchmarks.clients.server import Server
 from cerberank_benchmarks.gpu.lab import Findings, Lab, Problem
 from cerberank_benchmarks.gpu.networks import THREE_HEADS, equal_pairs, random_ranker
-from cerberank_benchmarks.gpu.scores import BOUND
+from cerberank_benchmarks.gpu.reference import BOUND
 from cerberank_benchmarks.gpu.served import OUT_OF_MEMORY, counted, job, served_checkpoint, service
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.varlen import Spans, VarlenAttention

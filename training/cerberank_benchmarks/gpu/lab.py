@@ -18,11 +18,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from cerberank_benchmarks.gpu.stand_ins import sdpa_kernel, uncompiled, written_again
+from cerberank_benchmarks.gpu.stand_ins import sdpa_kernel, written_again
 from cerberank_models.backends.cuda_graphs import Capture
 from cerberank_models.backends.torch_backend import GRAPH_TOKENS, TorchBackend
 from cerberank_models.backends.torch_stages import PRECISIONS
-from cerberank_models.network.bodies.body import Fuse
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.network.varlen import VarlenAttention, kernel_for
 
@@ -59,6 +58,8 @@ class Sizes:
     copy_bytes: int = 4 << 30
     width: int | None = None
     """Replaces the width of every network."""
+    counts: tuple[int, ...] = (100, 500, 1000)
+    """Numbers of candidates of a question, for its latency."""
     candidates: int = 500
     batch: int = 128
     """Pairs of a batch of CERBERUS's table 5."""
@@ -66,26 +67,17 @@ class Sizes:
     """Tokens of a pair."""
     longest: int = 512
     """Lengths of pairs from 1 to this many tokens, for the attention kernel."""
-    questions: int = 10
     graph_tokens: int = GRAPH_TOKENS
     """Tokens up to which graphs are captured, by default as in the service; larger questions run without graphs."""
-    graph_steps: tuple[int, ...] = (256, 1024, 4096, 16_384, 32_768, 65_536)
-    products: tuple[int, ...] = (8192, 16_384, 32_768, 65_536)
-    """Rows M of the matrix products of a body."""
-    lock_steps: tuple[int, ...] = (4096, 16_384, 65_536)
-    lock_rounds: int = 50
-    encode_threads: tuple[int, ...] = (1, 2, 4, 8, 16)
-    """Numbers of threads, and of processes with one thread, that tokenise."""
-    encode_seconds: float = 0.5
-    steps: tuple[int, ...] = (1024, 2048, 4096, 8192, 16_384, 32_768, 65_536, 131_072, 262_144)
-    batches: tuple[int, ...] = (32, 64, 128, 256, 512)
+    batches: tuple[int, ...] = (64, 128, 256, 512)
     """Batch sizes of the peer."""
-    clients: tuple[int, ...] = (1, 16, 64)
-    served: tuple[int, ...] = (20, 100, 500, 5000)
-    """Candidates of a request."""
-    served_seconds: float = 1.5
-    served_networks: int = 2
-    """Number of served networks; 1 leaves out the smaller one."""
+    loads: tuple[tuple[int, int, bool], ...] = (
+        *((1, 500, False), (1, 500, True), (1, 100, False)),
+        *((16, 500, False), (16, 500, True), (16, 100, False)),
+        *((32, 20, True), (1, 1000, False), (16, 1000, False)),
+    )
+    """Clients of the service, candidates of a request, and whether texts are sent again."""
+    served_seconds: float = 2.0
     fault_step: int = 262_144
     """Tokens of the step that does not fit into the remaining memory."""
     fault_bytes: int = 4 << 30
@@ -94,6 +86,8 @@ class Sizes:
     training_questions: int = 32
     """Questions of a training step, of ten candidates each."""
     training_steps: int = 60
+    limit_factor: float = 1.0
+    """Multiplies the time of every piece."""
 
 
 TINY = Sizes(
@@ -102,28 +96,20 @@ TINY = Sizes(
     matmul=64,
     copy_bytes=1 << 20,
     width=64,
+    counts=(3, 6),
     candidates=6,
     batch=6,
     tokens=20,
     longest=16,
-    questions=1,
     graph_tokens=256,
-    graph_steps=(64, 300),
-    products=(64,),
-    lock_steps=(256,),
-    lock_rounds=3,
-    encode_threads=(2,),
-    encode_seconds=0.05,
-    steps=(64, 128),
     batches=(2, 4),
-    clients=(1, 2),
-    served=(3,),
+    loads=((1, 3, False), (2, 3, True)),
     served_seconds=0.1,
-    served_networks=1,
     fault_step=400,
     training_layers=2,
     training_questions=2,
     training_steps=2,
+    limit_factor=20.0,
 )
 """Sizes with which every piece takes seconds on a processor, to test the pieces; the figures are meaningless."""
 
@@ -176,9 +162,7 @@ class Lab:
             raise RuntimeError(f"no variable-length attention for {dtype}, heads of {head_size} on {self.device}")
         return kernel
 
-    def backend(
-        self, ranker: RankingNetwork, *, precision: str | None = None, graph_tokens: int = 0, fuse: bool = False
-    ) -> TorchBackend:
+    def backend(self, ranker: RankingNetwork, *, precision: str | None = None, graph_tokens: int = 0) -> TorchBackend:
         """A backend that owns `ranker`. In fp32 without graphs it is a reference, which does not use the kernel.
 
         Raises OutOfTimeError after the deadline.
@@ -194,12 +178,7 @@ class Lab:
             graph_tokens=graph_tokens,
             kernel=None if reference else self.kernel,
             capture=self.capture,
-            fuse=self._fuse if fuse else None,
         )
-
-    @property
-    def _fuse(self) -> Fuse:
-        return _compiled if self.on_gpu else uncompiled
 
     def synchronise(self) -> None:
         """Wait until the device has finished all its work."""
@@ -279,7 +258,3 @@ def lab_for(device: str, *, precision: str | None = None, **fields: Any) -> Lab:
         return Lab(device=device, precision=precision or "fp16", **fields)
     stand_ins = {"kernel": sdpa_kernel, "capture": written_again} | fields
     return Lab(device=device, precision=precision or "fp32", **stand_ins)
-
-
-def _compiled(function: Any) -> Any:
-    return torch.compile(function, dynamic=True)

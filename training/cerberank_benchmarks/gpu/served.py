@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from cerberank_benchmarks.clients.processes import Job, Outcome, ask_from_processes
 from cerberank_benchmarks.clients.server import Server, ServerSettings, cerberank_server
 from cerberank_benchmarks.gpu.lab import Findings, Lab, Problem, Row
-from cerberank_benchmarks.gpu.networks import MINI, THREE_HEADS, Shape, random_ranker
+from cerberank_benchmarks.gpu.networks import THREE_HEADS, Shape, random_ranker
 from cerberank_benchmarks.workload import WORDS
 from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 
@@ -27,8 +27,6 @@ TEXT = (
 )
 QUESTION_WORDS = 8
 SPECIAL_TOKENS = 3
-LARGE, MOST_CLIENTS = 1000, 16
-"""Requests with more than `LARGE` candidates are sent by at most `MOST_CLIENTS` clients."""
 TOKEN_CACHE = 1 << 30
 OUT_OF_MEMORY = "cerberank_out_of_memory_total"
 """The metric that counts batches that did not fit into memory."""
@@ -39,19 +37,8 @@ SERVER_LOG = "server.log"
 
 
 def run(lab: Lab) -> Findings:
-    """Rows for each network, clients and candidates, and kind of texts."""
-    every = [
-        (clients, candidates, repeated)
-        for clients in lab.sizes.clients
-        for candidates in lab.sizes.served
-        if candidates <= LARGE or clients <= MOST_CLIENTS
-        for repeated in (False, True)
-    ]
-    for shape in (THREE_HEADS, MINI)[: lab.sizes.served_networks]:
-        yield from _serving(lab, shape, every)
-
-
-def _serving(lab: Lab, shape: Shape, loads: Sequence[tuple[int, int, bool]]) -> Findings:
+    """Rows for each number of clients and candidates, and kind of texts."""
+    shape = THREE_HEADS
     checkpoint = served_checkpoint(lab, shape)
     started = lab.clock()
     with service(lab, checkpoint) as server:
@@ -65,7 +52,7 @@ def _serving(lab: Lab, shape: Shape, loads: Sequence[tuple[int, int, bool]]) -> 
             "token cache, MB": TOKEN_CACHE / 1e6,
         }
         # A row for each load.
-        for clients, candidates, repeated in loads:
+        for clients, candidates, repeated in lab.sizes.loads:
             outcome, processes = ask_from_processes(
                 job(lab, server, clients=clients, candidates=candidates, repeated=repeated),
                 patience=max(1.0, lab.remaining),

@@ -1,8 +1,6 @@
-"""Stand-ins for a GPU's attention kernel, graph capture and compiler, for machines without a GPU."""
+"""Stand-ins for a GPU's attention kernel and graph capture, for machines without a GPU."""
 
 from __future__ import annotations
-
-from typing import TypeVar
 
 import torch
 from torch import Tensor
@@ -10,8 +8,6 @@ from torch.nn import functional
 
 from cerberank_models.backends.cuda_graphs import Compute
 from cerberank_models.network.varlen import Spans
-
-FunctionT = TypeVar("FunctionT")
 
 
 def sdpa_kernel(query: Tensor, key: Tensor, value: Tensor, spans: Spans) -> Tensor:
@@ -41,8 +37,3 @@ def written_again(compute: Compute) -> Compute:
         return fixed
 
     return replay
-
-
-def uncompiled(function: FunctionT) -> FunctionT:
-    """`Fuse` that does not compile anything."""
-    return function

@@ -1,7 +1,7 @@
-"""The GPU benchmarks: measure one GPU in a single run of limited time, without data sets or a network.
+"""The GPU benchmarks: measure one GPU in a single run of ten minutes, without data sets or a network.
 
-`gpu.json` and `gpu.md` in --out are rewritten after every row. Pieces for which no time is left are listed as not run.
-If a piece fails, the others still run.
+Pieces run in the order of their worth, each for at most its own time. `gpu.json` and `gpu.md` in --out are rewritten
+after every row. Pieces for which no time is left are listed as not run. If a piece fails, the others still run.
 """
 
 from __future__ import annotations
@@ -10,27 +10,23 @@ import argparse
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from threading import Lock
 from typing import Any
 
 import torch
 
 from cerberank_benchmarks.gpu import (
+    capture,
     ceilings,
-    encode,
     faults,
-    graphs,
+    invariance,
     kernel,
-    lock,
+    latency,
     peers,
-    scores,
+    reference,
     served,
-    shapes,
-    steps,
     table5,
     training,
 )
@@ -48,24 +44,22 @@ class Piece:
 
     text: str
     run: Callable[[Lab], Findings]
+    seconds: float
+    """The time after which the piece is cut."""
 
 
 PIECES: dict[str, Piece] = {
-    "ceilings": Piece(ceilings.TEXT, ceilings.run),
-    "kernel": Piece(kernel.TEXT, kernel.run),
-    "parity": Piece(scores.PARITY, scores.parity),
-    "invariance": Piece(scores.INVARIANCE, scores.invariance),
-    "graphs": Piece(graphs.GRAPHS, graphs.graphs),
-    "steps": Piece(steps.TEXT, steps.run),
-    "table5": Piece(table5.TEXT, table5.run),
-    "peers": Piece(peers.TEXT, peers.run),
-    "shapes": Piece(shapes.TEXT, shapes.run),
-    "lock": Piece(lock.TEXT, lock.run),
-    "encode": Piece(encode.TEXT, encode.run),
-    "fusion": Piece(graphs.FUSION, graphs.fusion),
-    "served": Piece(served.TEXT, served.run),
-    "faults": Piece(faults.TEXT, faults.run),
-    "training": Piece(training.TEXT, training.run),
+    "ceilings": Piece(ceilings.TEXT, ceilings.run, 20),
+    "reference": Piece(reference.TEXT, reference.run, 60),
+    "kernel": Piece(kernel.TEXT, kernel.run, 30),
+    "invariance": Piece(invariance.TEXT, invariance.run, 30),
+    "capture": Piece(capture.TEXT, capture.run, 30),
+    "latency": Piece(latency.TEXT, latency.run, 75),
+    "peers": Piece(peers.TEXT, peers.run, 75),
+    "served": Piece(served.TEXT, served.run, 130),
+    "training": Piece(training.TEXT, training.run, 90),
+    "table5": Piece(table5.TEXT, table5.run, 60),
+    "faults": Piece(faults.TEXT, faults.run, 60),
 }
 """The pieces by name, in the order in which they run."""
 
@@ -91,7 +85,7 @@ def main(argv: list[str]) -> int:
             end=time.perf_counter() + 60 * arguments.minutes,
             seed=arguments.seed,
         )
-        record = measure(lab, arguments.pieces, arguments.out, together=4 if arguments.tiny else 1)
+        record = measure(lab, arguments.pieces, arguments.out)
         log = Path(scratch) / served.SERVER_LOG
         if log.is_file() and (printed := log.read_bytes()):
             write_bytes(arguments.out / served.SERVER_LOG, printed)
@@ -99,68 +93,45 @@ def main(argv: list[str]) -> int:
     return 1 if record.failed else 0
 
 
-def measure(lab: Lab, names: Sequence[str], out: Path, *, together: int = 1) -> Record:
-    """Run the pieces `names` and write their record to the folder `out`.
-
-    With `together` above 1, that many pieces run at the same time, the last ones first. This is for tiny sizes, whose
-    times are meaningless anyway.
-    """
+def measure(lab: Lab, names: Sequence[str], out: Path) -> Record:
+    """Run the pieces `names` and write their record to the folder `out`."""
     out.mkdir(parents=True, exist_ok=True)
-    settings = {"device": lab.device, "precision": lab.precision, "sizes": "tiny" if together > 1 else "full"}
+    settings = {"device": lab.device, "precision": lab.precision, "sizes": "tiny" if lab.sizes == TINY else "full"}
     machine = describe_machine() | describe_gpu(lab.device)
     records = {name: PieceRecord(name=name, text=piece.text, reason="not asked for") for name, piece in PIECES.items()}
     record = Record(folder=out, machine=machine, settings=settings, pieces=list(records.values()))
-    run = _Run(lab, record, Lock())
-    if together == 1:
-        for name in _ordered(names):
-            run(records[name])
-    else:
-        with ThreadPoolExecutor(together) as pool:
-            list(pool.map(run, [records[name] for name in reversed(_ordered(names))]))
+    for name in _ordered(names):
+        _run(lab, PIECES[name], records[name], record)
     record.write()
     return record
 
 
-@dataclass(frozen=True, slots=True)
-class _Run:
-    lab: Lab
-    record: Record
-    lock: Lock
-
-    def __call__(self, piece: PieceRecord) -> None:
-        if self.lab.remaining <= 0:
-            piece.reason = "out of time"
-            return
-        note(f"{piece.name} ...")
-        piece.status = "running"
-        piece.reason = ""
-        started = self.lab.clock()
-        try:
-            self._collect(piece)
-            piece.status = "ran"
-        except OutOfTimeError:
-            piece.status = "cut"
-            piece.reason = "out of time"
-        except Exception as error:  # the other pieces must still run
-            piece.status = "failed"
-            piece.reason = f"{type(error).__name__}: {error}"
-            if self.lab.remaining <= 0:  # the error may come from a process that was killed at the deadline
-                piece.status = "cut"
-                piece.reason = f"out of time: {piece.reason}"
-        piece.seconds = self.lab.clock() - started
-        self.lab.taken_bytes()  # frees the piece's memory, which processes of other pieces may need
-        with self.lock:
-            self.record.write()
-        note(f"{piece.name}: {piece.status} {piece.reason} ({piece.seconds:.1f} s)")
-
-    def _collect(self, piece: PieceRecord) -> None:
+def _run(lab: Lab, piece: Piece, result: PieceRecord, record: Record) -> None:
+    """Run a piece until its own deadline or that of all, and write the record after every row."""
+    if lab.remaining <= 0:
+        result.reason = "out of time"
+        return
+    note(f"{result.name} ...")
+    result.status, result.reason, started = "running", "", lab.clock()
+    limited = replace(lab, end=min(lab.end, started + piece.seconds * lab.sizes.limit_factor))
+    try:
         # Closing the generator ends processes that the piece has started, such as a server.
-        with closing(PIECES[piece.name].run(self.lab)) as findings:
+        with closing(piece.run(limited)) as findings:
             for finding in findings:
-                piece.add(finding)
-                with self.lock:
-                    self.record.write()
-                self.lab.check_time()
+                result.add(finding)
+                record.write()
+                limited.check_time()
+        result.status = "ran"
+    except OutOfTimeError:
+        result.status, result.reason = "cut", "out of time"
+    except Exception as error:  # the other pieces must still run
+        result.status, result.reason = "failed", f"{type(error).__name__}: {error}"
+        if limited.remaining <= 0:  # the error may come from a process that was killed at the deadline
+            result.status, result.reason = "cut", f"out of time: {result.reason}"
+    result.seconds = lab.clock() - started
+    lab.taken_bytes()  # frees the piece's memory, which processes of other pieces may need
+    record.write()
+    note(f"{result.name}: {result.status} {result.reason} ({result.seconds:.1f} s)")
 
 
 def _ordered(names: Sequence[str]) -> list[str]:
@@ -179,11 +150,11 @@ def _parser() -> argparse.ArgumentParser:
     default: dict[str, Any] = {"pieces": list(PIECES), "tokenizer": default_checkpoint() / "tokenizer.json"}
     parser.set_defaults(**default)
     parser.add_argument("--out", type=Path, default=Path("runs/gpu"), help="folder of gpu.json and gpu.md")
-    parser.add_argument("--minutes", type=float, default=25.0, help="pieces begin and go on until then; default 25")
+    parser.add_argument("--minutes", type=float, default=9.0, help="pieces begin and go on until then; default 9")
     parser.add_argument("--pieces", type=_pieces, metavar="NAME,NAME", help=", ".join(PIECES))
     parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu to try the pieces without a GPU")
     parser.add_argument("--precision", choices=("fp16", "bf16", "fp32"), help="default: fp16 on a GPU, else fp32")
-    parser.add_argument("--tiny", action="store_true", help="tiny networks, four pieces at a time: no figure counts")
+    parser.add_argument("--tiny", action="store_true", help="tiny networks: no figure counts")
     parser.add_argument("--tokenizer", type=Path, help="tokenizer.json of served networks; default: the bundled one")
     parser.add_argument("--seed", type=int, default=0)
     return parser

@@ -5,22 +5,13 @@ Legend as in `layout.py`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Protocol, TypeVar, runtime_checkable
+from collections.abc import Mapping
+from typing import Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
 from cerberank_models.network.layout import Layout
 from cerberank_models.transformer import TransformerConfig
-
-FunctionT = TypeVar("FunctionT", bound=Callable[..., Tensor])
-
-
-class Fuse(Protocol):
-    """Turns a function of tensors into an equivalent one with fewer passes over memory, as `torch.compile` does."""
-
-    def __call__(self, function: FunctionT, /) -> FunctionT:
-        """The function to call instead."""
 
 
 @runtime_checkable
@@ -81,9 +72,6 @@ class Body(Protocol):
 
     def merge_projections(self) -> None:
         """Merge linear layers with the same input into one product. For inference only: names of weights may change."""
-
-    def fuse(self, fuse: Fuse) -> None:
-        """Fuse functions that are bound by memory, such as a sum and the norm after it. For inference only."""
 
     def head_layer(self, depth: int) -> nn.Module:
         """A new `Layer` for a head. `depth` counts from 0 and includes the body's layers below it."""

@@ -12,7 +12,6 @@ from types import MappingProxyType
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cerberank_models.network.bodies.body import Fuse
 from cerberank_models.network.bodies.merging import side_by_side
 from cerberank_models.network.bodies.rotary import turned, turns_of
 from cerberank_models.network.layout import Layout
@@ -48,9 +47,6 @@ class CausalBody:
         for layer in self.layers:
             if isinstance(layer, CausalLayer):
                 layer.merge_projections()
-
-    def fuse(self, fuse: Fuse) -> None:
-        """Do nothing, because no function of this body is fused yet."""
 
     def head_layer(self, depth: int) -> CausalLayer:
         """A layer like those of the body, which are the same at every depth."""

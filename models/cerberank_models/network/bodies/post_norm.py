@@ -6,18 +6,16 @@ that runs at every depth, and DistilBERT has no token types. ELECTRA, RoBERTa an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import MappingProxyType
 
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cerberank_models.network.bodies.body import Fuse
 from cerberank_models.network.bodies.merging import side_by_side
 from cerberank_models.network.layout import Layout
 from cerberank_models.transformer import TransformerConfig
 
-AddNorm = Callable[[Tensor, Tensor, Tensor, Tensor, float], Tensor]
 """Computes the LayerNorm of a sum, from two summands `[.., D]` and the norm's weight, bias and epsilon."""
 
 
@@ -50,12 +48,6 @@ class PostNormBody:
         """Merge query, key and value of every layer into one product."""
         for layer in self._layers():
             layer.merge_projections()
-
-    def fuse(self, fuse: Fuse) -> None:
-        """Fuse each residual with the norm after it; all layers share the fused function."""
-        fused = fuse(_add_norm)
-        for layer in self._layers():
-            layer.fused_norm = fused
 
     def _layers(self) -> list[PostNormLayer]:
         return [layer for layer in self.layers if isinstance(layer, PostNormLayer)]
@@ -120,8 +112,6 @@ class PostNormLayer(nn.Module):
         self.output_norm = nn.LayerNorm(width, eps=config.layer_norm_epsilon)
         self.merged: nn.Linear | None = None
         """The projection to query, key and value in one product, after `merge_projections`."""
-        self.fused_norm: AddNorm | None = None
-        """Computes a residual's sum and its norm in one pass, after `PostNormBody.fuse`."""
 
     def merge_projections(self) -> None:
         """Replace the layers `query`, `key` and `value` by `merged`. `forward_first` cannot be used afterwards."""
@@ -160,19 +150,10 @@ class PostNormLayer(nn.Module):
         `residual` is the layer's input `[.., D]`, and `mixed` the result of attention `[.., H, d]`.
         """
         attended = self._drop(self.attention_output(mixed.flatten(-2)))
-        hidden = self._add_norm(residual, attended, self.attention_norm)
+        hidden = self.attention_norm(residual + attended)
         fed = self._drop(self.down(functional.gelu(self.up(hidden), approximate=self.gelu)))
-        return self._add_norm(hidden, fed, self.output_norm)
-
-    def _add_norm(self, residual: Tensor, update: Tensor, norm: nn.LayerNorm) -> Tensor:
-        if self.fused_norm is not None:
-            return self.fused_norm(residual, update, norm.weight, norm.bias, norm.eps)
-        out: Tensor = norm(residual + update)
+        out: Tensor = self.output_norm(hidden + fed)
         return out
 
     def _drop(self, tensor: Tensor) -> Tensor:
         return functional.dropout(tensor, self.dropout, self.training)
-
-
-def _add_norm(residual: Tensor, update: Tensor, weight: Tensor, bias: Tensor, epsilon: float) -> Tensor:
-    return functional.layer_norm(residual + update, weight.shape, weight, bias, epsilon)

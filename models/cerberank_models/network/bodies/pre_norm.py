@@ -14,7 +14,6 @@ from types import MappingProxyType
 from torch import Tensor, nn
 from torch.nn import functional
 
-from cerberank_models.network.bodies.body import Fuse
 from cerberank_models.network.bodies.merging import side_by_side
 from cerberank_models.network.bodies.rotary import turned, turns_of
 from cerberank_models.network.layout import Layout
@@ -51,9 +50,6 @@ class PreNormBody:
         for layer in self.layers:
             if isinstance(layer, PreNormLayer):
                 layer.merge_projections()
-
-    def fuse(self, fuse: Fuse) -> None:
-        """Do nothing, because no function of this body is fused yet."""
 
     def head_layer(self, depth: int) -> PreNormLayer:
         """A layer for this depth, which determines its window, its frequencies, and if it has an attention norm."""

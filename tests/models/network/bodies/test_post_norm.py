@@ -1,14 +1,11 @@
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 import torch
 from tests.bounds import PRODUCTS, rounding
 from tests.tiny import random_pairs, random_ranker
 from torch import Tensor
 
-from cerberank_models.network.bodies.body import FunctionT
 from cerberank_models.network.layout import PackedLayout
 from cerberank_models.network.ranking_network import RankingNetwork
 
@@ -60,28 +57,3 @@ def test_merged_projections_compute_the_same() -> None:
     merged.encoder.merge_projections()
     assert not [name for name in merged.state_dict() if name.startswith("body.") and ".query." in name]
     assert (hidden_after_body(merged) - hidden_after_body(random_ranker())).abs().max() <= BODY
-
-
-def test_fused_functions_compute_the_same() -> None:
-    """A residual and its norm are given to the fusing function once, and every layer of the body uses the result."""
-    calls: list[str] = []
-
-    def fuse(function: FunctionT) -> FunctionT:
-        def counted(*tensors: object) -> Tensor:
-            calls.append(function.__name__)
-            return function(*tensors)
-
-        return counted
-
-    fused = random_ranker()
-    fused.encoder.fuse(fuse)
-    assert (hidden_after_body(fused) - hidden_after_body(random_ranker())).abs().max() <= BODY
-    assert len(calls) == 2 * 3  # two norms in each of three layers
-
-
-def test_torch_compiles_what_is_fused() -> None:
-    """PyTorch's tracer takes the function with changing numbers of tokens; the compiler behind it is left out here."""
-    compiled = random_ranker()
-    compiled.encoder.fuse(partial(torch.compile, backend="eager", dynamic=True))
-    for _ in range(2):
-        assert (hidden_after_body(compiled) - hidden_after_body(random_ranker())).abs().max() <= BODY
