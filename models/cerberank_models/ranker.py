@@ -79,9 +79,9 @@ class Ranker:
         Raises CheckpointError, SourceError, ModelImportError, StoreError or ValueError with a message that says what is
         wrong, and ModuleNotFoundError with the name of the missing extra.
         """
-        place = _located(
+        place = located(
             source,
-            revision,
+            revision=revision,
             cache=None if cache is None else Path(cache),
             device=device,
             backend=backend,
@@ -244,14 +244,14 @@ def _is_native(source: str | Path | None) -> bool:
     return missing or (Path(source) / "manifest.json").is_file()
 
 
-def _located(
+def located(
     source: str | Path | None,
-    revision: str | None,
     *,
-    cache: Path | None,
-    device: str,
-    backend: str | None,
-    precision: str | None,
+    revision: str | None = None,
+    cache: Path | None = None,
+    device: str = "cpu",
+    backend: str | None = None,
+    precision: str | None = None,
 ) -> Path:
     """The folder of the checkpoint that `source` names (`Ranker.load`), after importing or pulling it if needed."""
     if not _is_native(source):

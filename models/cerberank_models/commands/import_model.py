@@ -133,7 +133,7 @@ def _import_cross_encoder(model: Import) -> None:
             f"{model.place} has {configuration.num_labels} labels; a cross-encoder has one or two"
         )
     check_prompt(model.source)
-    tokenizer = read_tokenizer(model.source, model.vocabulary)
+    tokenizer = read_tokenizer(model.source, model.vocabulary, configuration)
     by_option = model.options.opaque or model.options.graph
     if reason := "as asked for" if by_option else why_opaque(configuration):
         if model.calibration:
@@ -162,7 +162,7 @@ def _import_layers(model: Import, tokenizer: Any, head: ModularHead | None) -> N
     )
     config = config.model_copy(update={"languages": model.source.languages})
     ranker = RankingNetwork(config).eval()
-    network = read_network(model.source, head)
+    network = read_network(model.source, configuration, head)
     load_weights(ranker, network.state_dict())
     pairs_alone = PairEncoder(
         plain_tokenizer(tokenizer),

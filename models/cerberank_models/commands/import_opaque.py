@@ -56,7 +56,7 @@ def import_opaque(model: Import, tokenizer: Any, head: ModularHead | None) -> No
 
     # The scores that the graph has to reproduce are those of the model's own network, if it has weights.
     pad = next(each for each in (configuration.pad_token_id, tokenizer.pad_token_id, 0) if each is not None)
-    network = _network(source, head, pad=pad, reads_types=config.transformer.type_vocab_size > 1)
+    network = _network(source, configuration, head, pad=pad, reads_types=config.transformer.type_vocab_size > 1)
     expected = None
     if network is not None:
         texts = (*GOLDEN_TEXTS, long_texts(encoding.max_length))
@@ -89,10 +89,12 @@ def import_opaque(model: Import, tokenizer: Any, head: ModularHead | None) -> No
     )
 
 
-def _network(source: Source, head: ModularHead | None, *, pad: int, reads_types: bool) -> OpaqueNetwork | None:
+def _network(
+    source: Source, configuration: Any, head: ModularHead | None, *, pad: int, reads_types: bool
+) -> OpaqueNetwork | None:
     """The model with its weights; None if the repository has a graph but no weights."""
     try:
-        network = read_network(source, head)
+        network = read_network(source, configuration, head)
     except OSError as error:
         if _has_weights(source):
             raise UnsupportedModelError(f"{source.place}: its weights cannot be read: {error}") from error

@@ -6,9 +6,8 @@ of transformers' ELECTRA. The file has no configuration: the shape follows from 
 
 from __future__ import annotations
 
-import pickle
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,14 +24,15 @@ from cerberank_models.calibration import SECTION as CALIBRATED
 from cerberank_models.checkpoint.atomic import appearing_folder, write_bytes
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.model_card import RUN, without_section
-from cerberank_models.checkpoint.regular import open_regular
 from cerberank_models.config import EncodingConfig, RankerConfig
 from cerberank_models.convert.families import FAMILIES, Names, UnsupportedModelError
 from cerberank_models.convert.from_hugging_face import ranker_config
 from cerberank_models.convert.golden_texts import Texts
 from cerberank_models.convert.hugging_face_folder import tokenizer_files
+from cerberank_models.convert.loading import stored_weights
 from cerberank_models.convert.source import CERBERUS, Source
 from cerberank_models.convert.source_network import source_scores
+from cerberank_models.convert.weight_names import listed
 from cerberank_models.network.ranking_network import RankingNetwork
 
 TOKENIZER = "google/electra-base-discriminator"
@@ -52,8 +52,6 @@ and the heads under their own names; their code keeps the whole base model for i
 POSITION_IDS = "embeddings.position_ids"
 """The numbers 0, 1, ... as some versions of transformers save them beside the weights."""
 LAYER = re.compile(r"(?:cerberus_shared_encoder|cerberus_heads\.(?P<head>\d+))\.layer\.(?P<layer>\d+)\.(?P<name>.+)")
-NAMED = 5
-"""The most names of tensors in a message."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -114,11 +112,11 @@ class CerberusWeights:
         wanted = {authors_name(key): (key, value.shape) for key, value in ranker.state_dict().items()}
         if missing := wanted.keys() - self.state.keys():
             raise UnsupportedModelError(
-                f"{self.place}: {CERBERUS} lacks {_listed(missing)}, which {config.architecture} has"
+                f"{self.place}: {CERBERUS} lacks {listed(missing)}, which {config.architecture} has"
             )
         if unexpected := self.state.keys() - wanted.keys():
             raise UnsupportedModelError(
-                f"{self.place}: {config.architecture} has no place for {_listed(unexpected)} of {CERBERUS}"
+                f"{self.place}: {config.architecture} has no place for {listed(unexpected)} of {CERBERUS}"
             )
         if unequal := [name for name, (_, shape) in wanted.items() if self.state[name].shape != shape]:
             shape = wanted[unequal[0]][1]
@@ -165,16 +163,7 @@ def read_cerberus(source: Source) -> CerberusWeights:
 
     Raises UnsupportedModelError for a file that is not a state dict of this format.
     """
-    try:
-        with open_regular(source.folder / CERBERUS) as file:
-            stored = torch.load(file, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
-        reason = str(error).partition("\n")[0]
-        raise UnsupportedModelError(f"{source.place}: {CERBERUS} cannot be read as weights alone: {reason}") from error
-    if not isinstance(stored, dict) or not all(
-        isinstance(name, str) and isinstance(value, Tensor) for name, value in stored.items()
-    ):
-        raise UnsupportedModelError(f"{source.place}: {CERBERUS} is not a state dict, tensors by their names")
+    stored = stored_weights(source.place, source.folder / CERBERUS)
     state = {name: value for name, value in stored.items() if not name.startswith(COPY) and name != POSITION_IDS}
     if final := sorted(name for name in state if name.startswith("final_classifier.")):
         raise UnsupportedModelError(
@@ -272,9 +261,3 @@ def _matrix(state: Mapping[str, Tensor], name: str, place: str) -> Tensor:
 def _renamed_back(name: str, names: Names) -> str:
     """The name in ELECTRA's checkpoints of a part of the ranker."""
     return next(theirs + name.removeprefix(ours) for theirs, ours in names.items() if name.startswith(ours))
-
-
-def _listed(names: Collection[str]) -> str:
-    """The first names, and the number of the others."""
-    more = len(names) - NAMED
-    return ", ".join(sorted(names)[:NAMED]) + (f" and {more} more" if more > 0 else "")

@@ -9,11 +9,15 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import torch
+from torch import Tensor
 from transformers import AutoModel
 from transformers.utils import logging
 
+from cerberank_models.checkpoint.regular import open_regular
 from cerberank_models.convert.families import UnsupportedModelError
 
 POOLER = "pooler."
@@ -32,6 +36,24 @@ def quiet_transformers() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
+
+
+def stored_weights(place: str, file: Path, *, device: str = "cpu") -> dict[str, Tensor]:
+    """The tensors in a file of PyTorch, by their names; nothing but tensors is unpickled.
+
+    `device` may be `meta` for their shapes alone. Raises UnsupportedModelError, which names the model's `place`.
+    """
+    try:
+        with open_regular(file) as opened:
+            stored = torch.load(opened, map_location=device, weights_only=True)
+    except (RuntimeError, EOFError, OSError, ValueError, pickle.UnpicklingError) as error:
+        reason = str(error).partition("\n")[0]
+        raise UnsupportedModelError(f"{place}: {file.name} cannot be read as weights alone: {reason}") from error
+    if not isinstance(stored, dict) or not all(
+        isinstance(name, str) and isinstance(value, Tensor) for name, value in stored.items()
+    ):
+        raise UnsupportedModelError(f"{place}: {file.name} is not a state dict, tensors by their names")
+    return stored
 
 
 def load_network(kind: Any, place: str, **options: Any) -> tuple[Any, Mapping[str, Any]]:

@@ -148,7 +148,13 @@ def find_source(model: str, revision: str | None = None) -> Source:
         if any(folder.glob("*/*/manifest.json")) and not (folder / CONFIG).is_file():
             raise SourceError(f"{model} is a store of Cerberank checkpoints: set CERBERANK_STORE={model}")
         if not (folder / CONFIG).is_file():
-            raise SourceError(f"{model} has no {CONFIG}: it is not a folder that transformers' save_pretrained wrote")
+            within = [each.parent for name in (CONFIG, CERBERUS) for each in sorted(folder.glob(f"*/{name}"))]
+            instead = f"; did you mean {within[0]}?" if within else ""
+            raise SourceError(
+                f"{model} has no {CONFIG}: it is not a folder that transformers' save_pretrained wrote{instead}"
+            )
+    elif folder.is_file():
+        raise SourceError(f"{model} is a file: unpack it (unzip, or tar -xf) and name the folder with the weights")
     else:
         source = _on_hub(model, revision)
     if _model_type(source.folder / CONFIG) == "cerberank":

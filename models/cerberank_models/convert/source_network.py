@@ -25,6 +25,7 @@ from cerberank_models.convert.golden_texts import Texts
 from cerberank_models.convert.loading import POOLER, load_network, missing_weights
 from cerberank_models.convert.modules import ModularHead, ModularNetwork, model_kind, read_modular_head
 from cerberank_models.convert.source import CONFIG, Source
+from cerberank_models.convert.weight_names import complete, family_of, foreign_weights, listed
 
 READS_ALONE = (
     "a multi-vector encoder, which reads texts one by one: `import` without --opaque and --graph makes a ranker of it, "
@@ -41,7 +42,11 @@ KINDS = {
 
 
 def read_config(source: Source) -> Any:
-    """The configuration. Raises UnsupportedModelError for a model that needs its repository's code, or reads images."""
+    """The configuration, with the family and the class that the names of the weights show if config.json lacks them.
+
+    Raises UnsupportedModelError for a model that needs its repository's code, that reads images, or whose family stays
+    open.
+    """
     if source.is_cerberus:
         raise UnsupportedModelError(f"{source.place} is a CERBERUS of its authors: `cerberank import` reads it")
     stated = source.optional_json(CONFIG) or {}
@@ -52,14 +57,18 @@ def read_config(source: Source) -> Any:
     )
     if "auto_map" in stated and foreign:
         raise coded
-    try:
-        configuration = AutoConfig.from_pretrained(
-            source.place, revision=source.commit or "main", trust_remote_code=False
-        )
-    except ValueError as error:
-        if "auto_map" in stated:
-            raise coded from error
-        raise
+    if isinstance(stated, dict) and "auto_map" not in stated and not stated.get("model_type"):
+        configuration = type(AutoConfig.for_model(family_of(source))).from_dict(stated)
+    else:
+        try:
+            configuration = AutoConfig.from_pretrained(
+                source.place, revision=source.commit or "main", trust_remote_code=False
+            )
+        except ValueError as error:
+            if "auto_map" in stated:
+                raise coded from error
+            raise
+    complete(source, configuration)
     if hasattr(configuration, "vision_config") or hasattr(configuration, "audio_config"):
         raise UnsupportedModelError(
             f"{source.place} ({configuration.model_type}) reads more than texts: only these are ranked"
@@ -81,6 +90,11 @@ def read_head(source: Source, configuration: Any) -> ModularHead | None:
             f"{source.place} is a decoder ({names or configuration.model_type}), which is not supported: encoders are"
         )
     head = read_modular_head(source)
+    if head is None and (unread := foreign_weights(source, configuration)):
+        raise UnsupportedModelError(
+            f"{source.place} is {names or 'of no class that its ' + CONFIG + ' names'}, and a classifier of "
+            f"{configuration.model_type} has no place for {listed(unread)}"
+        )
     if head is None and names and "ForSequenceClassification" not in names:
         raise UnsupportedModelError(
             f"{source.place} is {names}, without a classifier that ranks: `cerberank train teach --base` trains one"
@@ -119,14 +133,15 @@ def source_scores(network: Any, tokenizer: Any, texts: Texts, *, longest: int) -
     return scores_alone(texts, log_odds)
 
 
-def read_network(source: Source, head: ModularHead | None = None) -> Any:
-    """The network, including the `head` of a modular cross-encoder.
+def read_network(source: Source, configuration: Any, head: ModularHead | None = None) -> Any:
+    """The network by its `configuration` (`read_config`), including the `head` of a modular cross-encoder.
 
     Raises UnsupportedModelError for damaged or missing weights, and OSError if there is no file of weights.
     """
     network, report = load_network(
         AutoModelForSequenceClassification if head is None else AutoModel,
         source.place,
+        config=configuration,
         revision=source.commit or "main",
         ignore_mismatched_sizes=True,  # refused below; transformers' own error names no shape
     )

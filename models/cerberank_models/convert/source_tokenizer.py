@@ -22,15 +22,16 @@ UNLIMITED = 1 << 30
 """The number from which a tokenizer's stated length means that it has no limit; tokenizers then state 10 ** 30."""
 
 
-def read_tokenizer(source: Source, embeddings: int | None = None) -> Any:
+def read_tokenizer(source: Source, embeddings: int | None = None, configuration: Any = None) -> Any:
     """The model's fast tokenizer.
 
-    Raises UnsupportedModelError if it has none (transformers would make an empty one), or if it has a token outside of
-    the network's `embeddings`.
+    `configuration` is the model's, which a model needs whose config.json does not name its family. Raises
+    UnsupportedModelError if it has none (transformers would make an empty one), or if it has a token outside of the
+    network's `embeddings`.
     """
     try:
         tokenizer = AutoTokenizer.from_pretrained(
-            source.place, revision=source.commit or "main", trust_remote_code=False
+            source.place, config=configuration, revision=source.commit or "main", trust_remote_code=False
         )
     except (OSError, ValueError) as error:
         if source.has_tokenizer:

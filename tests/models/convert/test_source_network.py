@@ -89,9 +89,10 @@ def test_damaged_and_missing_weights_are_refused(tmp_path: Path) -> None:
     """A file that ends early is named as such; without any file the error is the one of a missing file."""
     folder = save_cross_encoder("bert", tmp_path / "model")
     (folder / "model.safetensors").unlink()
+    source = find_source(str(folder))
     with pytest.raises(OSError, match="model"):
-        read_network(find_source(str(folder)))
+        read_network(source, read_config(source))
     for content in (b"PK\x03\x04 it ends here", b"", b"version https://git-lfs.github.com/spec/v1\n"):
         (folder / "pytorch_model.bin").write_bytes(content)
         with pytest.raises((UnsupportedModelError, OSError), match=r"weights cannot be read|git-lfs|pytorch_model"):
-            read_network(find_source(str(folder)))
+            read_network(source, read_config(source))

@@ -26,7 +26,7 @@ from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.from_hugging_face import ranker_config
 from cerberank_models.convert.modules import read_modular_head
 from cerberank_models.convert.source import find_source
-from cerberank_models.convert.source_network import read_network
+from cerberank_models.convert.source_network import read_config, read_network
 from cerberank_models.convert.token_types import NewTypes
 from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.network.ranking_network import RankingNetwork
@@ -132,7 +132,7 @@ def test_heads_start_with_the_score_of_a_modular_base(tmp_path: Path) -> None:
     base = save_modular("bert", tmp_path, head=mean_head)
     student = build(shape(heads=2), base)
     assert student.start.endswith("a modular cross-encoder of two logits, whose classifier the heads start from")
-    network = read_network(source := find_source(str(base)), read_modular_head(source))
+    network = read_network(source := find_source(str(base)), read_config(source), read_modular_head(source))
     pairs = random_pairs([12, 30, 7, 21])
     ids, types, mask = padded(pairs)
     with torch.no_grad():

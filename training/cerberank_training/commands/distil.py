@@ -21,7 +21,7 @@ from cerberank_models.convert.checkpoint import PARITY, Forms, export_checkpoint
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, say
-from cerberank_models.windows import AS_SERVED, Reading, windowing_of
+from cerberank_models.windows import Reading, windowing_of
 from cerberank_training.commands.presets import options_from_recipe, read_preset, recipe_help
 from cerberank_training.commands.run_options import DevQuestions, Track, data_help
 from cerberank_training.data import Question, open_questions
@@ -173,7 +173,7 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
     def windows(self) -> dict[str, Reading]:
         """The reading of the dev set's long texts, if it is another than the service's."""
         reading = self.options.windows
-        return {} if reading in (None, AS_SERVED.combine) else {"windows": reading}
+        return {} if reading in (None, "best") else {"windows": reading}
 
     @property
     def strategy(self) -> str:

@@ -88,7 +88,7 @@ class Base:
 
     def tokenizer(self) -> Any:
         """The fast tokenizer of a Hugging Face model. Raises UnsupportedModelError if it has none."""
-        return read_tokenizer(self.source)
+        return read_tokenizer(self.source, configuration=self.described)
 
     def layers(self) -> TransformerConfig | OpaqueTransformer:
         """The shape of the model's layers. Raises UnsupportedModelError if this package has no such layers."""
@@ -184,7 +184,7 @@ def _refuse_missing(place: str) -> None:
     A name with one slash is an id on the hub, unless there is a folder with nearly the same name.
     """
     path = Path(place)
-    if path.is_dir():
+    if path.exists():
         return
     is_path = place.count("/") > 1 or place.startswith((".", "~", "/")) or place.endswith("/")
     near = _near(path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -190,7 +191,9 @@ def pretrained_encoder(base: Base, *, layers: int | None) -> Any:
     depth = base.described.num_hidden_layers
     if layers is not None and not 0 < layers <= depth:
         raise UnsupportedModelError(f"{base.place} has {depth} layers, not {layers}")
-    return load_encoder(str(base.folder), num_hidden_layers=layers or depth)
+    described = copy.deepcopy(base.described)
+    described.num_hidden_layers = layers or depth
+    return load_encoder(str(base.folder), config=described)
 
 
 def _hugging_face(shape: StudentShape, base: Base, head: ModularHead | None) -> tuple[Any, str]:
@@ -202,7 +205,7 @@ def _hugging_face(shape: StudentShape, base: Base, head: ModularHead | None) -> 
         return pretrained_encoder(base, layers=shape.layers), f"classifies into {described.num_labels} labels"
     if shape.layers not in (None, described.num_hidden_layers):
         return pretrained_encoder(base, layers=shape.layers), "has a classifier that reads a later layer"
-    return read_network(base.source, head), ""
+    return read_network(base.source, described, head), ""
 
 
 def _from_checkpoint(shape: StudentShape, checkpoint: Checkpoint, *, seed: int, dropout: float) -> Student:

@@ -7,6 +7,7 @@ TensorBoard.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,6 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 from torch import Tensor, nn
 from transformers import (
-    AutoConfig,
     AutoModelForSequenceClassification,
     EarlyStoppingCallback,
     Trainer,
@@ -160,7 +160,8 @@ def classifier(base: Base, config: TeacherConfig) -> Any:
     Raises UnsupportedModelError for a setting that the base does not have, and for a cross-encoder that lacks weights.
     """
     folder, labels = str(base.folder), base.described.num_labels if base.is_cross_encoder else 2
-    described = AutoConfig.from_pretrained(folder, num_labels=labels)
+    described = copy.deepcopy(base.described)
+    described.num_labels = labels
     if config.layers is not None:
         if not 0 < config.layers <= described.num_hidden_layers:
             raise UnsupportedModelError(f"--layers {config.layers}: {base.place} has {described.num_hidden_layers}")

@@ -6,14 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 
 from cerberank_models.checkpoint.atomic import write_bytes, write_json
-from cerberank_models.checkpoint.bundled import default_checkpoint
-from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.options import check_device
 from cerberank_models.output import UsageError, say, say_written
 from cerberank_models.progress import progress
 from cerberank_models.windows import windowing_of
 from cerberank_training.commands.evaluation.evaluate_options import EvaluateOptions
-from cerberank_training.commands.evaluation.sources import default_note, schedules
+from cerberank_training.commands.evaluation.sources import default_note, opened, schedules
 from cerberank_training.data import read_questions
 from cerberank_training.data.deep_questions import deep_questions
 from cerberank_training.evaluation.figures import Evaluation
@@ -38,7 +36,7 @@ def evaluate_depths(options: EvaluateOptions) -> None:
     if not options.data:
         raise UsageError("--depths takes the questions of --data")
     # The checkpoint and its schedules.
-    checkpoint = read_checkpoint(options.checkpoint or default_checkpoint())
+    checkpoint = opened(options.checkpoint, options)
     form = options.backend.chosen(checkpoint)
     check_device(form.device, form.kind)
     policies = schedules(options, checkpoint.config)

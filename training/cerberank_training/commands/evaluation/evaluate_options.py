@@ -42,7 +42,7 @@ class EvaluateOptions:
 
     data: Annotated[str | None, Parameter(help=data_help("Data set, unless there are --qrels"))] = None
     checkpoint: Path | None = None
-    """Checkpoint folder (default: the bundled one)."""
+    """Checkpoint folder, or that of a model to import (default: the bundled one)."""
     sequence: tuple[Path, ...] = ()
     """Checkpoint of a sequence of models, each of which reranks what the one before it kept; once for each model."""
     text_ranker: Path | None = None

@@ -9,11 +9,11 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
-from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.options import chosen_device
 from cerberank_models.config import RankerConfig
 from cerberank_models.drop import DropPolicy, RatioSchedule
-from cerberank_models.ranker import Ranker
+from cerberank_models.ranker import Ranker, located
 from cerberank_models.windows import windowing_of
 from cerberank_training.commands.evaluation.evaluate_options import EvaluateOptions
 from cerberank_training.data import Question, read_questions, sampled, subset
@@ -104,6 +104,13 @@ def _check_run(options: EvaluateOptions) -> None:
         raise ValueError("a run is scored already: it goes with no option of a checkpoint")
 
 
+def opened(place: Path | None, options: EvaluateOptions) -> Checkpoint:
+    """The checkpoint in `place`, or of the model there, which is imported once; None for the default checkpoint."""
+    form = options.backend
+    device = chosen_device(form.device)
+    return read_checkpoint(located(place, device=device, backend=form.backend, precision=form.precision))
+
+
 def _ranked(options: EvaluateOptions, questions: list[Question], data: str) -> Source:
     """The rankings of the questions, with costs and a note where they come from checkpoints."""
     # Rankings without costs: of a service, of scores or a run in a file, of a text ranker.
@@ -129,7 +136,7 @@ def _ranked(options: EvaluateOptions, questions: list[Question], data: str) -> S
     # Several checkpoints in sequence, a checkpoint in two precisions, or one with all its exits, heads and schedules.
     windowing = windowing_of(options.windows)
     if options.sequence:
-        models, policies = [read_checkpoint(path) for path in options.sequence], schedules(options)
+        models, policies = [opened(path, options) for path in options.sequence], schedules(options)
         form = asdict(options.backend.chosen())
         scorers = [Scorer.open(model, **form, windowing=windowing) for model in models]
         return Source(
@@ -139,7 +146,7 @@ def _ranked(options: EvaluateOptions, questions: list[Question], data: str) -> S
             data=data,
             windows=options.windows or " and ".join(dict.fromkeys(each.config.encoding.windows for each in models)),
         )
-    checkpoint = read_checkpoint(options.checkpoint or default_checkpoint())
+    checkpoint = opened(options.checkpoint, options)
     chosen, windows = options.backend.chosen(checkpoint), options.windows or checkpoint.config.encoding.windows
     if options.against:
         scorer, other = (

@@ -69,7 +69,7 @@ class HuggingFaceTeacher:
         base.check_room(spec.input.max_length)
         base.files()  # downloads those that the cache lacks
         self._tokenizer = base.tokenizer()
-        model = read_network(base.source, read_head(base.source, base.described))
+        model = read_network(base.source, base.described, read_head(base.source, base.described))
         if model.config.num_labels not in (1, 2):
             raise ValueError(f"{spec.source} has {model.config.num_labels} labels; a teacher has one or two")
         self._device = torch.device(spec.device)
