@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         UnauthorizedError,
         UnavailableError,
     )
+    from cerberank.training import distil as train
     from cerberank_models.answer import Answer, Result
     from cerberank_models.calibration import CalibrationError
     from cerberank_models.checkpoint.errors import CheckpointError
@@ -33,10 +34,9 @@ if TYPE_CHECKING:
     from cerberank_models.rank_pairs import NonFiniteScoreError
     from cerberank_models.ranker import Ranker
     from cerberank_models.store import Store, StoredVersion
-    from cerberank_training.commands.train import train
     from cerberank_training.data.question import DataError
     from cerberank_training.evaluation.evaluate_ranker import Report, evaluate
-    from cerberank_training.runs.trained import Trained
+    from cerberank_training.tracking.trained import Trained
 
 __all__ = [
     "Answer",
@@ -68,6 +68,8 @@ __all__ = [
 ]
 
 _CLIENT = "cerberank.client"
+_NAMES = {"train": "distil"}
+"""The names in their modules of public names that differ."""
 _MODULES = {
     "Answer": "cerberank_models.answer",
     "AsyncClient": _CLIENT,
@@ -89,11 +91,11 @@ _MODULES = {
     "Store": "cerberank_models.store",
     "StoreError": "cerberank_models.checkpoint.store.checkpoint_store",
     "StoredVersion": "cerberank_models.store",
-    "Trained": "cerberank_training.runs.trained",
+    "Trained": "cerberank_training.tracking.trained",
     "UnauthorizedError": _CLIENT,
     "UnavailableError": _CLIENT,
     "evaluate": "cerberank_training.evaluation.evaluate_ranker",
-    "train": "cerberank_training.commands.train",
+    "train": "cerberank.training",
 }
 """The module of each public name; it is imported when the name is first used."""
 
@@ -103,7 +105,7 @@ def __getattr__(name: str) -> Any:
     if name not in _MODULES:
         raise AttributeError(f"module 'cerberank' has no attribute {name!r}")
     try:
-        return getattr(import_module(_MODULES[name]), name)
+        return getattr(import_module(_MODULES[name]), _NAMES.get(name, name))
     except ModuleNotFoundError as error:
         from cerberank_models.output import installed_by  # noqa: PLC0415 - imports of this module are lazy
 

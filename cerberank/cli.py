@@ -230,16 +230,16 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         code = program(command)(tokens, result_action="return_value", exit_on_error=False, print_error=False)
     except (CycloptsError, UsageError) as error:
-        message = _message(error)
+        message = message_of(error)
         return _fail(f"{name}: {message}{'' if message.endswith(('.', '?')) else '.'} See {name} --help", code=2)
     except ImportError as error:
-        return _fail(f"{name}: {_missing(command, error)}", code=1)
+        return _fail(f"{name}: {missing_library(command, error)}", code=1)
     except KeyboardInterrupt:
         return 130
     except Exception as error:
         if not _is_expected(error):
             raise
-        return _fail(f"{name}: {_message(error)}", code=1)
+        return _fail(f"{name}: {message_of(error)}", code=1)
     return code if isinstance(code, int) else 0 if tokens else 2
 
 
@@ -272,7 +272,7 @@ def _is_expected(error: Exception) -> bool:
     return ours or isinstance(error, ValueError | OSError | ArithmeticError)
 
 
-def _message(error: Exception) -> str:
+def message_of(error: Exception) -> str:
     """The message of an error, in our own words where a library's would not help."""
     if isinstance(error, MissingArgumentError) and error.argument is not None and error.keyword is None:
         # Options of a class are missing together: the first that is required is named.
@@ -287,7 +287,7 @@ def _message(error: Exception) -> str:
     return error_message(error) if isinstance(error, CycloptsError) else str(error)
 
 
-def _missing(command: Command | None, error: ImportError) -> str:
+def missing_library(command: Command | None, error: ImportError) -> str:
     """The message on a library that is not installed. Raises the error if the fault is not the installation's."""
     if "socksio" in str(error):  # httpx's error for a proxy of the environment, also in other libraries
         return _proxy_problem(error)

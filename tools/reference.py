@@ -1,7 +1,7 @@
-"""Generates pages from code: run `python -m tools.reference` after a command or a page was added or changed.
+"""Generates pages and a module: run `python -m tools.reference` after a command or a page was added or changed.
 
-docs/commands/ is generated from the definition of the command line; docs/llms.txt, the list of all pages for language
-models, from the navigation in mkdocs.yml.
+docs/commands/ and the functions of `cerberank.training` are generated from the definition of the command line;
+docs/llms.txt, the list of all pages for language models, from the navigation in mkdocs.yml.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import yaml
 from cerberank.cli import GROUPS, program
 
 from tools.process import ROOT
+from tools.python_api import MODULE, training_module
 
 DOCS = ROOT / "docs"
 COMMANDS = DOCS / "commands"
@@ -83,6 +84,7 @@ def main() -> None:
     for path, page in command_pages().items():
         path.write_text(page)
     (DOCS / "llms.txt").write_text(llms_txt())
+    MODULE.write_text(training_module())
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.answer import Answer
+from cerberank_models.backends.processors import compute_threads
 from cerberank_models.backends.registry import form_for, open_backend
 from cerberank_models.backends.stage_contract import Backend, Scores
 from cerberank_models.checkpoint.bundled import default_checkpoint
@@ -123,6 +124,14 @@ class Ranker:
     def version(self) -> str:
         """The model's version."""
         return self.checkpoint.manifest.version
+
+    @property
+    def form(self) -> str:
+        """The precision, and the device with its number of threads if `load` has opened the ranker."""
+        if self._opened is None:
+            return self.backend.precision
+        device, threads = self._opened["device"], compute_threads(self._opened["threads"])
+        return f"{self.backend.precision}, {device}" + (f", {threads} thread(s)" if device == "cpu" else "")
 
     def __repr__(self) -> str:
         """The model's name and version, and its backend's precision."""

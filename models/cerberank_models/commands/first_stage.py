@@ -23,7 +23,7 @@ def first_stage(
     int8_texts: Path | None = None,
     candidate_length: Count = 128,
     version: str | None = None,
-) -> None:
+) -> Path:
     """Attach a bi-encoder that ranks all candidates before any is read as a pair.
 
     Args:
@@ -58,3 +58,4 @@ def first_stage(
         f"{out}: {result.config.name}@{result.manifest.version} drops {schedule}. Its first ratio was not measured, "
         f"and tuned schedules are gone: run `cerberank train tune {out} --data ... --out ...`"
     )
+    return out

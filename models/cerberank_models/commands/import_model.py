@@ -58,7 +58,7 @@ def import_(
     *,
     options: ImportOptions = USUAL,
     end_with_stdin: Annotated[bool, Parameter(show=False)] = False,
-) -> None:
+) -> Path:
     """Make a checkpoint from a Hugging Face cross-encoder, a decoder that reranks, a ColBERT, or the authors' CERBERUS.
 
     Args:
@@ -78,6 +78,7 @@ def import_(
         f"cerberank import: {out} is {checkpoint.config.name}, {forms or 'weights alone'}; next: "
         f"CERBERANK_CHECKPOINT={out} cerberank serve, or cerberank store push {out} STORE"
     )
+    return out
 
 
 def _end_with_stdin() -> None:

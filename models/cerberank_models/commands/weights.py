@@ -42,7 +42,7 @@ class Agreement:
         return f"largest difference {self.difference:.2g}, {self.ordered} of {self.pairs} pairs of candidates in order"
 
 
-def weights(checkpoint: Path, out: Path, /, *, precision: Literal["fp32", "int8"] | None = None) -> None:
+def weights(checkpoint: Path, out: Path, /, *, precision: Literal["fp32", "int8"] | None = None) -> Agreement:
     """Read weights back from the ONNX graphs of a checkpoint that has no model.safetensors.
 
     The new folder can be trained further (`train distil --base OUT`), exported, and served by torch. Weights from fp32
@@ -88,6 +88,7 @@ def weights(checkpoint: Path, out: Path, /, *, precision: Literal["fp32", "int8"
         files={RUN: source.path / RUN} if RUN in source.manifest.files else {},
     )
     say(f"{out}: {agreement}")
+    return agreement
 
 
 def measure_agreement(checkpoint: Checkpoint, precision: str, ranker: RankingNetwork) -> Agreement:

@@ -26,7 +26,7 @@ from cerberank_papers.pairwise.teachers import FrozenTeacher, Teachers
 from cerberank_papers.pairwise.text_rankers import SYSTEMS, System, build_text_ranker, released_settings
 from cerberank_papers.pairwise.triple_sampling import TripleSampler, TripleSampling, triple_sampler_for
 from cerberank_training.commands.presets import options_from_recipe, recipe_help
-from cerberank_training.commands.run_options import DevQuestions, Track
+from cerberank_training.commands.run_options import DataSpec, DevQuestions, Track
 from cerberank_training.data import Question, read_questions
 from cerberank_training.data.sampling import cut_note
 from cerberank_training.evaluation.dev_figures import dev_figures
@@ -43,6 +43,7 @@ from cerberank_training.runs.run import Inputs, Job, run_job
 from cerberank_training.runs.trained_on import write_training_data
 from cerberank_training.tracking.log_file import results_of_log
 from cerberank_training.tracking.opening import check_trackers, open_trackers
+from cerberank_training.tracking.trained import Trained
 
 
 def _check_system(type_: Any, name: str) -> None:
@@ -142,7 +143,7 @@ class PairwiseOptions:
     """Path or hub id of an encoder."""
     layers: Count | None = None
     """Number of the encoder's layers to use, counted from the first (default: all)."""
-    train: str
+    train: DataSpec
     """Questions to draw triples from, as FORMAT:PATH."""
     positives: Literal["listed", "any"] = "listed"
     """Relevant texts to draw positives from: those among BM25's best (listed), or all (any)."""
@@ -150,7 +151,7 @@ class PairwiseOptions:
     """Number of BM25's best texts to draw from."""
     own_share: Share = 0.0
     """Share of triples from the question's own candidates instead of BM25's list; with 1, BM25 is not used."""
-    dev: str
+    dev: DataSpec
     """Questions to choose weights by, as FORMAT:PATH."""
     dev_questions: DevQuestions = None
     select: Annotated[str, Parameter(help=f"Metric to choose weights by: {', '.join(METRICS)}.")] = "map"
@@ -195,7 +196,7 @@ app = App(config=settings_from_recipe)
 
 
 @app.default
-def pairwise(*, options: PairwiseOptions) -> None:
+def pairwise(*, options: PairwiseOptions) -> Trained:
     """Train a text ranker on triples: one of TRMD's teachers or students.
 
     monoBERT (mono), TwinBERT (twin) and ColBERT (colbert) are trained on labels, as are the students without
@@ -207,11 +208,14 @@ def pairwise(*, options: PairwiseOptions) -> None:
         options: Options.
     """
     options = replace(options, device=chosen_device(options.device))
-    results = run_job(TextRankerJob(options))
+    job = TextRankerJob(options)
+    results = run_job(job)
+    trained = Trained.of(job.result, results, out=options.out)
     if not is_first_process():
-        return
+        return trained
     best = f"best dev {options.select} {results['best']:.2f}{results_suffix(results)}"
-    say(f"{options.out / 'ranker'}: {best}")
+    say(f"{job.result}: {best}")
+    return trained
 
 
 @dataclass(frozen=True, kw_only=True)

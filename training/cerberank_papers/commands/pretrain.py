@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
@@ -67,8 +67,17 @@ class PretrainOptions:
 app = App(config=options_from_recipe("pretrain"))
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Pretrained:
+    """An encoder that was pre-trained further."""
+
+    folder: Path
+    figures: Mapping[str, Any]
+    """The accuracies on the held-out documents, in percent."""
+
+
 @app.default
-def pretrain(*, options: PretrainOptions) -> None:
+def pretrain(*, options: PretrainOptions) -> Pretrained:
     """Continue an encoder's pre-training with context (SSP), on documents of paragraphs.
 
     Writes an ordinary Hugging Face folder with three token types, which `train teach`, `train pairwise` and
@@ -84,6 +93,7 @@ def pretrain(*, options: PretrainOptions) -> None:
         f"{options.out}: on {metrics['examples']} examples of --dev, accuracy {metrics['ssp_accuracy']:.1f} % "
         f"(80 unread), positive first {metrics['ssp_first']:.1f} % (20), {hard}"
     )
+    return Pretrained(folder=options.out, figures=metrics)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -28,7 +28,7 @@ from cerberank_papers.sweep.sweep_runs import (
 )
 from cerberank_training.commands.distil import StudentJob
 from cerberank_training.commands.presets import flag_of, read_preset, recipe_help, student_settings
-from cerberank_training.commands.run_options import DevQuestions, data_help
+from cerberank_training.commands.run_options import DataSpec, DevQuestions, data_help
 from cerberank_training.learning.strategies import Choice, strategy_of
 
 SHARED = (
@@ -101,10 +101,10 @@ class CerberusOptions:
     recipe: Annotated[str, Parameter(help=recipe_help())]
     base: str
     """Path or hub id of an encoder, or a checkpoint to train further."""
-    train: Annotated[str | None, Parameter(help=data_help("Questions that every teacher scored"))] = None
-    groups: str | None = None
+    train: Annotated[DataSpec | None, Parameter(help=data_help("Questions that every teacher scored"))] = None
+    groups: DataSpec | None = None
     """Groups that every teacher scored, as FORMAT:PATH, instead of --train."""
-    dev: str
+    dev: DataSpec
     """Questions to choose weights by, as FORMAT:PATH."""
     dev_questions: DevQuestions = None
     windows: Windows = None
@@ -135,7 +135,7 @@ class CerberusOptions:
     table: TableOptions
 
 
-def cerberus(*, options: CerberusOptions) -> None:
+def cerberus(*, options: CerberusOptions) -> Path:
     """Train the same student by every strategy, or in several shapes, and compare (CERBERUS tables 3 and 4).
 
     Every run is a `train distil` in `OUT/<row>-<seed>`, and an `evaluate` of each test set, in
@@ -185,7 +185,7 @@ def cerberus(*, options: CerberusOptions) -> None:
         return ranker_evaluation(table, *source, "--device", options.device, *reading)
 
     rows = {run.name: partial(train, run) for run in runs}
-    fill_table(table, rows, report=partial(_report, every, table))
+    return fill_table(table, rows, report=partial(_report, every, table))
 
 
 def _training(run: PlannedRun, options: CerberusOptions) -> list[object]:

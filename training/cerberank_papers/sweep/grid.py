@@ -111,7 +111,7 @@ class GridOptions:
     """Folder of all runs and of the table."""
 
 
-def grid(*training: Rest, options: GridOptions) -> None:
+def grid(*training: Rest, options: GridOptions) -> Path:
     """Train with every combination of alpha, tau, learning rate, batch and warm-up, and choose by dev MAP.
 
     The default grid has the paper's values of alpha, tau and learning rate (CERBERUS section 3.2, appendix D); batches
@@ -146,7 +146,7 @@ def grid(*training: Rest, options: GridOptions) -> None:
     for point in points:
         trained(options.out / point.name, JOBS[verb], *forms, *training, *point.options())
         _report(options.out, verb, training)
-    say_table(options.out)
+    return say_table(options.out)
 
 
 def _job(verb: str, words: Sequence[str]) -> StudentJob | TeacherJob:

@@ -22,6 +22,7 @@ from cerberank_models.checkpoint.bound import SHA256
 from cerberank_models.commands.values import Count, Integers
 from cerberank_models.output import say, say_written
 from cerberank_models.python_process import python_command
+from cerberank_training.commands.run_options import DataSpec
 from cerberank_training.data import Subset
 from cerberank_training.evaluation.measures import parse_measures
 from cerberank_training.evaluation.systems.comparison import compare_systems
@@ -45,7 +46,7 @@ EVALUATIONS = "systems"
 class TableOptions:
     """The options of every table."""
 
-    test: tuple[str, ...]
+    test: tuple[DataSpec, ...]
     """Test set as FORMAT:PATH; repeat for several."""
     sample: Count | None = None
     """Number of questions to draw from each test set, with seed 0 (default: all)."""
@@ -110,8 +111,8 @@ def trained(folder: Path, job: type[Job[Any, Any]], *words: object) -> Path:
 
 def fill_table(
     table: TableOptions, rows: Mapping[str, Callable[[int], Evaluation | None]], *, report: Callable[[], None]
-) -> None:
-    """Train and evaluate every row with every seed, except for what is finished, and print the table.
+) -> Path:
+    """Train and evaluate every row with every seed, except for what is finished; print the table, and return its path.
 
     `rows` are functions that train a row with a seed, and return its evaluation; None if it has no run of this seed.
     `report` writes the table.
@@ -122,7 +123,7 @@ def fill_table(
             if evaluation is not None and evaluate_run(table, row, seed, evaluation):
                 report()
     report()
-    say_table(table.out)
+    return say_table(table.out)
 
 
 def evaluate_run(table: TableOptions, row: str, seed: int, evaluation: Evaluation) -> bool:
@@ -161,11 +162,12 @@ def write_table(
     write_bytes(table.out / TABLE, ("\n\n".join([*tables, *more]) + "\n").encode())
 
 
-def say_table(out: Path) -> None:
-    """Print the table of a sweep, and its path."""
+def say_table(out: Path) -> Path:
+    """Print the table of a sweep, and its path, which is returned."""
     path = out / TABLE
     say(path.read_text(encoding="utf-8"))
     say_written((path, "this table"))
+    return path
 
 
 def _set(test: str) -> str:

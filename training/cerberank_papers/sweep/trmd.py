@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
@@ -31,6 +32,7 @@ from cerberank_papers.sweep.sweep_runs import (
     trained,
     write_table,
 )
+from cerberank_training.commands.run_options import DataSpec
 
 ROWS = (
     *("mono", "twin", "tr-twin", "trmd-twin", "colbert", "tr-colbert", "trmd-colbert"),
@@ -68,7 +70,7 @@ class TrmdOptions:
     table: TableOptions
 
 
-def trmd(*training: Rest, options: TrmdOptions) -> None:
+def trmd(*training: Rest, options: TrmdOptions) -> Path:
     """Train TRMD's systems on the same triples and compare them (TRMD table 2).
 
     Every run is a `train pairwise` in `OUT/<row>-<seed>`, and an `evaluate` of each test set, in
@@ -95,8 +97,7 @@ def trmd(*training: Rest, options: TrmdOptions) -> None:
         options: Options.
     """
     if not options.folds:
-        _fill(training, options)
-        return
+        return _fill(training, options)
     table, folds = options.table, list(dict.fromkeys(options.folds))
     if not all(FOLD in test for test in table.test):
         raise UsageError(f"--test has no {FOLD}, whose place the number of each fold takes.")
@@ -107,7 +108,7 @@ def trmd(*training: Rest, options: TrmdOptions) -> None:
         files = (_table_of_fold(table, fold).per_question(row, seed, _of_fold(test, fold)) for fold in folds)
         write_bytes(table.per_question(row, seed, test), b"".join(file.read_bytes() for file in files))
     _report(table)
-    say_table(table.out)
+    return say_table(table.out)
 
 
 def _of_fold(text: str, fold: int) -> str:
@@ -116,11 +117,11 @@ def _of_fold(text: str, fold: int) -> str:
 
 def _table_of_fold(table: TableOptions, fold: int) -> TableOptions:
     """The table of a fold, in a folder of its own."""
-    tests = tuple(_of_fold(test, fold) for test in table.test)
+    tests = tuple(DataSpec(_of_fold(test, fold)) for test in table.test)
     return replace(table, test=tests, out=table.out / f"fold-{fold}")
 
 
-def _fill(training: Sequence[str], options: TrmdOptions) -> None:
+def _fill(training: Sequence[str], options: TrmdOptions) -> Path:
     """Train and evaluate the rows of one table."""
     mono, table = shlex.split(options.mono_options), options.table
     names = [word.partition("=")[0] for word in (*training, *mono)]
@@ -147,7 +148,7 @@ def _fill(training: Sequence[str], options: TrmdOptions) -> None:
         return ranker_evaluation(table, "--text-ranker", ranker, "--device", shared.device)
 
     rows = {row: partial(train, row) for row in _with_teachers(options.rows)}
-    fill_table(table, rows, report=partial(_report, table))
+    return fill_table(table, rows, report=partial(_report, table))
 
 
 def _options_of_run(words: Sequence[str]) -> PairwiseOptions:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
@@ -29,12 +30,14 @@ from cerberank_training.acceleration.schedule import (
     GRID,
     TITLES,
     AgainstOwnRanking,
+    FormAgreement,
     check_drops,
     held_out_scores,
     measure_form,
     within_gate,
 )
 from cerberank_training.acceleration.vectors import FrozenBody, compute_vectors
+from cerberank_training.commands.run_options import DataSpec
 from cerberank_training.commands.tune import SECTION
 from cerberank_training.commands.unlabelled import unlabelled, unlabelled_content, unlabelled_trained_on
 from cerberank_training.evaluation.gate import GateError
@@ -51,7 +54,7 @@ LEAST = 20
 class AccelerateOptions:
     """The options of `train accelerate`."""
 
-    data: str
+    data: DataSpec
     """Questions with candidates, of the kind and length that will be ranked: FORMAT:PATH, or a file as `cerberank rank`
     reads it. Labels are not used."""
     out: Path
@@ -85,7 +88,18 @@ class AccelerateOptions:
     """Least share of --gate-questions with the same first candidate, in percent."""
 
 
-def accelerate(checkpoint: Path, /, *, options: AccelerateOptions) -> None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Accelerated:
+    """A checkpoint with exits and a drop schedule."""
+
+    checkpoint: Path
+    tuning: Tuning
+    """As of `tune`, against the model's own ranking."""
+    forms: Mapping[str, FormAgreement]
+    """The agreement of the weights and of each ONNX form, with the schedule, with the model's own ranking."""
+
+
+def accelerate(checkpoint: Path, /, *, options: AccelerateOptions) -> Accelerated:
     """Give a checkpoint exits and a drop schedule from its own scores; labels are not needed.
 
     The body and the final scores do not change. Exits are trained on hidden states that are computed once and
@@ -103,10 +117,10 @@ def accelerate(checkpoint: Path, /, *, options: AccelerateOptions) -> None:
         raise UsageError(f"--forms are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}.")
     device = chosen_device(options.device)
     check_device(device)
-    _run(read_checkpoint(checkpoint), replace(options, device=device))
+    return _run(read_checkpoint(checkpoint), replace(options, device=device))
 
 
-def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
+def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> Accelerated:
     # 1. The network with new exits, and the questions in two parts: to train them, and to choose the schedule.
     training = options.training
     ranker = _with_untrained_exits(checkpoint, options)
@@ -149,10 +163,13 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
     text = _report(tuning, dev, options, start)
     say(text)
 
+    forms: dict[str, FormAgreement] = {}
+
     def accept(precision: str, form: Backend[Any]) -> None:
         policy = RatioSchedule(tuning.default.schedule, options.minimum)
         figures = measure_form(form, checkpoint.encoder(), checked, policy)
         say(f"{precision}: {figures}")
+        forms[precision] = figures
         try:
             figures.check(precision, options.min_agreement)
         except GateError as error:
@@ -176,6 +193,7 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> None:
         files={RUN: checkpoint.path / RUN} if RUN in checkpoint.manifest.files else {},
     )
     say(f"{options.out} is written; {work} may be removed")
+    return Accelerated(checkpoint=options.out, tuning=tuning, forms=forms)
 
 
 def default_places(body_layers: int, layers: int) -> tuple[int, ...]:

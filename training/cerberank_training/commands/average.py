@@ -24,7 +24,7 @@ from cerberank_models.output import note
 from cerberank_training.runs.trained_on import training_data
 
 
-def average(first_folder: Path, /, *more: Path, out: Path, version: str = "average") -> None:
+def average(first_folder: Path, /, *more: Path, out: Path, version: str = "average") -> Path:
     """Average the weights of checkpoints that were trained further from the same weights.
 
     The first checkpoint gives the shape, the encoding and the tokenizer; checkpoints with one head count for every
@@ -64,6 +64,7 @@ def average(first_folder: Path, /, *more: Path, out: Path, version: str = "avera
         f"{len(checkpoints)} checkpoints, with weights and ONNX fp32; next: "
         f"cerberank evaluate --checkpoint {out} --precision fp32 --data FORMAT:PATH"
     )
+    return out
 
 
 def average_rankers(rankers: Sequence[RankingNetwork]) -> RankingNetwork:

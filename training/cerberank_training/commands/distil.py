@@ -23,7 +23,7 @@ from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, say
 from cerberank_models.windows import Reading, windowing_of
 from cerberank_training.commands.presets import options_from_recipe, read_preset, recipe_help
-from cerberank_training.commands.run_options import DevQuestions, Track, data_help
+from cerberank_training.commands.run_options import DataSpec, DevQuestions, Track, data_help
 from cerberank_training.data import Question, open_questions
 from cerberank_training.data.question_table import QuestionTable
 from cerberank_training.data.sampling import (
@@ -47,7 +47,6 @@ from cerberank_training.runs.launched import note_of
 from cerberank_training.runs.processes import batch_of_step
 from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run import Inputs, Job, run_job
-from cerberank_training.runs.trained import Trained
 from cerberank_training.runs.trained_on import training_data
 from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.students.settings import StudentSettings
@@ -57,6 +56,7 @@ from cerberank_training.teachers.scoring.hugging_face import teacher_origin
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 from cerberank_training.tracking.log_file import results_of_log
 from cerberank_training.tracking.opening import check_trackers, open_trackers
+from cerberank_training.tracking.trained import Trained
 
 FORMS = ("fp32", "int8")
 
@@ -69,12 +69,12 @@ class DistilOptions:
     recipe: Annotated[str, Parameter(help=recipe_help())]
     base: str
     """Path or hub id of an encoder, or a checkpoint to train further."""
-    train: Annotated[str | None, Parameter(help=data_help("Questions to draw groups or pairs from at every step"))] = (
-        None
-    )
-    groups: str | None = None
+    train: Annotated[
+        DataSpec | None, Parameter(help=data_help("Questions to draw groups or pairs from at every step"))
+    ] = None
+    groups: DataSpec | None = None
     """Groups that `cerberank data sample` wrote, as jsonl:PATH, instead of --train; they are used in their order."""
-    dev: str
+    dev: DataSpec
     """Questions to choose weights by, as FORMAT:PATH."""
     dev_questions: DevQuestions = None
     windows: Windows = None
@@ -108,7 +108,7 @@ app = App(config=options_from_recipe("distil"))
 
 
 @app.default
-def distil(*, options: DistilOptions) -> None:
+def distil(*, options: DistilOptions) -> Trained:
     """Train a student by a recipe, on labels or teachers' scores.
 
     A killed run continues when the command is repeated. Several GPUs or processes:
@@ -117,7 +117,7 @@ def distil(*, options: DistilOptions) -> None:
     Args:
         options: Options.
     """
-    train_student(options)
+    return train_student(options)
 
 
 def student_options(words: Sequence[str]) -> DistilOptions:
@@ -137,7 +137,7 @@ def train_student(options: DistilOptions) -> Trained:
     if (options.train is None) == (options.groups is None):
         raise UsageError("Give --train or --groups.")
     job = StudentJob(replace(options, recipe=read_preset(options.recipe).name, device=chosen_device(options.device)))
-    return Trained(checkpoint=job.result, dev_map=run_job(job)["best"])
+    return Trained.of(job.result, run_job(job), out=job.out)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -27,9 +27,10 @@ from cerberank_models.convert.hugging_face_folder import export_hugging_face
 from cerberank_models.convert.source import CERBERUS
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, note, say
+from cerberank_training.commands.run_options import DataSpec
 from cerberank_training.commands.unlabelled import unlabelled
 from cerberank_training.data import read_questions, sampled
-from cerberank_training.evaluation.gate import GateBounds, measure_parity
+from cerberank_training.evaluation.gate import GateBounds, Parity, measure_parity
 from cerberank_training.evaluation.variants import Scorer
 from cerberank_training.runs.dev_set import check_choice
 from cerberank_training.runs.trained_on import trained_on
@@ -58,11 +59,11 @@ class Form:
     """Version of the new folder (default: the checkpoint's)."""
     drop_schedule: Ratios | None = None
     """Default drop ratios of the new folder, separated by commas."""
-    int8_texts: str | None = None
+    int8_texts: DataSpec | None = None
     """Some hundred questions of the kind that will be ranked, to measure int8 ranges on: FORMAT:PATH, or a file as
     `import --int8-texts` takes it (default: the golden texts, which is less exact). It does not make scores
     probabilities: `eval calibrate` does."""
-    gate: str | None = None
+    gate: DataSpec | None = None
     """Dev data as FORMAT:PATH to compare each form with fp32; if it differs too much, nothing is written (default: only
     the golden texts are compared)."""
     gate_questions: Count | None = None
@@ -93,10 +94,19 @@ class OtherFolder:
     """Make the repository a private one, if it is not there."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Exported:
+    """A folder with a checkpoint, or for other libraries."""
+
+    folder: Path
+    parities: Mapping[str, Parity] = field(default_factory=dict)
+    """The comparison of each ONNX form with the weights; empty without --gate."""
+
+
 FORM, CHECKPOINT = Form(), OtherFolder()
 
 
-def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: OtherFolder = CHECKPOINT) -> None:
+def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: OtherFolder = CHECKPOINT) -> Exported:
     """Write a checkpoint with ONNX graphs in the chosen precisions, if their scores are close enough to the weights'.
 
     The new folder keeps the weights, which torch serves in any precision. With --hugging-face it holds one head as a
@@ -120,18 +130,19 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: OtherFol
         if other.private and other.push_to_hub is None:
             raise UsageError("--private is for --push-to-hub")
         _write_hugging_face(checkpoint, out, head=other.head, repository=other.push_to_hub, private=other.private)
-        return
+        return Exported(folder=out)
     for name, value in (("head", other.head), ("push-to-hub", other.push_to_hub), ("private", other.private or None)):
         if value is not None:
             raise UsageError(f"--{name} is for --hugging-face")
     if other.cerberus:
         export_cerberus(read_checkpoint(checkpoint), out)
         note(f"cerberank export: {out} has {CERBERUS} in the authors' format, which cerberank import reads too")
-        return
+        return Exported(folder=out)
     # 2. The same weights with another schedule, and the forms that the gate accepts.
     source = read_checkpoint(checkpoint)
     ranker = load_ranker(source)
     precisions = ("int8",) if form.forms is None else form.forms
+    parities: dict[str, Parity] = {}
     weights = not form.no_weights
     if form.drop_schedule:
         ranker.config = type(ranker.config).model_validate(
@@ -149,7 +160,7 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: OtherFol
             precisions=precisions,
             weights=weights,
             calibration=calibration_texts(unlabelled(form.int8_texts)) if form.int8_texts else (),
-            accept=_gate(form, ranker, source),
+            accept=_gate(form, ranker, source, parities),
         ),
         files={
             **files_to_copy(source.path, source.manifest.files, precisions=precisions, weights=weights),
@@ -161,6 +172,7 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: OtherFol
         f"cerberank export: {out} has {forms}; next: cerberank store push {out} STORE --label stable, or "
         f"CERBERANK_CHECKPOINT={out} cerberank serve"
     )
+    return Exported(folder=out, parities=parities)
 
 
 def _write_hugging_face(
@@ -209,8 +221,13 @@ def push_folder(folder: Path, repository: str, *, private: bool, endpoint: str |
     return str(commit.commit_url)
 
 
-def _gate(form: Form, ranker: RankingNetwork, checkpoint: Checkpoint) -> Callable[[str, Backend[Any]], None]:
-    """A check that compares each form with PyTorch on a dev sample and tells the changes; without data it accepts."""
+def _gate(
+    form: Form, ranker: RankingNetwork, checkpoint: Checkpoint, parities: dict[str, Parity]
+) -> Callable[[str, Backend[Any]], None]:
+    """A check that compares each form with PyTorch on a dev sample; without data it accepts.
+
+    The figures of each form are said, and put into `parities`.
+    """
     if not form.gate:
         return lambda precision, backend: None
     # A sample that can tell rankings apart, and that the model was not trained on.
@@ -236,5 +253,6 @@ def _gate(form: Form, ranker: RankingNetwork, checkpoint: Checkpoint) -> Callabl
             f"scores within {parity.difference:.3f} (99 %), {parity.questions} questions"
         )
         parity.check(precision, bounds)
+        parities[precision] = parity
 
     return accept

@@ -19,7 +19,7 @@ from cerberank_models.output import note
 from cerberank_models.progress import progress
 from cerberank_models.request import is_blank
 from cerberank_models.tokens import replace_surrogates
-from cerberank_training.commands.run_options import data_help
+from cerberank_training.commands.run_options import DataSpec, data_help
 from cerberank_training.data import DataError, Question, corpus_texts, open_questions
 from cerberank_training.data.generic import writing_lines
 from cerberank_training.mining.miner import Miner, positive_texts
@@ -33,7 +33,29 @@ BM25 = "bm25"
 USUAL = Selection()
 CHUNK = 32
 """Questions that are searched, and scored by the cross-encoder, at once."""
-NO_POSITIVE, NO_NEGATIVE, TOO_SIMILAR = "without a positive", "without a negative", "too similar"
+NO_NEGATIVE, TOO_SIMILAR = "without a negative", "too similar"
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Mined:
+    """A file of questions with negatives."""
+
+    path: Path
+    questions: int
+    negatives: int
+    too_similar: int
+    """The number of texts that were too similar to a positive."""
+    without_positive: int
+    """The number of questions that were left out, because they have no positive."""
+    without_negative: int
+
+    def __str__(self) -> str:
+        """The file's content in words."""
+        return (
+            f"{self.path}: {self.questions} questions with {self.negatives} negatives; {self.too_similar} texts too "
+            f"similar; left out: {self.without_positive} questions without a positive, {self.without_negative} "
+            "without a negative"
+        )
 
 
 class NothingFoundError(ValueError):
@@ -45,8 +67,8 @@ class NothingFoundError(ValueError):
 class MineOptions:
     """The options of `data mine`."""
 
-    data: Annotated[str, Parameter(help=data_help("Questions with their positives"))]
-    corpus: str | None = None
+    data: Annotated[DataSpec, Parameter(help=data_help("Questions with their positives"))]
+    corpus: DataSpec | None = None
     """Texts to search: beir:FOLDER, trec:FOLDER, documents:PATH, or the candidates of any FORMAT:PATH
     (default: those of --data)."""
     by: str = BM25
@@ -68,7 +90,7 @@ class MineOptions:
     """Most tokens of a batch of the cross-encoder."""
 
 
-def mine(*, options: MineOptions) -> None:
+def mine(*, options: MineOptions) -> Mined:
     """Find hard negatives for questions with positives in a corpus, and write them in the generic form (jsonl).
 
     Each question is searched for by BM25 or a bi-encoder. Its relevant texts, and texts that hold a short answer, are
@@ -83,14 +105,15 @@ def mine(*, options: MineOptions) -> None:
     if options.filter is not None or options.by != BM25:
         check_device(device)
     try:
-        written = write_negatives(replace(options, device=device))
+        mined = write_negatives(replace(options, device=device))
     except (ValueError, ArithmeticError, OSError) as error:
         raise ValueError(" ".join(str(error).split())) from error
-    note(f"cerberank data mine: {written}")
+    note(f"cerberank data mine: {mined}")
+    return mined
 
 
-def write_negatives(options: MineOptions) -> str:
-    """Write the file; returns a line that says what is in it. Raises ValueError for what cannot be mined."""
+def write_negatives(options: MineOptions) -> Mined:
+    """Write the file. Raises ValueError for what cannot be mined."""
     if options.out.exists():
         raise ValueError(f"{options.out} exists; choose another file")
     options.selection.check()
@@ -117,14 +140,14 @@ def write_negatives(options: MineOptions) -> str:
     work = Work(folder, settings, chunk=CHUNK)
     try:
         _search_all(options, work, questions, corpus=corpus, spec=spec, folder=folder)
-        summary = _write(options.out, work.records(), without=len(every) - len(questions))
+        mined = _write(options.out, work.records(), without=len(every) - len(questions))
     except NothingFoundError:
         work.remove()
         raise
     except (ValueError, ArithmeticError, OSError) as error:
         raise ValueError(f"{error}{work.given_up()}") from error
     work.remove()
-    return summary
+    return mined
 
 
 def _search_all(
@@ -183,8 +206,8 @@ def _filter(options: MineOptions) -> tuple[TeacherSpec | None, str]:
         raise ValueError(f"--filter {options.filter}: {error}") from error
 
 
-def _write(out: Path, records: Iterable[dict[str, Any]], *, without: int) -> str:
-    """Write the lines; returns what is in them. Raises NothingFoundError when there is none."""
+def _write(out: Path, records: Iterable[dict[str, Any]], *, without: int) -> Mined:
+    """Write the lines. Raises NothingFoundError when there is none."""
     counts: Counter[str] = Counter()
     with writing_lines(out) as write:
         for record in records:
@@ -198,7 +221,11 @@ def _write(out: Path, records: Iterable[dict[str, Any]], *, without: int) -> str
             write(line)
         if not counts["questions"]:
             raise NothingFoundError("no question has a negative that the settings let through; nothing is written")
-    return (
-        f"{out}: {counts['questions']} questions with {counts['negatives']} negatives; {counts[TOO_SIMILAR]} texts "
-        f"{TOO_SIMILAR}; left out: {without} questions {NO_POSITIVE}, {counts[NO_NEGATIVE]} {NO_NEGATIVE}"
+    return Mined(
+        path=out,
+        questions=counts["questions"],
+        negatives=counts["negatives"],
+        too_similar=counts[TOO_SIMILAR],
+        without_positive=without,
+        without_negative=counts[NO_NEGATIVE],
     )

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 from cerberank_models.output import say
-from cerberank_training.commands.presets import DISTIL, flag_of, presets, read_preset, student_settings
+from cerberank_training.commands.presets import DISTIL, Preset, flag_of, presets, read_preset, student_settings
 
 
-def recipes(name: str | None = None, /) -> None:
+def recipes(name: str | None = None, /) -> list[Preset]:
     """List the recipes and the papers' presets, or show every setting of one with its source.
 
     Args:
@@ -16,10 +16,11 @@ def recipes(name: str | None = None, /) -> None:
     """
     if name is None:
         width = max(map(len, presets()))
-        for each, preset in sorted(presets().items()):
-            line, _, _ = preset.about.partition("\n")
-            say(f"{each:<{width}}  {preset.verb:<8}  {line}")
-        return
+        listed = [preset for _, preset in sorted(presets().items())]
+        for each in listed:
+            line, _, _ = each.about.partition("\n")
+            say(f"{each.name:<{width}}  {each.verb:<8}  {line}")
+        return listed
     preset = read_preset(name)
     say(f"cerberank train {preset.verb} --recipe {name}: {preset.about}")
     ours = presets()[preset.recipe].settings if preset.recipe else {}
@@ -31,10 +32,11 @@ def recipes(name: str | None = None, /) -> None:
         say('A source that begins with "ours" says that the published value is not known here.')
     if preset.verb != DISTIL:
         say(f"Other options have the defaults of `cerberank train {preset.verb} --help`.")
-        return
+        return [preset]
     if shown:
         say(f"All settings; those without a source above are of the recipe {preset.recipe}:")
     settings = student_settings(name)
     for part, values in settings.bound(drawn=True, strategy=settings.objective.strategy).items():
         for setting, value in values.items():
             say(f"{part}.{setting} = {json.dumps(value)}")
+    return [preset]

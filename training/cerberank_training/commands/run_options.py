@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, NewType
 
 from cyclopts import Parameter, Token
 
 from cerberank_training.data import FORMATS
 from cerberank_training.runs.dev_set import Size
+
+DataSpec = NewType("DataSpec", str)
+"""Data as FORMAT:PATH; calls from Python may give rows in memory instead."""
 
 
 def data_help(what: str) -> str:

@@ -15,7 +15,7 @@ LONGEST = 40
 """Characters of a cell; --json has all."""
 
 
-def runs(folder: Path, /, *, json: bool = False) -> None:
+def runs(folder: Path, /, *, json: bool = False) -> list[RunRow]:
     """Show the training runs below a folder, finished or not.
 
     Args:
@@ -29,6 +29,7 @@ def runs(folder: Path, /, *, json: bool = False) -> None:
     if not rows and not json:
         raise FileNotFoundError(f"no run is in or below {folder}")
     say(dumps([asdict(row) for row in rows], indent=2) if json else _table(rows))
+    return rows
 
 
 def _table(rows: list[RunRow]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,24 +13,35 @@ from cerberank_models.commands.values import Count, Whole
 from cerberank_models.output import UsageError, note
 from cerberank_models.progress import progress
 from cerberank_training.commands.presets import recipe_help, student_settings
-from cerberank_training.commands.run_options import data_help
+from cerberank_training.commands.run_options import DataSpec, data_help
 from cerberank_training.data import open_questions
 from cerberank_training.data.generic import writing_lines
 from cerberank_training.data.mixture import Additions, Mixture
-from cerberank_training.data.sampling import Group, sampler_for
+from cerberank_training.data.question_table import QuestionTable
+from cerberank_training.data.sampling import Group, PairSampler, Sampler, sampler_for
 
 NO_ADDITIONS = Additions()
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Sampled:
+    """A file of groups."""
+
+    path: Path
+    groups: int
+    pairs: int
+    positives: int
 
 
 def sample(
     *,
     recipe: Annotated[str, Parameter(help=recipe_help())],
-    train: Annotated[tuple[str, ...], Parameter(help=data_help("Questions, of one set or of several"))],
+    train: Annotated[tuple[DataSpec, ...], Parameter(help=data_help("Questions, of one set or of several"))],
     questions: Count,
     out: Path,
     additions: Additions = NO_ADDITIONS,
     seed: Whole = 1,
-) -> None:
+) -> Sampled:
     """Write the groups that a recipe would train on, so that teachers can score them beforehand.
 
     Several data sets are mixed. The groups depend only on data, recipe and options. The file is generic JSONL (gzip
@@ -47,8 +59,8 @@ def sample(
     if len(set(train)) < len(train):
         raise UsageError("--train names a data set twice.")
     # A sampler for each set, and their mixture.
-    tables = {name: open_questions(name, training=True) for name in train}
-    samplers = {
+    tables: dict[str, QuestionTable] = {name: open_questions(name, training=True) for name in train}
+    samplers: dict[str, Sampler | PairSampler] = {
         name: sampler_for(name, table, sampling, seed=seed, unanswered=additions.without_positive > 0)
         for name, table in tables.items()
     }
@@ -65,6 +77,7 @@ def sample(
             _say(f"{count} groups of {name}, {count / len(samplers[name]):.2f} epochs")
     sizes = f"{questions} groups and {pairs} pairs, {positives} positive"
     _say(f"{out} holds {sizes}; next: cerberank data score CACHE --teacher TEACHER --data jsonl:{out}")
+    return Sampled(path=out, groups=questions, pairs=pairs, positives=positives)
 
 
 def _say(line: str) -> None:

@@ -20,7 +20,7 @@ from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
 from cerberank_models.output import UsageError, note
 from cerberank_models.shards import Work, map_here, map_on_ray
-from cerberank_training.commands.run_options import data_help
+from cerberank_training.commands.run_options import DataSpec, data_help
 from cerberank_training.data import Question, read_questions
 from cerberank_training.teachers.scoring.given import Form, ScoreTable, given_teacher, scores_of_data, scores_of_file
 from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
@@ -89,6 +89,17 @@ class GivenOptions:
     """Name of the source of given scores, such as a judge's name and version."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TeacherScores:
+    """A folder with a teacher's scores."""
+
+    folder: Path
+    pairs: int | None
+    """The number of scores; None while shards are missing."""
+    missing_shards: int
+    """The number of shards that other calls score."""
+
+
 MODEL, GIVEN = ModelOptions(), GivenOptions()
 
 
@@ -96,13 +107,13 @@ def score(
     out: Path,
     /,
     *,
-    data: Annotated[tuple[str, ...], Parameter(help=data_help("Data to score, of one set or of several"))],
+    data: Annotated[tuple[DataSpec, ...], Parameter(help=data_help("Data to score, of one set or of several"))],
     model: ModelOptions = MODEL,
     given: GivenOptions = GIVEN,
     parts: tuple[Path, ...] = (),
     shard_pairs: Count = 8192,
     no_progress: bool = False,
-) -> None:
+) -> TeacherScores:
     """Score a data set with a teacher, into a cache that students learn from.
 
     A killed run continues when the command is repeated. `squad-as2-article:PATH` scores each question against its whole
@@ -154,12 +165,13 @@ def score(
             f"cerberank data score: {out} lacks {missing} shards, which other calls score; join their folders by this "
             "command with --parts FOLDER for each, instead of --shard"
         )
-        return
+        return TeacherScores(folder=out, pairs=None, missing_shards=missing)
     pairs = TeacherScoreCache.open(out).manifest.pairs
     note(
         f"cerberank data score: {out} has {pairs} scores by {teacher.name}; next: cerberank evaluate --scores {out} "
         f"--data FORMAT:PATH, or cerberank train distil --teacher {out}"
     )
+    return TeacherScores(folder=out, pairs=pairs, missing_shards=0)
 
 
 def _model_scores(model: ModelOptions, given: GivenOptions) -> tuple[Scores, TeacherIdentity]:

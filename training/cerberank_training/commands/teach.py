@@ -14,7 +14,7 @@ from cerberank_models.commands.values import Positive, at_least
 from cerberank_models.convert.teacher_input import FILE
 from cerberank_models.output import UsageError, say
 from cerberank_training.commands.presets import options_from_recipe, recipe_help
-from cerberank_training.commands.run_options import DevQuestions, data_help
+from cerberank_training.commands.run_options import DataSpec, DevQuestions, data_help
 from cerberank_training.data import Question, open_questions
 from cerberank_training.data.question_table import QuestionTable
 from cerberank_training.data.sampling import (
@@ -36,6 +36,7 @@ from cerberank_training.runs.run import Inputs, Job, run_job
 from cerberank_training.runs.trained_on import write_training_data
 from cerberank_training.teachers.fine_tuning import ANY_STEPS, TeacherConfig, fine_tune
 from cerberank_training.teachers.teacher_reader import TeacherReader
+from cerberank_training.tracking.trained import Trained
 
 STEPS = 20_000
 RUN = "run"
@@ -63,8 +64,8 @@ class TeachOptions:
     recipe: Annotated[str | None, Parameter(help=recipe_help("teach"))] = None
     base: str
     """Path or hub id of an encoder, or of a teacher to adapt."""
-    train: Annotated[str, Parameter(help=data_help("Questions to train on"))]
-    dev: str
+    train: Annotated[DataSpec, Parameter(help=data_help("Questions to train on"))]
+    dev: DataSpec
     """Questions to choose weights by, as FORMAT:PATH."""
     dev_questions: DevQuestions = None
     out: Path
@@ -78,7 +79,7 @@ app = App(config=options_from_recipe("teach"))
 
 
 @app.default
-def teach(*, options: TeachOptions) -> None:
+def teach(*, options: TeachOptions) -> Trained:
     """Fine-tune a Hugging Face sequence classifier into a teacher.
 
     TANDA is two calls: transfer on a large set, then adapt the result to the target set. A killed run continues when
@@ -88,14 +89,16 @@ def teach(*, options: TeachOptions) -> None:
         options: Options.
     """
     results = run_job(TeacherJob(options))
+    trained = Trained.of(options.out, results, out=options.out)
     if not is_first_process():
-        return
+        return trained
     say(f"{options.out}: on {options.dev}, best dev MAP {results['best']:.2f}{results_suffix(results)}")
     note_of(
         "teach",
         f"next: cerberank data score CACHE --teacher {options.out} --data FORMAT:PATH, cerberank import "
         f"{options.out} CHECKPOINT, or cerberank train distil --base {options.out}",
     )
+    return trained
 
 
 @dataclass(frozen=True, kw_only=True)

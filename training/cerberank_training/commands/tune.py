@@ -19,7 +19,7 @@ from cerberank_models.commands.values import Count, Integers, Share, Whole
 from cerberank_models.output import UsageError, say
 from cerberank_models.progress import progress
 from cerberank_models.windows import windowing_of
-from cerberank_training.commands.run_options import data_help
+from cerberank_training.commands.run_options import DataSpec, data_help
 from cerberank_training.data import Question, read_questions, sampled, set_names
 from cerberank_training.data.deep_questions import DEPTH_PAIRS, deep_questions
 from cerberank_training.evaluation.plots import FIGURE_2, tuning_plot
@@ -54,7 +54,8 @@ class TuneOptions:
     """The options of `train tune`."""
 
     data: Annotated[
-        tuple[str, ...], Parameter(help=data_help("Dev data of the kind that will be ranked, of one set or of several"))
+        tuple[DataSpec, ...],
+        Parameter(help=data_help("Dev data of the kind that will be ranked, of one set or of several")),
     ]
     out: Path
     """Checkpoint folder to make."""
@@ -84,7 +85,16 @@ class TuneOptions:
     backend: BackendOptions = OWN
 
 
-def tune(checkpoint: Path, /, *, options: TuneOptions) -> None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Tuned:
+    """A checkpoint with a drop schedule."""
+
+    checkpoint: Path
+    tuning: Tuning
+    """The default schedule, those on the frontier, and all that were tried, with costs and losses."""
+
+
+def tune(checkpoint: Path, /, *, options: TuneOptions) -> Tuned:
     """Choose a cascade's drop schedule on dev data, and write it into a new checkpoint.
 
     Every stage scores every question once; then the paper's grid and Optuna search. The default schedule is the
@@ -162,6 +172,7 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> None:
         },
     )
     say(f"{options.out}: {source.config.name} drops {ratios_text(tuning.default.schedule)} by default")
+    return Tuned(checkpoint=options.out, tuning=tuning)
 
 
 def _score(checkpoint: Checkpoint, form: BackendChoice, options: TuneOptions) -> DevSets:

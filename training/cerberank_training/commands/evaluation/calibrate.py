@@ -20,10 +20,10 @@ from cerberank_models.commands.values import Count, Whole
 from cerberank_models.output import say
 from cerberank_models.progress import progress
 from cerberank_models.windows import windowing_of
-from cerberank_training.commands.run_options import data_help
+from cerberank_training.commands.run_options import DataSpec, data_help
 from cerberank_training.data import Question, read_questions, sampled, set_names
 from cerberank_training.evaluation.calibration_fit import Scored, check_number, cross_validated, first_result, fit
-from cerberank_training.evaluation.first_results import first_result_figures, sentence
+from cerberank_training.evaluation.first_results import FirstResultFigures, first_result_figures, sentence
 from cerberank_training.evaluation.report import table
 from cerberank_training.evaluation.variants import Scorer, score_questions
 from cerberank_training.runs.trained_on import check_not_trained_on
@@ -40,7 +40,7 @@ class CalibrateOptions:
     """The options of `eval calibrate`."""
 
     data: Annotated[
-        tuple[str, ...],
+        tuple[DataSpec, ...],
         Parameter(
             help=data_help(
                 "200 to 500 questions, at least 100, that the model was not trained on; of one or several sets"
@@ -59,7 +59,19 @@ class CalibrateOptions:
     backend: BackendOptions = OWN
 
 
-def calibrate(checkpoint: Path, /, *, options: CalibrateOptions) -> None:
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Calibrated:
+    """A checkpoint whose scores are probabilities."""
+
+    checkpoint: Path
+    calibration: Calibration
+    """The content of calibration.json, such as its thresholds."""
+    before: FirstResultFigures
+    after: FirstResultFigures | None
+    """The figures by cross-validation; None if some four fifths of the questions cannot be calibrated."""
+
+
+def calibrate(checkpoint: Path, /, *, options: CalibrateOptions) -> Calibrated:
     """Fit probabilities to a checkpoint's scores, and write them into a new checkpoint.
 
     The new folder has the same network. Its scores are P(the candidate answers), each question's answer says whether
@@ -102,6 +114,7 @@ def calibrate(checkpoint: Path, /, *, options: CalibrateOptions) -> None:
     )
     error = "" if after is None else f"; calibration error {after.ece:.3f}"
     say(f"{options.out}: calibrated on {len(questions)} questions{error}")
+    return Calibrated(checkpoint=options.out, calibration=calibration, before=before, after=after)
 
 
 def thresholds(calibration: Calibration) -> str:

@@ -27,7 +27,7 @@ def compare(
     measures: Measures = (),
     level: Share = SIGNIFICANCE,
     json: Path | None = None,
-) -> None:
+) -> RankingComparison:
     """Compare two evaluations question by question: differences, and p-values of paired tests.
 
     Both files are those of `evaluate --per-question` or `eval ensemble` over the same candidates, or of runs
@@ -53,6 +53,7 @@ def compare(
     if json:
         write_json(json, asdict(result))
     say_written((json, "this comparison"))
+    return result
 
 
 def markdown(result: RankingComparison) -> str:

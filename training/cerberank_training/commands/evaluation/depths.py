@@ -14,9 +14,17 @@ from cerberank_training.commands.evaluation.evaluate_options import EvaluateOpti
 from cerberank_training.commands.evaluation.sources import default_note, opened, schedules
 from cerberank_training.data import read_questions
 from cerberank_training.data.deep_questions import deep_questions
+from cerberank_training.evaluation.evaluate_ranker import Report
 from cerberank_training.evaluation.figures import Evaluation
 from cerberank_training.evaluation.report import depth_markdown
-from cerberank_training.evaluation.variants import Scorer, dropping_ranks, flat_ranks, score_depths, variant_costs
+from cerberank_training.evaluation.variants import (
+    Scorer,
+    dropping_ranks,
+    flat_ranks,
+    policy_name,
+    score_depths,
+    variant_costs,
+)
 from cerberank_training.runs.trained_on import trained_on
 
 OTHER_TABLES = (
@@ -26,7 +34,7 @@ OTHER_TABLES = (
 """Options that belong to evaluations of the data as they are."""
 
 
-def evaluate_depths(options: EvaluateOptions) -> None:
+def evaluate_depths(options: EvaluateOptions) -> Report:
     """Print MAP and P@1 at each depth, of the final scores, the default schedule and those of --schedule.
 
     Raises UsageError for options of other evaluations, DataError where no question has the candidates.
@@ -94,3 +102,5 @@ def evaluate_depths(options: EvaluateOptions) -> None:
         (options.json, "figures and costs at each number of candidates"),
         (options.plot, "MAP and P@1 against the number of candidates"),
     )
+    served = policy_name(policies[0]) if any(checkpoint.config.schedule) else "final"
+    return Report(figures=figures[reached[-1]], served=served, depths=figures)

@@ -53,7 +53,7 @@ def ensemble(
     seed: Whole = 0,
     json: Path | None = None,
     per_question: Path | None = None,
-) -> None:
+) -> dict[str, SystemFigures]:
     """Combine the scores of models linearly, with weights that are tuned on dev, and report on test.
 
     Takes per-question files of `evaluate`. Files over different candidates are rejected. --per-question writes the test
@@ -90,6 +90,7 @@ def ensemble(
         (per_question, "test rankings of the tuned ensemble and of equal weights"),
         (json, "weights and figures"),
     )
+    return figures
 
 
 def _gather(paths: Sequence[Path], ranking: str) -> list[EnsembleQuestion]:

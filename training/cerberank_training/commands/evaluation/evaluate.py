@@ -21,6 +21,7 @@ from cerberank_training.commands.evaluation.sources import open_source
 from cerberank_training.commands.evaluation.trec_output import TrecOutput
 from cerberank_training.data import DataError, Question
 from cerberank_training.evaluation.agreement import GROUPS, Agreement, Majority, agreement, majority
+from cerberank_training.evaluation.evaluate_ranker import Report
 from cerberank_training.evaluation.figures import Evaluation
 from cerberank_training.evaluation.first_results import FirstResult, first_result_figures, sentence
 from cerberank_training.evaluation.per_question import (
@@ -109,7 +110,7 @@ class Agreements:
 DEFAULT = EvaluateOptions()
 
 
-def evaluate(*, options: EvaluateOptions = DEFAULT) -> None:
+def evaluate(*, options: EvaluateOptions = DEFAULT) -> Report:
     """Measure a checkpoint by exit, head and drop schedule, or a service, scores, or a TREC run.
 
     The figures of all subsets go into --json, every candidate's ranks and scores into --per-question, and one ranking
@@ -119,10 +120,10 @@ def evaluate(*, options: EvaluateOptions = DEFAULT) -> None:
     Args:
         options: Options.
     """
-    (evaluate_depths if options.depths else _evaluate)(options)
+    return evaluate_depths(options) if options.depths else _evaluate(options)
 
 
-def _evaluate(options: EvaluateOptions) -> None:
+def _evaluate(options: EvaluateOptions) -> Report:
     # Whatever could fail is opened before the first question is scored.
     agreements = Agreements.open(options.agreement)
     form = options.backend.chosen()
@@ -158,6 +159,8 @@ def _evaluate(options: EvaluateOptions) -> None:
         say(f"{evaluation.without_positive} questions without a positive are not in the means.")
     notes = [sentence(first_figures)] if first_figures else []
     notes += [" ".join(filter(None, source.notes)), _reading(reading, source.windows)]
+    if (speed := source.speed()) is not None:
+        notes.append(f"{speed}.")
     if same_top:
         notes.append(f"Top-1 agreement of {form.precision} and {options.against}: {100 * np.mean(same_top):.1f} %")
     for line in filter(None, [*notes, *(f"\n{table}" for table in agreements.tables())]):
@@ -191,6 +194,7 @@ def _evaluate(options: EvaluateOptions) -> None:
         (options.trec_qrels, f"labels of the {options.subset} questions"),
         (options.trec_run, trec.summary()),
     )
+    return Report(figures=shown, served=source.served, speed=speed)
 
 
 def _reading(counts: Mapping[str, int], windows: str | None) -> str:

@@ -13,7 +13,7 @@ from cerberank_models.commands.options import OWN, BackendOptions, Windows
 from cerberank_models.commands.values import Count, Integers, Whole
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.output import UsageError
-from cerberank_training.commands.run_options import data_help
+from cerberank_training.commands.run_options import DataSpec, data_help
 from cerberank_training.data import Subset
 from cerberank_training.data.deep_questions import DEPTH_PAIRS
 from cerberank_training.evaluation.measures import Measure, parse_measures
@@ -40,7 +40,7 @@ Measures = Annotated[tuple[Measure, ...], Parameter(converter=_parsed, n_tokens=
 class EvaluateOptions:
     """The options of `evaluate`."""
 
-    data: Annotated[str | None, Parameter(help=data_help("Data set, unless there are --qrels"))] = None
+    data: Annotated[DataSpec | None, Parameter(help=data_help("Data set, unless there are --qrels"))] = None
     checkpoint: Path | None = None
     """Checkpoint folder, or that of a model to import (default: the bundled one)."""
     sequence: tuple[Path, ...] = ()

@@ -4,8 +4,9 @@ TREC run.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
@@ -26,6 +27,7 @@ from cerberank_training.evaluation.sources.rankings import (
     teacher_rankings,
 )
 from cerberank_training.evaluation.sources.sequence import sequence_costs, sequence_rankings
+from cerberank_training.evaluation.timing import Speed, measure_speed
 from cerberank_training.evaluation.trec_files.reading import judged_run, run_rankings
 from cerberank_training.evaluation.trec_files.writing import check_ids
 from cerberank_training.evaluation.variants import Scorer, policy_name, variant_costs
@@ -43,6 +45,10 @@ class Source:
     """The origin of the questions."""
     costs: dict[str, float] = field(default_factory=dict)
     """By variant; empty where they are unknown."""
+    served: str = "final"
+    """The variant that a checkpoint answers with."""
+    speed: Callable[[], Speed | None] = lambda: None
+    """Measures the time of a checkpoint, where it is ranked as it is served."""
     notes: tuple[str, ...] = ()
     """Sentences that a reader of the figures needs beside them; some may be empty."""
     windows: str | None = None
@@ -165,6 +171,8 @@ def _ranked(options: EvaluateOptions, questions: list[Question], data: str) -> S
         data=data,
         notes=(default_note(checkpoint.config),),
         windows=windows,
+        served=policy_name(policies[0]) if any(checkpoint.config.schedule) else "final",
+        speed=partial(measure_speed, ranker, questions, options.windows),
     )
 
 

@@ -10,7 +10,7 @@ from cerberank_models.output import UsageError, say, say_written
 from cerberank_training.commands.evaluation.evaluate_options import Measures
 from cerberank_training.data import Subset
 from cerberank_training.evaluation.measures import parse_measures
-from cerberank_training.evaluation.systems.comparison import Family, compare_systems
+from cerberank_training.evaluation.systems.comparison import Family, SystemTable, compare_systems
 from cerberank_training.evaluation.systems.folders import read_systems
 from cerberank_training.evaluation.systems.rendering import csv_table, latex_table, markdown_table
 
@@ -27,7 +27,7 @@ def table(
     json: Path | None = None,
     csv: Path | None = None,
     latex: Path | None = None,
-) -> None:
+) -> list[SystemTable]:
     """Put several systems on several data sets into one table, tested against a baseline.
 
     Each system is a folder that holds the per-question file of each data set: SET.jsonl, written by `evaluate
@@ -65,3 +65,4 @@ def table(
         (csv, "the same, a line for each measure, system and set"),
         (latex, "the tables"),
     )
+    return results
