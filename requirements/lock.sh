@@ -31,7 +31,7 @@ freeze() { # NAME COMMENT PIP-ARGUMENTS...
     freeze build '# Locked versions of what builds the wheel in the images.' 'hatchling>=1.27'
     freeze everything '# Locked versions of the extras that an image takes by `--build-arg EXTRAS=s3,otel`: constraints, without hashes,
 # because they differ by what is asked for. Made by `make lock`.' \
-        --constraint "$scratch/serve.txt" '.[serve,s3,otel]'
+        --constraint "$scratch/serve.txt" '.[serve,s3,otel,nanotoken]'
 }
 for name in serve dev gpu; do
     cp "$scratch/$name.txt" "requirements/$name.txt"

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from cerberank_models.token_cache import TokenCache
 from cerberank_models.transformer import PairTemplate
+from cerberank_models.word_pieces import word_pieces
 
 MOST_CHARACTERS = 64 * 1024
 """The most characters of a text that any encoder reads, whatever its `max_length`."""
@@ -38,10 +39,14 @@ class Tokens:
     """
 
     def __init__(self, tokenizer: Tokenizer, *, most: int, characters: int, digest: str | None) -> None:
-        """Read at most `most` tokens and `characters` characters of a text, and at most `MOST_CHARACTERS`."""
+        """Read at most `most` tokens and `characters` characters of a text, and at most `MOST_CHARACTERS`.
+
+        The tokenizer's own truncation and padding are off.
+        """
         self.characters = min(MOST_CHARACTERS, characters)
         """The number of a text's characters that are read."""
         self._tokenizer = tokenizer
+        self._word_pieces = word_pieces(tokenizer)
         self._most = most
         self._scope = f"{digest or secrets.token_hex()} {self.characters} {most}"
 
@@ -54,6 +59,8 @@ class Tokens:
         return self._tokenise(cut) if cache is None else cache.tokens(f"{self._scope} {partition}", cut, self._tokenise)
 
     def _tokenise(self, texts: list[str]) -> list[bytes]:
+        if self._word_pieces is not None:
+            return self._word_pieces(texts, self._most + 1)
         ids: list[bytes] = []
         for piece in pieces_of(texts):
             encodings = self._tokenizer.encode_batch_fast(piece, add_special_tokens=False)
