@@ -16,6 +16,7 @@ from cyclopts import App, CycloptsError
 from cyclopts.argument import Argument
 
 from cerberank.cli import COMMANDS, message_of, missing_library, program
+from cerberank_models.commands.values import is_recipe_key
 from cerberank_models.output import UsageError
 
 ItemT = TypeVar("ItemT")
@@ -63,9 +64,9 @@ def application(root: App, name: str) -> App:
 
 
 def parameters(app: App) -> Iterator[Argument]:
-    """The parameters of a command that users see, in the order of its help."""
+    """The parameters of a command that users see, and the keys of recipes, in the order of the settings."""
     every = app.assemble_argument_collection()
-    return (each for each in every if each.parse and (each.show or each.is_var_positional()))
+    return (each for each in every if each.parse and (each.show or each.is_var_positional() or is_recipe_key(each)))
 
 
 def python_name(argument: Argument) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 from cyclopts import App, CycloptsError, MissingArgumentError
 
 from cerberank_models import __version__
-from cerberank_models.commands.values import DEFAULTS, error_message
+from cerberank_models.commands.values import DEFAULTS, error_message, is_recipe_key
 from cerberank_models.output import UsageError, installed_by, note, say
 
 MODELS, SERVICE = "cerberank_models", "cerberank_service"
@@ -228,7 +228,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             installed = [each for each in COMMANDS if each.is_installed]
             say(f"{program(commands=installed).install_completion()} is written; a new shell completes words by it")
             return 0
-        code = program(command)(tokens, result_action="return_value", exit_on_error=False, print_error=False)
+        root = program(command)
+        _refuse_recipe_keys(root, command, tokens)
+        code = root(tokens, result_action="return_value", exit_on_error=False, print_error=False)
     except (CycloptsError, UsageError) as error:
         message = message_of(error)
         return _fail(f"{name}: {message}{'' if message.endswith(('.', '?')) else '.'} See {name} --help", code=2)
@@ -264,6 +266,21 @@ def _check_words(tokens: Sequence[str]) -> None:
     near = elsewhere or [f"{group} {name}".strip() for name in get_close_matches(word, words, n=1)]
     hint = f'Did you mean "cerberank {near[0]}"?' if near else f"There are {', '.join(sorted(words))}."
     raise UsageError(f'Unknown command "{word}"{f" of {group}" if group else ""}. {hint}')
+
+
+def _refuse_recipe_keys(root: App, command: Command | None, tokens: Sequence[str]) -> None:
+    """Raise UsageError for a setting that recipes alone have."""
+    flags = {token.partition("=")[0] for token in tokens if token.startswith("--")}
+    if command is None or not flags:
+        return
+    app = root
+    for word in command.name.split():
+        app = app[word]
+    if app.default_command is None:
+        return
+    for key in app.assemble_argument_collection():
+        if is_recipe_key(key) and flags & set(key.names):
+            raise UsageError(f"{key.name} is a key of recipes and no option: write it in a TOML file (docs/recipes.md)")
 
 
 def _is_expected(error: Exception) -> bool:

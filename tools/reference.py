@@ -6,6 +6,7 @@ docs/llms.txt, the list of all pages for language models, from the navigation in
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import yaml
 from cerberank.cli import GROUPS, program
 
+from cerberank_models.commands.values import is_recipe_key
 from tools.process import ROOT
 from tools.python_api import MODULE, training_module
 
@@ -45,8 +47,25 @@ def command_pages() -> Mapping[Path, str]:
         level = len(words) - (page in LONG.values()) + (page == "index")
         # In the usage of commands two groups deep, cyclopts 5.4 includes the command line that started Python.
         usage = re.sub(r"^(cerberank [a-z -]+?) -m \S+", r"\1", body.strip(), flags=re.MULTILINE)
-        pages[page] = f"{pages.get(page, '')}\n{'#' * level} cerberank {name}\n\n{usage}\n"
+        pages[page] = f"{pages.get(page, '')}\n{'#' * level} cerberank {name}\n\n{usage}\n{_keys(words)}"
     return {COMMANDS / f"{page}.md": text.lstrip() for page, text in pages.items()}
+
+
+def _keys(words: list[str]) -> str:
+    """The settings of a command that only recipes have, with their meanings and defaults."""
+    app = program()
+    for word in words:
+        app = app[word]
+    every = app.assemble_argument_collection(parse_docstring=True) if app.default_command is not None else ()
+    keys = [each for each in every if is_recipe_key(each)]
+    if not keys:
+        return ""
+    lines = ["\n**Keys of recipes** ([no options](../recipes.md#your-own-recipe)):\n"]
+    for key in keys:
+        meaning = " ".join((key.parameter.help or "").split())
+        name, default = key.name.removeprefix("--").replace("-", "_"), json.dumps(key.field_info.default)
+        lines.append(f"* `{name}`: {meaning} *[default: {default}]*")
+    return "\n".join(lines) + "\n"
 
 
 def pages_of_the_site() -> Iterator[tuple[str, str]]:

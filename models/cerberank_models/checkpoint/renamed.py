@@ -14,6 +14,7 @@ RENAMED = MappingProxyType(
         "triples_per_step": ("examples_per_step",),
         "soft_loss": ("teacher_loss",),
         "listwise": ("listwise_weight",),
+        "segments": ("context",),
         "precisions": ("forms",),
         "no_export": ("forms none",),
         "calibrate": ("int8_texts",),

@@ -10,7 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError, Parameter, Token, UnknownOptionError
+from cyclopts import App, CycloptsError, Group, Parameter, Token, UnknownOptionError
+from cyclopts.argument import Argument
 from cyclopts.validators import Number
 
 from cerberank_models.checkpoint.renamed import new_name
@@ -25,6 +26,16 @@ def _shown(value: Any) -> Any:
 
 DEFAULTS = Parameter(negative=(), show_default=_shown)
 """The settings of all options. `--no-X` and `--empty-X` exist only for options that name them."""
+
+
+RECIPE_KEYS = Group("Keys of recipes")
+RECIPE_KEY = Parameter(group=RECIPE_KEYS, show=False)
+"""The parameter of a setting that a recipe or a call from Python may give. It is no option: `cerberank` refuses it."""
+
+
+def is_recipe_key(argument: Argument) -> bool:
+    """True for a setting that is a key of recipes and no option."""
+    return argument.parameter.group in (RECIPE_KEYS, (RECIPE_KEYS,))
 
 
 def listed(kind: Callable[[str], Any], example: str, *, within: Number | None = None) -> Parameter:

@@ -89,7 +89,7 @@ def test_electra_learns_and_a_student_starts_from_the_folder(tmp_path: Path) -> 
     before = load_file(tmp_path / "electra" / "model.safetensors")
     name = "electra.encoder.layer.0.output.dense.weight"
     assert not torch.equal(written[name], before[name])
-    shape = StudentShape(name="s", body_layers=1, heads=1, max_length=32, question_length=12, segments=3)
+    shape = StudentShape(name="s", body_layers=1, heads=1, max_length=32, question_length=12, context=True)
     student = build_student(shape, open_base(str(tmp_path / "out")), seed=1, dropout=0.0)
     table = written["electra.embeddings.token_type_embeddings.weight"]
     assert len(table) == 3

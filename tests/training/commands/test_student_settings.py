@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.program import program
 
 from cerberank_models.output import UsageError
 from cerberank_training.commands.distil import student_options
@@ -25,7 +26,9 @@ def changed(*words: str, recipe: str = ELECTRA, sampled: bool = False) -> Studen
 
 def test_options_with_names_of_their_own_reach_their_settings() -> None:
     """Changes of heads and exits; lists have commas; a switch has both directions; all others stay the recipe's."""
-    settings = changed("--lambda", "2,0,1", "--exits-learn", "heads", "--exits", "1,9", "--no-train-token-embeddings")
+    settings = changed(
+        "--lambda", "2,0,1", "--exits-learn", "heads", "--exits", "1,9", "--train-token-embeddings=false"
+    )
     assert (settings.objective.weights, settings.objective.exits) == ((2.0, 0.0, 1.0), "heads")
     assert settings.shape.exits == (1, 9)
     assert not settings.train.train_token_embeddings
@@ -46,7 +49,7 @@ def test_options_with_names_of_their_own_reach_their_settings() -> None:
         ("--tau", ["0", "nan", "inf"]),
         ("--lambda", ["-0.1", "inf"]),
         ("--dropout", ["1", "-0.1", "nan"]),
-        ("--segments", ["4"]),
+        ("--context", ["4"]),
     ],
 )
 def test_a_value_out_of_range_names_its_option(option: str, values: list[str]) -> None:
@@ -64,7 +67,7 @@ def test_a_value_out_of_range_names_its_option(option: str, values: list[str]) -
         (["--exits", "12"], "at most 11 .--body-layers."),
         (
             ["--truncation", "longest_first", "--question-length", "9"],
-            "--question-length is for --truncation last_first",
+            "--question-length has no effect where a recipe cuts the longest texts",
         ),
         (["--max-length", "50"], "--question-length must be at most --max-length - 7, which is 43"),
         (["--sampling", "pairs"], "--sampling pairs needs --examples-per-step"),
@@ -203,3 +206,12 @@ def test_unknown_recipes_are_refused() -> None:
         student_settings("tinny")
     with pytest.raises(ValueError, match=r"--recipe nowhere.toml: No such file"):
         student_settings("nowhere.toml")
+
+
+def test_a_key_of_recipes_is_no_option(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A file may have it; the command line is told where it belongs."""
+    (tmp_path / "mine.toml").write_text('from = "mini"\nhard_pool = 3\nlambda = [1, 0, 1]\n')
+    settings = student_settings(str(tmp_path / "mine.toml"))
+    assert (settings.hard_pool, settings.objective.weights) == (3, (1.0, 0.0, 1.0))
+    assert program("train distil")(["--recipe", "mini", "--hard-pool=3"]) == 2
+    assert "--hard-pool is a key of recipes and no option" in capsys.readouterr().err

@@ -339,7 +339,7 @@ def test_a_student_may_have_the_bases_first_layers_alone(tmp_path: Path) -> None
 @pytest.mark.parametrize("new", get_args(NewTypes))
 def test_a_third_segment_may_get_a_token_type(new: NewTypes, tiny_checkpoint: Path, tmp_path: Path) -> None:
     """The base's table grows to three rows; a checkpoint, whose table stays, is refused."""
-    shape = StudentShape(name="s", body_layers=3, heads=1, segments=3, token_types=new, **READS)
+    shape = StudentShape(name="s", body_layers=3, heads=1, context=True, token_types=new, **READS)
     base = save_cross_encoder("bert", tmp_path)
     student = build(shape, base)
     rows = student.ranker.state_dict()["embeddings.types.weight"]

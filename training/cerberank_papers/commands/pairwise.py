@@ -25,7 +25,7 @@ from cerberank_papers.pairwise.pairwise_run import PairwiseRun
 from cerberank_papers.pairwise.teachers import FrozenTeacher, Teachers
 from cerberank_papers.pairwise.text_rankers import SYSTEMS, System, build_text_ranker, released_settings
 from cerberank_papers.pairwise.triple_sampling import TripleSampler, TripleSampling, triple_sampler_for
-from cerberank_training.commands.presets import options_from_recipe, recipe_help
+from cerberank_training.commands.presets import RECIPE_HELP, options_from_recipe
 from cerberank_training.commands.run_options import DataSpec, DevQuestions, Track
 from cerberank_training.data import Question, read_questions
 from cerberank_training.data.sampling import cut_note
@@ -137,7 +137,7 @@ class TextLengthOptions:
 class PairwiseOptions:
     """The options of `train pairwise`."""
 
-    recipe: Annotated[str | None, Parameter(help=recipe_help("pairwise"))] = None
+    recipe: Annotated[str | None, Parameter(help=RECIPE_HELP)] = None
     system: Annotated[str, Parameter(help=f"System of the paper: {', '.join(SYSTEMS)}.", validator=_check_system)]
     base: str
     """Path or hub id of an encoder."""

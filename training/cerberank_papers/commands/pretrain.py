@@ -19,7 +19,7 @@ from cerberank_papers.pretraining.network import LossWeights
 from cerberank_papers.pretraining.pretraining_run import METRICS, RUN, PretrainingConfig
 from cerberank_papers.pretraining.pretraining_run import pretrain as train_encoder
 from cerberank_papers.pretraining.start import Start, build_start, check_start, save_encoder
-from cerberank_training.commands.presets import options_from_recipe, recipe_help
+from cerberank_training.commands.presets import RECIPE_HELP, options_from_recipe
 from cerberank_training.learning.trainer import last_checkpoint
 from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.content import Content, data_content
@@ -38,7 +38,7 @@ REASON = "pre-training starts from a Hugging Face encoder"
 class PretrainOptions:
     """The options of `train pretrain`; the defaults of training are the paper's."""
 
-    recipe: Annotated[str | None, Parameter(help=recipe_help("pretrain"))] = None
+    recipe: Annotated[str | None, Parameter(help=RECIPE_HELP)] = None
     objective: Objective
     """SSP's objective, which is the context of an example: the document's first paragraph (sdc), the rest of the
     paragraph (dpc), the neighbouring sentences (dslc), or all in turn."""

@@ -27,7 +27,7 @@ from cerberank_papers.sweep.sweep_runs import (
     write_table,
 )
 from cerberank_training.commands.distil import StudentJob
-from cerberank_training.commands.presets import flag_of, read_preset, recipe_help, student_settings
+from cerberank_training.commands.presets import RECIPE_HELP, flag_of, read_preset, student_settings
 from cerberank_training.commands.run_options import DataSpec, DevQuestions, data_help
 from cerberank_training.learning.strategies import Choice, strategy_of
 
@@ -98,7 +98,7 @@ def chosen(runs: Sequence[PlannedRun], names: Sequence[str]) -> list[PlannedRun]
 class CerberusOptions:
     """The options of `train sweep cerberus`."""
 
-    recipe: Annotated[str, Parameter(help=recipe_help())]
+    recipe: Annotated[str, Parameter(help=RECIPE_HELP)]
     base: str
     """Path or hub id of an encoder, or a checkpoint to train further."""
     train: Annotated[DataSpec | None, Parameter(help=data_help("Questions that every teacher scored"))] = None

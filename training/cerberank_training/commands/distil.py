@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from cyclopts import App, CycloptsError, Parameter
+from cyclopts import App, CycloptsError, Group, Parameter
 
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -22,7 +22,7 @@ from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, say
 from cerberank_models.windows import Reading, windowing_of
-from cerberank_training.commands.presets import options_from_recipe, read_preset, recipe_help
+from cerberank_training.commands.presets import RECIPE_HELP, options_from_recipe, read_preset
 from cerberank_training.commands.run_options import DataSpec, DevQuestions, Track, data_help
 from cerberank_training.data import Question, open_questions
 from cerberank_training.data.question_table import QuestionTable
@@ -59,6 +59,7 @@ from cerberank_training.tracking.opening import check_trackers, open_trackers
 from cerberank_training.tracking.trained import Trained
 
 FORMS = ("fp32", "int8")
+RESULT = Group("Evaluation and result", sort_key=5)
 
 
 @Parameter(name="*")
@@ -66,18 +67,14 @@ FORMS = ("fp32", "int8")
 class DistilOptions:
     """The options of `train distil`."""
 
-    recipe: Annotated[str, Parameter(help=recipe_help())]
+    recipe: Annotated[str, Parameter(help=RECIPE_HELP)]
     base: str
-    """Path or hub id of an encoder, or a checkpoint to train further."""
-    train: Annotated[
-        DataSpec | None, Parameter(help=data_help("Questions to draw groups or pairs from at every step"))
-    ] = None
+    """Path or hub id of an encoder or a cross-encoder, or a checkpoint to train further."""
+    train: Annotated[DataSpec | None, Parameter(help=data_help("Questions to draw examples from"))] = None
     groups: DataSpec | None = None
-    """Groups that `cerberank data sample` wrote, as jsonl:PATH, instead of --train; they are used in their order."""
+    """Groups of `data sample` in their order, as jsonl:PATH, instead of --train."""
     dev: DataSpec
     """Questions to choose weights by, as FORMAT:PATH."""
-    dev_questions: DevQuestions = None
-    windows: Windows = None
     teacher: tuple[Path, ...] = ()
     """Score cache of a teacher for all pairs of --train or --groups, written by `data score --teacher MODEL`; repeat
     for several."""
@@ -87,14 +84,16 @@ class DistilOptions:
     """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
     workers: Whole = 0
     """Processes that make batches ahead of the training; with 0 a thread does, one batch ahead."""
-    forms: Names | None = None
-    """ONNX forms to write beside the weights, or none, which takes seconds (default: fp32,int8)."""
     track: Track = ()
-    name: str | None = None
+    dev_questions: Annotated[DevQuestions, Parameter(group=RESULT)] = None
+    windows: Annotated[Windows, Parameter(group=RESULT)] = None
+    forms: Annotated[Names | None, Parameter(group=RESULT)] = None
+    """ONNX forms to write beside the weights, or none, which takes seconds (default: fp32,int8)."""
+    name: Annotated[str | None, Parameter(group=RESULT)] = None
     """Name of the model in stores and services (default: the name of OUT)."""
-    version: str | None = None
-    """Version of the model in stores and services (default: strategy, steps, seed and a digest of the run's record)."""
-    terms: str | None = None
+    version: Annotated[str | None, Parameter(group=RESULT)] = None
+    """Version in stores and services (default: strategy, steps, seed and a digest of the run)."""
+    terms: Annotated[str | None, Parameter(group=RESULT)] = None
     """Licence and terms of the data for the model card, as text or as a file."""
     settings: StudentSettings = field(default_factory=StudentSettings)
 
@@ -111,8 +110,8 @@ app = App(config=options_from_recipe("distil"))
 def distil(*, options: DistilOptions) -> Trained:
     """Train a student by a recipe, on labels or teachers' scores.
 
-    A killed run continues when the command is repeated. Several GPUs or processes:
-    `torchrun --nproc-per-node 4 --no-python cerberank train distil ...`.
+    Options replace the recipe's settings. A killed run continues when the command is repeated. Several GPUs or
+    processes: `torchrun --nproc-per-node 4 --no-python cerberank train distil ...`.
 
     Args:
         options: Options.

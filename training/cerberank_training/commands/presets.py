@@ -34,6 +34,7 @@ from cerberank_training.students.settings import StudentSettings
 
 FROM, VERB, ABOUT = "from", "verb", "about"
 DISTIL = "distil"
+RECIPE_HELP = "Name of a recipe, or a TOML file that changes one; `cerberank train recipes` lists the names."
 SAMPLING = ("sampling", "unanswered", "negatives", "hard_negatives", "hard_pool", "other_negatives")
 REPLACED_BY = {
     "steps": ("epochs",),
@@ -49,7 +50,7 @@ WITHOUT_EFFECT = (
         ("question_length",),
         "truncation",
         "longest_first",
-        "is for --truncation last_first: the longest texts are cut, whichever.",
+        "has no effect where a recipe cuts the longest texts (`truncation`), whichever they are.",
     ),
 )
 """Options that have no effect where another option has some value, with the reason for users."""
@@ -126,12 +127,6 @@ def preset_of(text: str, verb: str) -> Preset:
     if preset.verb != verb:
         raise ValueError(f"--recipe {text} is for `train {preset.verb}`, not for `train {verb}`")
     return preset
-
-
-def recipe_help(verb: str = DISTIL) -> str:
-    """The help of `--recipe`."""
-    names = (preset.name for preset in presets().values() if preset.verb == verb)
-    return f"TOML file, or one of {', '.join(sorted(names))}."
 
 
 def student_settings(text: str) -> StudentSettings:

@@ -7,7 +7,6 @@ from typing import Annotated, Any, Literal, NewType
 
 from cyclopts import Parameter, Token
 
-from cerberank_training.data import FORMATS
 from cerberank_training.runs.dev_set import Size
 
 DataSpec = NewType("DataSpec", str)
@@ -16,7 +15,7 @@ DataSpec = NewType("DataSpec", str)
 
 def data_help(what: str) -> str:
     """The help of an option that names questions."""
-    return f"{what}, as FORMAT:PATH; FORMAT is one of {', '.join(FORMATS)}."
+    return f"{what}, as FORMAT:PATH, such as jsonl:data.jsonl; docs/data.md has all formats."
 
 
 def _dev_size(type_: Any, tokens: Sequence[Token]) -> Size:

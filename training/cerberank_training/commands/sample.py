@@ -12,7 +12,7 @@ from cyclopts import Parameter
 from cerberank_models.commands.values import Count, Whole
 from cerberank_models.output import UsageError, note
 from cerberank_models.progress import progress
-from cerberank_training.commands.presets import recipe_help, student_settings
+from cerberank_training.commands.presets import RECIPE_HELP, student_settings
 from cerberank_training.commands.run_options import DataSpec, data_help
 from cerberank_training.data import open_questions
 from cerberank_training.data.generic import writing_lines
@@ -35,7 +35,7 @@ class Sampled:
 
 def sample(
     *,
-    recipe: Annotated[str, Parameter(help=recipe_help())],
+    recipe: Annotated[str, Parameter(help=RECIPE_HELP)],
     train: Annotated[tuple[DataSpec, ...], Parameter(help=data_help("Questions, of one set or of several"))],
     questions: Count,
     out: Path,

@@ -13,7 +13,7 @@ from cyclopts import App, Group, Parameter
 from cerberank_models.commands.values import Positive, at_least
 from cerberank_models.convert.teacher_input import FILE
 from cerberank_models.output import UsageError, say
-from cerberank_training.commands.presets import options_from_recipe, recipe_help
+from cerberank_training.commands.presets import RECIPE_HELP, options_from_recipe
 from cerberank_training.commands.run_options import DataSpec, DevQuestions, data_help
 from cerberank_training.data import Question, open_questions
 from cerberank_training.data.question_table import QuestionTable
@@ -61,7 +61,7 @@ class LengthOptions:
 class TeachOptions:
     """The options of `train teach`."""
 
-    recipe: Annotated[str | None, Parameter(help=recipe_help("teach"))] = None
+    recipe: Annotated[str | None, Parameter(help=RECIPE_HELP)] = None
     base: str
     """Path or hub id of an encoder, or of a teacher to adapt."""
     train: Annotated[DataSpec, Parameter(help=data_help("Questions to train on"))]

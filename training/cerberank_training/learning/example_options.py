@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 
 from cerberank_models.commands.values import Whole
 from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sampling
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=Group("Examples of a step", sort_key=3))
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExampleOptions:
     """The rule by which the examples of a step are drawn. Options without effect are refused as a call is read."""

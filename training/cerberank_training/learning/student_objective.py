@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Annotated, Literal, TypeAlias
 
 import torch
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 from torch import Tensor
 
-from cerberank_models.commands.values import NotNegative, listed
+from cerberank_models.commands.values import RECIPE_KEY, NotNegative, listed
 from cerberank_training.learning.batch import Batch
 from cerberank_training.learning.losses import (
     distillation_loss,
@@ -30,7 +30,7 @@ COMPARES: tuple[TeacherLoss, ...] = ("margin-mse", "listwise")
 """The losses that compare the candidates of a question."""
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=Group("Losses", sort_key=2))
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudentObjective:
     """The losses of heads and exits, which are options of `train distil`.
@@ -51,6 +51,7 @@ class StudentObjective:
         tuple[float, ...],
         listed(float, "1 or 1,0,1", within=Number(gte=0, lt=math.inf)),
         Parameter(name="lambda"),
+        RECIPE_KEY,
     ] = (1.0,)
     """Weights of the heads' losses: one number, or one per head."""
     # CT: the labels. From the heads they learn with the settings of head 1, which is in no paper.

@@ -6,10 +6,10 @@ import random
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any, Literal
 
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 from cyclopts.validators import Number
 
-from cerberank_models.commands.values import Count, NotNegative, Positive, Share, Whole
+from cerberank_models.commands.values import RECIPE_KEY, Count, NotNegative, Positive, Share, Whole
 
 
 def ramp_steps(warmup: float, steps: int) -> float:
@@ -27,7 +27,7 @@ FREE = ("steps", "patience", "save_every", "planned", "gradient_checkpointing")
 """The settings that may change when a run is continued."""
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=Group("Steps and optimiser", sort_key=4))
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TrainConfig:
     """The steps and the optimiser of a run, as settings of the loop and as options of `train distil`."""
@@ -66,7 +66,7 @@ class TrainConfig:
     # CT section 5.2 draws one. All jointly share one pass through the body, for hardly more work.
     stages: Literal["uniform", "joint"] = "uniform"
     """Stages (exits, and heads) that a step trains: one, drawn uniformly, or all jointly."""
-    final_only: Share = 0.0
+    final_only: Annotated[Share, RECIPE_KEY] = 0.0
     """Share of the steps, from the first on, that train only the heads and no exits."""
     precision: Literal["fp32", "bf16"] = "bf16"
     """Precision of the forward pass in training."""
@@ -76,7 +76,7 @@ class TrainConfig:
     seed: Whole = 1
     """Random seed."""
     # A small data set would change the embeddings of its few words, and not those of other words.
-    train_token_embeddings: Annotated[bool, Parameter(negative="--no-train-token-embeddings")] = False
+    train_token_embeddings: Annotated[bool, RECIPE_KEY] = False
     """Train the token embeddings too."""
     planned: Annotated[int | None, Parameter(parse=False)] = None
     """The number of steps with which the run was begun; None stands for `steps`. `warmup` and `final_only` are shares

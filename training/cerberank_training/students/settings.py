@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import Annotated, Any
 
-from cyclopts import Group, Parameter
+from cyclopts import Parameter
 
-from cerberank_models.commands.values import Whole
+from cerberank_models.commands.values import RECIPE_KEY, Whole
 from cerberank_models.output import UsageError
 from cerberank_training.data.sampling import Sampling
 from cerberank_training.learning.example_options import ExampleOptions
@@ -17,7 +17,7 @@ from cerberank_training.learning.train_config import TrainConfig, bound_settings
 from cerberank_training.students.shapes import StudentShape
 
 
-@Parameter(name="*", group=Group("Settings that replace the recipe's", sort_key=1), show_default=False)
+@Parameter(name="*", show_default=False)
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudentSettings:
     """Everything that determines a student apart from its base, data and teachers."""
@@ -25,8 +25,8 @@ class StudentSettings:
     shape: StudentShape = field(default_factory=StudentShape)
     objective: StudentObjective = field(default_factory=StudentObjective)
     examples: ExampleOptions = field(default_factory=ExampleOptions)
-    hard_pool: Whole = 12
-    """Number of sentences with the rarest shared words from which the --hard-negatives are drawn."""
+    hard_pool: Annotated[Whole, RECIPE_KEY] = 12
+    """Number of sentences with the rarest shared words from which hard negatives are drawn."""
     train: TrainConfig = field(default_factory=TrainConfig)
 
     @property

@@ -9,13 +9,13 @@ from itertools import combinations
 from typing import Annotated, Any, Literal
 
 import torch
-from cyclopts import Parameter
+from cyclopts import Group, Parameter
 from tokenizers import Tokenizer
 from torch import nn
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import Checkpoint
-from cerberank_models.commands.values import Count, Integers, Whole, at_least
+from cerberank_models.commands.values import RECIPE_KEY, Count, Integers, Whole, at_least
 from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.from_hugging_face import initialise, load_weights, ranker_config
@@ -29,7 +29,7 @@ from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.runs.base import Base
 
 
-@Parameter(name="*")
+@Parameter(name="*", group=Group("Network", sort_key=1))
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudentShape:
     """`B_b kH_h` with exits, and what it reads, as options of `train distil`.
@@ -48,18 +48,18 @@ class StudentShape:
     exits: Integers = ()
     """Body layers with an exit after them, such as 2,4, or none."""
     # `shared` adds no type, and the third segment has the last one.
-    token_types: Literal["shared"] | NewTypes = "shared"
+    token_types: Annotated[Literal["shared"] | NewTypes, RECIPE_KEY] = "shared"
     """Token type of the context where the base has fewer than three: the last type (shared), a random row (fresh), a
     copy of the last row (copied), or a new random table (anew, as in SSP)."""
     max_length: Annotated[int, at_least(8)] = 128
     """Most tokens of a pair."""
-    truncation: Literal["last_first", "longest_first"] = "last_first"
+    truncation: Annotated[Literal["last_first", "longest_first"], RECIPE_KEY] = "last_first"
     """Rule that cuts a pair of too many tokens: at the candidate's end (last_first), or at the ends of the longest
     texts (longest_first, as in the papers)."""
     question_length: Count = 48
-    """Most tokens of the question with --truncation last_first."""
-    segments: Literal[2, 3] = 2
-    """Segments of a pair; 3 adds the previous and the next sentence."""
+    """Most tokens of the question."""
+    context: bool = False
+    """Read the previous and the next sentence too (SSP)."""
 
     @property
     def exit_configs(self) -> tuple[ExitConfig, ...]:
@@ -75,7 +75,7 @@ class StudentShape:
             truncation=self.truncation,
             # The longest text is cut, whichever it is, and the question's own bound is ignored.
             question_length=min(self.question_length, self.max_length - 7) if longest_first else self.question_length,
-            segments=self.segments,
+            segments=3 if self.context else 2,
         )
 
 
