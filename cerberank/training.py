@@ -484,6 +484,27 @@ def sweep_cerberus(
     return call("train sweep cerberus", locals())
 
 
+def sweep_cerberus_models(
+    *,
+    train: Data,
+    dev: Data,
+    test: Several[Data],
+    out: str | Path,
+    transfer: Data | None = None,
+    transfer_dev: Data | None = None,
+    large: Several[str] | None = None,
+    base: Several[str] | None = None,
+    rows: Several[str] | None = None,
+    teach_options: str | None = None,
+    distil_options: str | None = None,
+    device: Literal["auto", "cpu", "cuda"] | None = None,
+    sample: int | None = None,
+    seeds: Several[int] | None = None,
+) -> Path:
+    """Train large models, base models, students, ensembles, Hydra and CERBERUS, and compare (CERBERUS table 2)."""
+    return call("train sweep cerberus-models", locals())
+
+
 def sweep_grid(
     *training: str,
     out: str | Path,
@@ -496,6 +517,28 @@ def sweep_grid(
 ) -> Path:
     """Train with every combination of alpha, tau, learning rate, batch and warm-up, and choose by dev MAP."""
     return call("train sweep grid", locals())
+
+
+def sweep_ssp(
+    *,
+    target: Literal["wikiqa-roberta", "wikiqa-electra", "asnq-roberta", "asnq-electra"],
+    base: str,
+    documents: str,
+    dev_documents: str,
+    train: Data,
+    dev: Data,
+    test: Several[Data],
+    out: str | Path,
+    generator: str | None = None,
+    rows: Several[str] | None = None,
+    pretrain_options: str | None = None,
+    teach_options: str | None = None,
+    device: Literal["auto", "cpu", "cuda"] | None = None,
+    sample: int | None = None,
+    seeds: Several[int] | None = None,
+) -> Path:
+    """Pre-train an encoder by SSP's objectives, fine-tune it with context, and compare (SSP table 1)."""
+    return call("train sweep ssp", locals())
 
 
 def sweep_trmd(

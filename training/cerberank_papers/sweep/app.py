@@ -6,7 +6,9 @@ from cyclopts import App
 
 from cerberank_models.commands.values import DEFAULTS
 from cerberank_papers.sweep.cerberus import cerberus
+from cerberank_papers.sweep.cerberus_models import cerberus_models
 from cerberank_papers.sweep.grid import grid
+from cerberank_papers.sweep.ssp import ssp
 from cerberank_papers.sweep.trmd import trmd
 
 app = App(
@@ -17,3 +19,5 @@ app = App(
 app.command(grid)
 app.command(cerberus)
 app.command(trmd)
+app.command(cerberus_models)
+app.command(ssp)

@@ -19,9 +19,10 @@ from cyclopts import Parameter
 
 from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import SHA256
-from cerberank_models.commands.values import Count, Integers
+from cerberank_models.commands.values import Count, Integers, arguments_of
 from cerberank_models.output import say, say_written
 from cerberank_models.python_process import python_command
+from cerberank_training.commands.presets import options_from_recipe
 from cerberank_training.commands.run_options import DataSpec
 from cerberank_training.data import Subset
 from cerberank_training.evaluation.measures import parse_measures
@@ -62,6 +63,8 @@ class TableOptions:
 
 Rest = Annotated[str, Parameter(allow_leading_hyphen=True, show=False)]
 """The options of the command that every run calls."""
+Words = Annotated[str, Parameter(allow_leading_hyphen=True)]
+"""Further options of a command, as one argument."""
 
 
 Evaluation = Callable[[str, Path], None]
@@ -76,9 +79,14 @@ def contents(base: str, data: Mapping[str, str | None], teachers: Sequence[Path]
     scored = [path for path in teachers if (path / MANIFEST).is_file()]  # runs that read others refuse them
     return {
         "contents.base": open_base(base).content(),
-        **{f"contents.{name}": data_content(spec) for name, spec in data.items() if spec},
+        **data_contents(data),
         **{f"contents.{path}": {SHA256: {MANIFEST: read_manifest(path).identity.decode()}} for path in scored},
     }
+
+
+def data_contents(data: Mapping[str, str | None]) -> dict[str, Any]:
+    """The identity of data by their options' names. Raises DataError for data that cannot be read."""
+    return {f"contents.{name}": data_content(spec) for name, spec in data.items() if spec}
 
 
 class CommandError(RuntimeError):
@@ -95,6 +103,12 @@ def run_command(name: str, *arguments: object) -> None:
 def recorded(options: Any) -> dict[str, Any]:
     """The settings of a training command that all runs of a sweep share, for its `Bound`."""
     return {name: value for name, value in asdict(options).items() if name not in FREE}
+
+
+def check_words(job: type[Job[Any, Any]], command: Callable[..., object], *words: object) -> None:
+    """Raise what `train VERB` says of these options before it reads a base or data."""
+    call = [*map(str, words), "--out", "OUT"]
+    job(arguments_of(command, call, config=options_from_recipe(job.verb))["options"]).check()
 
 
 def is_finished(folder: Path, job: type[Job[Any, Any]]) -> bool:
@@ -139,6 +153,19 @@ def ranker_evaluation(table: TableOptions, *source: object) -> Evaluation:
     """The evaluation of a ranker that `source`, options of `cerberank evaluate`, names."""
     drawn = () if table.sample is None else ("--sample", table.sample)
     return lambda test, path: run_command("evaluate", *source, "--data", test, *drawn, "--per-question", path)
+
+
+def checkpoint_evaluation(table: TableOptions, checkpoint: Path, *, device: str) -> Evaluation:
+    """The evaluation of a checkpoint's weights in fp32; pairs that are too long are cut, as in training."""
+    form = ("--backend", "torch", "--precision", "fp32", "--windows", "off", "--device", device)
+    return ranker_evaluation(table, "--checkpoint", checkpoint, *form)
+
+
+def teacher_evaluation(table: TableOptions, teacher: Path, *, device: str) -> Evaluation:
+    """The evaluation of a teacher, of which a checkpoint is made in its folder."""
+    if not (checkpoint := teacher / "checkpoint").is_dir():
+        run_command("import", teacher, checkpoint, "--name", teacher.name, "--forms", "none")
+    return checkpoint_evaluation(table, checkpoint, device=device)
 
 
 def write_table(
