@@ -26,6 +26,8 @@ class Result:
     """The caller's id for the candidate."""
     heads: tuple[float, ...] | None = None
     """The score of each head; None for a model without heads and for a candidate that an exit dropped."""
+    metadata: Mapping[str, Any] | None = None
+    """The caller's metadata of the candidate, as they came."""
     window: tuple[int, int] | None = None
     """The window of a long text with the highest score, as `text[start:end]`; None if the text fits into one pair."""
 
@@ -41,6 +43,8 @@ class Result:
             values["raw_score"] = self.raw_score
         if self.id is not None:
             values["id"] = self.id
+        if self.metadata is not None:
+            values["metadata"] = self.metadata
         if self.heads is not None:
             values["heads"] = list(self.heads)
         if self.window is not None:
@@ -61,6 +65,7 @@ class Result:
             raw_score=values.get("raw_score"),
             text=values.get("text"),
             id=values.get("id"),
+            metadata=values.get("metadata"),
             heads=None if heads is None else tuple(heads),
             window=None if window is None else (window["start"], window["end"]),
         )

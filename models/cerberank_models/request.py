@@ -6,6 +6,7 @@ that they accept the same and say the same. In Python an option that is None cou
 
 from __future__ import annotations
 
+import difflib
 import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,6 +16,7 @@ from typing import Annotated, Any, Literal, Self
 import numpy as np
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
     ConfigDict,
     Discriminator,
@@ -120,6 +122,9 @@ class CandidateObject(Wire):
     text: str
     previous: str | None = None
     next: str | None = None
+    metadata: Annotated[
+        dict[str, Any] | None, Field(description="Anything; it is not read, and comes back with the result.")
+    ] = None
 
 
 def candidate_kind(value: Any) -> str | None:
@@ -137,7 +142,26 @@ CandidateIn = Annotated[
 DropRatioIn = Annotated[
     Annotated[Ratio, Tag("<number>")] | Annotated[list[Ratio], Few, Tag("<list>")], Discriminator(_ratio_kind)
 ]
-CANDIDATES = Field(description="Texts, or objects with id, text, previous and next.")
+OTHER_NAMES = {"question": "query", "candidates": "documents", "top_k": "top_n"}
+"""Names that other services have for three fields; a request may use one of each two."""
+MEANT = {
+    **dict.fromkeys(("content", "page_content", "passage", "document", "body"), "text"),
+    **dict.fromkeys(("texts", "passages", "docs", "contexts"), "candidates"),
+    **dict.fromkeys(("k", "n", "limit", "top"), "top_k"),
+    **dict.fromkeys(("threshold", "score_threshold"), "min_score"),
+    **dict.fromkeys(("alpha", "drop"), "drop_ratio"),
+}
+"""The field that is meant by a name of another service's or library's."""
+
+
+def _either(name: str) -> AliasChoices:
+    return AliasChoices(name, OTHER_NAMES[name])
+
+
+CANDIDATES = Field(
+    description="Texts, or objects with id, text, previous, next and metadata. `documents` is another name.",
+    validation_alias=_either("candidates"),
+)
 
 Texts = Iterable[str | Candidate | Mapping[str, Any]]
 """The candidates of a call in Python: texts, or objects with `text` and perhaps `id`, `previous` and `next`."""
@@ -148,10 +172,23 @@ class RankRequest(Wire):
 
     model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
 
-    question: Annotated[QuestionText, Field(description="The question; it must not be blank.")]
+    question: Annotated[
+        QuestionText,
+        Field(
+            description="The question; it must not be blank. `query` is another name.",
+            validation_alias=_either("question"),
+        ),
+    ]
     candidates: Annotated[list[CandidateIn], Field(min_length=1, fail_fast=True), CANDIDATES]
     model: Annotated[str | None, Field(description="Name of the model; the default model if left out.")] = None
-    top_k: Annotated[int | None, Field(ge=1, description="Results to return; all when left out.")] = None
+    top_k: Annotated[
+        int | None,
+        Field(
+            ge=1,
+            description="Results to return; all when left out. `top_n` is another name.",
+            validation_alias=_either("top_k"),
+        ),
+    ] = None
     min_score: Annotated[
         float | None,
         Field(
@@ -224,6 +261,11 @@ class RankRequest(Wire):
         """The caller's id of each candidate."""
         return tuple(None if isinstance(item, str) else item.id for item in self.candidates)
 
+    @property
+    def metadata(self) -> tuple[Mapping[str, Any] | None, ...]:
+        """The caller's metadata of each candidate."""
+        return tuple(None if isinstance(item, str) else item.metadata for item in self.candidates)
+
     def texts(self) -> tuple[Candidate, ...]:
         """The candidates as encoders read them."""
         return tuple(
@@ -253,7 +295,7 @@ def _plain(value: Any) -> Any:
         around = {"previous": value.previous, "next": value.next}
         return _plain({"text": value.text} | {name: text for name, text in around.items() if text})
     if isinstance(value, Mapping):
-        return {name: _plain(part) for name, part in value.items() if part is not None}
+        return {name: part if name == "metadata" else _plain(part) for name, part in value.items() if part is not None}
     if isinstance(value, Integral | Real) and not isinstance(value, bool):
         return int(value) if isinstance(value, Integral) else float(value)
     if isinstance(value, Sequence) or getattr(value, "ndim", 0) == 1:
@@ -278,7 +320,19 @@ def describe_problems(problems: Sequence[Mapping[str, Any]]) -> str:
 def _problem(problem: Mapping[str, Any]) -> str:
     own = problem["msg"].removeprefix("Value error, ").replace(" after validation", "")
     message = MESSAGES.get(problem["type"], own)
+    if problem["type"] == "extra_forbidden":
+        message += _meant(str(problem["loc"][-1]))
     return f"{_place(problem['loc'])[:100]}: {message}"
+
+
+def _meant(name: str) -> str:
+    """The end of a message about an unknown field: the field that the caller may have meant."""
+    field = next((own for own, other in OTHER_NAMES.items() if other == name), None)
+    if field is not None:
+        return f" beside {field}, which it is another name of; send one of them"
+    known = [*RankRequest.model_fields, *CandidateObject.model_fields, *OTHER_NAMES.values()]
+    meant = MEANT.get(name) or next(iter(difflib.get_close_matches(name[:40], known, n=1, cutoff=0.75)), None)
+    return "" if meant is None else f"; is {meant} meant?"
 
 
 def _place(location: Iterable[int | str]) -> str:

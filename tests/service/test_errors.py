@@ -26,7 +26,7 @@ def test_a_wrong_field_is_named_with_its_place() -> None:
     """422 that points at the field in the way a client writes it."""
     error = validation_error('{"items": [{"text": "a"}, {"txt": "b"}]}')
     assert error.kind is Kind.INVALID
-    assert error.message == "items[1].text: is required; items[1].txt: is not a field of this request"
+    assert error.message == "items[1].text: is required; items[1].txt: is not a field of this request; is text meant?"
 
 
 def test_many_problems_are_counted_not_listed() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -116,6 +116,7 @@ class ResponseOptions:
     """A request's options for its answer; `texts` is None unless texts are to be returned."""
 
     ids: tuple[str | int | None, ...]
+    metadata: tuple[Mapping[str, Any] | None, ...]
     texts: tuple[str, ...] | None
     heads: bool
     min_score: float | None
@@ -126,6 +127,7 @@ class ResponseOptions:
         texts = (item if isinstance(item, str) else item.text for item in request.candidates)
         return cls(
             ids=request.ids,
+            metadata=request.metadata,
             texts=tuple(texts) if request.return_text else None,
             heads=request.return_heads,
             min_score=request.min_score,
@@ -179,6 +181,8 @@ def _result(answer: RankAnswer, options: ResponseOptions, index: int) -> dict[st
         result["window"] = dict(zip(("start", "end"), window, strict=True))
     if (name := options.ids[index]) is not None:
         result["id"] = name
+    if (metadata := options.metadata[index]) is not None:
+        result["metadata"] = metadata
     if options.heads and answer.heads is not None and not np.isnan(answer.heads[index, 0]):
         result["heads"] = answer.heads[index].tolist()
     if options.texts is not None:

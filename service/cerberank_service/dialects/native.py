@@ -11,7 +11,7 @@ from cerberank_service.dialects.native_schema import RankRequest, RankResponse
 from cerberank_service.dialects.wire import Document, validate
 from cerberank_service.errors import ErrorBody, Kind, ServiceError, native_body
 
-ELSEWHERE = {"documents": "/v1/rerank", "texts": "/rerank", "passages": "/v1/ranking"}
+ELSEWHERE = {"texts": "/rerank", "passages": "/v1/ranking"}
 """The paths of other dialects, by the field that only their bodies have."""
 
 
@@ -29,7 +29,7 @@ def _check_path(document: Document) -> None:
             if field in document.fields:
                 raise ServiceError(
                     Kind.INVALID,
-                    f"query, {field}: this path takes question and candidates; send a body with these fields to {path}",
+                    f"query, {field}: this path takes query and documents; send a body with these fields to {path}",
                     reason="body of another dialect",
                 )
 

@@ -86,7 +86,7 @@ def read_batch(body: bytes, most_candidates: int) -> list[BatchQuestion]:
         )
     contents: list[Any] = list(validate(BatchRequest, document).questions)
     questions = [Document(content) for content in contents]
-    lists = [question.fields.get("candidates") for question in questions]
+    lists = [question.fields.get("candidates", question.fields.get("documents")) for question in questions]
     counts = [len(each) if isinstance(each, list) else 0 for each in lists]
     if (count := sum(counts)) > most_candidates:
         raise ServiceError(

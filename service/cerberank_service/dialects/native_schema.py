@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
@@ -29,6 +29,7 @@ class Result(Wire):
 
     index: Annotated[int, Field(description="The candidate's place in the request.")]
     id: Annotated[str | int | None, Field(description="Its id, if it came with one.")] = None
+    metadata: Annotated[dict[str, Any] | None, Field(description="Its metadata, if it came with any.")] = None
     score: Annotated[
         float | None,
         Field(description="P(the candidate answers) at the stage reached, 0..1; null before any."),

@@ -34,7 +34,7 @@ def test_texts_and_objects_become_candidates() -> None:
     beside_nothing = [{"text": "b", "previous": None, "next": None}]
     assert parse(read_json(with_fields(candidates=beside_nothing)))[0].candidates == (Candidate(text="b"),)
     assert (call.question, call.model, call.top_k, call.drop_ratio, call.deadline_ms) == ("q", None, None, None, None)
-    assert wanted == ResponseOptions(ids=(None, "7"), texts=None, heads=False, min_score=None)
+    assert wanted == ResponseOptions(ids=(None, "7"), metadata=(None, None), texts=None, heads=False, min_score=None)
 
 
 @given(st.text(st.characters(codec="utf-16", categories=None), max_size=20))
@@ -125,9 +125,43 @@ def test_an_id_is_a_text_or_an_integer_and_comes_back(name: str | int) -> None:
     assert [result.get("id") for result in rendered["results"]] == [None, name]
 
 
+def test_metadata_come_back_as_they_came(client: TestClient) -> None:
+    """Nested, with nulls; a candidate without any has none."""
+    metadata = {"page": 3, "source": {"url": "https://example.org", "tags": ["a", None]}, "empty": None}
+    documents = [{"text": "330 metres", "metadata": metadata}, "iron"]
+    results = client.post("/v1/rank", json={"query": "how tall?", "documents": documents}).json()["results"]
+    assert {result["index"]: result.get("metadata") for result in results} == {0: metadata, 1: None}
+
+
+def test_other_services_names_are_read(client: TestClient) -> None:
+    """query, documents and top_n are question, candidates and top_k; both of two names are an error."""
+    own = {"question": "how tall?", "candidates": ["330 metres", "iron"], "top_k": 1}
+    other = {"query": "how tall?", "documents": ["330 metres", "iron"], "top_n": 1}
+    assert client.post("/v1/rank", json=other).json()["results"] == client.post("/v1/rank", json=own).json()["results"]
+    batch = client.post("/v1/rank/batch", json={"questions": [other]}).json()
+    assert batch["answers"][0]["answer"]["results"] == client.post("/v1/rank", json=own).json()["results"]
+    refused = client.post("/v1/rank", json=own | {"top_n": 1})
+    assert refused.status_code == 422
+    assert "top_n: is not a field of this request beside top_k" in refused.json()["error"]["message"]
+
+
 @pytest.mark.parametrize(
-    ("field", "path"), [("documents", "/v1/rerank"), ("texts", "/rerank"), ("passages", "/v1/ranking")]
+    ("fields", "meant"),
+    [
+        ({"topk": 1}, "topk: is not a field of this request; is top_k meant?"),
+        ({"candidates": [{"text": "a", "page_content": "b"}]}, "page_content: is not a field of this request; is text"),
+        ({"xyzzy": 1}, "xyzzy: is not a field of this request"),
+    ],
 )
+def test_an_unknown_field_names_the_one_that_is_meant(fields: dict[str, Any], meant: str) -> None:
+    """By its spelling, or by what other libraries call it; a name like none of them gets no proposal."""
+    with pytest.raises(ServiceError) as caught:
+        parse(read_json(with_fields(**fields)))
+    assert meant in caught.value.message
+    assert ("; is " in caught.value.message) == ("; is " in meant)
+
+
+@pytest.mark.parametrize(("field", "path"), [("texts", "/rerank"), ("passages", "/v1/ranking")])
 def test_a_body_of_another_dialect_is_told_its_path(field: str, path: str) -> None:
     """A client that was pointed here by mistake."""
     with pytest.raises(ServiceError) as caught:
