@@ -24,7 +24,7 @@ GROUPS = {
     "store": "Stores that services follow: push, pull, list, label.",
     "checkpoint": "Checkpoint folders: info, card, weights, random, first-stage, average.",
     "train": "Training: teach, pretrain, distil, pairwise, accelerate, tune, sweep, recipes, runs.",
-    "data": "Training data, teachers' scores and stored vectors: mine, sample, score, embed.",
+    "data": "Training data, teachers' scores and stored vectors: count, mine, sample, score, embed.",
     "eval": "Calibration, and comparisons of evaluations: calibrate, compare, table, ensemble.",
     "server": "Running services: probe, keys, models, label, load, unload, rollback, schedule, drain, resume.",
 }
@@ -117,6 +117,7 @@ COMMANDS = (
             "List the recipes and the papers' presets, or show the settings of one.",
         ),
         ("train runs", "commands.runs:runs", "Show the runs below a folder."),
+        ("data count", "commands.count:count", "Count the questions, pairs and positives of data sets."),
         ("data sample", "commands.sample:sample", "Write the questions and candidates that a training run would draw."),
         (
             "eval compare",

@@ -103,6 +103,14 @@ def compare(
     return call("eval compare", locals())
 
 
+def count(
+    *,
+    data: Several[str],
+) -> None:
+    """Count the questions, pairs and positives of data sets."""
+    return call("data count", locals())
+
+
 def distil(
     *,
     recipe: str,

@@ -31,8 +31,11 @@ NEEDED = {
     "pretrain": ("--base", "b", "--documents", "text:t", "--dev", "text:d", "--out", "nowhere"),
     "pairwise": ("--base", "b", "--train", "trec:t", "--dev", "trec:d", "--out", "nowhere"),
 }
-PAIRS = {"asnq": 23_662_238, "wikiqa": 8_672, "wikiqa, all": 20_360}
-"""Pairs of training sets: CERBERUS table 1, and WikiQA's with the questions that no candidate answers."""
+PAIRS = {
+    **{"asnq": 23_662_238, "wikiqa": 8_672},
+    **{"asnq of the hub": 20_377_568, "wikiqa, all": 20_360, "newsas2": 1_840_533},
+}
+"""Pairs of training sets: CERBERUS table 1, then SSP table 2."""
 
 
 def options(name: str, *words: str) -> Any:
@@ -98,6 +101,10 @@ class MeanLength:
     [
         ("tanda/adapt-roberta", "wikiqa", 116, 2),
         ("ssp/fine-tune-wikiqa-roberta", "wikiqa, all", 19_088, 30),
+        ("ssp/fine-tune-asnq-roberta", "asnq of the hub", 59_700, 12),
+        ("ssp/fine-tune-asnq-electra", "asnq of the hub", 119_400, 12),
+        ("ssp/no-context-newsas2-roberta", "newsas2", 57_517, 8),
+        ("ssp/fine-tune-newsas2-electra", "newsas2", 115_034, 8),
     ],
 )
 def test_epochs_of_pairs_are_steps(name: str, pairs: str, steps: int, evaluations: int) -> None:

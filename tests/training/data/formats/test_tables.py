@@ -171,6 +171,34 @@ def test_a_split_is_named(tmp_path: Path) -> None:
         list(read_questions(f"datasets:{tmp_path / 'd'}"))
 
 
+LABEL, TEXT, FLAG = datasets.Value("int64"), datasets.Value("string"), datasets.Value("bool")
+HUB = {
+    "lucadiliello/news_as2": {"question": TEXT, "answer": TEXT, "label": LABEL},
+    "AmazonScience/asnq": {
+        **{"question": TEXT, "sentence": TEXT, "label": datasets.ClassLabel(names=["neg", "pos"])},
+        **{"sentence_in_long_answer": FLAG, "short_answer_in_sentence": FLAG},
+    },
+    "microsoft/wiki_qa": {
+        **{"question_id": TEXT, "question": TEXT, "document_title": TEXT, "answer": TEXT},
+        "label": datasets.ClassLabel(names=["0", "1"]),
+    },
+}
+"""The columns of public data sets on the hub, by their cards."""
+
+
+@pytest.mark.parametrize("name", HUB)
+def test_the_sets_of_the_hub_need_no_options(name: str, tmp_path: Path) -> None:
+    """The first of two pairs of a question is right."""
+    columns = HUB[name]
+    values = {"string": ["one", "two"], "int64": [1, 0], "bool": [True, False]}
+    rows = {column: values[kind.dtype] for column, kind in columns.items()}
+    rows |= {column: ["same", "same"] for column in ("question", "question_id") if column in columns}
+    part = datasets.Dataset.from_dict(rows, features=datasets.Features(columns))
+    datasets.DatasetDict({"test": part}).save_to_disk(str(tmp_path / "d"))
+    questions = list(read_questions(f"datasets:{tmp_path / 'd'}?split=test"))
+    assert content(questions) == [("same", [("one", 1, None), ("two", 0, None)])]
+
+
 def test_a_large_table_streams_pairs_that_stand_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sorted pairs give the same questions; a question that returns is named, not made a second group."""
     monkeypatch.setattr(tables, "LARGE", 1)
