@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 from tests.tiny import ENCODING, bert_tokenizer
 
+from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.data.sampling import NegativeSampling, Sampler
@@ -34,8 +35,8 @@ def sampler(own: int = 2) -> Sampler:
     return Sampler(questions(), NegativeSampling(negatives=own, hard_negatives=0, other_negatives=0), seed=1)
 
 
-def encoder() -> PairEncoder:
-    return PairEncoder(bert_tokenizer(), family="bert", config=ENCODING, type_vocab_size=2)
+def encoder(config: EncodingConfig = ENCODING) -> PairEncoder:
+    return PairEncoder(bert_tokenizer(), family="bert", config=config, type_vocab_size=2)
 
 
 def jsonl(folder: Path) -> str:

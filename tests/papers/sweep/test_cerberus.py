@@ -71,21 +71,21 @@ def test_a_grid_chooses_a_rows_settings(
 def test_runs_are_evaluated_where_they_were_trained(
     device: str, tmp_path: Path, calls: list[list[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A processor reads an ONNX form, a GPU the weights alone; texts are cut as the recipe says. No list, no grid."""
+    """A processor reads an ONNX form, a GPU the weights alone; without lists there is no grid."""
     monkeypatch.setattr(cerberus, "check_device", lambda device: None)
     assert sweep(words(tmp_path, "--device", device)) == 0
     distil, evaluate = calls
     assert ("none" in distil) == (device == "cuda")
     assert "--alpha" not in distil
     assert (value(distil, "--device"), value(evaluate, "--device")) == (device, device)
-    assert (value(distil, "--windows"), value(evaluate, "--windows")) == ("off", "off")
 
 
 def test_single_values_need_no_grid(tmp_path: Path, calls: list[list[str]]) -> None:
     """They are the row's."""
-    assert sweep(words(tmp_path, "--alpha", "0.1", "--examples-per-step", "8")) == 0
+    assert sweep(words(tmp_path, "--alpha", "0.1", "--examples-per-step", "8", "--windows", "mean")) == 0
     assert [call[0] for call in calls] == ["train distil", "evaluate"]
     assert (value(calls[0], "--alpha"), value(calls[0], "--examples-per-step")) == ("0.1", "8")
+    assert value(calls[0], "--windows") == "mean"
     assert "--tau" not in calls[0]
 
 

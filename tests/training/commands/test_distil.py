@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cerberank.cli import COMMANDS
 from tests.program import program, replaced
-from tests.tiny import random_ranker, save_cross_encoder
+from tests.tiny import ENCODING, random_ranker, save_cross_encoder
 from tests.training.letters import dev_jsonl, encoder, jsonl, questions
 
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -57,31 +57,29 @@ def test_a_student_learns_from_pairs(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 def test_long_texts_of_dev_are_cut_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Words behind the cut change no rank, and otherwise they do; the record and the figure's name have the reading."""
+    """Words behind the cut change no rank, and otherwise they do; the checkpoint and the record state the reading."""
 
-    def ranks(words: int, windows: Reading | None) -> list[list[int]]:
+    def ranks(words: int, windows: Reading) -> list[list[int]]:
         long = [
             replace(
                 each, candidates=tuple(LabelledCandidate(text_of(row, words), row.label) for row in each.candidates)
             )
             for each in questions()
         ]
-        return [each["final"].tolist() for _, each in distil.network_ranks(encoder(), "cpu", windows)(ranker, long)]
+        reading = encoder(ENCODING.model_copy(update={"windows": windows}))
+        return [each["final"].tolist() for _, each in distil.network_ranks(reading, "cpu")(ranker, long)]
 
     def text_of(row: LabelledCandidate, words: int) -> Candidate:
         return Candidate(text=f"{row.candidate.text} {'tower ' * words}")
 
     ranker = random_ranker()
-    assert ranks(60, "off") == ranks(200, "off") != ranks(200, None)
+    assert ranks(60, "off") == ranks(200, "off") != ranks(200, "best")
 
     options = pairs(tmp_path, "--windows", "off")
     assert program("train distil")(options) == 0
-    assert "--windows off --data" in capsys.readouterr().out
-    assert json.loads((tmp_path / "run" / "record.json").read_text())["bound"]["dev"]["windows"] == "off"
-    (metric,) = read_checkpoint(tmp_path / "run" / "checkpoint").manifest.metrics
-    assert metric.endswith("/5, windows off]")
+    assert read_checkpoint(tmp_path / "run" / "checkpoint").config.encoding.windows == "off"
     assert program("train distil")(replaced(options, "--windows", "best")) == 1
-    assert "was begun with dev.windows 'off', not None" in capsys.readouterr().err
+    assert "was begun with settings.encoding.windows 'off', not None" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ from cerberank_papers.sweep.sweep_runs import (
     write_table,
 )
 from cerberank_training.commands.distil import StudentJob
-from cerberank_training.commands.presets import RECIPE_HELP, flag_of, read_preset, student_settings
+from cerberank_training.commands.presets import RECIPE_HELP, flag_of, student_settings
 from cerberank_training.commands.run_options import DataSpec, DevQuestions, data_help
 from cerberank_training.learning.strategies import Choice, strategy_of
 
@@ -158,7 +158,6 @@ def cerberus(*, options: CerberusOptions) -> Path:
     options = replace(options, device=chosen_device(options.device))
     # Everything that can be refused is refused before anything is written.
     student_settings(options.recipe)
-    options = replace(options, windows=options.windows or read_preset(options.recipe).values.get("windows"))
     table, (teachers, hydra) = options.table, ([*map(str, paths)] for paths in (options.teacher, options.hydra))
     every = plan(teachers, hydra, list(dict.fromkeys(options.body_layers)))
     runs = chosen(every, options.rows)
@@ -175,14 +174,13 @@ def cerberus(*, options: CerberusOptions) -> Path:
 
     # ONNX forms are written where they are evaluated alone, because each takes long to export.
     forms = ("--forms", options.precision if form.kind == "onnx" else "none")
-    reading = ("--windows", options.windows) if options.windows else ()
 
     def train(run: PlannedRun, seed: int) -> Evaluation:
         folder = table.out / f"{run.name}-{seed}"
         if not is_finished(folder, StudentJob):
             trained(folder, StudentJob, *_training(run, options), *_tuned(run, options), *forms, "--seed", seed)
         source = ("--checkpoint", folder / StudentJob.result_name, "--precision", options.precision)
-        return ranker_evaluation(table, *source, "--device", options.device, *reading)
+        return ranker_evaluation(table, *source, "--device", options.device)
 
     rows = {run.name: partial(train, run) for run in runs}
     return fill_table(table, rows, report=partial(_report, every, table))

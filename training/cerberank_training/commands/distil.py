@@ -15,13 +15,12 @@ from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN, read_terms, terms_of
 from cerberank_models.checkpoint.store.checkpoint_store import is_name, name_of
-from cerberank_models.commands.options import Windows, check_device, chosen_device
+from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Names, Whole, arguments_of, error_message
 from cerberank_models.convert.checkpoint import PARITY, Forms, export_checkpoint
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, say
-from cerberank_models.windows import Reading, windowing_of
 from cerberank_training.commands.presets import RECIPE_HELP, options_from_recipe, read_preset
 from cerberank_training.commands.run_options import DataSpec, DevQuestions, Track, data_help
 from cerberank_training.data import Question, open_questions
@@ -86,7 +85,6 @@ class DistilOptions:
     """Processes that make batches ahead of the training; with 0 a thread does, one batch ahead."""
     track: Track = ()
     dev_questions: Annotated[DevQuestions, Parameter(group=RESULT)] = None
-    windows: Annotated[Windows, Parameter(group=RESULT)] = None
     forms: Annotated[Names | None, Parameter(group=RESULT)] = None
     """ONNX forms to write beside the weights, or none, which takes seconds (default: fp32,int8)."""
     name: Annotated[str | None, Parameter(group=RESULT)] = None
@@ -169,12 +167,6 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         return FORMS if self.options.forms is None else self.options.forms
 
     @property
-    def windows(self) -> dict[str, Reading]:
-        """The reading of the dev set's long texts, if it is another than the service's."""
-        reading = self.options.windows
-        return {} if reading in (None, "best") else {"windows": reading}
-
-    @property
     def strategy(self) -> str:
         """The name of the strategy. Raises ValueError if the heads and the teachers fit none."""
         settings = self.options.settings
@@ -232,7 +224,7 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
             bound={
                 "base": base_content,
                 "data": {"drawn": not options.groups} | content,
-                "dev": {"size": size} | self.windows | dev_content,
+                "dev": {"size": size} | dev_content,
                 "teachers": [teachers[path].content(path) for path in options.teacher],
                 "settings": settings.bound(drawn=not options.groups, strategy=self.strategy),
             },
@@ -341,7 +333,7 @@ class StudentTraining:
         settings, inputs = self.settings, self.inputs
         length = settings.shape.max_length
         work = step_work(self.student.ranker, settings.train, settings.sampling, max_length=length)
-        rank = network_ranks(self.student.encoder(), self.job.options.device, self.job.options.windows)
+        rank = network_ranks(self.student.encoder(), self.job.options.device)
         measure = dev_figures(rank, inputs.dev, processes=self.run.processes)
         with training_threads(work):
             best = self.run.train(measure)
@@ -383,7 +375,6 @@ class StudentTraining:
                 forms=job.forms,
                 train=options.data,
                 extended=extended,
-                windows=self.job.windows.get("windows"),
             )
         )
 
@@ -435,28 +426,18 @@ def _latest(out: Path) -> Path | None:
     return max(aside, key=lambda path: (path / "manifest.json").stat().st_mtime_ns, default=None)
 
 
-def closing(
-    checkpoint: Path,
-    *,
-    name: str,
-    figures: str,
-    forms: Sequence[str],
-    train: str,
-    extended: str = "",
-    windows: Reading | None = None,
-) -> str:
+def closing(checkpoint: Path, *, name: str, figures: str, forms: Sequence[str], train: str, extended: str = "") -> str:
     """The last lines of a run with ONNX graphs in these `forms`: its result, and the commands that come next.
 
     int8 ranges are measured on the data `train`. `extended` is a suffix that begins with a semicolon, and says what an
-    extended run has kept of its earlier model. `windows` is the reading of long texts on dev; None is the default.
+    extended run has kept of its earlier model.
     """
     folder = shlex.quote(str(checkpoint))
     written = ", ".join(["weights", *(f"ONNX {form}" for form in forms)])
     exported = checkpoint.parent / "exported"
     served = folder if forms else shlex.quote(str(exported))
     backend = "" if forms else " --backend torch"
-    reading = f" --windows {windows}" if windows else ""
-    steps = [("measure", f"cerberank evaluate --checkpoint {folder}{backend}{reading} --data FORMAT:PATH")]
+    steps = [("measure", f"cerberank evaluate --checkpoint {folder}{backend} --data FORMAT:PATH")]
     if not forms:
         steps.append(("export", f"cerberank export {folder} {served} --int8-texts {shlex.quote(train)}"))
     steps += [
@@ -467,11 +448,8 @@ def closing(
     return "\n".join(lines + [f"  {verb + ':':<9}{command}" for verb, command in steps])
 
 
-def network_ranks(
-    encoder: PairEncoder, device: str, windows: Reading | None = None
-) -> Callable[[RankingNetwork, Sequence[Question]], RankedQuestions]:
+def network_ranks(encoder: PairEncoder, device: str) -> Callable[[RankingNetwork, Sequence[Question]], RankedQuestions]:
     """A function that ranks questions by every exit and head of a network, for `dev_figures`."""
-    windowing = windowing_of(windows)
     return lambda network, questions: rank_questions(
-        Scorer(backend=TorchBackend(network, device=device), encoder=encoder, windowing=windowing), questions
+        Scorer(backend=TorchBackend(network, device=device), encoder=encoder), questions
     )

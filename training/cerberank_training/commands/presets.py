@@ -26,7 +26,6 @@ from cyclopts import App, CycloptsError
 from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict
 
-from cerberank_models.commands.options import Windows
 from cerberank_models.commands.values import arguments_of, error_message
 from cerberank_models.output import UsageError
 from cerberank_training.commands.run_options import DevQuestions
@@ -136,12 +135,7 @@ def student_settings(text: str) -> StudentSettings:
     """
     preset = preset_of(text, DISTIL)
 
-    def command(
-        *,
-        dev_questions: DevQuestions = None,
-        windows: Windows = None,
-        settings: StudentSettings = StudentSettings(),  # noqa: B008 - frozen
-    ) -> None:
+    def command(*, dev_questions: DevQuestions = None, settings: StudentSettings = StudentSettings()) -> None:  # noqa: B008 - frozen
         """A command with the options that a recipe may set."""
 
     try:

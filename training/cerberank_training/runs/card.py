@@ -19,8 +19,6 @@ from cerberank_training.runs.content import short_digest
 from cerberank_training.runs.record import LARGEST, Call, RunRecord
 
 METRIC = "dev_map"
-WINDOWS = "windows"
-"""The key of the reading of long dev texts, if it is another than the service's."""
 CARD = """# {name}
 
 A CERBERUS ranker `{architecture}` for answer sentence selection, written by `cerberank train {verb}` on {date}.
@@ -67,7 +65,7 @@ def dev_metric(summary: Mapping[str, Any]) -> str:
     'dev_map[jsonl:dev.jsonl:5f2a1c9b/300]'
     """
     dev = summary["dev"]
-    return f"{METRIC}[{dev['name']}:{short_digest(dev[SHA256])}/{dev['questions']}{_windows(summary)}]"
+    return f"{METRIC}[{dev['name']}:{short_digest(dev[SHA256])}/{dev['questions']}]"
 
 
 def dev_map(metrics: Mapping[str, float]) -> float:
@@ -98,7 +96,6 @@ def summary_of(
             "name": spec_name(names["dev"]),
             SHA256: bound["dev"][SHA256],
             "questions": record.results["questions"],
-            **{name: value for name, value in bound["dev"].items() if name == WINDOWS},
         },
         "teachers": [dict(teacher) for teacher in teachers],
         "settings": bound["settings"] | {"steps": record.free["steps"], "patience": record.free["patience"]},
@@ -132,7 +129,7 @@ def run_card(summary: Mapping[str, Any], *, name: str, architecture: object, ter
     rows = {
         "base": _file(summary["base"]) + (f", commit `{commit}`" if (commit := summary["base"]["commit"]) else ""),
         "data": _file(summary["data"]),
-        "chosen on": f"{_file(summary['dev'])}{_windows(summary)}, best MAP {summary['dev_map']:.2f}{_at(summary)}",
+        "chosen on": f"{_file(summary['dev'])}, best MAP {summary['dev_map']:.2f}{_at(summary)}",
         "strategy": f"`{objective['strategy']}`, teachers: {', '.join(map(_teacher, summary['teachers'])) or 'none'}",
         "seed": summary["settings"]["train"]["seed"],
         "steps": _steps(summary),
@@ -169,10 +166,6 @@ def _file(part: Mapping[str, Any]) -> str:
 
 def _teacher(teacher: Mapping[str, Any]) -> str:
     return f"`{teacher['name']}` ({teacher['revision'][:8]})"
-
-
-def _windows(summary: Mapping[str, Any]) -> str:
-    return f", windows {reading}" if (reading := summary["dev"].get(WINDOWS)) else ""
 
 
 def _at(summary: Mapping[str, Any]) -> str:

@@ -25,6 +25,7 @@ from cerberank_models.convert.source_network import read_network
 from cerberank_models.convert.token_types import NewTypes, grow_token_types
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
+from cerberank_models.windows import Reading
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.runs.base import Base
 
@@ -58,6 +59,9 @@ class StudentShape:
     texts (longest_first, as in the papers)."""
     question_length: Count = 48
     """Most tokens of the question."""
+    windows: Reading = "best"
+    """Reading of candidates that do not fit, on dev and by the checkpoint: the best or the mean score of their windows,
+    or cut (off)."""
     context: bool = False
     """Read the previous and the next sentence too (SSP)."""
 
@@ -76,6 +80,7 @@ class StudentShape:
             # The longest text is cut, whichever it is, and the question's own bound is ignored.
             question_length=min(self.question_length, self.max_length - 7) if longest_first else self.question_length,
             segments=3 if self.context else 2,
+            windows=self.windows,
         )
 
 
