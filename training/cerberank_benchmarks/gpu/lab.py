@@ -65,6 +65,8 @@ class Sizes:
     """Pairs of a batch of CERBERUS's table 5."""
     tokens: int = 50
     """Tokens of a pair."""
+    paper_tokens: int = 128
+    """Tokens of a pair in CERBERUS's own table 5."""
     longest: int = 512
     """Lengths of pairs from 1 to this many tokens, for the attention kernel."""
     graph_tokens: int = GRAPH_TOKENS
@@ -100,6 +102,7 @@ TINY = Sizes(
     candidates=6,
     batch=6,
     tokens=20,
+    paper_tokens=24,
     longest=16,
     graph_tokens=256,
     batches=(2, 4),

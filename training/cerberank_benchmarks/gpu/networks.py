@@ -15,7 +15,7 @@ from torch import nn
 
 from cerberank_benchmarks.gpu.lab import Lab
 from cerberank_benchmarks.weights import MAX_LENGTH, head_width
-from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConfig, RankerConfig
+from cerberank_models.config import ArchitectureConfig, EncodingConfig, ExitConfig, Pooling, RankerConfig
 from cerberank_models.drop import DropPolicy
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.network.ranking_network import RankingNetwork
@@ -39,12 +39,15 @@ class Shape:
     heads: int = 1
     """k of B_(n-1) kH_1; 0 for a plain encoder, whose last layer computes all tokens."""
     exits: tuple[int, ...] = ()
+    pooling: Pooling = "first"
+    """Tokens that the heads' classifiers read; with the mean the heads compute all tokens."""
 
 
 MINI = Shape(name="MiniLM-L6", layers=6, width=384)
 BASE = Shape(name="BASE", layers=12, width=768, heads=0, exits=(12,))
 ONE_HEAD = Shape(name="B11 1H1", layers=12, width=768)
 THREE_HEADS = Shape(name="B11 3H1", layers=12, width=768, heads=3)
+WHOLE_HEADS = Shape(name="B11 3H1, heads on all tokens", layers=12, width=768, heads=3, pooling="mean")
 CASCADE = Shape(name="B11 3H1, exits 4 6 8 10", layers=12, width=768, heads=3, exits=(4, 6, 8, 10))
 ALBERT_BASE = Shape(name="ALBERT-base", layers=12, width=768, family="albert", heads=0, exits=(12,))
 ALBERT_XXLARGE = Shape(name="ALBERT-xxlarge", layers=12, width=4096, family="albert", heads=0, exits=(12,))
@@ -66,7 +69,9 @@ def config_of(lab: Lab, shape: Shape) -> RankerConfig:
             max_positions=512,
             embedding_size=min(128, width) if shape.family == "albert" else width,
         ),
-        architecture=ArchitectureConfig(body_layers=shape.layers - (1 if shape.heads else 0), heads=shape.heads),
+        architecture=ArchitectureConfig(
+            body_layers=shape.layers - (1 if shape.heads else 0), heads=shape.heads, classifier_pooling=shape.pooling
+        ),
         exits=tuple(ExitConfig(after=after) for after in shape.exits),
         encoding=EncodingConfig(max_length=MAX_LENGTH, question_length=64),
     )
@@ -115,14 +120,15 @@ def operations(config: RankerConfig, candidates: int, tokens: float, policy: Dro
     """Floating-point operations for `candidates` pairs of `tokens` tokens, with drops by `policy`.
 
     A multiplication and an addition count as two. Only matrix products and attention count, not embeddings, norms and
-    activations. A head's last layer computes queries and feed-forward only for the first token.
+    activations. A head's last layer computes queries and feed-forward only for the first token, if it reads no other.
     """
     policy = policy or config.drop_policy(0.0)
     width, maps = config.body.hidden_size, config.body.feed_forward_maps
     feed = maps * width * config.body.intermediate_size
     layer = 2 * tokens * (4 * width**2 + feed) + 4 * tokens**2 * width
-    last = 2 * tokens * 2 * width**2 + 2 * (2 * width**2 + feed) + 4 * tokens * width
     architecture = config.architecture
+    first = 2 * tokens * 2 * width**2 + 2 * (2 * width**2 + feed) + 4 * tokens * width
+    last = first if architecture.classifier_pooling == "first" else layer
     head = (architecture.head_layers - 1) * layer + last + 2 * width**2
     total = 0.0
     for stage, alive in zip(config.stages, policy.expected_alive(candidates), strict=True):

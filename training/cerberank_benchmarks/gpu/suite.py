@@ -60,6 +60,7 @@ PIECES: dict[str, Piece] = {
     "training": Piece(training.TEXT, training.run, 90),
     "table5": Piece(table5.TEXT, table5.run, 60),
     "faults": Piece(faults.TEXT, faults.run, 60),
+    "table5-paper": Piece(table5.PAPER, table5.paper, 60),
 }
 """The pieces by name, in the order in which they run."""
 
