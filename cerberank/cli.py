@@ -92,9 +92,10 @@ COMMANDS = (
         on_demand={**TORCH, "ray": "ray"},
     ),
     *_of(
-        MODELS,
+        TRAINING,
         "import",
-        ("import", "commands.import_model:import_", "Make a checkpoint from a Hugging Face model that ranks."),
+        ("import", "commands.import_checkpoint:import_", "Make a checkpoint from a Hugging Face model that ranks."),
+        on_demand={"pyarrow": "training"},
     ),
     *_of(
         TRAINING,
@@ -153,6 +154,10 @@ COMMANDS = (
             "commands.weights:weights",
             "Read weights back from ONNX graphs, to train them further.",
         ),
+    ),
+    *_of(
+        TRAINING,
+        "training",
         (
             "checkpoint first-stage",
             "commands.first_stage:first_stage",

@@ -262,7 +262,7 @@ def first_stage(
     *,
     drop_ratio: float | None = None,
     forms: Several[str] | None = None,
-    int8_texts: str | Path | None = None,
+    int8_texts: Data | None = None,
     candidate_length: int | None = None,
     version: str | None = None,
 ) -> Path:
@@ -281,11 +281,11 @@ def import_(
     windows: Literal["best", "mean", "off"] | None = None,
     context: bool | None = None,
     forms: Several[str] | None = None,
-    int8_texts: str | Path | None = None,
     opaque: bool | None = None,
     graph: str | None = None,
     tokenizer: str | None = None,
     prompt: str | None = None,
+    int8_texts: str | None = None,
 ) -> Path:
     """Make a checkpoint from a Hugging Face cross-encoder, a decoder that reranks, a ColBERT, or the
     authors' CERBERUS.

@@ -1,25 +1,21 @@
-"""The command `cerberank import`, which makes a checkpoint from a Hugging Face model that ranks."""
+"""The import of a Hugging Face model that ranks, which becomes a checkpoint."""
 
 from __future__ import annotations
 
 import logging
-import os
 from pathlib import Path
-from threading import Thread
-from typing import Annotated, Any
+from typing import Any
 
 import numpy as np
-from cyclopts import Parameter
 
-from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.store.checkpoint_store import check_model
 from cerberank_models.commands.import_cerberus import import_cerberus
 from cerberank_models.commands.import_decoder import import_decoder
 from cerberank_models.commands.import_options import USUAL, Import, ImportOptions
-from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.convert.checkpoint import (
     PARITY,
     Forms,
+    Questions,
     check_differing,
     check_parity,
     export_checkpoint,
@@ -39,7 +35,6 @@ from cerberank_models.first_stage.attach import write_alone
 from cerberank_models.first_stage.bi_encoders import read_hugging_face
 from cerberank_models.first_stage.late_interaction import SPECIAL, document_length, is_late_interaction
 from cerberank_models.network.ranking_network import RankingNetwork
-from cerberank_models.output import note
 
 logger = logging.getLogger(__name__)
 
@@ -51,55 +46,17 @@ figures are those of the source: see its model card. Ranges of the int8 form wer
 """
 
 
-def import_(
-    source: str,
-    out: Path,
-    /,
-    *,
-    options: ImportOptions = USUAL,
-    end_with_stdin: Annotated[bool, Parameter(show=False)] = False,
-) -> Path:
-    """Make a checkpoint from a Hugging Face cross-encoder, a decoder that reranks, a ColBERT, or the authors' CERBERUS.
-
-    Args:
-        source: Folder or hub id of the model; a sequence classifier has one or two labels. A folder with
-            cerberus_model.pt is a CERBERUS.
-        out: Checkpoint folder to make.
-        options: Options.
-        end_with_stdin: End when standard input ends.
-    """
-    if end_with_stdin:
-        Thread(target=_end_with_stdin, daemon=True).start()
-    logging.basicConfig(format="cerberank import: %(message)s")
-    import_model(source, out, options)
-    checkpoint = read_checkpoint(out)
-    forms = ", ".join(f"ONNX {each}" for each in checkpoint.precisions)
-    note(
-        f"cerberank import: {out} is {checkpoint.config.name}, {forms or 'weights alone'}; next: "
-        f"CERBERANK_CHECKPOINT={out} cerberank serve, or cerberank store push {out} STORE"
-    )
-    return out
-
-
-def _end_with_stdin() -> None:
-    """End this process when standard input ends, because the process that started it has ended, even if by SIGKILL."""
-    while os.read(0, 1024):  # not sys.stdin, whose lock would block Python's exit
-        pass
-    os._exit(1)
-
-
-def import_model(source: str, out: Path, options: ImportOptions = USUAL) -> None:
+def import_model(source: str, out: Path, options: ImportOptions = USUAL, *, calibration: Questions = ()) -> None:
     """Import the model `source` as the checkpoint `out`, after checking that all weights and pairs are read correctly.
 
     The authors' CERBERUS becomes a ranker with all of its heads. A ColBERT becomes a first stage without stages of
     pairs. A model of an unknown family becomes one opaque stage (`import_opaque`), as does any model with `opaque`, or
     with `graph`, the name of one of its files. A folder of `train teach` states the input of the teacher and its
-    training data, and the checkpoint gets the same.
+    training data, and the checkpoint gets the same. The ranges of the int8 form are measured on `calibration`.
 
     Raises UnsupportedModelError for models that do not rank in one of these ways, SourceError if there is no model, and
     StoreError for a `name` that no model can have.
     """
-    calibration = read_questions(options.int8_texts) if options.int8_texts else ()
     opened = find_source(source, options.revision)
     name = opened.name if options.name is None else check_model(options.name)
     check_source(opened)

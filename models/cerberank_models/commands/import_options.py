@@ -43,8 +43,6 @@ class ImportOptions:
     """Read the previous and the next sentence as a third segment; not needed for a teacher's folder."""
     forms: Names = ("fp32", "int8")
     """ONNX forms to write beside the weights, separated by commas; none for weights alone."""
-    int8_texts: Path | None = None
-    """File of questions to measure int8 ranges on, as `cerberank rank` reads them; labels are ignored."""
     opaque: bool = False
     """Import as one graph without exits and heads, as for families whose layers are not supported."""
     graph: str | None = None
@@ -77,7 +75,7 @@ class Import:
     name: str
     options: ImportOptions
     calibration: Questions
-    """The questions of the option `calibrate`."""
+    """The questions on which int8 ranges are measured; empty for the golden texts alone."""
 
     @property
     def place(self) -> str:

@@ -76,11 +76,6 @@ def read_questions(path: Path) -> list[tuple[str, list[Candidate]]]:
 
     Raises ValueError for an invalid line, or if there are no questions.
     """
-    if ":" in str(path) and not path.exists():
-        raise ValueError(
-            f"{path}: there is no such file. This option takes a file as `cerberank rank` reads it; `cerberank export "
-            "--int8-texts` takes FORMAT:PATH too"
-        )
     questions = []
     for number, line in enumerate(path.read_bytes().splitlines(), start=1):
         if not line.strip():

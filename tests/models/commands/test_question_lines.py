@@ -116,5 +116,3 @@ def test_a_file_without_questions_is_refused(tmp_path: Path) -> None:
     (tmp_path / "empty.jsonl").write_bytes(b"\n")
     with pytest.raises(ValueError, match=r"empty\.jsonl holds no question"):
         read_questions(tmp_path / "empty.jsonl")
-    with pytest.raises(ValueError, match=r"^csv:q\.csv: there is no such file.*export --int8-texts` takes FORMAT:PATH"):
-        read_questions(Path("csv:q.csv"))

@@ -28,13 +28,12 @@ from cerberank_models.convert.source import CERBERUS
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, note, say
 from cerberank_training.commands.run_options import DataSpec
-from cerberank_training.commands.unlabelled import unlabelled
+from cerberank_training.commands.unlabelled import int8_questions
 from cerberank_training.data import read_questions, sampled
 from cerberank_training.evaluation.gate import GateBounds, Parity, measure_parity
 from cerberank_training.evaluation.variants import Scorer
 from cerberank_training.runs.dev_set import check_choice
 from cerberank_training.runs.trained_on import trained_on
-from cerberank_training.students.calibration import calibration_texts
 
 GATE = GateBounds()
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -61,7 +60,7 @@ class Form:
     """Default drop ratios of the new folder, separated by commas."""
     int8_texts: DataSpec | None = None
     """Some hundred questions of the kind that will be ranked, to measure int8 ranges on: FORMAT:PATH, or a file as
-    `import --int8-texts` takes it (default: the golden texts, which is less exact). It does not make scores
+    `cerberank rank` reads it (default: the golden texts, which is less exact). It does not make scores
     probabilities: `eval calibrate` does."""
     gate: DataSpec | None = None
     """Dev data as FORMAT:PATH to compare each form with fp32; if it differs too much, nothing is written (default: only
@@ -159,7 +158,7 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: OtherFol
         forms=Forms(
             precisions=precisions,
             weights=weights,
-            calibration=calibration_texts(unlabelled(form.int8_texts)) if form.int8_texts else (),
+            calibration=int8_questions(form.int8_texts),
             accept=_gate(form, ranker, source, parities),
         ),
         files={

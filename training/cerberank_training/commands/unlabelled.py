@@ -7,9 +7,11 @@ from pathlib import Path
 
 from cerberank_models.checkpoint.regular import file_digest
 from cerberank_models.commands.question_lines import read_questions
+from cerberank_models.convert.checkpoint import Questions
 from cerberank_training.data import LabelledCandidate, Question, open_questions
 from cerberank_training.runs.content import Content, data_content
 from cerberank_training.runs.trained_on import trained_on
+from cerberank_training.students.calibration import calibration_texts
 
 
 def unlabelled(data: str) -> Sequence[Question]:
@@ -24,6 +26,11 @@ def unlabelled(data: str) -> Sequence[Question]:
         )
         for number, (text, candidates) in enumerate(read_questions(Path(data)), start=1)
     ]
+
+
+def int8_questions(data: str | None) -> Questions:
+    """The questions to measure the ranges of an int8 form on, a sample of the data; none without data."""
+    return () if data is None else calibration_texts(unlabelled(data))
 
 
 def unlabelled_content(data: str, questions: Sequence[Question]) -> Content | str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.commands.values import Count, Names
 from cerberank_models.first_stage.attach import attach
 from cerberank_models.first_stage.bi_encoders import read_bi_encoder
 from cerberank_models.output import note, say
+from cerberank_training.commands.run_options import DataSpec
+from cerberank_training.commands.unlabelled import int8_questions
 
 
 def first_stage(
@@ -20,7 +21,7 @@ def first_stage(
     *,
     drop_ratio: float = 0.8,
     forms: Names | None = None,
-    int8_texts: Path | None = None,
+    int8_texts: DataSpec | None = None,
     candidate_length: Count = 128,
     version: str | None = None,
 ) -> Path:
@@ -33,7 +34,7 @@ def first_stage(
         out: Checkpoint folder to make.
         drop_ratio: Share of the candidates that the first stage drops.
         forms: ONNX forms, separated by commas (default: the checkpoint's); none for weights alone.
-        int8_texts: File of questions to measure int8 ranges on, as `cerberank rank` reads them; labels are ignored.
+        int8_texts: Questions to measure int8 ranges on: FORMAT:PATH, or a file as `cerberank rank` reads it.
         candidate_length: Most tokens of a candidate.
         version: Version of the new checkpoint (default: the old one's with -first-stage).
     """
@@ -45,7 +46,7 @@ def first_stage(
         source=Path(encoder).name,
         alpha=drop_ratio,
         precisions=forms,
-        calibration=read_questions(int8_texts) if int8_texts else (),
+        calibration=int8_questions(int8_texts),
         version=version,
     )
     if opened.trained_length is not None and opened.trained_length < candidate_length:
