@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from typing import Any
 from cyclopts import App, CycloptsError, MissingArgumentError
 
 from cerberank_models import __version__
+from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.commands.values import DEFAULTS, error_message, is_recipe_key
 from cerberank_models.output import UsageError, installed_by, note, say
 
@@ -80,6 +82,7 @@ COMMANDS = (
         SERVICE,
         "serve",
         ("serve", "serve:serve", "Answer ranking requests over HTTP."),
+        ("settings", "commands.settings:settings", "Show the service's settings, with their values here."),
         on_demand=TORCH,
     ),
     *_of(
@@ -208,7 +211,7 @@ def program(called: Command | None = None, commands: Sequence[Command] = COMMAND
         "suppress_keyboard_interrupt": False,
     }
     about = f"Rank answers, serve rankers, train them. `cerberank {COMPLETION}` completes words in this shell."
-    root = App(name="cerberank", version=__version__, help=about, **options)
+    root = App(name="cerberank", version=_versions, help=about, **options)
     apps = {"": root}
     for order, (name, help_) in enumerate(GROUPS.items()):
         if name:
@@ -221,6 +224,12 @@ def program(called: Command | None = None, commands: Sequence[Command] = COMMAND
         line = None if command is called else command.help
         target.command(command.target, name=word, help=line, sort_key=order)
     return root
+
+
+def _versions() -> str:
+    """The versions of the distribution and of the bundled model."""
+    manifest = json.loads((BUNDLED / "manifest.json").read_text(encoding="utf-8"))
+    return f"cerberank {__version__}, bundled model {BUNDLED.name} {manifest['version']}"
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -26,7 +26,7 @@ CODE = ("cerberank", "models", "service", "training", "tests", "tools", "deploy"
 
 
 def test_the_settings_table_is_the_settings_class() -> None:
-    """docs/settings.md holds the output of `python -m cerberank_service.settings`."""
+    """docs/settings.md holds the output of `cerberank settings --markdown`."""
     page = (ROOT / "docs" / "settings.md").read_text()
     table = page.split("<!-- settings:begin -->")[1].split("<!-- settings:end -->")[0]
     assert table.strip() == markdown_table()

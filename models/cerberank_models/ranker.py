@@ -16,7 +16,7 @@ from cerberank_models.answer import Answer
 from cerberank_models.backends.processors import compute_threads
 from cerberank_models.backends.registry import form_for, open_backend
 from cerberank_models.backends.stage_contract import Backend, Scores
-from cerberank_models.checkpoint.bundled import default_checkpoint
+from cerberank_models.checkpoint.bundled import BUNDLED, default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.convert.checkpoint_cache import imported_checkpoint, needed_precisions
 from cerberank_models.convert.source import find_source
@@ -69,6 +69,7 @@ class Ranker:
         - a folder or hub id of a Hugging Face cross-encoder, which is imported (extra `import`); `revision` is its
           branch, tag or commit;
         - `store://[ADDRESS/]MODEL[@LABEL|@VERSION]`, which is pulled; the default of the address is `CERBERANK_STORE`;
+        - `cerberank-mini`, the bundled checkpoint;
         - None for the folder `CERBERANK_CHECKPOINT`, or the bundled checkpoint if that is not set.
 
         Imported and pulled checkpoints are kept in the folder `cache` (default: `~/.cache/cerberank`).
@@ -263,6 +264,8 @@ def located(
     precision: str | None = None,
 ) -> Path:
     """The folder of the checkpoint that `source` names (`Ranker.load`), after importing or pulling it if needed."""
+    if source == BUNDLED.name and not Path(source).exists():
+        return BUNDLED
     if not _is_native(source):
         model = find_source(str(source), revision)
         precisions = needed_precisions(model, device, backend=backend, precision=precision)

@@ -25,6 +25,7 @@ from starlette.types import ASGIApp
 
 from cerberank_models import __version__
 from cerberank_models.backends.processors import compute_threads
+from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.commands.values import Whole
 from cerberank_models.convert.checkpoint_cache import ModelImportError, imported_checkpoint, needed_precisions
 from cerberank_models.convert.source import find_source
@@ -121,7 +122,7 @@ def serve(
     """Answer ranking requests over HTTP, until a signal ends the process.
 
     Without MODEL, --checkpoint or --store it serves the bundled checkpoint. All other settings are environment
-    variables CERBERANK_*, which `python -m cerberank_service.settings` lists. An option is stronger than its variable;
+    variables CERBERANK_*, which `cerberank settings` shows. An option is stronger than its variable;
     one of these three replaces the variables of all three.
 
     Args:
@@ -132,6 +133,8 @@ def serve(
         store: Store to follow: a folder or an fsspec URL.
         revision: Branch, tag or commit of a model on the hub.
     """
+    if model == BUNDLED.name and not Path(model).exists():
+        model = str(BUNDLED)
     if model is not None and (Path(model) / "manifest.json").is_file():
         if checkpoint is not None:
             raise UsageError(f"{model} is a checkpoint, and --checkpoint names another one")

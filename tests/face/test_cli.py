@@ -16,6 +16,8 @@ from tools.reference import COMMANDS as COMMAND_PAGES
 from tools.reference import command_pages
 
 from cerberank_models import __version__
+from cerberank_models.checkpoint.bundled import BUNDLED
+from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands import rank as rank_command
 
 
@@ -107,9 +109,12 @@ def test_no_command_is_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_python_runs_the_package_as_the_program() -> None:
-    """`python -m cerberank --version` prints the distribution's version."""
+    """`python -m cerberank --version` prints the versions of the distribution and of the bundled model."""
     command = [sys.executable, "-m", "cerberank", "--version"]
-    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip() == __version__
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    assert (
+        printed == f"cerberank {__version__}, bundled model cerberank-mini {read_checkpoint(BUNDLED).manifest.version}"
+    )
 
 
 def test_an_interrupted_command_ends_quietly(

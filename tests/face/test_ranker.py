@@ -15,6 +15,10 @@ from cerberank import Client, Ranker, Store
 from tests.bounds import PROBABILITIES
 from tests.tiny import save_cross_encoder
 
+from cerberank_models.checkpoint.bundled import BUNDLED
+from cerberank_models.convert.source import SourceError
+from cerberank_models.ranker import located
+
 QUESTION = "how tall is the tower ?"
 TEXTS = ["it was built in paris .", "330 metres", "what do bees make", "honey " * 40, "it is tall", "", "330 metres"]
 """A text in windows, an empty one and one that comes twice."""
@@ -63,6 +67,15 @@ def test_after_the_deadline_the_known_order_is_answered(ranker: Ranker) -> None:
     assert not answer.complete
     assert {each.stage for each in answer} == {0}
     assert "deadline" in answer.warnings[-1]
+
+
+def test_the_bundled_model_is_loaded_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without asking a hub; a folder of this name in the working directory comes first."""
+    monkeypatch.chdir(tmp_path)
+    assert located("cerberank-mini") == BUNDLED
+    (tmp_path / "cerberank-mini").mkdir()
+    with pytest.raises(SourceError):
+        located("cerberank-mini")
 
 
 def test_predict_is_the_score_of_each_pair(ranker: Ranker) -> None:

@@ -1,7 +1,4 @@
-"""Reads the settings from the environment, and describes them.
-
-`python -m cerberank_service.settings` prints the table of docs/settings.md.
-"""
+"""Reads the settings from the environment, and describes them."""
 
 from __future__ import annotations
 
