@@ -13,6 +13,7 @@ from tests.tiny import ENCODING, random_ranker, save_cross_encoder
 from tests.training.letters import dev_jsonl, encoder, jsonl, questions
 
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
 from cerberank_models.windows import Reading
 from cerberank_training.commands import distil
@@ -87,6 +88,7 @@ def test_long_texts_of_dev_are_cut_on_request(tmp_path: Path, capsys: pytest.Cap
     [
         ["--examples-per-step", "4", "--accumulate", "3"],
         ["--strategy", "kd_rr", "--teacher", "nowhere"],
+        ["--teacher", "tests/nowhere"],
         ["--name", "no name"],
     ],
 )
@@ -103,6 +105,25 @@ def test_nothing_is_loaded_for_a_bad_value(
     assert message.count("\n") == 1
     assert options[0].lstrip("-") in message
     assert not (tmp_path / "out").exists()
+
+
+def test_a_teacher_is_a_model_or_its_scores(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A model is scored into the run's folder, and gives the run that `data score` gives; other folders are refused."""
+    options = pairs(tmp_path)
+    base = options[options.index("--base") + 1]
+    TeacherInput(max_length=32).write(Path(base))
+    assert program("train distil")([*options, "--teacher", base]) == 0
+    (scores,) = (tmp_path / "run" / "scores").iterdir()
+    assert f"--teacher {base} is a model: its scores of" in capsys.readouterr().err
+    cache = [str(tmp_path / "cache"), "--teacher", base, "--data", jsonl(tmp_path), "--no-progress"]
+    assert program("data score")(cache) == 0
+    for teacher in (tmp_path / "cache", scores):
+        assert program("train distil")([*options, "--teacher", str(teacher)]) == 0
+        assert "is finished" in capsys.readouterr().err
+    assert program("train distil")([*options, "--teacher", str(tmp_path)]) == 1
+    assert (
+        "is neither a score cache (a folder that `cerberank data score` wrote) nor a model" in capsys.readouterr().err
+    )
 
 
 def test_the_file_of_a_recipe_is_in_the_card(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from cerberank_training.commands.teach import TeacherJob, TeachOptions, teach
 from cerberank_training.evaluation.report import table
 from cerberank_training.runs.launched import note_of
 from cerberank_training.runs.record import read_record
+from cerberank_training.teachers.scoring.model_scores import is_model
 
 JOBS: Mapping[str, type[StudentJob | TeacherJob]] = MappingProxyType({"distil": StudentJob, "teach": TeacherJob})
 NUMBER = r"([0-9.e+-]+)"
@@ -136,6 +137,11 @@ def grid(*training: Rest, options: GridOptions) -> Path:
             raise UsageError(f"--{name} is for --verb distil: a teacher learns from labels alone.")
     # Read here as well, so that an error shows before the first run, and that defaults are recorded.
     shared = _job(verb, [*training, "--out", str(options.out)]).options
+    for place in shared.teacher if isinstance(shared, DistilOptions) else ():
+        if is_model(place):
+            raise UsageError(
+                f"--teacher {place} is a model: score the data once for all runs, by `cerberank data score`."
+            )
     points = _points(shared, options, training)
     forms = []
     if isinstance(shared, DistilOptions) and shared.forms is None:

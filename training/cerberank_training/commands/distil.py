@@ -42,7 +42,7 @@ from cerberank_training.learning.threads import step_work, training_threads
 from cerberank_training.runs.base import open_base
 from cerberank_training.runs.card import dev_metric, read_summary, run_card, summary_of
 from cerberank_training.runs.dev_set import Size, chosen_size, dev_set, held_out_contents, in_common, measured
-from cerberank_training.runs.launched import note_of
+from cerberank_training.runs.launched import launched_processes, note_of
 from cerberank_training.runs.processes import batch_of_step
 from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run import Inputs, Job, run_job
@@ -50,8 +50,9 @@ from cerberank_training.runs.trained_on import training_data
 from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.students.settings import StudentSettings
 from cerberank_training.students.shapes import Student, build_student, copied_heads, fitted
-from cerberank_training.teachers.completeness import refuse_missing_scores
+from cerberank_training.teachers.completeness import refuse_missing_scores, scored_data
 from cerberank_training.teachers.scoring.hugging_face import teacher_origin
+from cerberank_training.teachers.scoring.model_scores import is_model, score_by_model
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 from cerberank_training.tracking.log_file import results_of_log
 from cerberank_training.tracking.opening import check_trackers, open_trackers
@@ -75,8 +76,8 @@ class DistilOptions:
     dev: DataSpec
     """Questions to choose weights by, as FORMAT:PATH."""
     teacher: tuple[Path, ...] = ()
-    """Score cache of a teacher for all pairs of --train or --groups, written by `data score --teacher MODEL`; repeat
-    for several."""
+    """Teacher: a checkpoint, a Hugging Face classifier's folder or hub id, or the cache that `data score` made of its
+    scores; repeat for several."""
     out: Path
     """Folder of the run; the result is OUT/checkpoint."""
     device: str = "auto"
@@ -147,7 +148,7 @@ class StudentInputs(Inputs):
     groups: Sampler | PairSampler | SampledGroups
     dev: Sequence[Question]
     teachers: Mapping[Path, TeacherScoreCache]
-    """The teachers' scores by folder."""
+    """The teachers' scores by `--teacher`."""
 
 
 class StudentJob(Job[DistilOptions, StudentInputs]):
@@ -187,6 +188,12 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         if settings.train.tokens_per_step is None:
             batch_of_step(settings.train.examples_per_step, settings.train.accumulate)
         _ = self.strategy
+        models = [place for place in options.teacher if is_model(place)]
+        if models and launched_processes() > 1:
+            raise UsageError(
+                f"--teacher {models[0]}: several processes take score caches alone: run `cerberank data score CACHE "
+                f"--teacher {models[0]} --data {options.data}` first."
+            )
         for option in ("name", "version"):
             if (value := getattr(options, option)) is not None and not is_name(value):
                 raise ValueError(f"--{option} {value!r} is not a name: letters, digits, '.', '_' and '-', at most 96")
@@ -204,7 +211,6 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         base_content = base.content()
         # Everything else that the run reads. Groups that were sampled beforehand are taken as they are.
         dev = dev_set(options.dev, size)
-        teachers = {path: TeacherScoreCache.open(path) for path in options.teacher}
         questions = open_questions(data, training=True)
         groups = (
             SampledGroups(data, questions)
@@ -212,6 +218,9 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
             else sampler_for(data, questions, settings.sampling, seed=settings.train.seed)
         )
         content, dev_content = held_out_contents(data, questions, options.dev, dev)
+        # Teachers' scores: caches, or those that a model gives all pairs, computed once into the run's folder.
+        folders = self._score_folders(scored_data(groups, data))
+        teachers = {place: TeacherScoreCache.open(folder) for place, folder in folders.items()}
         # The record states the paths, but a resumed run may have others.
         places = {name: str(value) for name in ("train", "groups", "dev", "out") if (value := getattr(options, name))}
         return StudentInputs(
@@ -225,7 +234,7 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
                 "base": base_content,
                 "data": {"drawn": not options.groups} | content,
                 "dev": {"size": size} | dev_content,
-                "teachers": [teachers[path].content(path) for path in options.teacher],
+                "teachers": [teachers[path].content(folders[path]) for path in options.teacher],
                 "settings": settings.bound(drawn=not options.groups, strategy=self.strategy),
             },
             free={
@@ -235,6 +244,17 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
                 "device": options.device,
             },
         )
+
+    def _score_folders(self, data: str) -> dict[Path, Path]:
+        """The score cache of each `--teacher`."""
+        folders = {}
+        for number, place in enumerate(dict.fromkeys(self.options.teacher), start=1):
+            folders[place] = place
+            if is_model(place):
+                folder = folders[place] = self.out / "scores" / f"{number}-{name_of(place.name)}"
+                note_of(self.verb, f"--teacher {place} is a model: its scores of {data} are computed once, in {folder}")
+                score_by_model(place, folder, data, device=self.options.device)
+        return folders
 
     def check_finished(self, record: RunRecord) -> None:
         """Say that nothing is left to train.

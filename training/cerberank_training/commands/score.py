@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -17,12 +17,11 @@ from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Count
 from cerberank_models.convert.checkpoint_cache import trainable
 from cerberank_models.convert.teacher_input import TeacherInput
-from cerberank_models.encoding import Candidate
 from cerberank_models.output import UsageError, note
 from cerberank_models.shards import Work, map_here, map_on_ray
 from cerberank_training.commands.run_options import DataSpec, data_help
-from cerberank_training.data import Question, read_questions
 from cerberank_training.teachers.scoring.given import Form, ScoreTable, given_teacher, scores_of_data, scores_of_file
+from cerberank_training.teachers.scoring.model_scores import Questions, reader_of, texts_of
 from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
 from cerberank_training.teachers.scoring.scoring_run import WHOLE, Part, Scores, score_into
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
@@ -54,7 +53,7 @@ class ModelOptions:
 
     teacher: str | None = None
     """Model that scores: a checkpoint folder, or a Hugging Face sequence classifier (folder or hub id).
-    `train distil --teacher` takes its scores instead, the folder OUT."""
+    `train distil --teacher` takes the model, too, or its scores, the folder OUT."""
     backend: Literal["onnx", "torch"] | None = None
     """Backend of a checkpoint (default: torch)."""
     precision: Annotated[str | None, Parameter(help=f"{precisions_help()} (default: fp32).")] = None
@@ -128,30 +127,15 @@ def score(
         shard_pairs: Pairs per shard; a killed run loses one shard.
         no_progress: Do not show progress on a terminal.
     """
-    lines: set[str] = set()
-
-    def report(line: str) -> None:
-        """Write each line once, though the data are read several times."""
-        if line not in lines:
-            lines.add(line)
-            note(line)
-
-    def questions() -> Iterator[Question]:
-        for name in data:
-            yield from read_questions(name, report=report)
-
-    def texts() -> Iterator[tuple[str, Sequence[Candidate]]]:
-        for question in questions():
-            yield question.text, [labelled.candidate for labelled in question.candidates]
-
     # The data are read several times: for their number and keys, and as shards are scored.
+    questions = reader_of(data)
     sources = {"--teacher": model.teacher, "--scores": given.scores, "--own-scores": given.own_scores or None}
     if sum(value is not None for value in sources.values()) != 1:
         raise UsageError(f"Give one of {', '.join(sources)}.")
     shard_map, teacher = _model_scores(model, given) if model.teacher else _given_scores(model, given, questions)
     missing = score_into(
         out,
-        texts,
+        texts_of(questions),
         shard_map,
         teacher=teacher,
         data=list(data),
@@ -196,9 +180,7 @@ def _model_scores(model: ModelOptions, given: GivenOptions) -> tuple[Scores, Tea
     return shard_map, teacher_identity(spec)
 
 
-def _given_scores(
-    model: ModelOptions, given: GivenOptions, questions: Callable[[], Iterator[Question]]
-) -> tuple[Scores, TeacherIdentity]:
+def _given_scores(model: ModelOptions, given: GivenOptions, questions: Questions) -> tuple[Scores, TeacherIdentity]:
     """Scores that are given. Raises UsageError for options of a model, and the errors of `given_teacher`."""
     for name, value in vars(model).items():
         if value is not None:

@@ -70,14 +70,18 @@ def refuse_missing_scores(caches: Mapping[Path, TeacherScoreCache], groups: Draw
     if not examples:
         return
     (first, example), *others = examples.items()
-    articles = isinstance(groups, Sampler) and groups.draws_outside
-    scored = f"squad-as2-article:{data.partition(':')[2]}" if articles else data
     also = "".join(f", and so does --teacher {folder} ({lacks[folder].pairs})" for folder, _ in others)
     raise MissingScoreError(
         f"--teacher {first} lacks the scores of {lacks[first].pairs} of {total} pairs of {data}{also}, such as the "
         f"candidate {example[1].text!r} of the question {example[0]!r}; "
-        f"`{score_command(caches[first].teacher, scored)}` makes a cache that has them all"
+        f"`{score_command(caches[first].teacher, scored_data(groups, data))}` makes a cache that has them all"
     )
+
+
+def scored_data(groups: Draws, data: str) -> str:
+    """The data with every pair that can be drawn from `data`: those of whole articles, if groups draw from articles."""
+    articles = isinstance(groups, Sampler) and groups.draws_outside
+    return f"squad-as2-article:{data.partition(':')[2]}" if articles else data
 
 
 def score_command(teacher: TeacherIdentity, data: str) -> str:
