@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from tests.papers.pretraining.documents import articles
 from tests.papers.pretraining.networks import save_base
-from tests.program import program
+from tests.program import program, replaced
 from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_papers.sweep.ssp import ROWS
@@ -26,8 +27,8 @@ def words(folder: Path, *more: str) -> list[str]:
     ]
 
 
-def test_every_row_has_figures(tmp_path: Path, ran: list[str]) -> None:
-    """Six rows, four of which are pre-trained once for all seeds; a further call runs nothing."""
+def test_every_row_has_figures(tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """Six rows, four of which are pre-trained once for all seeds; a further call runs nothing, or is refused."""
     assert sweep(words(tmp_path)) == 0
     assert (ran.count("pretrain"), ran.count("teach"), ran.count("evaluate")) == (4, 6, 6)
     table = (tmp_path / "out" / "table.md").read_text()
@@ -37,3 +38,5 @@ def test_every_row_has_figures(tmp_path: Path, ran: list[str]) -> None:
     assert ran == []
     assert sweep(words(tmp_path, "--rows", "dpc", "--seeds", "2")) == 0
     assert ran == ["teach", "import", "evaluate"]
+    assert sweep(replaced(words(tmp_path), "--target", "asnq-electra")) == 1
+    assert "target wikiqa-electra, not asnq-electra" in capsys.readouterr().err

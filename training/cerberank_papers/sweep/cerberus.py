@@ -23,6 +23,7 @@ from cerberank_papers.sweep.sweep_runs import (
     is_finished,
     ranker_evaluation,
     run_command,
+    settings_of,
     trained,
     write_table,
 )
@@ -31,11 +32,6 @@ from cerberank_training.commands.presets import RECIPE_HELP, flag_of, student_se
 from cerberank_training.commands.run_options import DataSpec, DevQuestions, data_help
 from cerberank_training.learning.strategies import Choice, strategy_of
 
-SHARED = (
-    *("recipe", "base", "train", "groups", "dev", "dev_questions", "windows", "teacher", "hydra", "precision"),
-    *("steps", "examples_per_step", "alpha", "tau", "learning_rate", "warmup"),
-)
-"""The options with which a table that was begun must go on; more tests, seeds and strategies may be added."""
 GRID = ("alpha", "tau", "learning_rate", "examples_per_step", "warmup")
 """The settings that a grid can choose for each row."""
 
@@ -168,8 +164,7 @@ def cerberus(*, options: CerberusOptions) -> Path:
 
     # The folder goes on with the same settings and content alone.
     data = {name: getattr(options, name) for name in ("train", "groups", "dev")}
-    shared = {name: getattr(options, name) for name in SHARED} | {"sample": table.sample}
-    shared = {name: value for name, value in shared.items() if name not in GRID or value}
+    shared = {name: value for name, value in settings_of(options).items() if name not in GRID or value}
     Bound(table.out, shared | contents(options.base, data, [*options.teacher, *options.hydra])).begin()
 
     # ONNX forms are written where they are evaluated alone, because each takes long to export.

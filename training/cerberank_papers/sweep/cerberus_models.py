@@ -25,7 +25,9 @@ from cerberank_papers.sweep.sweep_runs import (
     evaluate_run,
     fill_table,
     is_finished,
+    row_names,
     run_command,
+    settings_of,
     teacher_evaluation,
     trained,
     write_table,
@@ -68,14 +70,6 @@ ENSEMBLES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 )
 """Rows 10 to 12."""
 ROWS = (*LARGE, *BASE, *STUDENTS, *ENSEMBLES)
-SHARED = ("transfer", "transfer_dev", "train", "dev", "large", "base", "teach_options", "distil_options")
-"""The options with which a table that was begun must go on; more tests, seeds and rows may be added."""
-
-
-def _row(name: str) -> str:
-    if name not in ROWS:
-        raise ValueError(name)
-    return name
 
 
 Models = Annotated[tuple[str, ...], listed(str, "albert-base-v2,roberta-base,google/electra-base-discriminator")]
@@ -98,7 +92,7 @@ class ModelsOptions:
     """Paths or hub ids of the large ALBERT, RoBERTa and ELECTRA, with commas."""
     base: Models = ("albert-base-v2", "roberta-base", "google/electra-base-discriminator")
     """Paths or hub ids of their base sizes, with commas."""
-    rows: Annotated[tuple[str, ...], listed(_row, "electra-base,cerberus")] = ROWS
+    rows: Annotated[tuple[str, ...], row_names(ROWS, "electra-base,cerberus")] = ROWS
     """Rows, separated by commas (default: all)."""
     teach_options: Words = ""
     """Further options of every `train teach`, as one argument."""
@@ -147,9 +141,8 @@ def cerberus_models(*, options: ModelsOptions) -> Path:
     runs = _Runs(options)
     for step in ("asnq", options.target):
         check_words(TeacherJob, teach, *runs.teaching(step, "MODEL"))
-    shared = {name: getattr(options, name) for name in SHARED} | {"sample": table.sample}
     data = {"transfer": options.transfer, "train": options.train, "dev": options.dev}
-    Bound(table.out, shared | data_contents(data)).begin()
+    Bound(table.out, settings_of(options) | data_contents(data)).begin()
 
     def train(row: str, seed: int) -> Evaluation | None:
         return None if row in LARGE and seed != table.seeds[0] else runs.evaluation(row, seed, table)

@@ -11,7 +11,6 @@ from typing import Annotated, Literal, get_args
 from cyclopts import Parameter
 
 from cerberank_models.checkpoint.bound import Bound
-from cerberank_models.commands.values import listed
 from cerberank_papers.commands.pretrain import PretrainingJob, pretrain
 from cerberank_papers.pretraining.examples import Objective
 from cerberank_papers.sweep.sweep_runs import (
@@ -21,6 +20,8 @@ from cerberank_papers.sweep.sweep_runs import (
     check_words,
     contents,
     fill_table,
+    row_names,
+    settings_of,
     teacher_evaluation,
     trained,
     write_table,
@@ -31,17 +32,6 @@ from cerberank_training.commands.teach import TeacherJob, teach
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 ROWS = ("no-context", "context", *OBJECTIVES)
 """The encoder as it is, without and with context, and with context after each kind of further pre-training."""
-SHARED = (
-    *("target", "base", "generator", "documents", "dev_documents", "train", "dev"),
-    *("pretrain_options", "teach_options"),
-)
-"""The options with which a table that was begun must go on; more tests, seeds and rows may be added."""
-
-
-def _row(name: str) -> str:
-    if name not in ROWS:
-        raise ValueError(name)
-    return name
 
 
 @Parameter(name="*")
@@ -62,7 +52,7 @@ class SspOptions:
     train: Annotated[DataSpec, Parameter(help=data_help("Questions to fine-tune on"))]
     dev: DataSpec
     """Questions to choose weights by, as FORMAT:PATH."""
-    rows: Annotated[tuple[str, ...], listed(_row, "context,dpc")] = ROWS
+    rows: Annotated[tuple[str, ...], row_names(ROWS, "context,dpc")] = ROWS
     """Rows, separated by commas (default: all)."""
     pretrain_options: Words = ""
     """Further options of every `train pretrain`, as one argument."""
@@ -97,8 +87,8 @@ def ssp(*, options: SspOptions) -> Path:
         check_words(TeacherJob, teach, *_fine_tuning(options, row, options.base))
         if row in OBJECTIVES:
             check_words(PretrainingJob, pretrain, *_pretraining(options, row))
-    shared = {name: getattr(options, name) for name in SHARED} | {"sample": table.sample}
-    Bound(table.out, shared | contents(options.base, {"train": options.train, "dev": options.dev})).begin()
+    read = contents(options.base, {"train": options.train, "dev": options.dev})
+    Bound(table.out, settings_of(options) | read).begin()
 
     def train(row: str, seed: int) -> Evaluation:
         base = options.base

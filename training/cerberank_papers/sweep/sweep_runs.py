@@ -11,7 +11,7 @@ import hashlib
 import re
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,7 +19,7 @@ from cyclopts import Parameter
 
 from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import SHA256
-from cerberank_models.commands.values import Count, Integers, arguments_of
+from cerberank_models.commands.values import Count, Integers, arguments_of, listed
 from cerberank_models.output import say, say_written
 from cerberank_models.python_process import python_command
 from cerberank_training.commands.presets import options_from_recipe
@@ -38,6 +38,8 @@ from cerberank_training.teachers.teacher_score_cache import MANIFEST, read_manif
 TABLE = "table.md"
 FREE = ("out", "device", "recipe", "name", "version", "terms", "forms")
 """Options of a run that do not determine its weights, or whose values other options have."""
+ADDED = ("table", "device", "rows", "folds", "body_layers")
+"""Options of a table to which values may be added when it goes on, or which do not determine its figures."""
 EVALUATIONS = "systems"
 """The folder in OUT with a folder for each row, which is a system for `eval table`."""
 
@@ -98,6 +100,23 @@ def run_command(name: str, *arguments: object) -> None:
     done = subprocess.run(python_command("cerberank", *name.split(), *map(str, arguments)), check=False)
     if done.returncode:
         raise CommandError(f"`cerberank {name}` ended with exit code {done.returncode}; its message stands above")
+
+
+def row_names(rows: Sequence[str], example: str) -> Parameter:
+    """The parameter of an option that chooses from the rows of a table."""
+
+    def known(name: str) -> str:
+        if name not in rows:
+            raise ValueError(name)
+        return name
+
+    return listed(known, example)
+
+
+def settings_of(options: Any) -> dict[str, Any]:
+    """The settings of a table with which it must go on, for its `Bound`; `options.table` are its `TableOptions`."""
+    names = [each.name for each in fields(options) if each.name not in ADDED]
+    return {name: getattr(options, name) for name in names} | {"sample": options.table.sample}
 
 
 def recorded(options: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from cyclopts import Parameter
 from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import Bound, differences, plain
 from cerberank_models.commands.options import check_device, chosen_device
-from cerberank_models.commands.values import Integers, arguments_of, listed, replaced
+from cerberank_models.commands.values import Integers, arguments_of, replaced
 from cerberank_models.output import UsageError
 from cerberank_papers.commands.pairwise import PairwiseOptions, TextRankerJob, pairwise, settings_from_recipe
 from cerberank_papers.pairwise.text_rankers import SYSTEMS
@@ -28,6 +28,7 @@ from cerberank_papers.sweep.sweep_runs import (
     fill_table,
     ranker_evaluation,
     recorded,
+    row_names,
     say_table,
     trained,
     write_table,
@@ -39,12 +40,6 @@ ROWS = (
     *("trmd-joint-twin", "trmd-joint-colbert"),
 )
 """The systems of the table; teachers come before their students."""
-
-
-def _row(name: str) -> str:
-    if name not in ROWS:
-        raise ValueError(name)
-    return name
 
 
 FOLD = "{fold}"
@@ -60,7 +55,7 @@ OWN = ("system", "mono", "bi", "seed", "out")
 class TrmdOptions:
     """The options of `train sweep trmd`."""
 
-    rows: Annotated[tuple[str, ...], listed(_row, "twin,trmd-twin")] = ROWS
+    rows: Annotated[tuple[str, ...], row_names(ROWS, "twin,trmd-twin")] = ROWS
     """Systems, separated by commas (default: all)."""
     mono_options: Annotated[str, Parameter(allow_leading_hyphen=True)] = ""
     """Further options of `train pairwise` for monoBERT only, as one argument."""
