@@ -39,4 +39,4 @@ def test_every_row_has_figures(tmp_path: Path, ran: list[str], capsys: pytest.Ca
     assert sweep(words(tmp_path, "--rows", "dpc", "--seeds", "2")) == 0
     assert ran == ["teach", "import", "evaluate"]
     assert sweep(replaced(words(tmp_path), "--target", "asnq-electra")) == 1
-    assert "target wikiqa-electra, not asnq-electra" in capsys.readouterr().err
+    assert "target 'wikiqa-electra', not 'asnq-electra'" in capsys.readouterr().err
