@@ -29,6 +29,8 @@ DropRatio = Annotated[float, Field(ge=0.0, lt=1.0, allow_inf_nan=False)]
 """The fraction of the candidates still alive that an exit drops (CT: alpha)."""
 
 Pooling = Literal["mean", "first", "last"]
+NewTypes = Literal["fresh", "copied", "anew"]
+"""The start of rows that a table of token types lacks: random, copies of the last row, or a whole random table."""
 Activation = Literal["none", "gelu", "relu", "sigmoid", "silu", "tanh"]
 
 

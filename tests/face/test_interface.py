@@ -46,6 +46,14 @@ def test_importing_the_public_names_loads_no_engine() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_a_wrong_option_of_a_training_is_told_before_its_libraries_are_imported() -> None:
+    """They take some seconds."""
+    script = "import sys\nfrom cerberank.cli import main\nprint(main(['train', 'distil', '--strategy', 'wrong']))\n"
+    script += "print([name for name in ('torch', 'transformers') if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split("\n")[:2] == ["2", "[]"]
+
+
 def test_a_missing_library_names_its_extra() -> None:
     """The message of the error says what to install."""
     calls = {

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import nn
 
+from cerberank_models.config import NewTypes
 from cerberank_models.convert.families import UnsupportedModelError
-
-NewTypes = Literal["fresh", "copied", "anew"]
 
 
 def grow_token_types(model: Any, types: int, *, new: NewTypes, seed: int) -> None:

@@ -19,7 +19,8 @@ from transformers.trainer_callback import TrainerState
 
 from cerberank_training.learning.trainer import STATE, last_checkpoint
 from cerberank_training.runs.base import open_base
-from cerberank_training.students.shapes import StudentShape, build_student
+from cerberank_training.students.shape import StudentShape
+from cerberank_training.students.shapes import build_student
 
 
 def options(folder: Path, out: str, *, family: str = "bert", steps: int = 4, every: int = 2) -> list[str]:

@@ -16,6 +16,7 @@ from cerberank_training.learning.losses import (
     squared_loss,
 )
 from cerberank_training.learning.strategies import Choice, strategy_of
+from cerberank_training.learning.student_losses import exit_loss, heads_loss
 from cerberank_training.learning.student_objective import StudentObjective, TeacherLoss
 
 GENERATOR = torch.Generator().manual_seed(0)
@@ -40,20 +41,20 @@ def test_one_teacher_a_head() -> None:
     """`sum_i lambda_i L_i`, each head with its own alpha, tau and lambda."""
     objective = StudentObjective(alpha=(0.0, 0.1, 0.9), tau=(1.0, 3.0, 5.0), weights=(1.0, 2.0, 0.5))
     expected = kd(0, 0, 0.0, 1.0) + 2 * kd(1, 1, 0.1, 3.0) + 0.5 * kd(2, 2, 0.9, 5.0)
-    assert objective.heads_loss(LOGITS, batch(), step=0).item() == pytest.approx(expected, rel=1e-5)
+    assert heads_loss(objective, LOGITS, batch(), step=0).item() == pytest.approx(expected, rel=1e-5)
 
 
 def test_several_teachers_one_head() -> None:
     """KD_Sum adds all teachers' losses; KD_RR takes one a step in turn."""
     one = LOGITS[:, :1]
     parts: dict[str, torch.Tensor] = {}
-    total = StudentObjective(strategy="kd_sum").heads_loss(one, batch(), step=0, parts=parts).item()
+    total = heads_loss(StudentObjective(strategy="kd_sum"), one, batch(), step=0, parts=parts).item()
     teachers = [f"head_1/teacher_{teacher + 1}" for teacher in range(batch().teachers.shape[1])]
     assert set(parts) == {"head_1", "head_1/labels", *teachers}
     alone = [0.5 * (parts["head_1/labels"] + parts[teacher]).item() for teacher in teachers]
     assert sum(alone) == pytest.approx(parts["head_1"].item(), rel=1e-5)
     assert parts["head_1"].item() == pytest.approx(total, rel=1e-6)
-    turns = [StudentObjective(strategy="kd_rr").heads_loss(one, batch(), step=step).item() for step in range(4)]
+    turns = [heads_loss(StudentObjective(strategy="kd_rr"), one, batch(), step=step).item() for step in range(4)]
     assert total == pytest.approx(sum(kd(0, teacher, 0.5, 3.0) for teacher in range(3)), rel=1e-5)
     assert sum(turns[:3]) == pytest.approx(total, rel=1e-5)
     assert turns[3] == turns[0]
@@ -70,19 +71,19 @@ def test_each_teacher_loss_is_taken_from_its_teacher(name: TeacherLoss) -> None:
         "listwise": ranking_loss(LOGITS, TEACHERS, 2.0, offsets),
     }
     objective = StudentObjective(alpha=(0.0,), tau=(2.0,), teacher_loss=name)
-    got = objective.heads_loss(LOGITS, batch(), step=0).item()
+    got = heads_loss(objective, LOGITS, batch(), step=0).item()
     assert got == pytest.approx(losses[name].sum().item(), rel=1e-5)
-    assert objective.heads_loss(TEACHERS, batch(), step=0).item() == pytest.approx(0.0, abs=1e-5)
+    assert heads_loss(objective, TEACHERS, batch(), step=0).item() == pytest.approx(0.0, abs=1e-5)
 
 
 def test_without_teachers_labels_alone() -> None:
     """`hard`: the sum of the heads' cross entropies; the listwise loss comes on top when it has a weight."""
     bare = batch(torch.empty(5, 0))
-    assert StudentObjective().heads_loss(LOGITS, bare, step=0).item() == pytest.approx(
+    assert heads_loss(StudentObjective(), LOGITS, bare, step=0).item() == pytest.approx(
         pointwise_loss(LOGITS, LABELS).sum().item()
     )
-    assert StudentObjective(listwise_weight=1.0).heads_loss(LOGITS, bare, step=0) > StudentObjective().heads_loss(
-        LOGITS, bare, step=0
+    assert heads_loss(StudentObjective(listwise_weight=1.0), LOGITS, bare, step=0) > heads_loss(
+        StudentObjective(), LOGITS, bare, step=0
     )
 
 
@@ -92,7 +93,7 @@ def test_a_head_gets_its_own_gradient_alone() -> None:
     for shift in (0.0, 1.0):
         logits = LOGITS.clone().requires_grad_()
         teachers = TEACHERS + torch.tensor([0.0, shift, 0.0])
-        StudentObjective().heads_loss(logits, batch(teachers), step=0).backward()
+        heads_loss(StudentObjective(), logits, batch(teachers), step=0).backward()
         gradients.append(logits.grad)
     changed = (gradients[0] != gradients[1]).any(dim=0)
     assert changed.tolist() == [False, True, False]
@@ -101,10 +102,10 @@ def test_a_head_gets_its_own_gradient_alone() -> None:
 def test_exits_learn_from_labels_or_heads() -> None:
     """From the heads: the logit of the mean probability, and no gradient into them."""
     exit_logits, heads = LOGITS[:, :1].clone().requires_grad_(), LOGITS.clone().requires_grad_()
-    labels = StudentObjective().exit_loss(exit_logits, batch(), None)
+    labels = exit_loss(StudentObjective(), exit_logits, batch(), None)
     assert labels.item() == pytest.approx(pointwise_loss(LOGITS[:, :1], LABELS).item())
     objective = StudentObjective(alpha=(0.0,), tau=(1.0,), exits="heads")
-    loss = objective.exit_loss(exit_logits, batch(), heads)
+    loss = exit_loss(objective, exit_logits, batch(), heads)
     loss.backward()
     target = LOGITS.sigmoid().mean(dim=1, keepdim=True).logit()
     assert loss.item() == pytest.approx(distillation_loss(LOGITS[:, :1], target, 1.0).item(), rel=1e-4)

@@ -20,20 +20,20 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.import_model import import_model
 from cerberank_models.commands.import_options import ImportOptions
-from cerberank_models.config import RankerConfig, TunedSchedule
+from cerberank_models.config import NewTypes, RankerConfig, TunedSchedule
 from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.from_hugging_face import ranker_config
 from cerberank_models.convert.modules import read_modular_head
 from cerberank_models.convert.source import find_source
 from cerberank_models.convert.source_network import read_config, read_network
-from cerberank_models.convert.token_types import NewTypes
 from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.commands.presets import student_settings
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.runs.base import open_base
-from cerberank_training.students.shapes import Student, StudentShape, build_student, copied_heads, fitted
+from cerberank_training.students.shape import StudentShape
+from cerberank_training.students.shapes import Student, build_student, copied_heads, fitted
 
 READS = {"max_length": ENCODING.max_length, "question_length": ENCODING.question_length}
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 from cerberank_models.commands.values import Count
-from cerberank_models.convert.token_types import NewTypes
+from cerberank_models.config import NewTypes
 from cerberank_models.output import say
 from cerberank_papers.pretraining.document_table import DocumentTable, open_documents
 from cerberank_papers.pretraining.documents import READERS

@@ -15,9 +15,10 @@ from transformers import (
     set_seed,
 )
 
+from cerberank_models.config import NewTypes
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.loading import quiet_transformers
-from cerberank_models.convert.token_types import NewTypes, grow_token_types
+from cerberank_models.convert.token_types import grow_token_types
 from cerberank_models.transformer import Family
 from cerberank_papers.pretraining.batches import SEGMENTS
 from cerberank_papers.pretraining.network import LossWeights, MaskedPretraining, ReplacedTokenPretraining

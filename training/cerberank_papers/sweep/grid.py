@@ -20,7 +20,9 @@ from cerberank_models.commands.options import chosen_device
 from cerberank_models.commands.values import arguments_of, listed
 from cerberank_models.output import UsageError
 from cerberank_papers.sweep.sweep_runs import TABLE, Rest, contents, is_finished, recorded, say_table, trained
-from cerberank_training.commands.distil import DistilOptions, StudentJob, distil
+from cerberank_training.commands.distil import StudentJob
+from cerberank_training.commands.distil_command import distil
+from cerberank_training.commands.distil_options import DistilOptions
 from cerberank_training.commands.presets import flag_of, options_from_recipe
 from cerberank_training.commands.teach import TeacherJob, TeachOptions, teach
 from cerberank_training.evaluation.report import table

@@ -1,28 +1,25 @@
-"""`cerberank train distil`: a student of a recipe, on labels or teachers' scores."""
+"""The training of a student, which `train distil` runs (`distil_command.py`)."""
 
 from __future__ import annotations
 
 import json
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
-
-from cyclopts import App, CycloptsError, Group, Parameter
+from typing import Any
 
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN, read_terms, terms_of
 from cerberank_models.checkpoint.store.checkpoint_store import is_name, name_of
 from cerberank_models.commands.options import check_device, chosen_device
-from cerberank_models.commands.values import Names, Whole, arguments_of, error_message
 from cerberank_models.convert.checkpoint import PARITY, Forms, export_checkpoint
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, say
-from cerberank_training.commands.presets import RECIPE_HELP, options_from_recipe, read_preset
-from cerberank_training.commands.run_options import DataSpec, DevQuestions, Track, data_help
+from cerberank_training.commands.distil_options import DistilOptions
+from cerberank_training.commands.presets import read_preset
 from cerberank_training.data import Question, open_questions
 from cerberank_training.data.question_table import QuestionTable
 from cerberank_training.data.sampling import (
@@ -59,72 +56,6 @@ from cerberank_training.tracking.opening import check_trackers, open_trackers
 from cerberank_training.tracking.trained import Trained
 
 FORMS = ("fp32", "int8")
-RESULT = Group("Evaluation and result", sort_key=5)
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True)
-class DistilOptions:
-    """The options of `train distil`."""
-
-    recipe: Annotated[str, Parameter(help=RECIPE_HELP)]
-    base: str
-    """Path or hub id of an encoder or a cross-encoder, or a checkpoint to train further."""
-    train: Annotated[DataSpec | None, Parameter(help=data_help("Questions to draw examples from"))] = None
-    groups: DataSpec | None = None
-    """Groups of `data sample` in their order, as jsonl:PATH, instead of --train."""
-    dev: DataSpec
-    """Questions to choose weights by, as FORMAT:PATH."""
-    teacher: tuple[Path, ...] = ()
-    """Teacher: a checkpoint, a Hugging Face classifier's folder or hub id, or the cache that `data score` made of its
-    scores; repeat for several."""
-    out: Path
-    """Folder of the run; the result is OUT/checkpoint."""
-    device: str = "auto"
-    """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
-    workers: Whole = 0
-    """Processes that make batches ahead of the training; with 0 a thread does, one batch ahead."""
-    track: Track = ()
-    dev_questions: Annotated[DevQuestions, Parameter(group=RESULT)] = None
-    forms: Annotated[Names | None, Parameter(group=RESULT)] = None
-    """ONNX forms to write beside the weights, or none, which takes seconds (default: fp32,int8)."""
-    name: Annotated[str | None, Parameter(group=RESULT)] = None
-    """Name of the model in stores and services (default: the name of OUT)."""
-    version: Annotated[str | None, Parameter(group=RESULT)] = None
-    """Version in stores and services (default: strategy, steps, seed and a digest of the run)."""
-    terms: Annotated[str | None, Parameter(group=RESULT)] = None
-    """Licence and terms of the data for the model card, as text or as a file."""
-    settings: StudentSettings = field(default_factory=StudentSettings)
-
-    @property
-    def data(self) -> str:
-        """The questions that are trained on, as FORMAT:PATH."""
-        return self.groups or self.train or ""
-
-
-app = App(config=options_from_recipe("distil"))
-
-
-@app.default
-def distil(*, options: DistilOptions) -> Trained:
-    """Train a student by a recipe, on labels or teachers' scores.
-
-    Options replace the recipe's settings. A killed run continues when the command is repeated. Several GPUs or
-    processes: `torchrun --nproc-per-node 4 --no-python cerberank train distil ...`.
-
-    Args:
-        options: Options.
-    """
-    return train_student(options)
-
-
-def student_options(words: Sequence[str]) -> DistilOptions:
-    """The options of a call. Raises UsageError, which names the option."""
-    try:
-        options: DistilOptions = arguments_of(distil, words, config=options_from_recipe("distil"))["options"]
-    except CycloptsError as error:
-        raise UsageError(error_message(error)) from error
-    return options
 
 
 def train_student(options: DistilOptions) -> Trained:

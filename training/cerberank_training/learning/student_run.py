@@ -25,6 +25,7 @@ from cerberank_training.learning.batch import Batch, TeacherScores, count_cut, m
 from cerberank_training.learning.loop import Figures, Loop, training_precision
 from cerberank_training.learning.recomputation import recomputed
 from cerberank_training.learning.strategies import strategy_of
+from cerberank_training.learning.student_losses import exit_loss, heads_loss
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
 from cerberank_training.runs.processes import Processes, batch_of_step
@@ -275,9 +276,11 @@ class StudentRun:
         losses = []
         for stage in trained:
             if stage == last_stage and self._ranker.heads:
-                losses.append(objective.heads_loss(logits[stage], batch, step=step, pair_share=pair_share, parts=parts))
+                losses.append(
+                    heads_loss(objective, logits[stage], batch, step=step, pair_share=pair_share, parts=parts)
+                )
                 continue
-            loss = objective.exit_loss(logits[stage], batch, heads, pair_share=pair_share)
+            loss = exit_loss(objective, logits[stage], batch, heads, pair_share=pair_share)
             parts[f"exit_{stage + 1}"] = loss
             losses.append(loss)
         return torch.stack(losses).sum()

@@ -14,7 +14,7 @@ from cerberank_training.data.sampling import Sampling
 from cerberank_training.learning.example_options import ExampleOptions
 from cerberank_training.learning.student_objective import COMPARES, StudentObjective
 from cerberank_training.learning.train_config import TrainConfig, bound_settings
-from cerberank_training.students.shapes import StudentShape
+from cerberank_training.students.shape import StudentShape
 
 
 @Parameter(name="*", show_default=False)

@@ -6,82 +6,26 @@ import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import torch
-from cyclopts import Group, Parameter
 from tokenizers import Tokenizer
 from torch import nn
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import Checkpoint
-from cerberank_models.commands.values import RECIPE_KEY, Count, Integers, Whole, at_least
-from cerberank_models.config import EncodingConfig, ExitConfig, RankerConfig
+from cerberank_models.config import RankerConfig
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.from_hugging_face import initialise, load_weights, ranker_config
 from cerberank_models.convert.loading import load_encoder
 from cerberank_models.convert.modules import ModularHead
 from cerberank_models.convert.source_network import read_network
-from cerberank_models.convert.token_types import NewTypes, grow_token_types
+from cerberank_models.convert.token_types import grow_token_types
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
-from cerberank_models.windows import Reading
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.runs.base import Base
-
-
-@Parameter(name="*", group=Group("Network", sort_key=1))
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StudentShape:
-    """`B_b kH_h` with exits, and what it reads, as options of `train distil`.
-
-    The depth n = b + h is that of the base, or `layers` if it is set.
-    """
-
-    name: Annotated[str, Parameter(parse=False)] = "student"
-    layers: Count | None = None
-    """Number of the base's layers to use, counted from the first."""
-    # None takes the depth of a checkpoint; for other bases all layers but one for the heads (`fitted`).
-    body_layers: Whole | None = None
-    """Layers of the body that all heads share (b of B_b kH_h); each head gets the base's other layers."""
-    heads: Whole = 1
-    """Number of heads (k of B_b kH_h)."""
-    exits: Integers = ()
-    """Body layers with an exit after them, such as 2,4, or none."""
-    # `shared` adds no type, and the third segment has the last one.
-    token_types: Annotated[Literal["shared"] | NewTypes, RECIPE_KEY] = "shared"
-    """Token type of the context where the base has fewer than three: the last type (shared), a random row (fresh), a
-    copy of the last row (copied), or a new random table (anew, as in SSP)."""
-    max_length: Annotated[int, at_least(8)] = 128
-    """Most tokens of a pair."""
-    truncation: Annotated[Literal["last_first", "longest_first"], RECIPE_KEY] = "last_first"
-    """Rule that cuts a pair of too many tokens: at the candidate's end (last_first), or at the ends of the longest
-    texts (longest_first, as in the papers)."""
-    question_length: Count = 48
-    """Most tokens of the question."""
-    windows: Reading = "best"
-    """Reading of candidates that do not fit, on dev and by the checkpoint: the best or the mean score of their windows,
-    or cut (off)."""
-    context: bool = False
-    """Read the previous and the next sentence too (SSP)."""
-
-    @property
-    def exit_configs(self) -> tuple[ExitConfig, ...]:
-        """The exits as the network has them."""
-        return tuple(ExitConfig(after=after) for after in self.exits)
-
-    @property
-    def encoding(self) -> EncodingConfig:
-        """The rules by which texts become a pair. Raises ValidationError if the question leaves no room."""
-        longest_first = self.truncation == "longest_first"
-        return EncodingConfig(
-            max_length=self.max_length,
-            truncation=self.truncation,
-            # The longest text is cut, whichever it is, and the question's own bound is ignored.
-            question_length=min(self.question_length, self.max_length - 7) if longest_first else self.question_length,
-            segments=3 if self.context else 2,
-            windows=self.windows,
-        )
+from cerberank_training.students.shape import StudentShape
 
 
 @dataclass(frozen=True, slots=True)

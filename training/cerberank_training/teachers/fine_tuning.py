@@ -28,10 +28,11 @@ from transformers import (
 )
 
 from cerberank_models.commands.values import Count, NotNegative, Positive, at_least
+from cerberank_models.config import NewTypes
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.loading import quiet_transformers
 from cerberank_models.convert.teacher_input import SPECIAL_TOKENS, TeacherInput
-from cerberank_models.convert.token_types import NewTypes, grow_token_types
+from cerberank_models.convert.token_types import grow_token_types
 from cerberank_training.data import Question
 from cerberank_training.evaluation.figures import Evaluation
 from cerberank_training.evaluation.question_metrics import ranks_of

@@ -1,0 +1,42 @@
+"""`cerberank train distil`: a student of a recipe, on labels or teachers' scores.
+
+The options are read, and wrong ones are refused, before the training (`distil.py`) and with it torch is imported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cyclopts import App, CycloptsError
+
+from cerberank_models.commands.values import arguments_of, error_message
+from cerberank_models.output import UsageError
+from cerberank_training.commands.distil_options import DistilOptions
+from cerberank_training.commands.presets import options_from_recipe
+from cerberank_training.tracking.trained import Trained
+
+app = App(config=options_from_recipe("distil"))
+
+
+@app.default
+def distil(*, options: DistilOptions) -> Trained:
+    """Train a student by a recipe, on labels or teachers' scores.
+
+    Options replace the recipe's settings. A killed run continues when the command is repeated. Several GPUs or
+    processes: `torchrun --nproc-per-node 4 --no-python cerberank train distil ...`.
+
+    Args:
+        options: Options.
+    """
+    from cerberank_training.commands.distil import train_student  # noqa: PLC0415 - loads torch
+
+    return train_student(options)
+
+
+def student_options(words: Sequence[str]) -> DistilOptions:
+    """The options of a call. Raises UsageError, which names the option."""
+    try:
+        options: DistilOptions = arguments_of(distil, words, config=options_from_recipe("distil"))["options"]
+    except CycloptsError as error:
+        raise UsageError(error_message(error)) from error
+    return options

@@ -1,0 +1,56 @@
+"""The options of `train distil`. Importing them loads no torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Annotated
+
+from cyclopts import Group, Parameter
+
+from cerberank_models.commands.values import Names, Whole
+from cerberank_training.commands.presets import RECIPE_HELP
+from cerberank_training.commands.run_options import DataSpec, DevQuestions, Track, data_help
+from cerberank_training.students.settings import StudentSettings
+
+RESULT = Group("Evaluation and result", sort_key=5)
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class DistilOptions:
+    """The options of `train distil`."""
+
+    recipe: Annotated[str, Parameter(help=RECIPE_HELP)]
+    base: str
+    """Path or hub id of an encoder or a cross-encoder, or a checkpoint to train further."""
+    train: Annotated[DataSpec | None, Parameter(help=data_help("Questions to draw examples from"))] = None
+    groups: DataSpec | None = None
+    """Groups of `data sample` in their order, as jsonl:PATH, instead of --train."""
+    dev: DataSpec
+    """Questions to choose weights by, as FORMAT:PATH."""
+    teacher: tuple[Path, ...] = ()
+    """Teacher: a checkpoint, a Hugging Face classifier's folder or hub id, or the cache that `data score` made of its
+    scores; repeat for several."""
+    out: Path
+    """Folder of the run; the result is OUT/checkpoint."""
+    device: str = "auto"
+    """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
+    workers: Whole = 0
+    """Processes that make batches ahead of the training; with 0 a thread does, one batch ahead."""
+    track: Track = ()
+    dev_questions: Annotated[DevQuestions, Parameter(group=RESULT)] = None
+    forms: Annotated[Names | None, Parameter(group=RESULT)] = None
+    """ONNX forms to write beside the weights, or none, which takes seconds (default: fp32,int8)."""
+    name: Annotated[str | None, Parameter(group=RESULT)] = None
+    """Name of the model in stores and services (default: the name of OUT)."""
+    version: Annotated[str | None, Parameter(group=RESULT)] = None
+    """Version in stores and services (default: strategy, steps, seed and a digest of the run)."""
+    terms: Annotated[str | None, Parameter(group=RESULT)] = None
+    """Licence and terms of the data for the model card, as text or as a file."""
+    settings: StudentSettings = field(default_factory=StudentSettings)
+
+    @property
+    def data(self) -> str:
+        """The questions that are trained on, as FORMAT:PATH."""
+        return self.groups or self.train or ""

@@ -1,0 +1,95 @@
+"""The loss that a training step minimises: heads learn from labels and teachers, exits from labels or the heads."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from cerberank_training.learning.batch import Batch
+from cerberank_training.learning.losses import (
+    distillation_loss,
+    knowledge_distillation_loss,
+    listwise_loss,
+    margin_loss,
+    pointwise_loss,
+    ranking_loss,
+    squared_loss,
+)
+from cerberank_training.learning.strategies import lessons
+from cerberank_training.learning.student_objective import StudentObjective, of_head
+
+
+def heads_loss(
+    objective: StudentObjective,
+    logits: Tensor,
+    batch: Batch,
+    *,
+    step: int,
+    pair_share: float = 1.0,
+    parts: dict[str, Tensor] | None = None,
+) -> Tensor:
+    """The sum of `lambda_i L_i` over the heads, from `logits[N, k]`.
+
+    `pair_share` is the factor for means over pairs when several processes share the pairs of a step. The losses are
+    added to `parts` by name, before they are multiplied by lambda_i: `head_i` is L_i (for `kd_sum` the sum over
+    teachers), `head_i/labels` its loss on labels, and `head_i/teacher_j` its loss on a teacher's scores.
+    """
+    parts = {} if parts is None else parts
+    heads = logits.shape[1]
+    hard = _hard(objective, logits, batch, pair_share)
+    pairs = lessons(objective.strategy, step=step, heads=heads, teachers=batch.teachers.shape[1])
+    if not pairs:
+        parts |= {f"head_{head + 1}": hard[head] for head in range(heads)}
+        return torch.stack([of_head(objective.weights, head) * hard[head] for head in range(heads)]).sum()
+    losses = []
+    for head, teacher in pairs:
+        scores = batch.teachers[:, teacher : teacher + 1]
+        soft = _soft(
+            objective,
+            logits[:, head : head + 1],
+            scores,
+            batch,
+            tau=of_head(objective.tau, head),
+            pair_share=pair_share,
+        )
+        loss = knowledge_distillation_loss(hard[head], soft, of_head(objective.alpha, head))
+        losses.append(of_head(objective.weights, head) * loss)
+        name = f"head_{head + 1}"
+        parts |= {f"{name}/labels": hard[head], f"{name}/teacher_{teacher + 1}": soft}
+        parts[name] = parts[name] + loss if name in parts else loss
+    return torch.stack(losses).sum()
+
+
+def exit_loss(
+    objective: StudentObjective, logits: Tensor, batch: Batch, heads: Tensor | None, *, pair_share: float = 1.0
+) -> Tensor:
+    """The loss of one exit, from its `logits[N, 1]` and, if exits learn from heads, the logits `heads[N, k]`."""
+    hard = _hard(objective, logits, batch, pair_share)[0]
+    if heads is None:
+        return hard
+    # The score for ranking is the mean of the heads' probabilities; the exit learns the logit of this mean.
+    target = heads.detach().sigmoid().mean(dim=1, keepdim=True).logit(eps=1e-6)
+    soft = pair_share * distillation_loss(logits, target, objective.tau[0])[0]
+    return knowledge_distillation_loss(hard, soft, objective.alpha[0])
+
+
+def _soft(
+    objective: StudentObjective, logits: Tensor, scores: Tensor, batch: Batch, *, tau: float, pair_share: float
+) -> Tensor:
+    """The loss of one head's `logits[N, 1]` against a teacher's `scores[N, 1]`."""
+    match objective.teacher_loss:
+        case "kl":
+            return pair_share * distillation_loss(logits, scores, tau)[0]
+        case "mse":
+            return pair_share * squared_loss(logits, scores)[0]
+        case "margin-mse":
+            return margin_loss(logits, scores, batch.labels, batch.questions)[0]
+        case "listwise":
+            return ranking_loss(logits, scores, tau, batch.questions)[0]
+
+
+def _hard(objective: StudentObjective, logits: Tensor, batch: Batch, pair_share: float) -> Tensor:
+    loss = pair_share * pointwise_loss(logits, batch.labels)
+    if objective.listwise_weight:
+        loss = loss + objective.listwise_weight * listwise_loss(logits, batch.labels, batch.questions)
+    return loss
