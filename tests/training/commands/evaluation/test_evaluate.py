@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import shutil
 from math import exp
 from pathlib import Path
@@ -79,6 +80,22 @@ def check_refused(folder: Path, message: str, capsys: pytest.CaptureFixture[str]
     assert main(["--data", f"jsonl:{folder / 'data.jsonl'}", "--scores", str(folder / "scores.jsonl"), *outputs]) == 1
     assert message in capsys.readouterr().err
     assert [path for path in (folder / "o").glob("*") if path.is_file()] == []
+
+
+def test_the_time_of_a_checkpoint_is_printed_and_in_no_file(
+    tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of every question that a service would answer; not where the rankings are no checkpoint's as it is served."""
+    data, out = write_data(tmp_path / "data.jsonl", [[1, 0, 0], [0, 1], [1]]), tmp_path / "a.json"
+    common = ["--data", data, "--checkpoint", str(tiny_checkpoint), "--precision", "fp32", "--json", str(out)]
+    assert main(common) == 0
+    line = r"^Milliseconds per 100 candidates: \d+ \(median of 3 questions of 2 candidates .*; fp32, cpu, \d+ thread"
+    assert re.search(line, capsys.readouterr().out, re.MULTILINE)
+    assert "illiseconds" not in out.read_text()
+    scores = write_scores(tmp_path / "scores.jsonl", [[3, 2, 1], [1, 2], [1]])
+    for other in ([*common, "--against", "fp32"], ["--data", data, "--scores", scores]):
+        assert main(other) == 0
+        assert "Milliseconds" not in capsys.readouterr().out
 
 
 def test_a_checkpoint_gets_figures_agreement_and_a_plot(
