@@ -115,7 +115,7 @@ def test_the_example_data_are_what_trainers_begin_with() -> None:
     number = 0
     for part in ("train", "dev"):
         spec = f"jsonl:docs/example/{part}.jsonl"
-        assert spec in page
+        assert f"`{spec}`" in page
         questions = list(read_questions(f"jsonl:{ROOT / spec.removeprefix('jsonl:')}"))
         number += len(questions)
         assert all(sorted(each.labels) == [0, 0, 0, 0, 0, 1] for each in questions)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import re
 from collections.abc import Callable
 from functools import partial
@@ -10,6 +11,8 @@ from pathlib import Path
 import pytest
 from tests.e2e.shell import DOCS, blocks, run_in_shell
 from tests.tiny import save_cross_encoder
+
+from cerberank_training.data import read_questions
 
 
 @pytest.fixture
@@ -41,6 +44,11 @@ def test_an_operator_pushes_a_version_and_takes_it_back(run: Callable[[str], str
 def test_a_trainer_trains_evaluates_and_exports(run: Callable[[str], str], tmp_path: Path) -> None:
     shape = {"num_hidden_layers": 4, "max_position_embeddings": 160, "initializer_range": 0.1}  # int8 must be near fp32
     base = save_cross_encoder("bert", tmp_path / "base", **shape)
+    with (tmp_path / "answers.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(("question", "text", "label"))
+        for question in read_questions(f"jsonl:{DOCS / 'example' / 'train.jsonl'}"):
+            table.writerows((question.text, row.candidate.text, row.label) for row in question.candidates)
     script = commands("start-trainer.md").replace("sentence-transformers/all-MiniLM-L6-v2", str(base))
     served = re.sub(r"^(CERBERANK_CHECKPOINT=\S+ cerberank serve)$", r"\1 &", script, flags=re.MULTILINE)
     # /v1/models answers while a model is still loading, and names none then.
