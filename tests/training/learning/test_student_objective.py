@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import get_args
 
 import pytest
@@ -58,6 +60,14 @@ def test_several_teachers_one_head() -> None:
     assert total == pytest.approx(sum(kd(0, teacher, 0.5, 3.0) for teacher in range(3)), rel=1e-5)
     assert sum(turns[:3]) == pytest.approx(total, rel=1e-5)
     assert turns[3] == turns[0]
+
+
+def test_the_mean_of_teachers_is_one_teacher() -> None:
+    """Of the probabilities .5 and 1 it is .75, whose logit is log 3."""
+    several = replace(batch(), teachers=torch.tensor([[0.0, 50.0]]).expand(len(LABELS), -1))
+    one = replace(batch(), teachers=torch.full((len(LABELS), 1), math.log(3)))
+    loss = heads_loss(StudentObjective(strategy="kd_mean"), LOGITS[:, :1], several, step=0)
+    assert loss.item() == pytest.approx(heads_loss(StudentObjective(), LOGITS[:, :1], one, step=0).item(), rel=1e-5)
 
 
 @pytest.mark.parametrize("name", get_args(TeacherLoss))
@@ -118,7 +128,7 @@ def test_exits_learn_from_labels_or_heads() -> None:
     [
         (None, 2, 5, "2 head.s. and 5 teacher.s.: give one --teacher for all heads, or one for each"),
         (None, 0, 1, "0 head.s. and 1 teacher"),
-        (None, 1, 2, "give --strategy kd_sum, .* or kd_rr"),
+        (None, 1, 2, "give --strategy kd_sum, .* kd_rr, .* or kd_mean"),
         ("kd_sum", 1, 1, "--strategy kd_sum is for one head with several teachers"),
         ("kd_rr", 2, 2, "--strategy kd_rr is for one head with several teachers"),
     ],

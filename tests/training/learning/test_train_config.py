@@ -47,6 +47,12 @@ def test_without_decay_the_learning_rate_stays() -> None:
     assert set(rates[9:]) == {1.0}
 
 
+def test_stages_in_turn() -> None:
+    """CT section 4.3.1: another choice of the stage, after the warm start."""
+    config = TrainConfig(steps=6, final_only=0.5, stages="in_turn")
+    assert [config.trained(step, 3) for step in range(6)] == [(2,), (2,), (2,), (0,), (1,), (2,)]
+
+
 def test_joint_training_takes_every_stage() -> None:
     """After the warm start, all stages in every step."""
     config = TrainConfig(steps=4, final_only=0.5, stages="joint")

@@ -293,6 +293,12 @@ def test_a_checkpoint_learns_on(tiny_checkpoint: Path) -> None:
     assert student.ranker.config.exits == wanted.exit_configs
 
 
+def test_exits_may_read_the_first_token() -> None:
+    """The vector that CT compares with the mean."""
+    read = [(each.after, each.pooling) for each in StudentShape(exits=(1, 2), exit_pooling="first").exit_configs]
+    assert read == [(1, "first"), (2, "first")]
+
+
 def test_a_checkpoint_with_three_heads_gives_a_smaller_body_not_a_larger(tiny_checkpoint: Path) -> None:
     """B3 3H1 becomes B2 3H2, each head with a copy of the third layer; a body of four has no one fourth layer."""
     old = load_ranker(read_checkpoint(tiny_checkpoint)).state_dict()

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from typing import Literal
 
-Choice = Literal["kd_sum", "kd_rr"]
+Choice = Literal["kd_sum", "kd_rr", "kd_mean"]
 
 
 def lessons(choice: Choice | None, *, step: int, heads: int, teachers: int) -> tuple[tuple[int, int], ...]:
     """The (head, teacher) pairs whose losses `L_KD` are summed in `step`; none without teachers.
+
+    The mean of several teachers (`kd_mean`) is one teacher here.
 
     >>> lessons("kd_sum", step=7, heads=1, teachers=3)
     ((0, 0), (0, 1), (0, 2))
@@ -47,7 +49,8 @@ def strategy_of(choice: Choice | None, *, heads: int, teachers: int) -> str:
     if heads == 1:
         if choice is None:
             raise ValueError(
-                f"{counts}: give --strategy kd_sum, the sum of their losses, or kd_rr, one of them a step in turn"
+                f"{counts}: give --strategy kd_sum, the sum of their losses, kd_rr, one of them a step in turn, or "
+                "kd_mean, the loss of their mean"
             )
         return choice
     if teachers != heads:

@@ -37,13 +37,14 @@ def heads_loss(
     parts = {} if parts is None else parts
     heads = logits.shape[1]
     hard = _hard(objective, logits, batch, pair_share)
-    pairs = lessons(objective.strategy, step=step, heads=heads, teachers=batch.teachers.shape[1])
+    taught = _mean_score(batch.teachers) if objective.strategy == "kd_mean" else batch.teachers
+    pairs = lessons(objective.strategy, step=step, heads=heads, teachers=taught.shape[1])
     if not pairs:
         parts |= {f"head_{head + 1}": hard[head] for head in range(heads)}
         return torch.stack([of_head(objective.weights, head) * hard[head] for head in range(heads)]).sum()
     losses = []
     for head, teacher in pairs:
-        scores = batch.teachers[:, teacher : teacher + 1]
+        scores = taught[:, teacher : teacher + 1]
         soft = _soft(
             objective,
             logits[:, head : head + 1],
@@ -68,9 +69,13 @@ def exit_loss(
     if heads is None:
         return hard
     # The score for ranking is the mean of the heads' probabilities; the exit learns the logit of this mean.
-    target = heads.detach().sigmoid().mean(dim=1, keepdim=True).logit(eps=1e-6)
-    soft = pair_share * distillation_loss(logits, target, objective.tau[0])[0]
+    soft = pair_share * distillation_loss(logits, _mean_score(heads.detach()), objective.tau[0])[0]
     return knowledge_distillation_loss(hard, soft, objective.alpha[0])
+
+
+def _mean_score(logits: Tensor) -> Tensor:
+    """The logit `[N, 1]` of the mean of the probabilities of `logits[N, k]`."""
+    return logits.sigmoid().mean(dim=1, keepdim=True).logit(eps=1e-6)
 
 
 def _soft(

@@ -27,7 +27,8 @@ class StudentObjective:
     """
 
     strategy: Choice | None = None
-    """Losses of one head with several teachers: their sum (kd_sum), or one teacher at each step in turn (kd_rr)."""
+    """Losses of one head with several teachers: their sum (kd_sum), one teacher at each step in turn (kd_rr), or the
+    mean of their probabilities as one teacher (kd_mean)."""
     alpha: Annotated[tuple[float, ...], listed(float, "0.1 or 0,0.5,1", within=Number(gte=0, lte=1))] = (0.5,)
     """Weight of the labels against the teachers, 0 to 1: one number, or one per head (0.1 or 0,0.5,1)."""
     tau: Annotated[tuple[float, ...], listed(float, "5 or 1,3,5", within=Number(gt=0, lt=math.inf))] = (3.0,)

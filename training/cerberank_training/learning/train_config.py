@@ -64,8 +64,8 @@ class TrainConfig:
     dropout: Annotated[float, Parameter(validator=Number(gte=0, lt=1))] = 0.1
     """Dropout of the whole network."""
     # CT section 5.2 draws one. All jointly share one pass through the body, for hardly more work.
-    stages: Literal["uniform", "joint"] = "uniform"
-    """Stages (exits, and heads) that a step trains: one, drawn uniformly, or all jointly."""
+    stages: Literal["uniform", "in_turn", "joint"] = "uniform"
+    """Stages (exits, and heads) that a step trains: one, drawn uniformly or taken in turn, or all jointly."""
     final_only: Annotated[Share, RECIPE_KEY] = 0.0
     """Share of the steps, from the first on, that train only the heads and no exits."""
     precision: Literal["fp32", "bf16"] = "bf16"
@@ -97,6 +97,8 @@ class TrainConfig:
             return (stages - 1,)
         if self.stages == "joint":
             return tuple(range(stages))
+        if self.stages == "in_turn":
+            return (step % stages,)
         return (random.Random(f"{self.seed}/stage/{step}").randrange(stages),)
 
     def all_trained(self, step: int) -> bool:

@@ -30,6 +30,8 @@ class StudentShape:
     """Number of heads (k of B_b kH_h)."""
     exits: Integers = ()
     """Body layers with an exit after them, such as 2,4, or none."""
+    exit_pooling: Annotated[Literal["mean", "first"], RECIPE_KEY] = "mean"
+    """Vector that exits read: the mean of the tokens, or the first token."""
     # `shared` adds no type, and the third segment has the last one.
     token_types: Annotated[Literal["shared"] | NewTypes, RECIPE_KEY] = "shared"
     """Token type of the context where the base has fewer than three: the last type (shared), a random row (fresh), a
@@ -50,7 +52,7 @@ class StudentShape:
     @property
     def exit_configs(self) -> tuple[ExitConfig, ...]:
         """The exits as the network has them."""
-        return tuple(ExitConfig(after=after) for after in self.exits)
+        return tuple(ExitConfig(after=after, pooling=self.exit_pooling) for after in self.exits)
 
     @property
     def encoding(self) -> EncodingConfig:
