@@ -61,7 +61,7 @@ def test_from_a_base_to_a_taught_student(tmp_path: Path, capsys: pytest.CaptureF
     assert call(tmp_path, "mono", "--own-share", "1") == 0
     assert call(tmp_path, "twin", "--top", "3", "--select", "p@20") == 0
     teachers = ("--mono", str(tmp_path / "mono" / "ranker"), "--bi", str(tmp_path / "twin" / "ranker"))
-    assert call(tmp_path, "trmd-twin", *teachers, "--released", "--cls-weight", "0.5") == 0
+    assert call(tmp_path, "trmd-twin", *teachers, "--released", "--hard", "hinge") == 0
     assert "best dev map" in capsys.readouterr().out
     saved = read_text_ranker(tmp_path / "trmd-twin" / "ranker")
     assert (saved.ranker.config.first_ranker, saved.ranker.config.token_ranker) == ("residual", "twin")

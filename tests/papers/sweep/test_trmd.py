@@ -52,7 +52,7 @@ def call(folder: Path, *more: str) -> int:
 def test_a_table_from_the_base(tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     """One row brings its teachers; another is added by repeating the call, and what is finished is not run again."""
     save_cross_encoder("bert", tmp_path / "base")
-    longer = ("--mono-options", "--steps 3 --margin 0.5")
+    longer = ("--mono-options", "--steps 3 --clip 0.5")
     assert call(tmp_path, "--rows", "trmd-twin", *longer) == 0
     assert ran == ["pairwise", "evaluate"] * 3
     out = tmp_path / "out"

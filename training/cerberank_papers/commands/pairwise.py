@@ -14,7 +14,7 @@ from cyclopts.validators import Number
 from tokenizers import Tokenizer
 
 from cerberank_models.commands.options import check_device, chosen_device
-from cerberank_models.commands.values import Count, NotNegative, Positive, Share, Whole
+from cerberank_models.commands.values import RECIPE_KEY, Count, NotNegative, Positive, Share, Whole
 from cerberank_models.first_stage.text_ranker_folder import read_text_ranker, write_text_ranker
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.output import UsageError, say
@@ -62,19 +62,19 @@ class LossOptions:
     """Take the losses, the learning rate and TwinBERT's mean from TRMD's released code."""
     hard: Literal["hinge", "softmax"] = "hinge"
     """Loss on labels: a hinge on the softmax of both scores, or 1 - the positive's softmax."""
-    margin: NotNegative = 1.0
+    margin: Annotated[NotNegative, RECIPE_KEY] = 1.0
     """Margin of the hinge loss."""
-    representations: Literal["encoder", "projected", "post_residual"] = "encoder"
+    representations: Annotated[Literal["encoder", "projected", "post_residual"], RECIPE_KEY] = "encoder"
     """Vectors to learn from the bi-encoder: the encoder's, ColBERT's projected ones, or TwinBERT's one vector."""
-    mean: Literal["all", "text"] = "all"
+    mean: Annotated[Literal["all", "text"], RECIPE_KEY] = "all"
     """Tokens of TwinBERT's mean: all, or all except special ones (text)."""
     colbert_texts: bool = False
     """Prepare texts as ColBERT does: marked as question or document, questions filled with [MASK], no punctuation."""
-    hard_weight: NotNegative = 1.0
+    hard_weight: Annotated[NotNegative, RECIPE_KEY] = 1.0
     """Weight of the loss on labels."""
-    cls_weight: NotNegative = 1.0
+    cls_weight: Annotated[NotNegative, RECIPE_KEY] = 1.0
     """Weight of the loss between the first tokens' vectors."""
-    representation_weight: NotNegative = 1.0
+    representation_weight: Annotated[NotNegative, RECIPE_KEY] = 1.0
     """Weight of the loss between the representations."""
     learning_rate: Positive = 1e-6
     """Highest learning rate of the encoder."""

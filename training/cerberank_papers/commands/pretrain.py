@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
-from cerberank_models.commands.values import Count
+from cerberank_models.commands.values import RECIPE_KEY, Count
 from cerberank_models.config import NewTypes
 from cerberank_models.output import say
 from cerberank_papers.pretraining.document_table import DocumentTable, open_documents
@@ -42,7 +42,7 @@ class PretrainOptions:
     objective: Objective
     """SSP's objective, which is the context of an example: the document's first paragraph (sdc), the rest of the
     paragraph (dpc), the neighbouring sentences (dslc), or all in turn."""
-    whole_negatives: bool = False
+    whole_negatives: Annotated[bool, RECIPE_KEY] = False
     """Keep every sentence in the paragraphs of negatives, as in the paper; lengths then reveal some of the answers."""
     base: str
     """Path or hub id of BERT, RoBERTa or ELECTRA's discriminator."""

@@ -20,7 +20,13 @@ from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.output import UsageError, note
 from cerberank_models.shards import Work, map_here, map_on_ray
 from cerberank_training.commands.run_options import DataSpec, data_help
-from cerberank_training.teachers.scoring.given import Form, ScoreTable, given_teacher, scores_of_data, scores_of_file
+from cerberank_training.teachers.scoring.external_scores import (
+    Form,
+    ScoreTable,
+    external_teacher,
+    scores_of_data,
+    scores_of_file,
+)
 from cerberank_training.teachers.scoring.model_scores import Questions, reader_of, texts_of
 from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
 from cerberank_training.teachers.scoring.scoring_run import WHOLE, Part, Scores, score_into
@@ -74,8 +80,8 @@ class ModelOptions:
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
-class GivenOptions:
-    """The options of scores from a file or from the data."""
+class ExternalOptions:
+    """The options of scores from elsewhere: a file, or the data."""
 
     scores: Path | None = None
     """File of JSON lines {"question", "text", "score"}, one for each pair."""
@@ -99,7 +105,7 @@ class TeacherScores:
     """The number of shards that other calls score."""
 
 
-MODEL, GIVEN = ModelOptions(), GivenOptions()
+MODEL, EXTERNAL = ModelOptions(), ExternalOptions()
 
 
 def score(
@@ -108,7 +114,7 @@ def score(
     *,
     data: Annotated[tuple[DataSpec, ...], Parameter(help=data_help("Data to score, of one set or of several"))],
     model: ModelOptions = MODEL,
-    given: GivenOptions = GIVEN,
+    external: ExternalOptions = EXTERNAL,
     parts: tuple[Path, ...] = (),
     shard_pairs: Count = 8192,
     no_progress: bool = False,
@@ -122,17 +128,19 @@ def score(
         out: Cache folder to create, or to complete.
         data: Data to score.
         model: Options of a model.
-        given: Options of given scores.
+        external: Options of scores from elsewhere.
         parts: Cache folder that a call with --shard wrote, to take scores from; repeat for several.
         shard_pairs: Pairs per shard; a killed run loses one shard.
         no_progress: Do not show progress on a terminal.
     """
     # The data are read several times: for their number and keys, and as shards are scored.
     questions = reader_of(data)
-    sources = {"--teacher": model.teacher, "--scores": given.scores, "--own-scores": given.own_scores or None}
+    sources = {"--teacher": model.teacher, "--scores": external.scores, "--own-scores": external.own_scores or None}
     if sum(value is not None for value in sources.values()) != 1:
         raise UsageError(f"Give one of {', '.join(sources)}.")
-    shard_map, teacher = _model_scores(model, given) if model.teacher else _given_scores(model, given, questions)
+    shard_map, teacher = (
+        _model_scores(model, external) if model.teacher else _external_scores(model, external, questions)
+    )
     missing = score_into(
         out,
         texts_of(questions),
@@ -158,9 +166,9 @@ def score(
     return TeacherScores(folder=out, pairs=pairs, missing_shards=0)
 
 
-def _model_scores(model: ModelOptions, given: GivenOptions) -> tuple[Scores, TeacherIdentity]:
+def _model_scores(model: ModelOptions, external: ExternalOptions) -> tuple[Scores, TeacherIdentity]:
     """A model that scores. Raises UsageError for options of given scores."""
-    for flag, value in (("--as", given.form), ("--name", given.name)):
+    for flag, value in (("--as", external.form), ("--name", external.name)):
         if value is not None:
             raise UsageError(f"{flag} is for --scores and --own-scores.")
     source = model.teacher or ""
@@ -180,19 +188,21 @@ def _model_scores(model: ModelOptions, given: GivenOptions) -> tuple[Scores, Tea
     return shard_map, teacher_identity(spec)
 
 
-def _given_scores(model: ModelOptions, given: GivenOptions, questions: Questions) -> tuple[Scores, TeacherIdentity]:
-    """Scores that are given. Raises UsageError for options of a model, and the errors of `given_teacher`."""
+def _external_scores(
+    model: ModelOptions, external: ExternalOptions, questions: Questions
+) -> tuple[Scores, TeacherIdentity]:
+    """Scores that are given. Raises UsageError for options of a model, and the errors of `external_teacher`."""
     for name, value in vars(model).items():
         if value is not None:
             raise UsageError(f"--{name.replace('_', '-')} is for --teacher: scores are given.")
-    if given.form is None or given.name is None:
+    if external.form is None or external.name is None:
         raise UsageError("Given scores need --as, their meaning, and --name, their source.")
-    source = str(given.scores or "the data's own scores")
-    values = scores_of_file(given.scores) if given.scores else scores_of_data(questions())
-    teacher = given_teacher(given.name, ScoreTable(values, source), questions(), given.form)
+    source = str(external.scores or "the data's own scores")
+    values = scores_of_file(external.scores) if external.scores else scores_of_data(questions())
+    teacher = external_teacher(external.name, ScoreTable(values, source), questions(), external.form)
     if teacher.unused:
         note(f"cerberank data score: {source}: {teacher.unused} pairs are not in the data, and not used")
-    note(f"cerberank data score: {given.name}, {teacher.identity.precision}")
+    note(f"cerberank data score: {external.name}, {teacher.identity.precision}")
     return map_here(teacher.differences), teacher.identity
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from cerberank_training.runs.base import Base
+from cerberank_training.runs.folder import check_writable, writing
 from cerberank_training.runs.launched import is_first_process, note_of
-from cerberank_training.runs.place import check_writable, writing
 from cerberank_training.runs.processes import leave_group
 from cerberank_training.runs.record import RunRecord, open_run
 

@@ -12,8 +12,8 @@ from tests.program import program
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 
-from cerberank_training.runs import place
-from cerberank_training.runs.place import check_writable, writing
+from cerberank_training.runs import folder
+from cerberank_training.runs.folder import check_writable, writing
 
 distil = program("train distil")
 
@@ -31,7 +31,7 @@ def test_a_place_that_cannot_be_written_is_named_before_anything_is_read(
     def refuse(**_: object) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr(place.tempfile, "TemporaryFile", refuse)
+    monkeypatch.setattr(folder.tempfile, "TemporaryFile", refuse)
     with pytest.raises(OSError, match=f"^--out {tmp_path}/new cannot be written: Permission denied"):
         check_writable(tmp_path / "new")
 

@@ -17,13 +17,13 @@ LEAST_FREE = 1 << 20
 
 def check_writable(out: Path) -> None:
     """Raise OSError, which names the option, if no file can be written in `out` or its nearest existing parent."""
-    place = out.absolute()
-    while not place.exists():
-        place = place.parent
-    if not place.is_dir():
-        raise NotADirectoryError(f"--out {out}: {place} is a file, not a folder")
+    nearest = out.absolute()
+    while not nearest.exists():
+        nearest = nearest.parent
+    if not nearest.is_dir():
+        raise NotADirectoryError(f"--out {out}: {nearest} is a file, not a folder")
     try:
-        with tempfile.TemporaryFile(dir=place):
+        with tempfile.TemporaryFile(dir=nearest):
             pass
     except OSError as error:
         raise OSError(f"--out {out} cannot be written: {error.strerror}") from error

@@ -28,7 +28,7 @@ from cerberank_training.teachers.teacher_score_cache import MissingScoreError, T
 
 Form = Literal["logit", "probability", "score"]
 Floats: TypeAlias = NDArray[np.float64]
-GivenScore = tuple[str, str, str, float]
+ExternalScore = tuple[str, str, str, float]
 """The source of the score (for messages), question, text and score."""
 CERTAIN = 1e-4
 """Probabilities are limited to [1e-4, 1 - 1e-4], because a probability of 1 would have infinite log-odds."""
@@ -46,14 +46,14 @@ class _Line(Frozen):
     score: Annotated[float, Field(allow_inf_nan=False)]
 
 
-def scores_of_file(path: Path) -> Iterator[GivenScore]:
+def scores_of_file(path: Path) -> Iterator[ExternalScore]:
     """Read the scores of JSON lines with question, text and score. Other keys are ignored. Raises DataError."""
     for number, line in read_lines(path):
         row = parse_line(_Line, path, number, line)
         yield f"{path}:{number}", row.question, row.text, row.score
 
 
-def scores_of_data(questions: Iterable[Question]) -> Iterator[GivenScore]:
+def scores_of_data(questions: Iterable[Question]) -> Iterator[ExternalScore]:
     """The scores of the candidates in a data set. Raises DataError for a candidate without a score."""
     for question in questions:
         for row in question.candidates:
@@ -65,10 +65,10 @@ def scores_of_data(questions: Iterable[Question]) -> Iterator[GivenScore]:
 class ScoreTable:
     """Scores by pair, 16 bytes each."""
 
-    def __init__(self, given: Iterable[GivenScore], source: str) -> None:
+    def __init__(self, rows: Iterable[ExternalScore], source: str) -> None:
         """Raise DataError, which names both places, for a pair that occurs twice with different scores."""
         keys, scores, places = array("Q"), array("d"), list[str]()
-        for place, question, text, score in given:
+        for place, question, text, score in rows:
             keys.append(int(pair_keys(question, [Candidate(text=text)], context=False)[0]))
             scores.append(score)
             places.append(place)
@@ -103,7 +103,7 @@ class ScoreTable:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class GivenTeacher:
+class ExternalTeacher:
     """A teacher that looks its scores up in a table."""
 
     table: ScoreTable
@@ -118,7 +118,7 @@ class GivenTeacher:
         return self.to_log_odds(self.table.scores(np.concatenate(keys))).astype(np.float32)
 
 
-def given_teacher(name: str, table: ScoreTable, questions: Iterable[Question], form: Form) -> GivenTeacher:
+def external_teacher(name: str, table: ScoreTable, questions: Iterable[Question], form: Form) -> ExternalTeacher:
     """A teacher for the questions, called `name`.
 
     Raises MissingScoreError when pairs have no score, and ValueError for probabilities out of range and when
@@ -157,7 +157,7 @@ def given_teacher(name: str, table: ScoreTable, questions: Iterable[Question], f
         context=False,
     )
     unused = len(table) - len(np.unique(keys))
-    return GivenTeacher(table=table, identity=identity, to_log_odds=convert, unused=unused)
+    return ExternalTeacher(table=table, identity=identity, to_log_odds=convert, unused=unused)
 
 
 def platt_scaling(scores: Floats, relevant: NDArray[np.bool_]) -> tuple[float, float]:

@@ -13,7 +13,7 @@ from tests.tiny import save_cross_encoder
 
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.encoding import Candidate
-from cerberank_training.teachers.scoring.given import platt_scaling
+from cerberank_training.teachers.scoring.external_scores import platt_scaling
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 
 distil = program("train distil")
