@@ -40,7 +40,7 @@ def import_cerberus(model: Import) -> None:
     weights = read_cerberus(model.source)
     configuration = weights.configuration
     tokens = _tokenizer_source(model)
-    tokenizer = read_tokenizer(tokens, configuration.vocab_size)
+    tokenizer = read_tokenizer(tokens, configuration.vocab_size, configuration)
     plain = plain_tokenizer(tokenizer)
     positions = configuration.max_position_embeddings
     model.check_length(positions, f"positions of {model.place}")

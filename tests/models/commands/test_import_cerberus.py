@@ -12,6 +12,7 @@ import pytest
 import torch
 from tests.authors_cerberus import save, twin
 from tests.program import program
+from tests.tanda import TOKENIZERS, Twin
 from tests.tiny import bert_tokenizer, save_cross_encoder, save_tokenizer
 from torch import Tensor
 from transformers import AutoTokenizer
@@ -31,18 +32,19 @@ TEXTS = ["it was built in paris .", "330 metres", "", "it was built in paris " *
 )
 @torch.inference_mode()
 def test_scores_are_those_of_electras_layers(shape: dict[str, int], beside: bool, tmp_path: Path) -> None:
-    """B11 3H1 with the tokenizer of another model; B2 2H2 with an embeddings_project, whose folder has a tokenizer.
+    """B11 3H1 with the tokenizer of the ELECTRA that goes with it, whose config.json names no family; B2 2H2 with an
+    embeddings_project, whose folder has a tokenizer.
 
     Among the pairs are a question that fills more than half of the room, and a candidate that does not fit.
     """
     authors = twin(**shape)
     folder = save(authors.state() | {"embeddings.position_ids": torch.arange(160)[None]}, tmp_path / "authors")
     if beside:
-        tokens, options = folder, []
+        tokens, options, read = folder, [], AutoTokenizer.from_pretrained
         save_tokenizer(bert_tokenizer(), folder)
     else:
-        tokens = save_cross_encoder("electra", tmp_path / "electra")
-        options = ["--tokenizer", str(tokens)]
+        tokens = Twin("electra").save(tmp_path / "electra")
+        options, read = ["--tokenizer", str(tokens)], TOKENIZERS["electra"].from_pretrained
     assert main([str(folder), str(tmp_path / "out"), "--forms", "none", *options]) == 0
     checkpoint = read_checkpoint(tmp_path / "out")
     assert str(checkpoint.config.architecture) == ("B2 2H2" if beside else "B11 3H1")
@@ -50,7 +52,7 @@ def test_scores_are_those_of_electras_layers(shape: dict[str, int], beside: bool
     assert (encoding.max_length, encoding.truncation, encoding.windows) == (128, "longest_first", "off")
     backend, encoder = open_backend(checkpoint, kind="torch", precision="fp32"), checkpoint.encoder()
     for question in ("how tall ?", "how tall is the tower " * 20):
-        wanted = authors.scores(AutoTokenizer.from_pretrained(tokens), question, TEXTS)
+        wanted = authors.scores(read(tokens), question, TEXTS)
         got = rank_pairs(backend, encoder.encode(question, [Candidate(text=text) for text in TEXTS])).scores
         assert np.abs(got - wanted).max() <= 1e-5
         assert np.ptp(wanted) > 1e-3
