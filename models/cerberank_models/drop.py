@@ -200,7 +200,7 @@ def order(stages: NDArray[np.integer], scores: NDArray[np.floating]) -> NDArray[
 
 
 def relative_cost(stage_layers: Sequence[float], ratios: Sequence[float]) -> float:
-    """Layers run per candidate, relative to running all layers (CT section 4.3), in the limit of many candidates.
+    """Layers run per candidate, relative to running all layers (CT section 5.4), in the limit of many candidates.
 
     >>> [round(relative_cost((4, 2, 2, 2, 2), (alpha,) * 4), 3) for alpha in (0.3, 0.4, 0.5)]
     [0.629, 0.551, 0.49]

@@ -105,9 +105,11 @@ class CerberusOptions:
     dev_questions: DevQuestions = None
     windows: Windows = None
     teacher: tuple[Path, ...]
-    """Score cache of a teacher, written by `data score --teacher MODEL`, the best one first; repeat for several."""
+    """Score cache of a teacher, written by `data score --teacher MODEL`; repeat for several. Rows with one teacher have
+    the first, in the paper ELECTRA-large."""
     hydra: tuple[Path, ...] = ()
-    """Score cache of a teacher for the row hydra, whose teachers are of one family; repeat for several."""
+    """Score cache of a teacher for the row hydra, in the paper three ELECTRA-base with other seeds; repeat for
+    several."""
     body_layers: Integers = ()
     """Layers of the body, such as 11,10,8,6 of table 4; each gives rows of its own (default: the recipe's)."""
     rows: Names = ()
@@ -143,7 +145,7 @@ def cerberus(*, options: CerberusOptions) -> Path:
 
         cerberank train sweep cerberus --recipe electra-base-b11-3h1 --base BASE
           --groups jsonl:groups.jsonl.gz --dev jsonl:dev.jsonl --test jsonl:test.jsonl
-          --teacher scores/albert --teacher scores/roberta --teacher scores/electra
+          --teacher scores/electra --teacher scores/albert --teacher scores/roberta
           --seeds 1,2,3 --out runs/table
 
     Args:

@@ -63,7 +63,7 @@ class TrainConfig:
     """Largest norm of a step's gradients; 0 for none."""
     dropout: Annotated[float, Parameter(validator=Number(gte=0, lt=1))] = 0.1
     """Dropout of the whole network."""
-    # CT section 5.2 draws one. All jointly share one pass through the body, for hardly more work.
+    # CT section 4.3.1 draws one. All jointly share one pass through the body, for hardly more work.
     stages: Literal["uniform", "in_turn", "joint"] = "uniform"
     """Stages (exits, and heads) that a step trains: one, drawn uniformly or taken in turn, or all jointly."""
     final_only: Annotated[Share, RECIPE_KEY] = 0.0
