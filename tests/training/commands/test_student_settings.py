@@ -212,6 +212,6 @@ def test_a_key_of_recipes_is_no_option(tmp_path: Path, capsys: pytest.CaptureFix
     """A file may have it; the command line is told where it belongs."""
     (tmp_path / "mine.toml").write_text('from = "mini"\nhard_pool = 3\nlambda = [1, 0, 1]\n')
     settings = student_settings(str(tmp_path / "mine.toml"))
-    assert (settings.hard_pool, settings.objective.weights) == (3, (1.0, 0.0, 1.0))
+    assert (settings.examples.hard_pool, settings.objective.weights) == (3, (1.0, 0.0, 1.0))
     assert program("train distil")(["--recipe", "mini", "--hard-pool=3"]) == 2
     assert "--hard-pool is a key of recipes and no option" in capsys.readouterr().err

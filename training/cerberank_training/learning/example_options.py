@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 from cyclopts import Group, Parameter
 
-from cerberank_models.commands.values import Whole
+from cerberank_models.commands.values import RECIPE_KEY, Whole
 from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sampling
 
 
@@ -24,16 +24,18 @@ class ExampleOptions:
     """Number of negatives of a group from the question's own candidates."""
     hard_negatives: Whole = 2
     """Number of negatives that share rare words with the question; from the article if there is one."""
+    hard_pool: Annotated[Whole, RECIPE_KEY] = 12
+    """Number of sentences with the rarest shared words from which hard negatives are drawn."""
     other_negatives: Whole = 1
     """Number of other negatives; from the article if there is one, else from the candidates."""
 
-    def chosen(self, *, hard_pool: int = NegativeSampling().hard_pool) -> Sampling:
-        """The sampling. Hard negatives are drawn among `hard_pool` sentences."""
+    def chosen(self) -> Sampling:
+        """The sampling."""
         if self.sampling == "pairs":
             return PairSampling(unanswered=self.unanswered == "keep")
         return NegativeSampling(
             negatives=self.negatives,
             hard_negatives=self.hard_negatives,
-            hard_pool=hard_pool,
+            hard_pool=self.hard_pool,
             other_negatives=self.other_negatives,
         )

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import asdict, dataclass, field
-from typing import Annotated, Any
+from typing import Any
 
 from cyclopts import Parameter
 
-from cerberank_models.commands.values import RECIPE_KEY, Whole
 from cerberank_models.output import UsageError
 from cerberank_training.data.sampling import Sampling
 from cerberank_training.learning.example_options import ExampleOptions
@@ -25,14 +24,12 @@ class StudentSettings:
     shape: StudentShape = field(default_factory=StudentShape)
     objective: StudentObjective = field(default_factory=StudentObjective)
     examples: ExampleOptions = field(default_factory=ExampleOptions)
-    hard_pool: Annotated[Whole, RECIPE_KEY] = 12
-    """Number of sentences with the rarest shared words from which hard negatives are drawn."""
     train: TrainConfig = field(default_factory=TrainConfig)
 
     @property
     def sampling(self) -> Sampling:
         """The rule by which examples are drawn."""
-        return self.examples.chosen(hard_pool=self.hard_pool)
+        return self.examples.chosen()
 
     def check(self, *, sampled: bool) -> None:
         """Raise UsageError, which names the option, for settings that do not fit each other.
