@@ -57,7 +57,7 @@ EXAMPLE: JsonValue = {
     "candidates": [
         "The Eiffel Tower was built for the World's Fair of 1889.",
         "With its antennas the Eiffel Tower is 330 metres tall.",
-        {"id": "s3", "text": "It was painted again last year.", "previous": "The tower is made of iron."},
+        {"id": "s3", "text": "It was painted again last year.", "metadata": {"page": 3}},
     ],
     "top_k": 2,
 }

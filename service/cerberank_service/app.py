@@ -26,7 +26,14 @@ from cerberank_service.http.batch_route import BatchRoute
 from cerberank_service.http.body import Bodies
 from cerberank_service.http.connections import AnswersHead, Guard
 from cerberank_service.http.error_responses import ErrorResponses
-from cerberank_service.http.openapi import add_document, describe_body, describe_errors, describe_path, with_components
+from cerberank_service.http.openapi import (
+    add_document,
+    describe_body,
+    describe_errors,
+    describe_path,
+    operation_id,
+    with_components,
+)
 from cerberank_service.http.plain_routes import PROBES, Exposition, add_health, add_metrics, add_models, add_pages
 from cerberank_service.http.rank_route import RankRoute
 from cerberank_service.http.response_headers import UNREAD
@@ -65,6 +72,7 @@ def create_app(
         redoc_url=None,
         redirect_slashes=False,  # a redirect would name `http` behind a proxy that ends TLS
         responses=describe_errors(ErrorBody),
+        generate_unique_id_function=operation_id,
     )
     app.state.service = service
     if settings.cors_list:

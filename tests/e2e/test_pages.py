@@ -305,6 +305,7 @@ def test_the_api_page_follows_the_theme(browser: Browser, service: Process) -> N
         browser.wait_for("#swagger-ui", "/v1/rank")
         classes = browser.find("html").get_attribute("class") or ""
         painted[theme] = "dark-mode" in classes
+        assert len(browser.driver.find_elements("css selector", ".opblock.is-open")) == 1, "all but /v1/rank is folded"
     assert painted == {"light": False, "dark": True}
 
 

@@ -8,12 +8,22 @@ from functools import cache
 from typing import Any
 
 from fastapi import FastAPI, Response
+from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 from pydantic_core import to_json
 
 COMPONENT = "#/components/schemas/{model}"
 KEY = "key"
+
+
+def operation_id(route: APIRoute) -> str:
+    """The name of an operation in generated clients: the words of its path, without the version on our own paths.
+
+    `/v1/rank` is `rank`, `/v1/rank/batch` is `rank_batch`, and Cohere's `/v2/rerank` is `v2_rerank`.
+    """
+    own = "cerberank" in route.tags
+    return "_".join(re.findall(r"\w+", route.path_format)).removeprefix("v1_" if own else "")
 
 
 def describe_body(*models: type[BaseModel], keyed: bool) -> dict[str, Any]:
