@@ -63,12 +63,24 @@ def at_least(least: int) -> Parameter:
     return Parameter(converter=_integer, n_tokens=1, validator=Number(gte=least))
 
 
+def _interval(type_: Any, tokens: Sequence[Token]) -> float:
+    """A whole number of steps, or a share of all steps below 1."""
+    number = float(tokens[0].value)
+    if number < 1:
+        return number
+    if number != int(number):
+        raise ValueError(f"takes a whole number of steps, or a share below 1, not {tokens[0].value!r}")
+    return int(number)
+
+
 Whole = Annotated[int, at_least(0)]
 Count = Annotated[int, at_least(1)]
 Positive = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]
 NotNegative = Annotated[float, Parameter(validator=Number(gte=0, lt=math.inf))]
 Share = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
 Percent = Annotated[float, Parameter(validator=Number(gte=0, lte=100))]
+Interval = Annotated[float, Parameter(converter=_interval, n_tokens=1, validator=Number(gt=0, lt=math.inf))]
+"""A whole number of steps, or a share of them below 1."""
 Integers = Annotated[tuple[int, ...], listed(int, "2,4")]
 Names = Annotated[tuple[str, ...], listed(str, "fp32,int8")]
 

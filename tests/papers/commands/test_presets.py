@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from tests.tiny import bert_tokenizer
 from cerberank_models.commands.values import arguments_of
 from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import Candidate, PairEncoder
-from cerberank_models.output import UsageError
 from cerberank_papers.commands import pairwise, pretrain
 from cerberank_papers.pretraining.examples import GROUP
 from cerberank_papers.pretraining.pretraining_run import PretrainingConfig
@@ -48,8 +46,7 @@ def options(name: str, *words: str) -> Any:
 def teacher(name: str, pairs: int = PAIRS["asnq"]) -> TeacherConfig:
     """The run of `train teach` on so many pairs."""
     chosen: teach.TeachOptions = options(name)
-    steps = chosen.length.steps or math.ceil((chosen.length.epochs or 0) * pairs / chosen.training.examples_per_step)
-    return teach.configuration(chosen, steps)
+    return chosen.training.resolved(pairs)
 
 
 @pytest.mark.parametrize("name", [name for name in presets() if "/" in name])
@@ -76,7 +73,7 @@ def test_a_preset_fits_its_command_and_names_its_sources(name: str) -> None:
 def test_a_step_of_the_cascade_transformer() -> None:
     """Section 5.2, footnote 9: 237 pairs an update of 8 x 2,000 tokens, 950,000 in the 4,000 updates of the warm-up."""
     train, pairs = student_settings("ct/asnq").train, MeanLength()
-    update = len(TokenSteps(pairs, pairs.encoder, train.tokens_per_step).take(0))
+    update = len(TokenSteps(pairs, pairs.encoder, train.tokens_per_step)(0, 0))
     assert update == 237
     ramp = ramp_steps(train.warmup, train.steps)
     assert (ramp, train.rate(3999)) == (4000, 1)
@@ -118,26 +115,24 @@ def test_pre_training_takes_whole_groups_near_the_papers_4096() -> None:
     size = options("ssp/pretrain-dpc").training.examples_per_step
     assert size % GROUP == 0
     assert 4096 - size < 2 * 8 * GROUP
-    assert PretrainingConfig(examples_per_step=size).batch(8) % GROUP == 0
+    PretrainingConfig(examples_per_step=size).check_shares(8)
 
 
 def test_a_call_changes_a_preset(tmp_path: Path) -> None:
     """Options that are given count, steps instead of epochs; a file changes a preset for any command."""
     assert options("tanda/adapt-bert", "--learning-rate", "3e-5").training.learning_rate == 3e-5
     changed: teach.TeachOptions = options("tanda/adapt-bert", "--steps", "9")
-    assert (changed.length.steps, changed.length.epochs) == (9, None)
+    assert (changed.training.steps, changed.training.epochs) == (9, None)
     (tmp_path / "mine.toml").write_text(
         'from = "tanda/adapt-bert"\nepochs = { value = 3, source = "ours" }\nmax-length = 64\n'
     )
     mine: teach.TeachOptions = options(str(tmp_path / "mine.toml"))
-    assert (mine.length.epochs, mine.training.max_length, mine.training.learning_rate) == (3, 64, 1e-6)
+    assert (mine.training.epochs, mine.training.max_length, mine.training.learning_rate) == (3, 64, 1e-6)
     assert read_preset(str(tmp_path / "mine.toml")).name == "mine.toml (from tanda/adapt-bert: epochs 3, max_length 64)"
     with pytest.raises(ValueError, match="--recipe mini is for `train distil`, not for `train teach`"):
         arguments_of(teach.teach, [*NEEDED["teach"], "--recipe", "mini"], config=options_from_recipe("teach"))
     with pytest.raises(ValueError, match="is for `train teach`, not for `train distil`"):
         student_settings("tanda/adapt-bert")
-    with pytest.raises(UsageError, match=r"--evaluate-every is 2.5"):
-        teach.configuration(options("tanda/adapt-bert", "--evaluate-every", "2.5"), 9)
 
 
 def test_every_value_is_shown_with_its_source(capsys: pytest.CaptureFixture[str]) -> None:

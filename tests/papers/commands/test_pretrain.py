@@ -15,12 +15,12 @@ from safetensors.torch import load_file
 from tests.papers.pretraining.documents import articles, paragraphs
 from tests.papers.pretraining.networks import save_base
 from tests.program import program, replaced
-from transformers.trainer_callback import TrainerState
 
-from cerberank_training.learning.trainer import STATE, last_checkpoint
 from cerberank_training.runs.base import open_base
+from cerberank_training.runs.record import STATE
 from cerberank_training.students.shape import StudentShape
 from cerberank_training.students.shapes import build_student
+from cerberank_training.tracking.log_file import read_log
 
 
 def options(folder: Path, out: str, *, family: str = "bert", steps: int = 4, every: int = 2) -> list[str]:
@@ -48,12 +48,12 @@ def options(folder: Path, out: str, *, family: str = "bert", steps: int = 4, eve
 
 def logged(out: Path) -> set[str]:
     """The names of all figures of a run."""
-    return set().union(*TrainerState.load_from_json(f"{last_checkpoint(out / 'run')}/{STATE}").log_history)
+    return set().union(*read_log(out / "log.jsonl"))
 
 
 @pytest.mark.slow
 def test_a_killed_process_resumes_with_the_same_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`kill -9` after the first checkpoint, the command again: the weights of a run without interruption, and without
+    """`kill -9` after the first saved state, the command again: the weights of a run without interruption, and without
     the two processes that make the batches of the interrupted one.
 
     The whole run logs every loss and says how well the head does on held-out documents. All runs have one thread, since
@@ -65,15 +65,15 @@ def test_a_killed_process_resumes_with_the_same_weights(tmp_path: Path, capsys: 
 
     assert program("train pretrain")(call("whole")) == 0
     assert "on 15 examples of --dev, accuracy" in capsys.readouterr().out
-    assert {"mlm", "ssp", "ssp_accuracy", "eval_ssp_hard"} <= logged(tmp_path / "whole")
+    assert {"loss/mlm", "loss/ssp", "dev", "dev/ssp_hard"} <= logged(tmp_path / "whole")
     process = subprocess.Popen(
         [sys.executable, "-m", "cerberank", "train", "pretrain", *call("cut"), "--workers", "2"],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
     )
-    run, limit = tmp_path / "cut" / "run", time.monotonic() + 240
-    while last_checkpoint(run) is None and process.poll() is None and time.monotonic() < limit:
+    state, limit = tmp_path / "cut" / STATE, time.monotonic() + 240
+    while not state.exists() and process.poll() is None and time.monotonic() < limit:
         time.sleep(0.02)
     process.send_signal(signal.SIGKILL)
     assert process.wait() == -signal.SIGKILL
@@ -113,7 +113,7 @@ def test_ssp_alone_on_plain_text_is_trained_without_masks(tmp_path: Path, capsys
     asked = replaced(options(tmp_path, "out", steps=2), "--documents", documents, "--dev", dev)
     asked += ["--mlm-weight", "0", "--token-types", "anew"]
     assert program("train pretrain")(asked) == 0
-    assert "mlm" not in logged(tmp_path / "out")
+    assert "loss/mlm" not in logged(tmp_path / "out")
     assert "4 documents" in capsys.readouterr().err
     name = "bert.embeddings.token_type_embeddings.weight"
     table, old = (load_file(tmp_path / folder / "model.safetensors")[name] for folder in ("out", "bert"))

@@ -22,9 +22,9 @@ from cerberank_papers.pairwise.teachers import FrozenTeacher, Teachers
 from cerberank_papers.pairwise.triple_sampling import TripleSampler, TripleSampling
 from cerberank_training.evaluation.dev_figures import dev_figures
 from cerberank_training.evaluation.sources.text_ranker import text_ranks
-from cerberank_training.learning.train_config import TrainConfig
+from cerberank_training.learning.train_config import StudentConfig
 
-CONFIG = TrainConfig(
+CONFIG = StudentConfig(
     steps=6,
     examples_per_step=4,
     learning_rate=1e-3,
@@ -52,7 +52,7 @@ def run(
     folder: Path,
     ranker: TextRanker,
     *,
-    config: TrainConfig = CONFIG,
+    config: StudentConfig = CONFIG,
     objective: PairwiseObjective = PairwiseObjective(),  # noqa: B008 - frozen
     taught: Teachers = Teachers(),  # noqa: B008 - frozen
 ) -> PairwiseRun:

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 from tests.papers.pretraining.documents import documents, groups_of
 from tests.papers.pretraining.networks import save_base
-from tests.training.copies import compare_with_copies
 
 from cerberank_models.encoding import Candidate
 from cerberank_papers.pretraining.batches import Batches
 from cerberank_papers.pretraining.examples import Example
 from cerberank_papers.pretraining.network import LossWeights
-from cerberank_papers.pretraining.pretraining_run import PretrainingConfig, dev_metrics, pretrain
+from cerberank_papers.pretraining.pretraining_run import Choice, PretrainingConfig, PretrainingRun, dev_metrics
 from cerberank_papers.pretraining.start import build_start
-from cerberank_training.learning.divergence import DivergenceError
 from cerberank_training.runs.base import open_base
+from cerberank_training.tracking.log_file import read_log
 
 
 def test_a_warm_up_longer_than_the_run_is_refused() -> None:
@@ -29,23 +28,25 @@ def test_a_warm_up_longer_than_the_run_is_refused() -> None:
     assert PretrainingConfig(steps=600, warmup=0.1).warmup == 0.1
 
 
+GROUPS = groups_of(documents([[2, 4, 4, 4], [3, 4], [2, 4, 4]]), "dpc", seed=1)
+CONFIG = PretrainingConfig(
+    steps=4,
+    examples_per_step=10,
+    learning_rate=3e-2,
+    warmup=1,
+    max_length=62,
+    evaluate_every=2,
+    precision="fp32",
+)
+
+
 def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:
     """Accuracy, positives in front and hard negatives behind, counted from the network's own scores after training."""
-    groups = groups_of(documents([[2, 4, 4, 4], [3, 4], [2, 4, 4]]), "dpc", seed=1)
-    listed = [groups.group(index) for index in range(12)]
+    listed = [GROUPS.group(index) for index in range(12)]
     start = build_start(open_base(str(save_base("bert", tmp_path / "base"))), LossWeights(mlm=0), seed=1)
     before = {name: value.clone() for name, value in start.network.state_dict().items()}
-    config = PretrainingConfig(
-        steps=4,
-        examples_per_step=10,
-        learning_rate=3e-2,
-        warmup=1,
-        max_length=62,
-        evaluate_every=4,
-        device="cpu",
-        precision="fp32",
-    )
-    metrics = pretrain(start, tmp_path / "out", groups, [example for group in listed for example in group], config)
+    dev = [example for group in listed for example in group]
+    metrics = PretrainingRun(tmp_path / "out", start, GROUPS, dev, CONFIG).train()
     batches = Batches(start.tokenizer, family="bert", max_length=62, masks=False, seed=1)
     right, first, hard = [], [], []
     for index, group in enumerate(listed):
@@ -61,33 +62,19 @@ def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:
     assert "mlm" not in metrics
 
 
-def test_workers_need_no_fork(tmp_path: Path) -> None:
-    """The maker of batches, with their masks, is copied into another process, and makes the same there."""
-    groups = groups_of(documents([[2, 4, 4, 4], [3, 4], [2, 4, 4]]), "dpc", seed=1)
+@pytest.mark.parametrize("select", ["last", "ssp_first"])
+def test_the_last_weights_are_taken_or_the_best(select: Choice, tmp_path: Path) -> None:
+    """By default those of the last step, whatever the figure that the log has for them."""
     start = build_start(open_base(str(save_base("bert", tmp_path / "base"))), LossWeights(), seed=1)
-    config = PretrainingConfig(
-        steps=4, examples_per_step=10, warmup=1, max_length=62, evaluate_every=4, device="cpu", precision="fp32"
-    )
-    compare_with_copies(lambda: pretrain(start, tmp_path / "out", groups, groups.group(0), config))
-
-
-def test_a_diverged_run_ends_before_its_weights_are_saved(tmp_path: Path) -> None:
-    """The losses of an evaluation tell that the step before it has ruined the weights."""
-    groups = groups_of(documents([[2, 4, 4, 4], [3, 4], [2, 4, 4]]), "dpc", seed=1)
-    start = build_start(open_base(str(save_base("bert", tmp_path / "base"))), LossWeights(mlm=0), seed=1)
-    config = PretrainingConfig(
-        steps=4,
-        examples_per_step=10,
-        learning_rate=1e38,
-        warmup=1,
-        max_length=62,
-        evaluate_every=2,
-        device="cpu",
-        precision="fp32",
-    )
-    with pytest.raises(DivergenceError, match=r"the loss is (nan|inf) in step 2, "):
-        pretrain(start, tmp_path / "out", groups, groups.group(0), config)
-    assert not list((tmp_path / "out" / "run").glob("checkpoint-*"))
+    run = PretrainingRun(tmp_path / "out", start, GROUPS, GROUPS.group(0), replace(CONFIG, steps=8), select=select)
+    figures = run.train()
+    log = [line for line in read_log(tmp_path / "out" / "log.jsonl") if "dev" in line and line["step"]]
+    chosen = log[-1] if select == "last" else max(log, key=lambda line: line["dev"])
+    for name in ("ssp_accuracy", "ssp_first", "mlm"):
+        assert figures[name] == pytest.approx(chosen[f"dev/{name}"], rel=1e-5)
+    last = torch.load(tmp_path / "out" / "state.pt", weights_only=True)["ranker"]
+    taken = start.network.state_dict()
+    assert all(torch.equal(value, taken[name]) for name, value in last.items()) is (chosen is log[-1])
 
 
 def test_equal_scores_count_as_the_expectation_over_their_order() -> None:
@@ -95,9 +82,8 @@ def test_equal_scores_count_as_the_expectation_over_their_order() -> None:
     dev = [
         Example(a="a", b=Candidate(text="b"), kind=kind) for kind in ("positive", "hard", "hard", "easy", "easy")
     ] * 3
-    scores = np.asarray([[2, 2, 1, 0, 0], [1, 1, 1, 1, 1], [0, 1, -1, -1, -1]], dtype=np.float32)
-    logits = np.stack([np.zeros(15, np.float32), scores.reshape(-1)], axis=1)
-    metrics = dev_metrics(dev)(SimpleNamespace(predictions=(logits, np.zeros(15, np.float32))))
+    scores = np.asarray([2, 2, 1, 0, 0, 1, 1, 1, 1, 1, 0, 1, -1, -1, -1], dtype=np.float32)
+    metrics = dev_metrics(dev, scores)
     assert metrics["ssp_first"] == pytest.approx(100 * (1 / 2 + 1 / 5 + 0) / 3)
     assert metrics["ssp_hard"] == pytest.approx(100 * (1 / 2 + 1 + 1 / 2 + 1 / 2 + 0 + 1) / 6)
 
@@ -105,7 +91,6 @@ def test_equal_scores_count_as_the_expectation_over_their_order() -> None:
 def test_without_hard_negatives_they_have_no_figure() -> None:
     """Documents of one paragraph give none; 0 % would say that the head is worse than chance."""
     dev = [Example(a="a", b=Candidate(text="b"), kind="easy" if number else "positive") for number in range(5)]
-    logits = np.asarray([[0, 1], *[[0, 0]] * 4], np.float32)
-    metrics = dev_metrics(dev)(SimpleNamespace(predictions=(logits, np.zeros(5, np.float32))))
+    metrics = dev_metrics(dev, np.asarray([1, 0, 0, 0, 0], np.float32))
     assert metrics["ssp_first"] == 100
     assert "ssp_hard" not in metrics

@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import torch
 from tests.program import program
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
@@ -20,6 +19,7 @@ STRATEGIES = (*("--recipe", "tiny", "--base", "b", "--groups", "jsonl:g", "--dev
     [
         (program("train distil"), ("--recipe", "tiny", *LEARN)),
         (program("train pairwise"), ("--system", "mono", "--steps", "1", *LEARN)),
+        (program("train teach"), LEARN),
         (program("data score"), ("OUT", "--teacher", "TEACHER", "--data", "jsonl:nowhere")),
         (program("train accelerate"), ("CHECKPOINT", "--data", "nowhere", "--out", "OUT")),
         (program("data mine"), ("--data", "jsonl:nowhere", "--by", "nowhere", "--out", "OUT")),
@@ -65,28 +65,12 @@ def test_strategies_that_do_not_fit_are_refused_before_any_row(
 
 
 def test_a_teacher_learns_on_the_processor_where_there_is_no_gpu(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With all defaults, bf16 among them; fp16 is refused before the base is looked for."""
-    monkeypatch.setattr(torch.accelerator, "is_available", lambda: False)
     base, data = save_cross_encoder("bert", tmp_path / "base"), jsonl(tmp_path)
     options = ["--train", data, "--steps", "1", "--max-length", "32", "--out", str(tmp_path / "out")]
-    options += ["--dev", dev_jsonl(tmp_path)]
+    options += ["--dev", dev_jsonl(tmp_path), "--device", "cpu"]
     assert program("train teach")(["--base", "nowhere", *options, "--precision", "fp16"]) == 1
     assert "--precision fp16 needs a GPU" in capsys.readouterr().err
     assert program("train teach")(["--base", str(base), *options]) == 0
-
-
-def test_the_trainer_is_told_of_a_gpu_but_not_of_its_number(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """`cuda` is refused where there is none, before the base is looked for; the help says how to choose another GPU."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    teach = program("train teach")
-    words = ["--base", "nowhere", "--train", "jsonl:nowhere", "--dev", "jsonl:nowhere", "--out", str(tmp_path / "out")]
-    assert teach([*words, "--device", "cuda"]) == 1
-    assert ": --device cuda cannot be used: PyTorch finds no GPU" in capsys.readouterr().err
-    assert teach([*words, "--device", "cuda:1"]) == 2
-    assert "Choose from" in capsys.readouterr().err
-    assert teach(["--help"]) == 0
-    assert "CUDA_VISIBLE_DEVICES" in capsys.readouterr().out

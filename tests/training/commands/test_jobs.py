@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from tests.training.letters import dev_jsonl, jsonl
 from transformers import AutoConfig
 
 from cerberank_models import progress
+from cerberank_models.checkpoint.regular import file_digest
 from cerberank_models.convert.source import Source
 from cerberank_training.runs import base
 from cerberank_training.runs.record import read_record
 from cerberank_training.runs.trained_on import training_data
+from cerberank_training.tracking.log_file import LogFile, read_log
 
 
 def options(verb: str, folder: Path) -> list[str]:
@@ -145,7 +148,7 @@ def test_a_base_on_the_hub_is_looked_up_and_hashed_once(
     assert training_data(result)[-1] == earlier
 
 
-def test_the_trainers_log_has_a_line_now_and_then(
+def test_the_log_has_a_line_now_and_then(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """With the step, the loss and the figure on dev; the result alone is on standard output."""
@@ -163,3 +166,56 @@ def test_the_trainers_log_has_a_line_now_and_then(
     assert "loss=" in last
     assert "dev=" in last
     assert len(said.out.splitlines()) == 1
+
+
+@JOBS
+def test_a_killed_job_ends_with_the_weights_of_one_call(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed in step 5, after the state of step 4, and called again: equal SHA-256 of the weights, and an equal log."""
+    base, log = save_base("bert", tmp_path / "base"), LogFile.figures
+
+    def killed(file: LogFile, step: int, values: Mapping[str, float]) -> None:
+        if step == 5:
+            raise KeyboardInterrupt
+        log(file, step, values)
+
+    def call(out: str) -> int:
+        common = ["--base", str(base), "--out", str(tmp_path / out), "--device", "cpu", "--steps", "6"]
+        every = ["--evaluate-every", "3", "--save-every", "2"]
+        return program(f"train {verb}")([*common, *every, *options(verb, tmp_path)])
+
+    assert call("whole") == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(LogFile, "figures", killed)
+        assert call("cut") == 130
+    assert call("cut") == 0
+    weights = {"distil": "checkpoint/model.safetensors", "pairwise": "ranker/model.safetensors"}
+    digests, logs = set(), []
+    for out in ("whole", "cut"):
+        digests.add(file_digest(tmp_path / out / weights.get(verb, "model.safetensors")))
+        logs.append(
+            [
+                {name: row[name] for name in row if "second" not in name}
+                for row in read_log(tmp_path / out / "log.jsonl")
+            ]
+        )
+    assert len(digests) == 1
+    assert logs[0] == logs[1]
+
+
+@pytest.mark.parametrize("verb", ["distil", "teach"])
+def test_another_metric_chooses_the_weights(verb: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The log, the record, the tracker and the last line have it in place of MAP; epochs and shares give the steps."""
+    out = tmp_path / "out"
+    call = ["--base", str(save_base("bert", tmp_path / "base")), "--out", str(out), "--device", "cpu"]
+    call += ["--select", "p@1", "--epochs", "2", "--evaluate-every", "0.5", "--examples-per-step", "2"]
+    assert program(f"train {verb}")([*call, "--track", "tensorboard", *options(verb, tmp_path)]) == 0
+    figures = {row["step"]: row["dev_p_at_1"] for row in read_log(out / "log.jsonl") if "dev_p_at_1" in row}
+    assert list(figures) == [0, 2, 4, 5]
+    record = read_record(out)
+    assert record is not None
+    assert record.results["best"] == pytest.approx(max(figures[step] for step in (2, 4, 5)), rel=1e-5)
+    assert record.bound["dev"]["select"] == "p@1"
+    assert f"dev P@1 {record.results['best']:.2f}" in capsys.readouterr().out
+    assert list((out / "tensorboard").iterdir())

@@ -25,11 +25,9 @@ def runs(distilled: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     (out / "broken").mkdir()
     (out / "broken" / "log.jsonl").write_text("no JSON\n")
     (out / "broken" / "record.json").write_text("[1]")
-    (out / "odd" / "run" / "checkpoint-1").mkdir(parents=True)
+    (out / "odd").mkdir()
     odd = {"bound": {"settings": {"train": {"final_only": "x", "seed": []}}}, "free": {"steps": {}}}
     (out / "odd" / "record.json").write_text(json.dumps(odd | {"results": {"best": "all"}, "planned": {"steps": "2"}}))
-    state = {"global_step": "4", "log_history": [7, {"step": "1", "eval_map": 3}]}
-    (out / "odd" / "run" / "checkpoint-1" / "trainer_state.json").write_text(json.dumps(state))
     for name in ("deep-json", "giant"):
         (out / name).mkdir()
     (out / "deep-json" / "record.json").write_text("[" * 5000)

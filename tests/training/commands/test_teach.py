@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import NoReturn
 
@@ -13,7 +12,7 @@ from tests.training.letters import dev_jsonl, jsonl
 from transformers import AutoConfig, AutoModel
 
 from cerberank_models.convert.teacher_input import TeacherInput
-from cerberank_training.learning.trainer import last_checkpoint
+from cerberank_training.runs.record import read_record
 
 main = program("train teach")
 
@@ -25,6 +24,13 @@ def call(folder: Path, *changes: object) -> int:
     return main(replaced((*words, *common), *changes))
 
 
+def reached(folder: Path) -> int:
+    record = read_record(folder / "out")
+    assert record is not None
+    last: int = record.results["reached"]
+    return last
+
+
 @pytest.fixture
 def begun(monkeypatch: pytest.MonkeyPatch) -> None:
     """Runs end where they would train, with exit code 130."""
@@ -32,7 +38,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object, **__: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cerberank_training.commands.teach.fine_tune", stop)
+    monkeypatch.setattr("cerberank_training.commands.teach.TeacherRun.train", stop)
 
 
 def test_the_papers_settings(tmp_path: Path) -> None:
@@ -43,10 +49,10 @@ def test_the_papers_settings(tmp_path: Path) -> None:
     assert call(tmp_path, *settings) == 0
     assert AutoConfig.from_pretrained(tmp_path / "out").type_vocab_size == 3
     assert TeacherInput.read(str(tmp_path / "out")) == TeacherInput(max_length=32, context=True)
-    states = [json.loads(path.read_text()) for path in (tmp_path / "out" / "run").glob("*/trainer_state.json")]
-    last = max(states, key=lambda state: state["global_step"])
-    assert last["max_steps"] == 4  # 1.6 epochs of five questions, two a step
-    assert last["global_step"] == 3  # the first evaluation and two without a gain
+    record = read_record(tmp_path / "out")
+    assert record is not None
+    assert record.results["asked"] == 4  # 1.6 epochs of five questions, two a step
+    assert record.results["reached"] == 3  # the first evaluation and two without a gain
 
 
 @pytest.mark.parametrize(
@@ -57,7 +63,7 @@ def test_the_papers_settings(tmp_path: Path) -> None:
             ["--steps", 1, "--examples-per-step", 3, "--accumulate", 2],
             "--examples-per-step is 3: it cannot be divided",
         ),
-        (["--steps", 2, "--evaluate-every", 3], "--evaluate-every must be at most the 2 steps, not 3"),
+        (["--evaluate-every", 2.5], "takes a whole number of steps, or a share below 1, not '2.5'"),
         (["--token-types", "fresh"], "--token-types fresh are for a teacher that reads context"),
     ],
 )
@@ -80,18 +86,16 @@ def test_texts_longer_than_the_bases_positions_are_refused(tmp_path: Path, capsy
 
 
 def test_a_finished_teacher_is_extended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With the steps between evaluations that it was begun with. After an early stop, more steps need more patience,
-    which then counts.
-    """
+    """After an early stop, more steps need more patience, which then counts."""
     save_cross_encoder("bert", tmp_path / "base")
     common = ["--evaluate-every", 1, "--learning-rate", 1e-9]
     assert call(tmp_path, "--steps", 2, *common) == 0
-    assert call(tmp_path, "--steps", 9, "--patience", 3, "--learning-rate", 1e-9) == 0
-    assert last_checkpoint(tmp_path / "out" / "run").endswith("checkpoint-4")  # the first, and three without a gain
+    assert call(tmp_path, "--steps", 9, "--patience", 3, *common) == 0
+    assert reached(tmp_path) == 4  # the first, and three without a gain
     assert call(tmp_path, "--steps", 12, "--patience", 3, *common) == 1
     assert "more steps need a larger --patience" in capsys.readouterr().err
     assert call(tmp_path, "--steps", 12, "--patience", 5, *common) == 0
-    assert last_checkpoint(tmp_path / "out" / "run").endswith("checkpoint-6")
+    assert reached(tmp_path) == 6
 
 
 def test_single_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -99,10 +103,7 @@ def test_single_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     save_cross_encoder("bert", tmp_path / "base")
     pairs = ["--sampling", "pairs", "--unanswered", "keep"]
     assert call(tmp_path, *pairs, "--epochs", "0.4", "--evaluate-every", 5) == 0
-    (state,) = (tmp_path / "out" / "run").glob("checkpoint-5/trainer_state.json")
-    assert json.loads(state.read_text())["max_steps"] == 5  # 0.4 epochs of 25 pairs, two a step
-    assert call(tmp_path, *pairs, "--epochs", "0.4", "--evaluate-every", 30_000) == 1  # STEPS is smaller, too
-    assert "--evaluate-every must be at most the 5 steps, not 30000" in capsys.readouterr().err
+    assert reached(tmp_path) == 5  # 0.4 epochs of 25 pairs, two a step
     assert call(tmp_path, *pairs, "--loss", "both") == 2
     assert "--loss both compares" in capsys.readouterr().err
 

@@ -12,7 +12,7 @@ from tests.tiny import random_ranker
 
 from cerberank_training.data.sampling import NegativeSampling, PairSampling
 from cerberank_training.learning import threads
-from cerberank_training.learning.train_config import TrainConfig
+from cerberank_training.learning.train_config import StudentConfig
 
 
 def test_work_is_weights_without_tables_by_tokens() -> None:
@@ -21,10 +21,10 @@ def test_work_is_weights_without_tables_by_tokens() -> None:
     tables = sum(each.weight.numel() for each in ranker.modules() if isinstance(each, torch.nn.Embedding))
     weights = sum(each.numel() for each in ranker.parameters()) - tables
     groups = NegativeSampling(negatives=2, hard_negatives=1, other_negatives=1)
-    config = TrainConfig(steps=1, examples_per_step=3)
+    config = StudentConfig(steps=1, examples_per_step=3)
     assert threads.step_work(ranker, config, groups, max_length=10) == weights * 3 * 5 * 10
     assert threads.step_work(ranker, config, PairSampling(), max_length=10) == weights * 3 * 10
-    by_tokens = TrainConfig(steps=1, tokens_per_step=70)
+    by_tokens = StudentConfig(steps=1, tokens_per_step=70)
     assert threads.step_work(ranker, by_tokens, groups, max_length=10) == weights * 70
 
 

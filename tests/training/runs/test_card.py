@@ -80,6 +80,18 @@ def test_paths_that_options_have_are_cut_too() -> None:
     assert "/me" not in card + json.dumps(summary)
 
 
+def test_another_metric_that_chose_the_weights_is_named() -> None:
+    """In the summary, the card and the manifest; MAP is nowhere, because it was not measured."""
+    run = record()
+    run.bound["dev"]["select"] = "p@1"
+    summary = summary_of(run, teachers=[])
+    card = run_card(summary, name="mine", architecture="B5 3H1", terms=None)
+    assert (summary["dev_p_at_1"], summary["dev_p_at_1_at_start"]) == (61.234, 50.0)
+    assert "| `jsonl:dev.jsonl` | 300 | p@1 | 61.23 |" in card
+    assert "MAP" not in card
+    assert dev_metric(summary) == "dev_p_at_1[jsonl:dev.jsonl:ffffffff/300]"
+
+
 def test_figures_of_different_dev_sets_have_different_names() -> None:
     """Format, name, options, content and number of questions; old checkpoints have the bare name."""
     name = dev_metric(summary_of(record(), teachers=[]))

@@ -64,6 +64,22 @@ def test_a_record_with_earlier_names_goes_on(tmp_path: Path) -> None:
         opened(tmp_path, bound={"settings": {"sampling": {"negatives": 8, "seed": 1}}})
 
 
+def test_a_run_of_the_trainer_is_finished_or_refused(tmp_path: Path) -> None:
+    """Version 0.1.0 had other settings of `teach` and `pretrain`; those in common are compared."""
+    old = {"settings": {"seed": 1, "evaluate_every": 7, "accumulate": 1, "sampling": {"own": 2}}}
+    begun = opened(tmp_path, "teach", bound=old, saved=False, patience=50)
+    begun.begin()
+    new = {"settings": {"seed": 1, "evaluate_every": 250, "decay": True, "sampling": {"negatives": 2}}}
+    with pytest.raises(RunError, match=r"an unfinished run of version 0\.1\.0 on Hugging Face's Trainer, which"):
+        opened(tmp_path, "teach", bound=new, saved=False, patience=50)
+    (tmp_path / "result").write_text("")
+    begun.finish(reached=10, best=50.0)
+    (tmp_path / "result").write_text("")
+    assert opened(tmp_path, "teach", bound=new, saved=False, patience=50).is_finished
+    with pytest.raises(BoundError, match=r"was begun with settings\.seed 1, not 2;"):
+        opened(tmp_path, "teach", bound={"settings": {"seed": 2}}, saved=False, patience=50)
+
+
 def test_the_digest_is_of_what_decides_about_the_result(out: Path) -> None:
     """Other content, settings and steps have another; names and devices have none of their own."""
     digest = opened(out).record.digest

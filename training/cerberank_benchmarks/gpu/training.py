@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-from cerberank.cli import main as cerberank
 
 from cerberank_benchmarks.gpu.lab import Findings, Lab
 from cerberank_benchmarks.settings import BenchmarkSettings
@@ -21,13 +20,11 @@ from cerberank_benchmarks.workload import Workload
 from cerberank_models.python_process import python_command
 
 TEXT = (
-    "Made-up questions of ten candidates, random weights. teach: a base encoder by Hugging Face's Trainer, steps "
-    "between its first and its last record of the loss; distil: B_(n-1) 3H1 on the labels, the later half of the steps."
+    "Made-up questions of ten candidates, random weights, the later half of the steps. teach: a base encoder; distil: "
+    "B_(n-1) 3H1 on the labels."
 )
 QUESTIONS, DEV_QUESTIONS, CANDIDATES = 64, 2, 10
 STOP_SECONDS = 30.0
-LOGGED = 50
-"""Number of steps after which `teach` records the loss, unless evaluations, which record it too, are more frequent."""
 
 
 def run(lab: Lab) -> Findings:
@@ -40,9 +37,9 @@ def run(lab: Lab) -> Findings:
     dev = _questions(lab, settings, "dev", range(QUESTIONS, QUESTIONS + DEV_QUESTIONS))
     gpus = torch.cuda.device_count() if lab.on_gpu else 0
     for processes in [1] + ([gpus] if gpus > 1 else []):
-        for verb, timed in (("teach", _teach), ("distil", _distil)):
+        for verb in ("teach", "distil"):
             step = lab.sizes.training_questions  # of all processes
-            seconds = timed(lab, _Task(verb, base, data, dev, processes))
+            seconds = _seconds_of_step(lab, _Task(verb, base, data, dev, processes))
             yield {
                 "verb": verb,
                 "processes": processes,
@@ -63,38 +60,16 @@ class _Task:
     processes: int
 
 
-def _teach(lab: Lab, task: _Task) -> float:
-    """Seconds of a step, from the times of TensorBoard's records."""
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator  # noqa: PLC0415 - slow
-
-    steps = lab.sizes.training_steps
-    # On a GPU there is only one evaluation, at the end, so that none falls between the first and the last record.
-    steps, evaluate = (max(steps, 2 * LOGGED), max(steps, 2 * LOGGED)) if lab.on_gpu else (steps, 1)
-    out = lab.scratch / f"teach-{task.processes}"
-    options: list[str | int] = ["--evaluate-every", evaluate, "--precision", "bf16" if lab.on_gpu else "fp32"]
-    options += ["--device", "auto" if lab.on_gpu else "cpu", "--steps", steps]
-    if lab.on_gpu:
-        with _started(lab, task, out, options) as process:
-            process.wait(max(1.0, lab.remaining))
-        _check(process, out)
-    elif code := cerberank(_arguments(lab, task, out, options)):  # a new process would spend most time on imports
-        raise RuntimeError(f"exit code {code}")
-    events = next(out.rglob("events.out.tfevents.*")).parent
-    records = EventAccumulator(str(events)).Reload().Scalars("train/loss")
-    return float((records[-1].wall_time - records[0].wall_time) / (records[-1].step - records[0].step))
-
-
-def _distil(lab: Lab, task: _Task) -> float:
+def _seconds_of_step(lab: Lab, task: _Task) -> float:
     """Seconds of a step, from the run's own log; the run is killed after these steps, before evaluation and export."""
     steps, endless = lab.sizes.training_steps, 1_000_000
-    out = lab.scratch / f"distil-{task.processes}"
-    options: list[str | int] = [
-        "--recipe",
-        "electra-base-b11-3h1",
-        "--device",
-        "cuda" if lab.on_gpu else "cpu",
-    ]
-    options += ["--body-layers", lab.sizes.training_layers - 1, "--steps", endless, "--evaluate-every", endless]
+    out = lab.scratch / f"{task.verb}-{task.processes}"
+    options: list[str | int] = ["--device", "cuda" if lab.on_gpu else "cpu"]
+    options += ["--steps", endless, "--evaluate-every", endless]
+    if task.verb == "distil":
+        options += ["--recipe", "electra-base-b11-3h1", "--body-layers", lab.sizes.training_layers - 1]
+    else:
+        options += ["--precision", "bf16" if lab.on_gpu else "fp32"]
     with _started(lab, task, out, options) as process:
         records: list[float] = []
         while len(records) < steps and process.poll() is None and lab.remaining > 0:
@@ -102,7 +77,7 @@ def _distil(lab: Lab, task: _Task) -> float:
             records = _logged(out / "log.jsonl")
     if len(records) < steps:
         _check(process, out)
-        raise RuntimeError(f"distil made {len(records)} of {steps} steps")
+        raise RuntimeError(f"{task.verb} made {len(records)} of {steps} steps")
     late = records[steps // 2 : steps]
     return sum(late) / len(late)
 
@@ -124,10 +99,6 @@ def _started(lab: Lab, task: _Task, out: Path, options: Sequence[str | int]) -> 
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "PYTHONSAFEPATH": "1"}
     if not lab.on_gpu:
         environment["OMP_NUM_THREADS"] = str(torch.get_num_threads())
-    if task.processes == 1 and lab.on_gpu:
-        # Hugging Face's Trainer would use all visible GPUs in a single process.
-        first = os.environ.get("CUDA_VISIBLE_DEVICES", "0").partition(",")[0]
-        environment["CUDA_VISIBLE_DEVICES"] = first
     with out.with_name(out.name + ".log").open("wb") as log:
         process = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
     try:

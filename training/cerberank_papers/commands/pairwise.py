@@ -13,7 +13,6 @@ from cyclopts.config import Dict
 from cyclopts.validators import Number
 from tokenizers import Tokenizer
 
-from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import RECIPE_KEY, Count, NotNegative, Positive, Share, Whole
 from cerberank_models.first_stage.text_ranker_folder import read_text_ranker, write_text_ranker
 from cerberank_models.network.text_ranker import TextRanker
@@ -26,23 +25,21 @@ from cerberank_papers.pairwise.teachers import FrozenTeacher, Teachers
 from cerberank_papers.pairwise.text_rankers import SYSTEMS, System, build_text_ranker, released_settings
 from cerberank_papers.pairwise.triple_sampling import TripleSampler, TripleSampling, triple_sampler_for
 from cerberank_training.commands.presets import RECIPE_HELP, options_from_recipe
-from cerberank_training.commands.run_options import DataSpec, DevQuestions, Track
+from cerberank_training.commands.run_options import DataSpec, DevQuestions, RunOptions, Select
 from cerberank_training.data import Question, read_questions
 from cerberank_training.data.sampling import cut_note
 from cerberank_training.evaluation.dev_figures import dev_figures
-from cerberank_training.evaluation.question_metrics import METRICS
+from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.evaluation.sources.text_ranker import text_ranks
-from cerberank_training.learning.loop import STATE
-from cerberank_training.learning.train_config import TrainConfig, bound_settings
+from cerberank_training.learning.train_config import StudentConfig, bound_settings, free_settings
 from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.content import folder_content
-from cerberank_training.runs.dev_set import chosen_size, dev_set, held_out_contents, in_common, measured
+from cerberank_training.runs.dev_set import chosen_size, dev_set, figure_name, held_out_contents, in_common, measured
 from cerberank_training.runs.launched import is_first_process
 from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run import Inputs, Job, run_job
 from cerberank_training.runs.trained_on import write_training_data
 from cerberank_training.tracking.log_file import results_of_log
-from cerberank_training.tracking.opening import check_trackers, open_trackers
 from cerberank_training.tracking.trained import Trained
 
 
@@ -154,27 +151,25 @@ class PairwiseOptions:
     dev: DataSpec
     """Questions to choose weights by, as FORMAT:PATH."""
     dev_questions: DevQuestions = None
-    select: Annotated[str, Parameter(help=f"Metric to choose weights by: {', '.join(METRICS)}.")] = "map"
+    select: Select = "map"
     mono: Path | None = None
     """Folder of the monoBERT teacher, for trmd-*."""
     bi: Path | None = None
     """Folder of the TwinBERT or ColBERT teacher, for trmd-*."""
     out: Path
     """Folder of the run; the result is OUT/ranker."""
-    device: str = "auto"
-    """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
-    track: Track = ()
+    run: RunOptions = field(default_factory=RunOptions)
     loss: LossOptions = field(default_factory=LossOptions)
     schedule: ScheduleOptions
     lengths: TextLengthOptions = field(default_factory=TextLengthOptions)
 
     @property
-    def config(self) -> TrainConfig:
+    def config(self) -> StudentConfig:
         """The settings of the loop: Adam without decay of weights or rates, for all weights (TRMD section 3.1.3).
 
         Raises ValueError for a warm-up longer than the run.
         """
-        return TrainConfig(
+        return StudentConfig(
             **asdict(self.schedule),
             learning_rate=self.loss.learning_rate,
             fresh_learning_rate=self.loss.fresh_learning_rate,
@@ -207,13 +202,12 @@ def pairwise(*, options: PairwiseOptions) -> Trained:
     Args:
         options: Options.
     """
-    options = replace(options, device=chosen_device(options.device))
     job = TextRankerJob(options)
     results = run_job(job)
-    trained = Trained.of(job.result, results, out=options.out)
+    trained = Trained.of(job.result, results, out=options.out, figure=figure_name(options.select))
     if not is_first_process():
         return trained
-    best = f"best dev {options.select} {results['best']:.2f}{results_suffix(results)}"
+    best = f"best dev {TITLES[options.select]} {results['best']:.2f}{results_suffix(results)}"
     say(f"{job.result}: {best}")
     return trained
 
@@ -234,11 +228,6 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
     result_name = "ranker"
 
     @property
-    def is_saved(self) -> bool:
-        """True if the loop has saved a state."""
-        return (self.out / STATE).is_file()
-
-    @property
     def system(self) -> System:
         """The rankers of the network, and whether it has teachers."""
         return SYSTEMS[self.options.system]
@@ -255,12 +244,8 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
         if self.system.taught != bool(self.teachers):
             need = "needs --mono or --bi, or both" if self.system.taught else "learns from no teacher"
             raise UsageError(f"{options.system} {need}.")
-        if options.select not in METRICS:
-            raise UsageError(f"--select is one of {', '.join(METRICS)}, not {options.select!r}.")
-        check_trackers(options.track)
-        _ = options.config
         chosen_size("", options.dev_questions)
-        check_device(options.device)
+        options.run.check(options.config.precision)
 
     def open(self) -> TextRankerInputs:
         """Open the base, and the questions to train on and to choose by."""
@@ -288,9 +273,9 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
                 | {"colbert_texts": options.loss.colbert_texts or None}  # earlier runs lack it
                 | {"train": bound_settings(config)},
             },
-            free={name: getattr(config, name) for name in ("steps", "patience", "save_every")}
+            free=free_settings(config)
             | {"names": {name: getattr(options, name) for name in ("base", "train", "dev", "mono", "bi", "out")}}
-            | {"device": options.device, "recipe": options.recipe},
+            | {"device": options.run.place, "recipe": options.recipe},
         )
 
     def prepare(self, inputs: TextRankerInputs, record: RunRecord) -> TextRankerTraining:
@@ -317,8 +302,10 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
             config,
             objective=loss.objective,
             teachers=Teachers(mono=_teacher(options.mono, config), bi=_teacher(options.bi, config)),
-            device=options.device,
-            trackers=open_trackers(options.track, self.out, name=self.out.name, settings=record.bound | record.free),
+            device=options.run.place,
+            workers=options.run.workers,
+            figure=figure_name(options.select),
+            trackers=options.run.trackers(self.out, record),
         )
         return TextRankerTraining(
             job=self, inputs=inputs, config=config, ranker=ranker, tokenizer=tokenizer, run=run, record=record
@@ -331,7 +318,7 @@ class TextRankerTraining:
 
     job: TextRankerJob
     inputs: TextRankerInputs
-    config: TrainConfig
+    config: StudentConfig
     ranker: TextRanker
     tokenizer: Tokenizer
     run: PairwiseRun
@@ -352,7 +339,8 @@ class TextRankerTraining:
 
     def further_results(self) -> dict[str, Any]:
         """The last step, the best step and the dev figure at the start, from the log."""
-        return results_of_log(self.job.out, counts=self.config.all_trained)
+        figure = figure_name(self.job.options.select)
+        return results_of_log(self.job.out, counts=self.config.all_trained, figure=figure)
 
     def write(self, record: RunRecord) -> None:
         """Write the folder of the text ranker."""
@@ -363,11 +351,11 @@ class TextRankerTraining:
             self.tokenizer,
             version=f"steps-{self.config.steps}-seed-{self.config.seed}",
             source=f"TRMD {options.system}, run {record.digest}",
-            metrics={f"dev_{options.select}": record.results["best"]},
+            metrics={figure_name(options.select): record.results["best"]},
         )
 
 
-def _teacher(path: Path | None, config: TrainConfig) -> FrozenTeacher | None:
+def _teacher(path: Path | None, config: StudentConfig) -> FrozenTeacher | None:
     if path is None:
         return None
     saved = read_text_ranker(path)

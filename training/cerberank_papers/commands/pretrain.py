@@ -14,21 +14,27 @@ from cerberank_models.config import NewTypes
 from cerberank_models.output import say
 from cerberank_papers.pretraining.document_table import DocumentTable, open_documents
 from cerberank_papers.pretraining.documents import READERS
-from cerberank_papers.pretraining.examples import Example, ExampleGroups, Objective
+from cerberank_papers.pretraining.examples import ExampleGroups, Objective
 from cerberank_papers.pretraining.network import LossWeights
-from cerberank_papers.pretraining.pretraining_run import METRICS, RUN, PretrainingConfig
-from cerberank_papers.pretraining.pretraining_run import pretrain as train_encoder
+from cerberank_papers.pretraining.pretraining_run import (
+    FIGURE,
+    METRICS,
+    Choice,
+    PretrainingConfig,
+    PretrainingRun,
+)
 from cerberank_papers.pretraining.start import Start, build_start, check_start, save_encoder
 from cerberank_training.commands.presets import RECIPE_HELP, options_from_recipe
-from cerberank_training.learning.trainer import last_checkpoint
+from cerberank_training.commands.run_options import RunOptions
+from cerberank_training.learning.train_config import bound_settings, free_settings
 from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.content import Content, data_content
 from cerberank_training.runs.dev_set import check_held_out
 from cerberank_training.runs.launched import launched_processes
-from cerberank_training.runs.processes import check_trainer_device
 from cerberank_training.runs.record import RunRecord
 from cerberank_training.runs.run import Inputs, Job, run_job
 from cerberank_training.runs.trained_on import write_training_data
+from cerberank_training.tracking.log_file import results_of_log
 
 REASON = "pre-training starts from a Hugging Face encoder"
 
@@ -58,8 +64,11 @@ class PretrainOptions:
     """Held-out documents to measure on, as FORMAT:PATH."""
     dev_groups: Count = 100
     """Number of groups of five examples to draw from --dev."""
+    select: Choice = "last"
+    """Weights to write: those of the last step, or the best by a figure on dev."""
     out: Path
     """Folder of the encoder."""
+    run: RunOptions = field(default_factory=RunOptions)
     weights: LossWeights = field(default_factory=LossWeights)
     training: PretrainingConfig = field(default_factory=PretrainingConfig)
 
@@ -104,6 +113,8 @@ class PretrainingInputs(Inputs):
     documents: DocumentTable
     train: ExampleGroups
     dev: ExampleGroups
+    config: PretrainingConfig
+    """The settings with whole numbers of steps."""
 
 
 class PretrainingJob(Job[PretrainOptions, PretrainingInputs]):
@@ -112,15 +123,10 @@ class PretrainingJob(Job[PretrainOptions, PretrainingInputs]):
     verb = "pretrain"
     result_name = "model.safetensors"
 
-    @property
-    def is_saved(self) -> bool:
-        """True if the Trainer has saved a checkpoint."""
-        return last_checkpoint(self.out / RUN) is not None
-
     def check(self) -> None:
         """Raise ValueError for a step that processes cannot share, and for a device that is not there."""
-        self.options.training.batch(launched_processes())
-        check_trainer_device(self.options.training.device, self.options.training.precision)
+        self.options.training.check_shares(launched_processes())
+        self.options.run.check(self.options.training.precision)
 
     def open(self) -> PretrainingInputs:
         """Open the encoder and the documents to train on and to measure on."""
@@ -138,25 +144,28 @@ class PretrainingJob(Job[PretrainOptions, PretrainingInputs]):
         check_held_out(options.dev, dev_content, train=options.documents, train_content=content)
         names = ("objective", "whole_negatives", "layers", "token_types", "dev_groups")
         settings = {name: getattr(options, name) for name in names} | {"weights": asdict(options.weights)}
-        bound, free = options.training.settings()
+        train = ExampleGroups(documents, options.objective, seed=options.training.seed, whole_negatives=whole)
+        config = options.training.resolved(len(train))
+        takes_last = options.select == "last"  # records of earlier versions mean this
         places = {name: getattr(options, name) for name in ("base", "generator", "documents", "dev", "out")}
         return PretrainingInputs(
             base=base,
             generator=generator,
             documents=documents,
-            train=ExampleGroups(documents, options.objective, seed=options.training.seed, whole_negatives=whole),
+            train=train,
+            config=config,
             dev=ExampleGroups(held_out, options.objective, seed=0, whole_negatives=whole),
             bound={
                 "base": base_content,
                 "generator": generator_content,
                 "documents": content,
                 "dev": dev_content,
-                "settings": settings | bound,
+                "settings": settings | bound_settings(config) | ({} if takes_last else {"select": options.select}),
             },
-            free=free | {"recipe": options.recipe} | {"names": places},
+            free=free_settings(config) | {"recipe": options.recipe, "device": options.run.place, "names": places},
         )
 
-    def prepare(self, inputs: PretrainingInputs, record: RunRecord) -> PretrainingRun:
+    def prepare(self, inputs: PretrainingInputs, record: RunRecord) -> EncoderTraining:
         """Build the network with its heads."""
         options = self.options
         start = build_start(
@@ -167,21 +176,31 @@ class PretrainingJob(Job[PretrainOptions, PretrainingInputs]):
             layers=options.layers,
             token_types=options.token_types,
         )
-        config = replace(options.training, planned=record.planned["steps"])
         examples = [each for index in range(options.dev_groups) for each in inputs.dev.group(index)]
-        return PretrainingRun(self.out, inputs, start, config, examples, record)
+        run = PretrainingRun(
+            self.out,
+            start,
+            inputs.train,
+            examples,
+            replace(inputs.config, planned=record.planned["steps"]),
+            select=options.select,
+            device=options.run.place,
+            workers=options.run.workers,
+            trackers=options.run.trackers(self.out, record),
+        )
+        return EncoderTraining(self, inputs, start, len(examples), run, record)
 
 
 @dataclass(frozen=True, slots=True)
-class PretrainingRun:
-    """An encoder with its heads, ready to be trained."""
+class EncoderTraining:
+    """An encoder with its heads, and the run that trains it."""
 
-    out: Path
+    job: PretrainingJob
     inputs: PretrainingInputs
     start: Start
-    config: PretrainingConfig
-    examples: list[Example]
-    """The examples that are measured on."""
+    examples: int
+    """The number of examples that are measured on."""
+    run: PretrainingRun
     record: RunRecord
 
     @property
@@ -191,18 +210,18 @@ class PretrainingRun:
         return (f"{len(self.inputs.documents):,} documents{new}",)
 
     def train(self) -> dict[str, Any]:
-        """Train the network."""
-        write_training_data(self.out, self.record, base=self.inputs.base.folder)
-        metrics = train_encoder(self.start, self.out, self.inputs.train, self.examples, self.config)
-        return {"examples": len(self.examples)} | {name: metrics[name] for name in METRICS if name in metrics}
+        """Train, and leave the chosen weights in the network."""
+        write_training_data(self.job.out, self.record, base=self.inputs.base.folder)
+        figures = self.run.train()
+        return {"examples": self.examples} | {name: figures[name] for name in METRICS if name in figures}
 
     def further_results(self) -> dict[str, Any]:
-        """The last step; there is no early stop."""
-        return {"reached": self.config.steps}
+        """The last step, from the log."""
+        return {"reached": results_of_log(self.job.out, counts=bool, figure=FIGURE)["reached"]}
 
     def write(self, record: RunRecord) -> None:
         """Write the encoder, its tokenizer and the head of its own pre-training."""
-        save_encoder(self.start, self.out)
+        save_encoder(self.start, self.job.out)
 
 
 def _content(spec: str) -> Content:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Protocol
 
 import torch
 from tokenizers import Tokenizer
@@ -16,19 +16,37 @@ from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_papers.pairwise.objective import PairwiseObjective
 from cerberank_papers.pairwise.teachers import Teachers
-from cerberank_papers.pairwise.triple_batch import count_cut, triple_batch
+from cerberank_papers.pairwise.triple_batch import TripleBatch, count_cut, triple_batch
 from cerberank_papers.pairwise.triple_sampling import Triple
-from cerberank_training.learning.loop import Figures, Loop, training_precision
-from cerberank_training.learning.train_config import TrainConfig, bound_settings
+from cerberank_training.learning.loop import DevMetric, Figures, Loop, training_precision
+from cerberank_training.learning.steps_ahead import EqualSteps, Source
+from cerberank_training.learning.train_config import StudentConfig
 from cerberank_training.runs.processes import Processes
 from cerberank_training.tracking.tracker import Tracker
 
 
-class Triples(Protocol):
-    """The source of a run's triples."""
+@dataclass(frozen=True, slots=True)
+class PairwiseBatch:
+    """The triples of a batch as the student and the bi-encoder read them, and as monoBERT does."""
 
-    def step(self, step: int, size: int) -> list[Triple]:
-        """The `size` triples of step `step`; the same in every call."""
+    texts: TripleBatch
+    plain: TripleBatch
+
+    @property
+    def pairs(self) -> int:
+        """The number of questions with a document."""
+        return len(self.texts.owners)
+
+    def on(self, device: torch.device) -> PairwiseBatch:
+        """The batch on `device`."""
+        texts = self.texts.on(device)
+        return PairwiseBatch(texts, texts if self.plain is self.texts else self.plain.on(device))
+
+
+def pairwise_batch(triples: Sequence[Triple], encoder: TextEncoder, plain: TextEncoder | None) -> PairwiseBatch:
+    """Encode the triples. The second encoder is None if monoBERT reads the same texts."""
+    texts = triple_batch(triples, encoder)
+    return PairwiseBatch(texts, texts if plain is None else triple_batch(triples, plain))
 
 
 class PairwiseRun:
@@ -39,24 +57,26 @@ class PairwiseRun:
         folder: Path,
         ranker: TextRanker,
         tokenizer: Tokenizer,
-        triples: Triples,
-        config: TrainConfig,
+        triples: Source[Triple],
+        config: StudentConfig,
         *,
         objective: PairwiseObjective = PairwiseObjective(),  # noqa: B008 - frozen
         teachers: Teachers = Teachers(),  # noqa: B008 - frozen
         device: str = "cpu",
+        workers: int = 0,
+        figure: str = "dev_map",
         trackers: Mapping[str, Tracker] = MappingProxyType({}),
     ) -> None:
-        """Prepare the run and, when `folder` holds the state of the same settings, resume it.
+        """Prepare the run and, when `folder` holds a state, resume it.
 
-        Raises ValueError when a teacher does not fit the student, or the folder holds another run.
+        Raises ValueError when a teacher does not fit the student.
         """
         teachers.check(ranker.config, tokenizer)
         self._encoder = TextEncoder(tokenizer, ranker.config)
-        self._plain = None
+        plain = None
         if ranker.config.encoding.colbert is not None:  # monoBERT reads texts as they are
             encoding = ranker.config.encoding.model_copy(update={"colbert": None})
-            self._plain = TextEncoder(tokenizer, ranker.config.model_copy(update={"encoding": encoding}))
+            plain = TextEncoder(tokenizer, ranker.config.model_copy(update={"encoding": encoding}))
         self._triples = triples
         self._config = config
         self._objective = objective
@@ -67,26 +87,23 @@ class PairwiseRun:
         for teacher in (teachers.mono, teachers.bi):
             if teacher is not None:
                 teacher.to(self._device)
-        taught = {
-            role: teacher.name
-            for role, teacher in (("mono", teachers.mono), ("bi", teachers.bi))
-            if teacher is not None
-        }
-        settings = {"train": bound_settings(config), "objective": asdict(objective), "teachers": taught}
         self._loop = Loop(
             folder,
             ranker,
             config,
             forward=ranker,
-            loss=self._step_loss,
+            items=EqualSteps(triples, config.examples_per_step),
+            batch=partial(pairwise_batch, encoder=self._encoder, plain=plain),
+            loss=self._batch_loss,
             is_fresh=is_fresh,
-            settings=settings,
             processes=self.processes,
             device=self._device,
+            workers=workers,
+            figure=figure,
             trackers=trackers,
         )
 
-    def train(self, dev_metric: Callable[[TextRanker], Mapping[str, float]]) -> float:
+    def train(self, dev_metric: DevMetric[TextRanker]) -> float:
         """Train to the last step, load the best weights into the ranker, and return their `dev_metric`."""
         return self._loop.train(dev_metric)
 
@@ -94,18 +111,18 @@ class PairwiseRun:
         """The number of texts that are cut, and of all texts, in the first step."""
         return count_cut(self._triples.step(0, self._config.examples_per_step), self._encoder)
 
-    def _step_loss(self, step: int, forward: nn.Module) -> tuple[Tensor, Figures]:
-        triples = self.processes.share(self._triples.step(step, self._config.examples_per_step))
-        batch = triple_batch(triples, self._encoder, self._device)
-        plain = triple_batch(triples, self._plain, self._device) if self._plain else batch
+    def _batch_loss(
+        self, step: int, forward: nn.Module, batch: PairwiseBatch, pair_share: float
+    ) -> tuple[Tensor, Figures]:
+        """The loss of a batch, and each of its losses. All triples have two pairs, so the share of pairs is 1."""
         mono, bi = (
             None if teacher is None else teacher.read(texts)
-            for teacher, texts in ((self._teachers.mono, plain), (self._teachers.bi, batch))
+            for teacher, texts in ((self._teachers.mono, batch.plain), (self._teachers.bi, batch.texts))
         )
         with training_precision(self._device, self._config.precision):
-            student = forward(batch.questions, batch.documents, batch.owners)
+            student = forward(batch.texts.questions, batch.texts.documents, batch.texts.owners)
         losses = self._objective.losses(student, mono=mono, bi=bi)
-        return torch.stack(list(losses.values())).sum(), {"questions": self._config.examples_per_step, **losses}
+        return torch.stack(list(losses.values())).sum(), losses
 
 
 def is_fresh(name: str) -> bool:

@@ -16,12 +16,13 @@ from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.transformer import PAIR_TEMPLATES
 from cerberank_papers.pairwise.triple_batch import TripleBatch
 from cerberank_training.learning.loop import training_precision
+from cerberank_training.learning.train_config import Precision
 
 
 class FrozenTeacher:
     """A text ranker that is not trained, and not a module: a student's `train()` and optimiser do not reach it."""
 
-    def __init__(self, name: str, ranker: TextRanker, tokenizer: Tokenizer, *, precision: str = "fp32") -> None:
+    def __init__(self, name: str, ranker: TextRanker, tokenizer: Tokenizer, *, precision: Precision = "fp32") -> None:
         """`name` is for messages, `precision` for the forward pass. The ranker's weights are frozen."""
         self.name = name
         self.ranker = ranker.eval().requires_grad_(False)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from torch import Tensor
 from cerberank_models.network.texts import Texts
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_papers.pairwise.triple_sampling import Triple
+from cerberank_training.learning.batch import moved
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +23,14 @@ class TripleBatch:
     owners: Tensor
     """`[2 B]`: the question of each document."""
 
+    def on(self, device: torch.device) -> TripleBatch:
+        """The batch on `device`."""
+        questions, documents = (
+            Texts(*(moved(getattr(texts, field.name), device) for field in fields(texts)))
+            for texts in (self.questions, self.documents)
+        )
+        return TripleBatch(questions, documents, moved(self.owners, device))
+
 
 def count_cut(triples: Sequence[Triple], encoder: TextEncoder) -> tuple[int, int]:
     """The number of questions and documents that do not fit, and of all of them."""
@@ -30,11 +39,12 @@ def count_cut(triples: Sequence[Triple], encoder: TextEncoder) -> tuple[int, int
     return int(questions.sum() + documents.sum()), len(questions) + len(documents)
 
 
-def triple_batch(triples: Sequence[Triple], encoder: TextEncoder, device: torch.device) -> TripleBatch:
-    """Encode the triples and copy them to `device`."""
+def triple_batch(triples: Sequence[Triple], encoder: TextEncoder) -> TripleBatch:
+    """Encode the triples on the CPU."""
+    device = torch.device("cpu")
     documents = [text for triple in triples for text in (triple.positive, triple.negative)]
     return TripleBatch(
         Texts.on(device, encoder.questions([triple.question for triple in triples])),
         Texts.on(device, *encoder.documents(documents)),
-        torch.arange(len(triples), device=device).repeat_interleave(2),
+        torch.arange(len(triples)).repeat_interleave(2),
     )

@@ -20,10 +20,7 @@ from transformers import DataCollatorForLanguageModeling
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.transformer import Family
-from cerberank_papers.pretraining.examples import Example
-
-Item = tuple[int, list[Example]]
-"""The number of an item, which determines its masks, and examples with the same a."""
+from cerberank_papers.pretraining.examples import Example, Item
 
 SEGMENTS = 3
 

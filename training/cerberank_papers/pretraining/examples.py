@@ -52,6 +52,10 @@ class Example:
         return int(self.kind == "positive")
 
 
+Item = tuple[int, list[Example]]
+"""The number of an item, which determines its masks, and examples with the same a."""
+
+
 class ExampleGroups:
     """The groups of one objective, or of all three objectives in turn."""
 
@@ -68,6 +72,14 @@ class ExampleGroups:
             _Source(documents, context, seed=seed, whole_negatives=whole_negatives) for context in self._contexts
         ]
         self._seed = seed
+
+    def __len__(self) -> int:
+        """The number of examples of one epoch, in which every paragraph gives a positive once for each context."""
+        return GROUP * sum(map(len, self._sources))
+
+    def step(self, step: int, size: int) -> list[Item]:
+        """The `size` groups of step `step`, with their numbers."""
+        return [(index, self.group(index)) for index in range(step * size, (step + 1) * size)]
 
     def group(self, index: int) -> list[Example]:
         """Group `index`, counted from 0: five examples, the positive, then hard negatives, then easy ones."""
@@ -93,6 +105,9 @@ class _Source:
                 f"paragraphs are in {usable} of {len(documents)} long enough"
             )
         self._order = EpochOrder(len(self._places), seed=seed, compact=True)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
     def group(self, visit: int, draw: random.Random) -> list[Example]:
         index = self._order.step(visit, 1)[0]

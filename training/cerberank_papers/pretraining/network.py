@@ -82,7 +82,7 @@ class MaskedPretraining(nn.Module):
         ssp_labels: Tensor,
         labels: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """The tensors `loss`, `ssp_logits` [n, 2], `ssp` and `mlm` [n]; `ssp` and `mlm` repeat the batch's loss."""
+        """The losses `loss`, `ssp` and `mlm` of the batch, and `ssp_logits` [n, 2]."""
         encoded = self.language.base_model(
             input_ids=input_ids, attention_mask=attention_mask, token_type_ids=token_type_ids
         )
@@ -111,7 +111,7 @@ class ReplacedTokenPretraining(nn.Module):
         ssp_labels: Tensor,
         labels: Tensor | None = None,
     ) -> dict[str, Tensor]:
-        """The tensors `loss`, `ssp_logits` [n, 2], and `ssp`, `mlm` and `rtd` [n], which repeat the batch's losses.
+        """The losses `loss`, `ssp`, `mlm` and `rtd` of the batch, and `ssp_logits` [n, 2].
 
         A token counts as replaced if the generator's token differs from the original.
         """
@@ -159,14 +159,13 @@ def drawn(logits: Tensor, *, again: bool) -> Tensor:
 
 
 def summed(logits: Tensor, ssp_labels: Tensor, parts: dict[str, Tensor], weights: LossWeights) -> dict[str, Tensor]:
-    """The weighted sum of SSP's loss and the others, and each loss repeated for every example, for the Trainer.
+    """The weighted sum of SSP's loss and the others, and each loss.
 
     A loss of weight 0 is left out of the sum, so that weights that only this loss uses have no weight decay.
     """
     parts = {"ssp": cross_entropy(logits, ssp_labels), **parts}
     loss = sum(weight * part for name, part in parts.items() if (weight := getattr(weights, name)))
-    alone = {name: part.detach().expand(len(logits)) for name, part in parts.items()}
-    return {"loss": loss, "ssp_logits": logits, **alone}
+    return {"loss": loss, "ssp_logits": logits, **{name: part.detach() for name, part in parts.items()}}
 
 
 def keep_one_of_tied(network: nn.Module) -> None:

@@ -6,7 +6,7 @@ import math
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Literal
@@ -16,7 +16,6 @@ from cyclopts.validators import Number
 
 from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import Bound
-from cerberank_models.commands.options import chosen_device
 from cerberank_models.commands.values import arguments_of, listed
 from cerberank_models.output import UsageError
 from cerberank_papers.sweep.sweep_runs import TABLE, Rest, contents, is_finished, recorded, say_table, trained
@@ -163,7 +162,7 @@ def _job(verb: str, words: Sequence[str]) -> StudentJob | TeacherJob:
     options = arguments_of(command, words, config=options_from_recipe(verb))["options"]
     if isinstance(options, TeachOptions):
         return TeacherJob(options)
-    return StudentJob(replace(options, device=chosen_device(options.device)))
+    return StudentJob(options)
 
 
 def _points(shared: DistilOptions | TeachOptions, options: GridOptions, training: Sequence[str]) -> list[Point]:

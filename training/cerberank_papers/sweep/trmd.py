@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import Bound, differences, plain
-from cerberank_models.commands.options import check_device, chosen_device
+from cerberank_models.commands.options import check_device
 from cerberank_models.commands.values import Integers, arguments_of, replaced
 from cerberank_models.output import UsageError
 from cerberank_papers.commands.pairwise import PairwiseOptions, TextRankerJob, pairwise, settings_from_recipe
@@ -125,7 +125,7 @@ def _fill(training: Sequence[str], options: TrmdOptions) -> Path:
     # Read here as well, so that an error shows before the first run, and that defaults are recorded.
     longer = replaced(training, mono)
     shared, of_mono = _options_of_run(training), _options_of_run(longer)
-    check_device(chosen_device(shared.device))
+    check_device(shared.run.place)
 
     # The folder goes on with the same settings and content alone.
     differing = differences(plain(recorded(shared)), plain(recorded(of_mono)))
@@ -140,7 +140,7 @@ def _fill(training: Sequence[str], options: TrmdOptions) -> Path:
                 own += [role, table.out / f"{name}-{seed}" / TextRankerJob.result_name]
         words = [*(longer if row == "mono" else training), *own]
         ranker = trained(table.out / f"{row}-{seed}", TextRankerJob, *words) / TextRankerJob.result_name
-        return ranker_evaluation(table, "--text-ranker", ranker, "--device", shared.device)
+        return ranker_evaluation(table, "--text-ranker", ranker, "--device", shared.run.place)
 
     rows = {row: partial(train, row) for row in _with_teachers(options.rows)}
     return fill_table(table, rows, report=partial(_report, table))

@@ -13,7 +13,6 @@ from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN, read_terms, terms_of
 from cerberank_models.checkpoint.store.checkpoint_store import is_name, name_of
-from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.convert.checkpoint import PARITY, Forms, export_checkpoint
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
@@ -31,14 +30,24 @@ from cerberank_training.data.sampling import (
     sampler_for,
 )
 from cerberank_training.evaluation.dev_figures import RankedQuestions, dev_figures
+from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.evaluation.variants import Scorer, rank_questions
-from cerberank_training.learning.loop import STATE
 from cerberank_training.learning.strategies import strategy_of
 from cerberank_training.learning.student_run import StudentRun
 from cerberank_training.learning.threads import step_work, training_threads
+from cerberank_training.learning.train_config import free_settings
 from cerberank_training.runs.base import open_base
 from cerberank_training.runs.card import dev_metric, read_summary, run_card, summary_of
-from cerberank_training.runs.dev_set import Size, chosen_size, dev_set, held_out_contents, in_common, measured
+from cerberank_training.runs.dev_set import (
+    Size,
+    chosen_size,
+    dev_set,
+    figure_name,
+    held_out_contents,
+    in_common,
+    measured,
+    selected,
+)
 from cerberank_training.runs.launched import launched_processes, note_of
 from cerberank_training.runs.processes import batch_of_step
 from cerberank_training.runs.record import RunRecord, results_suffix
@@ -52,7 +61,6 @@ from cerberank_training.teachers.scoring.hugging_face import teacher_origin
 from cerberank_training.teachers.scoring.model_scores import is_model, score_by_model
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 from cerberank_training.tracking.log_file import results_of_log
-from cerberank_training.tracking.opening import check_trackers, open_trackers
 from cerberank_training.tracking.trained import Trained
 
 FORMS = ("fp32", "int8")
@@ -65,8 +73,8 @@ def train_student(options: DistilOptions) -> Trained:
     """
     if (options.train is None) == (options.groups is None):
         raise UsageError("Give --train or --groups.")
-    job = StudentJob(replace(options, recipe=read_preset(options.recipe).name, device=chosen_device(options.device)))
-    return Trained.of(job.result, run_job(job), out=job.out)
+    job = StudentJob(replace(options, recipe=read_preset(options.recipe).name))
+    return Trained.of(job.result, run_job(job), out=job.out, figure=figure_name(options.select))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,11 +95,6 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
 
     verb = "distil"
     result_name = "checkpoint"
-
-    @property
-    def is_saved(self) -> bool:
-        """True if the loop has saved a state."""
-        return (self.out / STATE).is_file()
 
     @property
     def forms(self) -> tuple[str, ...]:
@@ -115,7 +118,6 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         settings.check(sampled=options.groups is not None)
         if unknown := set(self.forms) - set(PARITY):
             raise ValueError(f"--forms are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}")
-        check_trackers(options.track)
         if settings.train.tokens_per_step is None:
             batch_of_step(settings.train.examples_per_step, settings.train.accumulate)
         _ = self.strategy
@@ -131,7 +133,7 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         _ = self.size
         if options.terms is not None:
             read_terms(options.terms)
-        check_device(options.device)
+        options.run.check(settings.train.precision)
 
     def open(self) -> StudentInputs:
         """Open the base, the teachers' scores, and the questions to train on and to choose by."""
@@ -148,6 +150,7 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
             if options.groups
             else sampler_for(data, questions, settings.sampling, seed=settings.train.seed)
         )
+        settings = replace(settings, train=settings.train.resolved(len(groups)))
         content, dev_content = held_out_contents(data, questions, options.dev, dev)
         # Teachers' scores: caches, or those that a model gives all pairs, computed once into the run's folder.
         folders = self._score_folders(scored_data(groups, data))
@@ -164,15 +167,15 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
             bound={
                 "base": base_content,
                 "data": {"drawn": not options.groups} | content,
-                "dev": {"size": size} | dev_content,
+                "dev": {"size": size} | selected(options.select) | dev_content,
                 "teachers": [teachers[path].content(folders[path]) for path in options.teacher],
                 "settings": settings.bound(drawn=not options.groups, strategy=self.strategy),
             },
             free={
-                **{name: getattr(settings.train, name) for name in ("steps", "patience", "save_every")},
+                **free_settings(settings.train),
                 "recipe": options.recipe,
                 "names": places | {"base": base.name, "place": base.place, "commit": base.commit},
-                "device": options.device,
+                "device": options.run.place,
             },
         )
 
@@ -184,7 +187,7 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
             if is_model(place):
                 folder = folders[place] = self.out / "scores" / f"{number}-{name_of(place.name)}"
                 note_of(self.verb, f"--teacher {place} is a model: its scores of {data} are computed once, in {folder}")
-                score_by_model(place, folder, data, device=self.options.device)
+                score_by_model(place, folder, data, device=self.options.run.place)
         return folders
 
     def check_finished(self, record: RunRecord) -> None:
@@ -210,9 +213,9 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
             raise ValueError(f"{checkpoint} is finished; `cerberank {other} --{changes[0]} ...` changes that")
         note_of(
             self.verb,
-            f"{checkpoint} is finished ({finished.config.name}@{finished.manifest.version}, dev MAP "
-            f"{summary['dev_map']:.2f}); nothing was done. --steps of more than {summary['settings']['steps']} "
-            "extends it",
+            f"{checkpoint} is finished ({finished.config.name}@{finished.manifest.version}, dev "
+            f"{TITLES[options.select]} {record.results['best']:.2f}); nothing was done. --steps of more than "
+            f"{record.results['asked']} extends it",
         )
 
     def prepare(self, inputs: StudentInputs, record: RunRecord) -> StudentTraining:
@@ -240,9 +243,10 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
             train,
             objective=settings.objective,
             teachers=[inputs.teachers[path] for path in options.teacher],
-            device=options.device,
-            workers=options.workers,
-            trackers=open_trackers(options.track, self.out, name=self.out.name, settings=record.bound | record.free),
+            device=options.run.place,
+            workers=options.run.workers,
+            figure=figure_name(options.select),
+            trackers=options.run.trackers(self.out, record),
         )
         return StudentTraining(
             job=self,
@@ -281,18 +285,19 @@ class StudentTraining:
 
     def train(self) -> dict[str, Any]:
         """Train, and leave the weights that are best on dev in the student."""
-        settings, inputs = self.settings, self.inputs
+        settings, inputs, options = self.settings, self.inputs, self.job.options
         length = settings.shape.max_length
         work = step_work(self.student.ranker, settings.train, settings.sampling, max_length=length)
-        rank = network_ranks(self.student.encoder(), self.job.options.device)
-        measure = dev_figures(rank, inputs.dev, processes=self.run.processes)
+        rank = network_ranks(self.student.encoder(), options.run.place)
+        measure = dev_figures(rank, inputs.dev, options.select, self.run.processes)
         with training_threads(work):
             best = self.run.train(measure)
         return {"best": best, "questions": measured(inputs.dev)}
 
     def further_results(self) -> dict[str, Any]:
         """The last step, the best step and the dev figure at the start, from the log."""
-        return results_of_log(self.job.out, counts=self.settings.train.all_trained)
+        figure = figure_name(self.job.options.select)
+        return results_of_log(self.job.out, counts=self.settings.train.all_trained, figure=figure)
 
     def write(self, record: RunRecord) -> None:
         """Write the checkpoint, and say what it is and which commands come next."""
@@ -315,7 +320,8 @@ class StudentTraining:
             files={RUN: json.dumps(summary, indent=2).encode() + b"\n"},
         )
         # Last words: the result, and the commands that come next.
-        figures = f"dev MAP {record.results['best']:.2f} on {record.results['questions']} questions of {options.dev}"
+        figures = f"dev {TITLES[options.select]} {record.results['best']:.2f} on {record.results['questions']} "
+        figures += f"questions of {options.dev}"
         figures += results_suffix(record.results) + (f"; {self.shared}" if self.shared else "")
         extended = names.extended(version)
         say(

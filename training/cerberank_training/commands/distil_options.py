@@ -8,9 +8,9 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from cerberank_models.commands.values import Names, Whole
+from cerberank_models.commands.values import Names
 from cerberank_training.commands.presets import RECIPE_HELP
-from cerberank_training.commands.run_options import DataSpec, DevQuestions, Track, data_help
+from cerberank_training.commands.run_options import DataSpec, DevQuestions, RunOptions, Select, data_help
 from cerberank_training.students.settings import StudentSettings
 
 RESULT = Group("Evaluation and result", sort_key=5)
@@ -34,12 +34,9 @@ class DistilOptions:
     scores; repeat for several."""
     out: Path
     """Folder of the run; the result is OUT/checkpoint."""
-    device: str = "auto"
-    """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
-    workers: Whole = 0
-    """Processes that make batches ahead of the training; with 0 a thread does, one batch ahead."""
-    track: Track = ()
+    run: RunOptions = field(default_factory=RunOptions)
     dev_questions: Annotated[DevQuestions, Parameter(group=RESULT)] = None
+    select: Annotated[Select, Parameter(group=RESULT)] = "map"
     forms: Annotated[Names | None, Parameter(group=RESULT)] = None
     """ONNX forms to write beside the weights, or none, which takes seconds (default: fp32,int8)."""
     name: Annotated[str | None, Parameter(group=RESULT)] = None

@@ -195,6 +195,8 @@ def _check_useful(changes: Mapping[str, Any], values: Mapping[str, Any]) -> None
     """Raise UsageError for an option of `changes` that excludes another one, or has no effect beside the `values`."""
     if {"examples_per_step", "tokens_per_step"} <= changes.keys():
         raise UsageError("--examples-per-step and --tokens-per-step are two sizes of a step: give one.")
+    if {"steps", "epochs"} <= changes.keys():
+        raise UsageError("--steps and --epochs are two lengths of a run: give one.")
     useless: list[tuple[tuple[str, ...], str]]
     useless = [(SAMPLING, "is for --train: --groups were sampled beforehand.")] if "groups" in values else []
     useless += [

@@ -3,11 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, Literal, NewType
 
 from cyclopts import Parameter, Token
 
+from cerberank_models.commands.options import check_device, chosen_device
+from cerberank_models.commands.values import Whole
+from cerberank_training.evaluation.question_metrics import METRICS
 from cerberank_training.runs.dev_set import Size
+from cerberank_training.runs.record import RunRecord
+from cerberank_training.tracking.opening import check_trackers, open_trackers
+from cerberank_training.tracking.tracker import Tracker
 
 DataSpec = NewType("DataSpec", str)
 """Data as FORMAT:PATH; calls from Python may give rows in memory instead."""
@@ -37,3 +45,44 @@ Track = Annotated[
     tuple[Literal["tensorboard", "wandb", "mlflow"], ...],
     Parameter(help="Tracker to send the figures of OUT/log.jsonl to; repeat for several."),
 ]
+
+
+def _check_metric(type_: Any, name: str) -> None:
+    if name not in METRICS:
+        raise ValueError(f"Choose from {', '.join(METRICS)}.")
+
+
+Select = Annotated[
+    str, Parameter(help=f"Metric on dev to choose weights by: {', '.join(METRICS)}.", validator=_check_metric)
+]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The options of a run that do not determine what is learnt; every job has them."""
+
+    device: str = "auto"
+    """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
+    workers: Whole = 0
+    """Processes that make batches ahead of the training; with 0 a thread does, one batch ahead."""
+    track: Track = ()
+
+    @property
+    def place(self) -> str:
+        """The device, which `auto` leaves to the machine."""
+        return chosen_device(self.device)
+
+    def check(self, precision: str) -> None:
+        """Raise ValueError, which names the option, for a device or tracker that is not there.
+
+        No processor multiplies fp16 numbers fast, so that fp16 without a GPU is a mistake.
+        """
+        check_trackers(self.track)
+        check_device(self.place)
+        if precision == "fp16" and self.place == "cpu":
+            raise ValueError("--precision fp16 needs a GPU: the processor trains in bf16 or fp32")
+
+    def trackers(self, out: Path, record: RunRecord) -> dict[str, Tracker]:
+        """The trackers of the run in `out`."""
+        return open_trackers(self.track, out, name=out.name, settings=record.bound | record.free)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -10,11 +9,10 @@ from typing import Annotated, Any
 
 from cyclopts import App, Group, Parameter
 
-from cerberank_models.commands.values import Positive, at_least
 from cerberank_models.convert.teacher_input import FILE
 from cerberank_models.output import UsageError, say
 from cerberank_training.commands.presets import RECIPE_HELP, options_from_recipe
-from cerberank_training.commands.run_options import DataSpec, DevQuestions, data_help
+from cerberank_training.commands.run_options import DataSpec, DevQuestions, RunOptions, Select, data_help
 from cerberank_training.data import Question, open_questions
 from cerberank_training.data.question_table import QuestionTable
 from cerberank_training.data.sampling import (
@@ -25,35 +23,30 @@ from cerberank_training.data.sampling import (
     first_sizes,
     sampler_for,
 )
+from cerberank_training.evaluation.dev_figures import dev_figures
+from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.learning.example_options import ExampleOptions
-from cerberank_training.learning.trainer import last_checkpoint, results_of_trainer
+from cerberank_training.learning.train_config import free_settings
 from cerberank_training.runs.base import open_hugging_face_base
-from cerberank_training.runs.dev_set import chosen_size, dev_set, held_out_contents, in_common, measured
+from cerberank_training.runs.dev_set import (
+    chosen_size,
+    dev_set,
+    figure_name,
+    held_out_contents,
+    in_common,
+    measured,
+    selected,
+)
 from cerberank_training.runs.launched import is_first_process, note_of
-from cerberank_training.runs.processes import batch_of_step, check_trainer_device
-from cerberank_training.runs.record import RunRecord, read_record, results_suffix
+from cerberank_training.runs.processes import batch_of_step
+from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run import Inputs, Job, run_job
 from cerberank_training.runs.trained_on import write_training_data
-from cerberank_training.teachers.fine_tuning import ANY_STEPS, TeacherConfig, fine_tune
-from cerberank_training.teachers.teacher_reader import TeacherReader
+from cerberank_training.teachers.fine_tuning import TeacherConfig, TeacherRun, teacher_ranks
+from cerberank_training.tracking.log_file import results_of_log
 from cerberank_training.tracking.trained import Trained
 
-STEPS = 20_000
-RUN = "run"
-"""The Trainer's folder within the teacher's."""
 TRAINING = Group("Training (the rate rises in the warm-up, then falls linearly to 0)", sort_key=1)
-
-
-@Parameter(name="*", group=TRAINING)
-@dataclass(frozen=True, kw_only=True)
-class LengthOptions:
-    """The length of a run, which may follow from its data."""
-
-    steps: Annotated[int | None, at_least(1), Parameter(help=f"Training steps (default: {STEPS}).")] = None
-    epochs: Positive | None = None
-    """Number of passes over all questions or pairs, instead of --steps."""
-    evaluate_every: Positive | None = None
-    """Steps between two evaluations on dev; a number below 1 is a share of all steps (default: 250, at most all)."""
 
 
 @Parameter(name="*")
@@ -68,10 +61,11 @@ class TeachOptions:
     dev: DataSpec
     """Questions to choose weights by, as FORMAT:PATH."""
     dev_questions: DevQuestions = None
+    select: Select = "map"
     out: Path
     """Folder of the teacher."""
+    run: RunOptions = field(default_factory=RunOptions)
     examples: ExampleOptions = field(default_factory=ExampleOptions)
-    length: LengthOptions = field(default_factory=LengthOptions)
     training: Annotated[TeacherConfig, Parameter(group=TRAINING)] = field(default_factory=TeacherConfig)
 
 
@@ -89,10 +83,11 @@ def teach(*, options: TeachOptions) -> Trained:
         options: Options.
     """
     results = run_job(TeacherJob(options))
-    trained = Trained.of(options.out, results, out=options.out)
+    trained = Trained.of(options.out, results, out=options.out, figure=figure_name(options.select))
     if not is_first_process():
         return trained
-    say(f"{options.out}: on {options.dev}, best dev MAP {results['best']:.2f}{results_suffix(results)}")
+    best = f"best dev {TITLES[options.select]} {results['best']:.2f}{results_suffix(results)}"
+    say(f"{options.out}: on {options.dev}, {best}")
     note_of(
         "teach",
         f"next: cerberank data score CACHE --teacher {options.out} --data FORMAT:PATH, cerberank import "
@@ -118,23 +113,16 @@ class TeacherJob(Job[TeachOptions, TeacherInputs]):
     verb = "teach"
     result_name = FILE
 
-    @property
-    def is_saved(self) -> bool:
-        """True if the Trainer has saved a checkpoint."""
-        return last_checkpoint(self.out / RUN) is not None
-
     def check(self) -> None:
         """Raise ValueError, which names the option."""
-        options = self.options
-        if options.length.epochs is not None and options.length.steps is not None:
-            raise UsageError("--steps and --epochs are two lengths of a run: give one.")
-        loss = options.training.loss
-        if options.examples.sampling == "pairs" and loss != "pointwise":
-            raise UsageError(f"--loss {loss} compares a question's candidates, which --sampling pairs does not draw.")
-        batch_of_step(options.training.examples_per_step, options.training.accumulate)
-        configuration(options)
+        options, training = self.options, self.options.training
+        if options.examples.sampling == "pairs" and training.loss != "pointwise":
+            raise UsageError(
+                f"--loss {training.loss} compares a question's candidates, which --sampling pairs does not draw."
+            )
+        batch_of_step(training.examples_per_step, training.accumulate)
         chosen_size(options.dev, options.dev_questions)
-        check_trainer_device(options.training.device, options.training.precision)
+        options.run.check(training.precision)
 
     def open(self) -> TeacherInputs:
         """Open the base and the questions to train on and to choose by."""
@@ -147,12 +135,9 @@ class TeacherJob(Job[TeachOptions, TeacherInputs]):
         # The number of steps follows from the data if it is given in epochs.
         dev = dev_set(options.dev, size)
         questions = open_questions(options.train, training=True)
-        config = configuration(options)
-        sampler = sampler_for(options.train, questions, sampling, seed=config.seed)
-        if (epochs := options.length.epochs) is not None:
-            config = configuration(options, math.ceil(epochs * len(sampler) / config.examples_per_step))
+        sampler = sampler_for(options.train, questions, sampling, seed=options.training.seed)
+        config = options.training.resolved(len(sampler))
         content, dev_content = held_out_contents(options.train, questions, options.dev, dev)
-        bound, free = config.settings()
         names = {"train": options.train, "dev": options.dev, "out": str(options.out)}
         return TeacherInputs(
             base=base,
@@ -163,28 +148,39 @@ class TeacherJob(Job[TeachOptions, TeacherInputs]):
             bound={
                 "base": base_content,
                 "data": content,
-                "dev": {"size": size} | dev_content,
+                "dev": {"size": size} | selected(options.select) | dev_content,
                 "sampling": {"mode": options.examples.sampling} | asdict(sampling),
-                "settings": bound,
+                "settings": config.bound,
             },
-            free=free
-            | {"recipe": options.recipe}
+            free=free_settings(config)
+            | {"recipe": options.recipe, "device": options.run.place}
             | {"names": names | {"base": base.name, "place": base.place, "commit": base.commit}},
         )
 
     def prepare(self, inputs: TeacherInputs, record: RunRecord) -> TeacherTraining:
-        """Take the steps of the first call. The Trainer loads the network."""
-        config = replace(inputs.config, planned=record.planned["steps"])
-        return TeacherTraining(out=self.out, inputs=inputs, config=config, record=record)
+        """Load the network. An extended run keeps the schedule of its first call."""
+        options, config = self.options, replace(inputs.config, planned=record.planned["steps"])
+        run = TeacherRun(
+            self.out,
+            inputs.base,
+            inputs.sampler,
+            config,
+            device=options.run.place,
+            workers=options.run.workers,
+            figure=figure_name(options.select),
+            trackers=options.run.trackers(self.out, record),
+        )
+        return TeacherTraining(job=self, inputs=inputs, config=config, run=run, record=record)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TeacherTraining:
-    """A teacher's fine-tuning, ready to begin."""
+    """A teacher, and the run that trains it."""
 
-    out: Path
+    job: TeacherJob
     inputs: TeacherInputs
     config: TeacherConfig
+    run: TeacherRun
     record: RunRecord
 
     @property
@@ -193,48 +189,26 @@ class TeacherTraining:
         base, size, sampler = self.inputs.base, self.config.examples_per_step, self.inputs.sampler
         new_head = "" if base.is_cross_encoder else ", and its classifier of two logits from random weights"
         start = f"starts from {base.place}, {base.kind}{new_head}"
-        groups = [sampler.step(each, 1)[0] for each in range(max(LOOKED_AT, size))]
-        reader = TeacherReader(base.tokenizer(), base.described, self.config.input)
-        cuts = cut_note(*reader.count_cut(groups), what="pairs", option="--max-length")
+        groups = [sampler.step(each, 1)[0] for each in range(LOOKED_AT)]
+        cuts = cut_note(*self.run.reader.count_cut(groups), what="pairs", option="--max-length")
         shared = in_common(self.inputs.dev, self.inputs.questions.question_texts())
-        return shared, "; ".join(filter(None, (start, first_sizes(groups[:size]), cuts)))
+        return shared, "; ".join(filter(None, (start, first_sizes(sampler.step(0, size)), cuts)))
 
     def train(self) -> dict[str, Any]:
-        """Fine-tune, and write the weights that are best on dev."""
-        inputs = self.inputs
-        write_training_data(self.out, self.record, base=inputs.base.folder)
-        best = fine_tune(inputs.base, self.out, inputs.sampler, inputs.dev, self.config)
-        return {"best": best, "questions": measured(inputs.dev)}
+        """Train, and leave the weights that are best on dev in the teacher."""
+        options, dev = self.job.options, self.inputs.dev
+        write_training_data(self.job.out, self.record, base=self.inputs.base.folder)
+        rank = teacher_ranks(self.run.reader, options.run.place, self.config.precision)
+        best = self.run.train(dev_figures(rank, dev, options.select, self.run.processes))
+        return {"best": best, "questions": measured(dev)}
 
     def further_results(self) -> dict[str, Any]:
-        """The last step, the best step and the dev figure at the start, from the Trainer's newest checkpoint."""
-        return results_of_trainer(self.out / RUN)
+        """The last step, the best step and the dev figure at the start, from the log."""
+        figure = figure_name(self.job.options.select)
+        return results_of_log(self.job.out, counts=self.config.all_trained, figure=figure)
 
     def write(self, record: RunRecord) -> None:
-        """Write the tokenizer and what the teacher reads beside its weights."""
-        self.inputs.base.tokenizer().save_pretrained(self.out)
-        self.config.input.write(self.out)
-
-
-def configuration(options: TeachOptions, steps: int | None = None) -> TeacherConfig:
-    """The settings of the run. Raises ValueError, which names the option.
-
-    `steps` is the number that `--epochs` gives; before it is known, the others are checked with one that fits them all.
-    """
-    length = options.length
-    steps = steps or length.steps or (STEPS if length.epochs is None else ANY_STEPS)
-    return replace(options.training, steps=steps, evaluate_every=_evaluate_every(options, steps))
-
-
-def _evaluate_every(options: TeachOptions, steps: int) -> int:
-    """The option, or else the steps that the run in the folder was begun with, or 250, or all of fewer."""
-    every = options.length.evaluate_every
-    if every is not None:
-        if every > 1 and every != int(every):
-            raise UsageError(f"--evaluate-every is {every:g}: take a whole number of steps, or a share below 1.")
-        # Rounded down: the last share ends with the run, and not a step behind it, where nothing would be evaluated.
-        return max(1, int(round(every * steps, 6))) if every < 1 else int(every)
-    record = read_record(options.out)
-    if record is None or record.verb != "teach":
-        return min(250, steps)
-    return int(record.bound["settings"]["evaluate_every"])
+        """Write a folder that Hugging Face's classes load, with the rules of what the teacher reads."""
+        self.run.model.save_pretrained(self.job.out)
+        self.inputs.base.tokenizer().save_pretrained(self.job.out)
+        self.config.input.write(self.job.out)

@@ -218,6 +218,10 @@ class SampledGroups:
         if (self._questions.sizes == self._questions.positives).all():
             raise DataError(f"{spec}: {NOTHING_TO_RANK}")
 
+    def __len__(self) -> int:
+        """The number of groups."""
+        return len(self._questions)
+
     def known_pairs(self) -> Iterator[QuestionTexts]:
         """The questions with all candidates of their groups."""
         return self._questions.texts()

@@ -37,12 +37,19 @@ class Batch:
     teachers: Tensor
     """`[N, t]` logit differences of t teachers."""
 
+    @property
+    def pairs(self) -> int:
+        """The number of pairs."""
+        return len(self.labels)
+
     def on(self, device: torch.device) -> Batch:
-        """The batch on `device`. The copy to a GPU is made from pinned memory, so that Python need not wait for it."""
-        tensors = (getattr(self, field.name) for field in fields(self))
-        if device.type == "cuda":
-            return Batch(*(tensor.pin_memory().to(device, non_blocking=True) for tensor in tensors))
-        return Batch(*(tensor.to(device) for tensor in tensors))
+        """The batch on `device`."""
+        return Batch(*(moved(getattr(self, field.name), device) for field in fields(self)))
+
+
+def moved(tensor: Tensor, device: torch.device) -> Tensor:
+    """The tensor on `device`. The copy to a GPU is made from pinned memory, so that Python need not wait for it."""
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
 def count_cut(groups: Iterable[Group], encoder: PairEncoder) -> tuple[int, int]:

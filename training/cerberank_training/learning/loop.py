@@ -1,68 +1,54 @@
 """The training loop: steps, evaluations and the saved state, in one process or several.
 
 The state is saved after a number of steps or seconds, by an atomic rename. A killed run resumes from the last saved
-state, with the same batches in the same order. The caller supplies the loss of a step.
+state, with the same batches in the same order. What is trained supplies the batches of a step and the loss of a batch.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from cerberank_models.checkpoint.atomic import replacing
-from cerberank_models.checkpoint.bound import Bound, plain
 from cerberank_models.progress import progress
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_training.learning.attention import training_attention
 from cerberank_training.learning.divergence import DivergenceError, check_finite
-from cerberank_training.learning.train_config import TrainConfig
+from cerberank_training.learning.recomputation import Recomputed
+from cerberank_training.learning.steps_ahead import BatchT, ItemT, Preparation, PreparedStep, StepsAhead
+from cerberank_training.learning.train_config import Precision, TrainConfig
 from cerberank_training.runs.processes import Processes
+from cerberank_training.runs.record import STATE
 from cerberank_training.tracking.running import running
 from cerberank_training.tracking.tracker import Tracker, Tracking
 
 NetworkT = TypeVar("NetworkT", bound=nn.Module)
 
-Figures = Mapping[str, Tensor | float]
-STATE = "state.pt"
-"""The file of the saved state."""
+Figures = Mapping[str, Tensor]
+BatchLoss = Callable[[int, nn.Module, BatchT, float], tuple[Tensor, Figures]]
+DevMetric = Callable[[NetworkT], float | Mapping[str, float]]
 FINAL = "final"
 """The figure of an evaluation by which weights are chosen."""
-RATES = ("learning_rate", "fresh_learning_rate")
-"""The log's names for the rates of the layers, and of the small parts on top of them, which are often new."""
+SMALLEST_SCALE = 1.0
+"""In fp16 the loss is scaled, and a step whose gradients overflow lowers the scale and changes no weight. If gradients
+overflow at a scale below this one, the training has diverged."""
+AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
+"""The types of products by precision."""
 SAVE_SECONDS = 600.0
 """The longest time between two saved states, apart from the step that runs at its end."""
 
 
-class Stream(Protocol):
-    """The items that steps read one after the other. A resumed run continues at the position in its state."""
-
-    position: int
-
-
-class StepLoss(Protocol):
-    """Computes the loss of one step. The result depends only on the step and on the position in the run's stream."""
-
-    def __call__(self, step: int, forward: nn.Module) -> tuple[Tensor, Figures]:
-        """The loss to minimise, and figures by name; the rate of questions is computed from the figure `questions`.
-
-        Call `forward` instead of the network, because it takes part in the exchange of gradients. If a step has several
-        batches, this method runs the backward pass of all but the last and returns the loss of the last; the figure
-        `loss` is then the loss of the whole step.
-        """
-
-
-class Loop(Generic[NetworkT]):
+class Loop(Generic[NetworkT, ItemT, BatchT]):
     """One training run in one folder: `state.pt`, `best.pt` and `log.jsonl`.
 
     The first process writes them, calls the trackers and shows the bar.
@@ -75,44 +61,57 @@ class Loop(Generic[NetworkT]):
         config: TrainConfig,
         *,
         forward: nn.Module,
-        loss: StepLoss,
-        is_fresh: Callable[[str], bool],
-        settings: Mapping[str, Any],
+        items: Callable[[int, int], list[ItemT]],
+        batch: Callable[[list[ItemT]], BatchT],
+        loss: BatchLoss[BatchT],
         processes: Processes,
         device: torch.device,
-        stream: Stream | None = None,
+        workers: int = 0,
+        layers: Sequence[nn.Module] = (),
+        is_fresh: Callable[[str], bool] = lambda name: False,
+        figure: str = "dev_map",
+        takes_last: bool = False,
         trackers: Mapping[str, Tracker] = MappingProxyType({}),
     ) -> None:
-        """Prepare the run and, when `folder` holds the state of the same `settings`, resume it.
+        """Prepare the run and, when `folder` holds a state, resume it.
 
-        `stream` is the source of the items of `loss`, if they do not follow from the step's number. `forward` is a
-        module that wraps the `network`. `is_fresh` says by its name whether a weight has the second of RATES.
-        Raises BoundError when the folder holds a run with other settings.
+        `forward` is a module that wraps the `network`, and takes part in the exchange of gradients. `items` returns
+        those of a step from its number and the number of items before it, and `batch` makes tensors of some of them;
+        `workers` processes do both ahead of the training, or a thread if it is 0.
+
+        `loss` takes the step, `forward`, a batch on the `device`, and the factor for means over the batch's pairs. With
+        this factor all pairs of a step have the same weight, in whichever batch or process they are; means over items
+        need none. It returns the loss to minimise, and the losses that it is made of by name.
+
+        `layers` are those of gradient checkpointing. `is_fresh` says by its name whether a weight has the second of the
+        `config`'s rates. `figure` is the log's name for the figure on dev. With `takes_last` the last weights count as
+        the best.
         """
         self._folder = folder
         self._config = config
         self._loss = loss
-        self._bound = Bound(folder, settings)
         self._processes = processes
         self._device = device
-        self._stream = stream
         self._network = network.to(device)
-        network.get_parameter("embeddings.tokens.weight").requires_grad_(config.train_token_embeddings)
-        self._forward = forward
+        self._forward = Recomputed(forward, layers, device) if config.gradient_checkpointing else forward
         if processes.count > 1:
-            self._forward = DistributedDataParallel(forward, find_unused_parameters=True)
+            self._forward = DistributedDataParallel(self._forward, find_unused_parameters=True)
         self._is_fresh = is_fresh
+        self._figure = figure
+        self._takes_last = takes_last
         self._optimizer = self._new_optimizer()
+        self._scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
         self._step = 0
         self._best = float("-inf")
         self._without_gain = 0
         self._saved_at = time.monotonic()
         self._tracking = Tracking(folder, trackers)
         folder.mkdir(parents=True, exist_ok=True)
-        if (folder / STATE).exists():
-            self._resume()
+        position = self._resume() if (folder / STATE).exists() else 0
+        prepare = Preparation(items=items, batch=batch, accumulate=config.accumulate, processes=processes)
+        self._ahead = StepsAhead(prepare, config.steps, workers=workers, position=position)
 
-    def train(self, dev_metric: Callable[[NetworkT], float | Mapping[str, float]]) -> float:
+    def train(self, dev_metric: DevMetric[NetworkT]) -> float:
         """Train to the last step, load the best weights into the network, and return their dev figure.
 
         `dev_metric` returns one figure, or several by name; `final` then chooses the weights. Every process calls it
@@ -120,24 +119,27 @@ class Loop(Generic[NetworkT]):
         process trains in the folder, and DivergenceError at the first loss or gradient that is not finite; the last
         saved state is then from before.
         """
-        if self._processes.rank > 0:
-            with tensor_cores(self._device):
-                self._steps(dev_metric)
-        elif self._has_steps_left:
-            with running(self._folder), tensor_cores(self._device):
-                self._tracking.begin(self._step)
-                finished = False
-                try:
+        try:
+            if self._processes.rank > 0:
+                with tensor_cores(self._device):
                     self._steps(dev_metric)
-                    finished = True
-                finally:
-                    self._tracking.close(finished=finished)
+            elif self._has_steps_left:
+                with running(self._folder), tensor_cores(self._device):
+                    self._tracking.begin(self._step)
+                    finished = False
+                    try:
+                        self._steps(dev_metric)
+                        finished = True
+                    finally:
+                        self._tracking.close(finished=finished)
+        finally:
+            self._ahead.close()
         self._processes.sum(0)  # the first process has written best.pt
         best = torch.load(self._folder / "best.pt", map_location=self._device, weights_only=True)
         self._network.load_state_dict(best, strict=True)
         return self._best
 
-    def _steps(self, dev_metric: Callable[[NetworkT], float | Mapping[str, float]]) -> None:
+    def _steps(self, dev_metric: DevMetric[NetworkT]) -> None:
         config, shown_figures = self._config, {"loss": "-"}
         if self._best > float("-inf"):
             shown_figures["best"] = f"{self._best:.2f}"
@@ -191,18 +193,38 @@ class Loop(Generic[NetworkT]):
         torch.manual_seed((config.seed * 1_000_003 + self._step) * self._processes.count + self._processes.rank)
         self._network.train()
         self._optimizer.zero_grad(set_to_none=True)
-        loss, figures = self._loss(self._step, self._forward)
-        torch.autograd.backward(loss)
+        figures = self._backward(self._ahead.take(self._step))
+        self._scaler.unscale_(self._optimizer)
         norm = torch.nn.utils.clip_grad_norm_(self._network.parameters(), config.clip or math.inf)
-        self._optimizer.step()
-        rates = dict(zip(RATES, (group["lr"] for group in self._optimizer.param_groups), strict=False))
-        numbers = _numbers({"loss": loss, **figures, "gradient_norm": norm})
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
+        numbers = _numbers({**figures, "gradient_norm": norm})
         # The weights are lost by now, but not those of the saved state. Checking here waits for the device only once.
-        checked = {"loss": numbers["loss"], "norm of the gradients": numbers["gradient_norm"]}
-        check_finite(checked, step=self._step + 1, rate=rates[RATES[0]])
+        checked = {"loss": numbers["loss"]}
+        if not self._scaler.is_enabled() or self._scaler.get_scale() < SMALLEST_SCALE:
+            checked["norm of the gradients"] = numbers["gradient_norm"]
+        rates = {name: rate * config.rate(self._step) for name, rate in config.rates.items()}
+        check_finite(checked, step=self._step + 1, rate=next(iter(rates.values())))
         return numbers | rates
 
-    def _measure(self, dev_metric: Callable[[NetworkT], float | Mapping[str, float]]) -> float:
+    def _backward(self, step: PreparedStep[BatchT]) -> dict[str, Tensor | float]:
+        """Add the gradients of the step's batches up, and return the figures of the step."""
+        pairs = sum(batch.pairs for batch in step.batches)
+        sum_factor = self._processes.share_of_mean(pairs) / pairs
+        losses: dict[str, Tensor] = {}
+        for number, batch in enumerate(step.batches, start=1):
+            share = sum_factor * batch.pairs * len(step.batches)
+            # The processes exchange the summed gradients once, in the backward pass of the last batch.
+            forward, is_last = self._forward, number == len(step.batches)
+            with forward.no_sync() if isinstance(forward, DistributedDataParallel) and not is_last else nullcontext():
+                loss, parts = self._loss(self._step, forward, batch.on(self._device), share)
+                torch.autograd.backward(self._scaler.scale(loss / len(step.batches)))
+            for name, part in ({"loss": loss} | {f"loss/{name}": part for name, part in parts.items()}).items():
+                mean = part.detach() / len(step.batches)
+                losses[name] = losses[name] + mean if name in losses else mean
+        return {"loss": losses.pop("loss"), "questions": step.questions, "pairs": pairs, **losses}
+
+    def _measure(self, dev_metric: DevMetric[NetworkT]) -> float:
         self._network.eval()
         try:
             measured = dev_metric(self._network)
@@ -214,15 +236,15 @@ class Loop(Generic[NetworkT]):
             raise DivergenceError(f"on dev {error}", step=self._step, rate=rate) from error
         by_name = {FINAL: measured} if isinstance(measured, int | float) else measured
         value = self._processes.sum(0.0 if self._processes.rank else by_name[FINAL])
-        parts = {f"dev_map/{name.replace(' ', '_')}": part for name, part in by_name.items() if name != FINAL}
-        self._track({"dev_map": value, **parts})
+        parts = {f"{self._figure}/{name.replace(' ', '_')}": part for name, part in by_name.items() if name != FINAL}
+        self._track({self._figure: value, **parts})
         return value
 
-    def _evaluate(self, dev_metric: Callable[[NetworkT], float | Mapping[str, float]]) -> float:
+    def _evaluate(self, dev_metric: DevMetric[NetworkT]) -> float:
         value = self._measure(dev_metric)
         if not self._config.all_trained(self._step):
             return value
-        if value <= self._best:
+        if value <= self._best and not self._takes_last:
             self._without_gain += 1
             return value
         self._best = value
@@ -238,26 +260,27 @@ class Loop(Generic[NetworkT]):
             "step": self._step,
             "best": self._best,
             "without_gain": self._without_gain,
-            "config": json.dumps(plain(self._bound.settings), sort_keys=True),
             "ranker": self._network.state_dict(),
             "optimizer": self._optimizer.state_dict(),
-            "position": self._stream.position if self._stream else 0,
+            "scaler": self._scaler.state_dict(),
+            "position": self._ahead.position,
         }
         _atomic_save(state, self._folder / STATE)
         self._saved_at = time.monotonic()
 
-    def _resume(self) -> None:
+    def _resume(self) -> int:
+        """Load the saved state, and return the number of items before its next step."""
         state = torch.load(self._folder / STATE, map_location=self._device, weights_only=True)
-        self._bound.refuse_other_than(json.loads(state["config"]))
         self._network.load_state_dict(state["ranker"], strict=True)
-        if len(state["optimizer"]["param_groups"]) == len(RATES):  # begun by a version that decayed all weights
+        if len(state["optimizer"]["param_groups"]) == len(self._config.rates):  # a version that decayed all weights
             self._optimizer = self._new_optimizer(decay_all=True)
         self._optimizer.load_state_dict(state["optimizer"])
         self._step = state["step"]
         self._best = state["best"]
         self._without_gain = state["without_gain"]
-        if self._stream:
-            self._stream.position = state["position"]
+        self._scaler.load_state_dict(state.get("scaler", {}))  # empty without fp16, and in states of earlier versions
+        position: int = state["position"]
+        return position
 
     def _track(self, figures: Mapping[str, float]) -> None:
         if self._processes.rank == 0:
@@ -285,18 +308,22 @@ def tensor_cores(device: torch.device) -> Iterator[None]:
 
 
 @contextmanager
-def training_precision(device: torch.device, precision: str) -> Iterator[None]:
-    """Compute the block's forward pass in `precision` (fp32 or bf16), with the fastest attention for `device`."""
-    with training_attention(device), torch.autocast(device.type, dtype=torch.bfloat16, enabled=precision == "bf16"):
+def training_precision(device: torch.device, precision: Precision) -> Iterator[None]:
+    """Compute the block's forward pass in `precision`, with the fastest attention for `device`."""
+    with training_attention(device), autocast(device, precision):
         yield
+
+
+def autocast(device: torch.device, precision: Precision) -> torch.autocast:
+    """A context whose matrix products are computed in `precision`."""
+    return torch.autocast(device.type, dtype=AUTOCAST[precision], enabled=precision != "fp32")
 
 
 def _parameter_groups(
     network: nn.Module, config: TrainConfig, is_fresh: Callable[[str], bool], *, decay_all: bool
 ) -> list[dict[str, Any]]:
-    """Trained parameters in groups: those with the first and the second of RATES, and both again without decay."""
+    """Trained parameters in a group for each of the `config`'s rates, and again for those without decay."""
     named = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
-    rates = {False: config.learning_rate, True: config.fresh_learning_rate}
     return [
         {
             "params": [each for _, each in members],
@@ -305,14 +332,14 @@ def _parameter_groups(
             **({} if decays else {"weight_decay": 0.0}),
         }
         for decays in ((True,) if decay_all else (True, False))
-        for fresh, rate in rates.items()
+        for fresh, rate in zip((False, True), config.rates.values(), strict=False)
         for members in [
             [(name, each) for name, each in named if is_fresh(name) is fresh and (decay_all or decayed(each) is decays)]
         ]
     ]
 
 
-def _numbers(figures: Figures) -> dict[str, float]:
+def _numbers(figures: Mapping[str, Tensor | float]) -> dict[str, float]:
     """The figures as numbers. Tensors are read together, because each read waits for the device."""
     tensors = {name: value for name, value in figures.items() if isinstance(value, Tensor)}
     values = torch.stack([value.detach().float() for value in tensors.values()]).tolist()

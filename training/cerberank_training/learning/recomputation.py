@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
+from typing import Any
 
 import torch
 from torch import nn
@@ -30,3 +31,24 @@ def recomputed(layers: Sequence[nn.Module], device: torch.device) -> Iterator[No
     finally:
         for layer in layers:
             del vars(layer)["forward"]
+
+
+class Recomputed(nn.Module):
+    """A module whose `layers` keep only their inputs in every call."""
+
+    def __init__(self, module: nn.Module, layers: Sequence[nn.Module], device: torch.device) -> None:
+        super().__init__()
+        self.module = module
+        self._layers = list(layers)
+        self._device = device
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        """Call the module."""
+        with recomputed(self._layers, self._device):
+            return self.module(*arguments, **named)
+
+
+def hugging_face_layers(model: nn.Module) -> list[nn.Module]:
+    """The layers of a transformers model; its own gradient checkpointing leaves out those of ALBERT."""
+    listed = (layer for part in model.modules() if isinstance(part, nn.ModuleList) for layer in part)
+    return [layer for layer in listed if not any(isinstance(part, nn.ModuleList) for part in layer.modules())]

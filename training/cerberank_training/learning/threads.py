@@ -11,7 +11,7 @@ from torch import nn
 
 from cerberank_models.backends.processors import usable_processors
 from cerberank_training.data.sampling import NegativeSampling, Sampling
-from cerberank_training.learning.train_config import TrainConfig
+from cerberank_training.learning.train_config import StudentConfig
 
 WORK = 20e9
 """The products of a weight and a token in a step that justify one more thread."""
@@ -41,7 +41,7 @@ def threads_for(work: float, processors: int) -> int:
     return int(min(max(1, -(-work // WORK)), processors))
 
 
-def step_work(network: nn.Module, config: TrainConfig, sampling: Sampling, *, max_length: int) -> float:
+def step_work(network: nn.Module, config: StudentConfig, sampling: Sampling, *, max_length: int) -> float:
     """The number of products of a weight and a token in a step, if all pairs had `max_length` tokens.
 
     Embeddings do not count, because they are looked up and not multiplied.

@@ -16,9 +16,12 @@ from cerberank_models.checkpoint.model_card import RUN, with_terms
 from cerberank_models.checkpoint.regular import read_regular
 from cerberank_models.json_lines import load_json
 from cerberank_training.runs.content import short_digest
+from cerberank_training.runs.dev_set import MAP, figure_name
 from cerberank_training.runs.record import LARGEST, Call, RunRecord
 
 METRIC = "dev_map"
+SELECT = "select"
+"""The key of the metric that chose the weights, if it is not MAP."""
 CARD = """# {name}
 
 A CERBERUS ranker `{architecture}` for answer sentence selection, written by `cerberank train {verb}` on {date}.
@@ -65,7 +68,7 @@ def dev_metric(summary: Mapping[str, Any]) -> str:
     'dev_map[jsonl:dev.jsonl:5f2a1c9b/300]'
     """
     dev = summary["dev"]
-    return f"{METRIC}[{dev['name']}:{short_digest(dev[SHA256])}/{dev['questions']}]"
+    return f"{figure_name(dev.get(SELECT, MAP))}[{dev['name']}:{short_digest(dev[SHA256])}/{dev['questions']}]"
 
 
 def dev_map(metrics: Mapping[str, float]) -> float:
@@ -84,6 +87,7 @@ def summary_of(
     `earlier` are the data that the base was trained on, by name and SHA-256.
     """
     bound, names = record.bound, record.free["names"]
+    figure = figure_name(bound["dev"].get(SELECT, MAP))
     return {
         "format": 1,
         "verb": record.verb,
@@ -96,14 +100,15 @@ def summary_of(
             "name": spec_name(names["dev"]),
             SHA256: bound["dev"][SHA256],
             "questions": record.results["questions"],
+            **{name: value for name, value in bound["dev"].items() if name == SELECT},
         },
         "teachers": [dict(teacher) for teacher in teachers],
         "settings": bound["settings"] | {"steps": record.free["steps"], "patience": record.free["patience"]},
         "begun_with_steps": record.planned["steps"],
         "reached": record.results["reached"],
-        "dev_map": record.results["best"],
+        figure: record.results["best"],
         "best_step": record.results.get("best_step"),
-        "dev_map_at_start": record.results.get("start"),
+        f"{figure}_at_start": record.results.get("start"),
         "software": _software(record.calls),
     }
 
@@ -126,10 +131,12 @@ def read_summary(checkpoint: Path) -> dict[str, Any] | None:
 def run_card(summary: Mapping[str, Any], *, name: str, architecture: object, terms: str | None) -> str:
     """The model card in Markdown."""
     objective, settings = summary["settings"]["objective"], dict(summary["settings"])
+    metric = summary["dev"].get(SELECT, MAP)
+    title, best = "MAP" if metric == MAP else metric, summary[figure_name(metric)]
     rows = {
         "base": _file(summary["base"]) + (f", commit `{commit}`" if (commit := summary["base"]["commit"]) else ""),
         "data": _file(summary["data"]),
-        "chosen on": f"{_file(summary['dev'])}, best MAP {summary['dev_map']:.2f}{_at(summary)}",
+        "chosen on": f"{_file(summary['dev'])}, best {title} {best:.2f}{_at(summary)}",
         "strategy": f"`{objective['strategy']}`, teachers: {', '.join(map(_teacher, summary['teachers'])) or 'none'}",
         "seed": summary["settings"]["train"]["seed"],
         "steps": _steps(summary),
@@ -137,7 +144,7 @@ def run_card(summary: Mapping[str, Any], *, name: str, architecture: object, ter
         "software": "; ".join(_versions(each) for each in summary["software"]),
     }
     # The dev figure of the model, then those of its teachers.
-    figures = [(summary["dev"]["name"], summary["dev"]["questions"], "MAP", f"{summary['dev_map']:.2f}")]
+    figures = [(summary["dev"]["name"], summary["dev"]["questions"], title, f"{best:.2f}")]
     for teacher in summary["teachers"]:
         if teacher.get("dev_map") is not None:
             metric = f"MAP of the teacher `{teacher['name']}`"

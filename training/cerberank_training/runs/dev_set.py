@@ -14,6 +14,8 @@ from cerberank_training.runs.content import Content, data_content
 
 DRAWN = 300
 """The default number of questions that are drawn."""
+MAP = "map"
+"""The metric that chooses weights by default."""
 Size = int | Literal["all"]
 
 
@@ -27,6 +29,24 @@ def chosen_size(spec: str, size: Size | None) -> Size:
     if size != "all" and size < 1:
         raise ValueError(f"--dev-questions is {size}; it must be at least 1, or all")
     return size
+
+
+def figure_name(metric: str) -> str:
+    """The name of a metric on dev in logs, trackers and model cards. MLflow's names have no `@`.
+
+    >>> figure_name("map"), figure_name("ndcg@10")
+    ('dev_map', 'dev_ndcg_at_10')
+    """
+    return f"dev_{metric.replace('@', '_at_')}"
+
+
+def selected(metric: str) -> dict[str, str]:
+    """The metric that chooses the weights, for the record; empty for MAP, which records of earlier versions mean.
+
+    >>> selected("map"), selected("p@1")
+    ({}, {'select': 'p@1'})
+    """
+    return {} if metric == MAP else {"select": metric}
 
 
 def dev_set(spec: str, size: Size) -> Sequence[Question]:

@@ -7,23 +7,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any, Literal, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 import torch
-from cyclopts import Parameter
 from torch import distributed
 
 from cerberank_training.runs.launched import launched_processes
 
 ItemT = TypeVar("ItemT")
-TrainerDevice = Annotated[
-    Literal["auto", "cpu", "cuda"],
-    Parameter(
-        help="Device; auto takes a GPU if there is one. CUDA_VISIBLE_DEVICES chooses one of several GPUs, because the "
-        "Trainer of transformers takes all that it sees."
-    ),
-]
-"""The devices between which transformers' Trainer lets callers choose."""
 TIMEOUT = timedelta(hours=2)
 """The time that processes wait for each other.
 
@@ -56,28 +47,6 @@ def leave_group() -> None:
         # aborts although all files are written: 8 of 200 runs of two processes (pytorch#179291; before Python 3.14).
         time.sleep(1)
         distributed.destroy_process_group()
-
-
-def on_processor(device: TrainerDevice) -> bool:
-    """True if transformers' Trainer computes on the CPU, because of `device` or because there is no accelerator."""
-    return device == "cpu" or not torch.accelerator.is_available()
-
-
-def check_trainer_device(device: TrainerDevice, precision: str) -> None:
-    """Raise ValueError, which names the option, if transformers' Trainer would fail or would train with other settings.
-
-    A process that sees several GPUs trains one batch on each of them, so that a step would be larger than was asked
-    for. The Trainer has no fp16 on a CPU.
-    """
-    if device == "cuda" and not torch.cuda.is_available():
-        raise ValueError("--device cuda cannot be used: PyTorch finds no GPU")
-    if device != "cpu" and launched_processes() == 1 and (gpus := torch.cuda.device_count()) > 1:
-        raise ValueError(
-            f"one process sees {gpus} GPUs: start one for each with torchrun --nproc-per-node {gpus}, "
-            "or choose one with CUDA_VISIBLE_DEVICES"
-        )
-    if precision == "fp16" and on_processor(device):
-        raise ValueError("--precision fp16 needs a GPU: the processor trains in bf16 or fp32")
 
 
 @dataclass(frozen=True, slots=True)

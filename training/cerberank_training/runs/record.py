@@ -28,6 +28,8 @@ from cerberank_models.transformer import Frozen
 from cerberank_training.runs.launched import is_first_process, launched_processes, note_of
 
 RECORD = "record.json"
+STATE = "state.pt"
+"""The file of the state that a run saves."""
 LARGEST = 1 << 26
 """The most bytes of a record and of other files about a run. Digests of a score cache take 100 bytes for a shard."""
 LIBRARIES = ("torch", "transformers", "tokenizers")
@@ -187,7 +189,7 @@ def open_run(
         return TrainingRun(folder, result, record, is_saved)
     if earlier.verb != verb:
         raise RunError(f"{folder} holds a run of `cerberank train {earlier.verb}`; {ANEW}")
-    Bound(folder, bound).refuse_other_than(earlier.bound)
+    Bound(folder, bound).refuse_other_than(_comparable(earlier, folder, bound))
     if (free.get("steps") or 0) < (earlier.free.get("steps") or 0):
         raise RunError(
             f"{folder} was begun with steps {earlier.free['steps']}, not {free['steps']}: steps may only grow"
@@ -196,6 +198,34 @@ def open_run(
     call = call.model_copy(update={"changed": changed})
     record = earlier.model_copy(update={"free": free, "calls": (*earlier.calls, call)})
     return TrainingRun(folder, result, record, is_saved)
+
+
+def _comparable(earlier: RunRecord, folder: Path, bound: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fixed settings of an `earlier` record that are compared with those of a call.
+
+    Runs of version 0.1.0 on Hugging Face's Trainer have no `save_every`, and other settings. Of a finished one, those
+    that both know are compared. Raises RunError for one that is not finished.
+    """
+    if earlier.verb not in ("teach", "pretrain") or "save_every" in earlier.free:
+        return earlier.bound
+    if not earlier.results:
+        raise RunError(
+            f"{folder} holds an unfinished run of version 0.1.0 on Hugging Face's Trainer, which this version cannot "
+            f"continue; {ANEW}"
+        )
+    common: Mapping[str, Any] = _in_common(earlier.bound, bound)
+    return common
+
+
+def _in_common(old: Any, new: Any) -> Any:
+    """The new settings with the old values of those that both have.
+
+    The Trainer evaluated at most once in as many steps as there were, whatever `evaluate_every` said.
+    """
+    if not isinstance(old, Mapping) or not isinstance(new, Mapping) or SHA256 in old:
+        return old
+    common = old.keys() - {"evaluate_every"}
+    return {name: _in_common(old[name], value) if name in common else value for name, value in new.items()}
 
 
 def results_suffix(results: Mapping[str, Any]) -> str:

@@ -16,7 +16,7 @@ from cerberank_training.runs.base import Base
 from cerberank_training.runs.folder import check_writable, writing
 from cerberank_training.runs.launched import is_first_process, note_of
 from cerberank_training.runs.processes import leave_group
-from cerberank_training.runs.record import RunRecord, open_run
+from cerberank_training.runs.record import STATE, RunRecord, open_run
 
 
 class JobOptions(Protocol):
@@ -83,9 +83,9 @@ class Job(ABC, Generic[OptionsT, InputsT]):
         return self.out / self.result_name
 
     @property
-    @abstractmethod
     def is_saved(self) -> bool:
         """True if an earlier call has saved a state."""
+        return (self.out / STATE).is_file()
 
     @abstractmethod
     def check(self) -> None:

@@ -12,7 +12,7 @@ from cerberank_models.output import UsageError
 from cerberank_training.data.sampling import Sampling
 from cerberank_training.learning.example_options import ExampleOptions
 from cerberank_training.learning.student_objective import COMPARES, StudentObjective
-from cerberank_training.learning.train_config import TrainConfig, bound_settings
+from cerberank_training.learning.train_config import StudentConfig, bound_settings
 from cerberank_training.students.shape import StudentShape
 
 
@@ -24,7 +24,7 @@ class StudentSettings:
     shape: StudentShape = field(default_factory=StudentShape)
     objective: StudentObjective = field(default_factory=StudentObjective)
     examples: ExampleOptions = field(default_factory=ExampleOptions)
-    train: TrainConfig = field(default_factory=TrainConfig)
+    train: StudentConfig = field(default_factory=StudentConfig)
 
     @property
     def sampling(self) -> Sampling:

@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
+from torch import Tensor
+
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import CHARACTERS_PER_TOKEN, Candidate, PairEncoder
 from cerberank_models.tokens import replace_surrogates
@@ -44,6 +46,10 @@ class TeacherReader:
         if self._encoder is not None:
             return self._encoded(self._encoder, pairs)
         return dict(self._tokenized(pairs))
+
+    def padded(self, ids: Ids) -> dict[str, Tensor]:
+        """The token ids of some pairs as tensors of equal length, with their attention mask."""
+        return dict(self._tokenizer.pad(ids, return_tensors="pt"))
 
     def count_cut(self, groups: Sequence[Group]) -> tuple[int, int]:
         """The number of pairs that do not fit, and of all pairs."""

@@ -50,13 +50,13 @@ def read_log(path: Path) -> list[dict[str, Any]]:
     return [record for line in _lines(path) if (record := _record(line)) is not None]
 
 
-def results_of_log(folder: Path, *, counts: Callable[[int], bool]) -> dict[str, Any]:
-    """The last step of the run in `folder`, the first of its best steps on dev, and its dev figure before the first.
+def results_of_log(folder: Path, *, counts: Callable[[int], bool], figure: str = "dev_map") -> dict[str, Any]:
+    """The last step of the run in `folder`, the first of its best steps by `figure`, and this figure before the first.
 
     A best step is one for which `counts` is true. The log of an earlier version lacks the figure at the start.
     """
     records = read_log(folder / LOG)
-    figures = {record["step"]: value for record in records if (value := record.get("dev_map")) is not None}
+    figures = {record["step"]: value for record in records if (value := record.get(figure)) is not None}
     return {
         "reached": max((record["step"] for record in records), default=0),
         "best_step": max((step for step in figures if step and counts(step)), key=figures.__getitem__, default=None),

@@ -38,7 +38,7 @@ class RunRow:
     dev: str | None
     """The data set that chose the weights. The best figures of runs with different sets cannot be compared."""
     best: float | None
-    """The best MAP on the set `dev`, in percent."""
+    """The best figure on the set `dev`, in percent."""
     seed: int | None
     state: State
     """`killed` if no process trains in the folder and its result is missing."""
@@ -64,24 +64,26 @@ def _runs(folder: Path) -> Iterator[Path]:
 
 def _row(run: Path, below: Path, now: float) -> RunRow:
     # Any of these files may be missing; their parts are then empty.
-    record, log, trainer = _json(run / RECORD), read_log(run / LOG), _trainer_state(run)
-    free, settings = _part(record, "free"), _part(_part(record, "bound"), "settings")
+    record, log = _json(run / RECORD), read_log(run / LOG)
+    free, settings, results = _part(record, "free"), _part(_part(record, "bound"), "settings"), _part(record, "results")
     names, train = _part(free, "names"), _part(settings, "train")
     has_result = any((run / name).is_file() for name in RESULTS)
     config = _json(run / "checkpoint" / "config.json")
-    steps = max((line["step"] for line in log), default=_number(trainer.get("global_step")))
-    last_step = _first(_number(free.get("steps")), _number(trainer.get("max_steps")))
+    steps = max((line["step"] for line in log), default=_number(results.get("reached")))
+    last_step = _number(free.get("steps"))
     # Figures before the end of the warm start did not choose the weights.
     final_only = _number(train.get("final_only")) or 0.0
     warm_start = final_only * (_number(_part(record, "planned").get("steps")) or last_step or 0)
     counted = [
-        _first(_number(line.get("dev_map")), _number(line.get("eval_map")))
-        for line in (*log, *_list(trainer.get("log_history")))
-        if (_number(line.get("step")) or 0) > (0 if final_only >= 1 else warm_start)
+        _number(value)
+        for line in log
+        if line["step"] > (0 if final_only >= 1 else warm_start)
+        for name, value in line.items()
+        if name.startswith("dev") and "/" not in name
     ]
     # The record of a finished run has its best figure.
     figures = [float(value) for value in counted if value is not None]
-    best = _number(_part(record, "results").get("best"))
+    best = _number(results.get("best"))
     state: State = "running" if is_running(run) else "finished" if has_result else "killed"
     return RunRow(
         folder=str(run.relative_to(below)),
@@ -100,15 +102,8 @@ def _row(run: Path, below: Path, now: float) -> RunRow:
     )
 
 
-def _trainer_state(run: Path) -> dict[str, Any]:
-    """The newest state of Hugging Face's Trainer, which `teach` and `pretrain` use."""
-    states = [_json(path) for path in (run / "run").glob("checkpoint-*/trainer_state.json")]
-    return max(states, key=lambda state: _number(state.get("global_step")) or 0, default={})
-
-
 def _last_written(run: Path) -> float:
     files = [run / name for name in (LOG, RECORD, *RESULTS)]
-    files += run.glob("run/checkpoint-*/trainer_state.json")
     return max((file.stat().st_mtime for file in files if file.is_file()), default=run.stat().st_mtime)
 
 
@@ -124,11 +119,6 @@ def _json(path: Path) -> dict[str, Any]:
 def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
     value = record.get(name)
     return value if isinstance(value, dict) else {}
-
-
-def _list(value: Any) -> list[dict[str, Any]]:
-    """The objects of a list; empty for any other value."""
-    return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
 def _number(value: Any) -> Any:

@@ -9,9 +9,6 @@ from typing import Any
 
 from cerberank_training.tracking.log_file import LOG, read_log
 
-DEV = "dev_map"
-"""The dev figure that chooses the weights; those of exits and heads follow it as in `dev_map/exit_1`."""
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Trained:
@@ -20,7 +17,7 @@ class Trained:
     checkpoint: Path
     """The folder with the weights that were best on dev."""
     dev_map: float
-    """The MAP on the dev questions, in percent."""
+    """The MAP on the dev questions in percent, or the metric of `select`."""
     best_step: int | None
     """The step of these weights; None for a run of an earlier version, and in processes other than the first."""
     steps: int
@@ -28,16 +25,20 @@ class Trained:
     stopped_early: bool
     """True if patience ended the run before the last of the steps that were asked for."""
     figures: Mapping[str, float]
-    """The MAP at the best step by `final` and, of a student, by each exit and head, such as `exit 1` and `head 2`."""
+    """This figure at the best step by `final` and, of a student, by exits and heads, such as `exit 1` and `head 2`."""
     history: tuple[Mapping[str, Any], ...]
     """The rows of log.jsonl in order: `step` with the losses and rates of a step, or with the figures on dev."""
 
     @classmethod
-    def of(cls, checkpoint: Path, results: Mapping[str, Any], *, out: Path) -> Trained:
-        """The result of the finished run in `out`, with the `results` of its record."""
+    def of(cls, checkpoint: Path, results: Mapping[str, Any], *, out: Path, figure: str = "dev_map") -> Trained:
+        """The result of the finished run in `out`, with the `results` of its record.
+
+        `figure` is the log's name of the one that chose the weights; those of exits and heads follow it, as in
+        `dev_map/exit_1`.
+        """
         history, step = read_log(out / LOG), results.get("best_step")
-        at_best = next((row for row in history if row["step"] == step and DEV in row), {})
-        parts = {name: value for name, value in at_best.items() if name.startswith(f"{DEV}/")}
+        at_best = next((row for row in history if row["step"] == step and figure in row), {})
+        parts = {name: value for name, value in at_best.items() if name.startswith(f"{figure}/")}
         steps = results.get("reached", 0)
         return cls(
             checkpoint=checkpoint,

@@ -16,7 +16,7 @@ from cerberank_models.convert.source_network import read_head, read_network
 from cerberank_models.convert.teacher_input import FILE as INPUT
 from cerberank_training.learning.losses import logit_difference
 from cerberank_training.runs.base import open_base
-from cerberank_training.runs.card import spec_name
+from cerberank_training.runs.card import SELECT, spec_name
 from cerberank_training.runs.record import read_record
 from cerberank_training.teachers.scoring.teacher import TeacherSpec, digests_revision
 from cerberank_training.teachers.teacher_reader import Pair, TeacherReader
@@ -44,11 +44,16 @@ def revision_of(source: str) -> str:
 
 
 def teacher_origin(teacher: TeacherIdentity) -> dict[str, Any]:
-    """The teacher's name and revision, and its figure on its dev set if its folder still exists and records one."""
+    """The teacher's name and revision, and its MAP on its dev set if its folder still exists and records one."""
     folder = Path(teacher.name)
     origin = {"name": folder.name, "revision": teacher.revision}
     record = read_record(folder)
-    if record is None or not record.results or revision_of(str(folder)) != teacher.revision:
+    if (
+        record is None
+        or not record.results
+        or SELECT in record.bound["dev"]
+        or revision_of(str(folder)) != teacher.revision
+    ):
         return origin
     best, questions = record.results["best"], record.results["questions"]
     return origin | {"dev_map": best, "questions": questions, "dev": spec_name(record.free["names"]["dev"])}
@@ -68,26 +73,32 @@ class HuggingFaceTeacher:
         base = open_base(spec.source)
         base.check_room(spec.input.max_length)
         base.files()  # downloads those that the cache lacks
-        self._tokenizer = base.tokenizer()
+        tokenizer = base.tokenizer()
         model = read_network(base.source, base.described, read_head(base.source, base.described))
         if model.config.num_labels not in (1, 2):
             raise ValueError(f"{spec.source} has {model.config.num_labels} labels; a teacher has one or two")
         self._device = torch.device(spec.device)
         self._model = model.to(device=self._device, dtype=PRECISIONS[spec.precision]).eval()
-        self._read = TeacherReader(self._tokenizer, model.config, spec.input)
+        self._read = TeacherReader(tokenizer, model.config, spec.input)
         self._batch_tokens = spec.batch_tokens
 
-    @torch.inference_mode()
     def differences(self, pairs: Sequence[Pair]) -> NDArray[np.float32]:
         """`z1 - z0` of two logits, or the single logit itself."""
-        encoded = self._read(pairs)
-        result = np.empty(len(pairs), dtype=np.float32)
-        for rows in _batches([len(ids) for ids in encoded["input_ids"]], self._batch_tokens):
-            batch = {name: [values[row] for row in rows] for name, values in encoded.items()}
-            inputs = self._tokenizer.pad(batch, return_tensors="pt").to(self._device)
-            logits = self._model(**inputs).logits
-            result[rows] = logit_difference(logits).cpu().numpy()
-        return result
+        return differences(self._model, self._read, pairs, device=self._device, batch_tokens=self._batch_tokens)
+
+
+@torch.inference_mode()
+def differences(
+    model: Any, read: TeacherReader, pairs: Sequence[Pair], *, device: torch.device, batch_tokens: int
+) -> NDArray[np.float32]:
+    """`z1 - z0` of a classifier of two logits, or the single logit itself, in batches of pairs of similar length."""
+    encoded = read(pairs)
+    result = np.empty(len(pairs), dtype=np.float32)
+    for rows in _batches([len(ids) for ids in encoded["input_ids"]], batch_tokens):
+        inputs = read.padded({name: [values[row] for row in rows] for name, values in encoded.items()})
+        logits = model(**{name: tensor.to(device) for name, tensor in inputs.items()}).logits
+        result[rows] = logit_difference(logits).cpu().numpy()
+    return result
 
 
 def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
