@@ -13,6 +13,7 @@ from tests.program import program, replaced
 from tests.tiny import WORDS, save_cross_encoder
 from tests.training.mining.test_search import sentence_encoder
 
+from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_training.commands import mine as command
 from cerberank_training.data import read_questions
 from cerberank_training.mining.miner import Miner
@@ -69,6 +70,7 @@ def test_bm25_finds_negatives(tmp_path: Path, capsys: pytest.CaptureFixture[str]
 def test_a_cross_encoder_filters_and_orders(tmp_path: Path) -> None:
     """By the library's own scores: none above 95 % of the lowest positive's, the highest first; a cache takes them."""
     model = save_cross_encoder("bert", tmp_path / "cross", num_labels=1)
+    TeacherInput(max_length=64).write(tmp_path / "cross")  # a tiny network has 64 positions
     margin = ["--filter", str(model), "--relative-margin", "0.05", "--negatives", "4"]
     assert main(arguments(tmp_path, *margin)) == 0
     judge = CrossEncoder(str(model), device="cpu", max_length=48)

@@ -50,11 +50,11 @@ def test_the_best_cosines_come_first(tmp_path: Path, monkeypatch: pytest.MonkeyP
     for block in (7, 1000):
         monkeypatch.setattr(module, "BLOCK", block)
         results[block] = list(made(source, tmp_path / "store")(QUESTIONS, KNOWN, 10))
-    for hits, other, row, places in zip(results[7], results[1000], cosines, KNOWN, strict=True):
-        assert hits.places == other.places
+    for hits, other, row, numbers in zip(results[7], results[1000], cosines, KNOWN, strict=True):
+        assert hits.numbers == other.numbers
         assert hits.scores == pytest.approx(np.sort(row)[::-1][:10], abs=2e-3)
-        assert row[hits.places] == pytest.approx(hits.scores, abs=2e-3)
-        assert hits.known == pytest.approx(row[places], abs=2e-3)
+        assert row[hits.numbers] == pytest.approx(hits.scores, abs=2e-3)
+        assert hits.known == pytest.approx(row[numbers], abs=2e-3)
 
 
 def test_a_checkpoints_first_stage_searches(tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_checkpoints_first_stage_searches(tmp_path: Path) -> None:
     for question, each in zip(QUESTIONS, hits, strict=True):
         scores = first.compute(first.read(question, CORPUS))
         assert each.scores == pytest.approx(np.sort(scores)[::-1][:5], abs=1e-3)
-        assert scores[each.places] == pytest.approx(each.scores, abs=1e-3)
+        assert scores[each.numbers] == pytest.approx(each.scores, abs=1e-3)
     with pytest.raises(CheckpointError, match="has no first stage"):
         made(plain.path, tmp_path / "other")
 
@@ -79,9 +79,9 @@ def test_a_bi_encoder_of_pairwise_ranks_by_its_own_rankers(tmp_path: Path) -> No
     ranker = text_ranker(TR_TWIN)
     write_text_ranker(tmp_path / "twin", ranker, bert_tokenizer(), version="1", source="tests")
     hits = list(made(tmp_path / "twin", tmp_path / "store")(QUESTIONS, KNOWN, 60))
-    assert all(sorted(each.places) == list(range(60)) for each in hits)
-    for each, places in zip(hits, KNOWN, strict=True):
-        assert each.known == pytest.approx(each.scores[[each.places.index(place) for place in places]])
+    assert all(sorted(each.numbers) == list(range(60)) for each in hits)
+    for each, numbers in zip(hits, KNOWN, strict=True):
+        assert each.known == pytest.approx(each.scores[[each.numbers.index(number) for number in numbers]])
     assert all(each.scores.min() >= 0 and each.scores.max() <= 1 for each in hits)
     with pytest.raises(BoundError, match="begun with inputs "):
         made(tmp_path / "twin", tmp_path / "store", CORPUS[:-1])

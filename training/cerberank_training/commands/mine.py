@@ -162,7 +162,7 @@ def _search_all(
     """Add the records of the questions that are not done to the work."""
     miner = Miner(
         corpus=corpus,
-        places={text: place for place, text in enumerate(corpus)},
+        numbers={text: number for number, text in enumerate(corpus)},
         search=_search(options, corpus, folder),
         selection=options.selection,
         teacher=None if spec is None else open_teacher(spec),

@@ -196,13 +196,13 @@ class PairSampler:
 
     def step(self, step: int, size: int) -> list[Group]:
         """The `size` pairs of step `step`, counted from 0; each epoch has its own order."""
-        return [self._group(place) for place in self._order.step(step, size)]
+        return [self._group(index) for index in self._order.step(step, size)]
 
-    def _group(self, place: int) -> Group:
-        """The pair at index `place` among all kept pairs in the order of the data."""
-        number = int(np.searchsorted(self._ends, place, side="right"))
+    def _group(self, index: int) -> Group:
+        """The pair at `index` among all kept pairs in the order of the data."""
+        number = int(np.searchsorted(self._ends, index, side="right"))
         question = int(self._usable[number])
-        row = place - int(self._ends[number]) + int(self._questions.sizes[question])
+        row = index - int(self._ends[number]) + int(self._questions.sizes[question])
         text, pair = self._questions.pair(question, row)
         return Group(question=text, candidates=(pair.candidate,), labels=(float(pair.relevant),))
 

@@ -29,7 +29,7 @@ class Miner:
 
     corpus: Sequence[str]
     """The distinct texts that are searched, including every positive."""
-    places: Mapping[str, int]
+    numbers: Mapping[str, int]
     """The index of each text in the corpus."""
     search: Search
     selection: Selection
@@ -37,7 +37,7 @@ class Miner:
 
     def mined(self, questions: Sequence[Question]) -> Iterator[dict[str, Any]]:
         """A record for each question, with its lines of the file and the numbers of texts that were left out."""
-        known = [[self.places[text] for text in positive_texts(question)] for question in questions]
+        known = [[self.numbers[text] for text in positive_texts(question)] for question in questions]
         most = self.selection.top + max(len(question.candidates) for question in questions)
         hits = list(self.search([question.text for question in questions], known, most))
         texts = [self._candidates(question, each) for question, each in zip(questions, hits, strict=True)]
@@ -49,12 +49,12 @@ class Miner:
         """The indices and scores of texts that may be negatives, from `skip` up to `top` in the order of the search."""
         relevant = set(map(folded, positive_texts(question)))
         pairs = [
-            (place, score)
-            for place, score in zip(hits.places, hits.scores.tolist(), strict=True)
-            if folded(self.corpus[place]) not in relevant and not question.holds_answer(self.corpus[place])
+            (number, score)
+            for number, score in zip(hits.numbers, hits.scores.tolist(), strict=True)
+            if folded(self.corpus[number]) not in relevant and not question.holds_answer(self.corpus[number])
         ]
         best = pairs[self.selection.skip : self.selection.top]
-        return [place for place, _ in best], [score for _, score in best]
+        return [number for number, _ in best], [score for _, score in best]
 
     def _filtered(self, questions: Sequence[Question], texts: Sequence[Sequence[str]]) -> Iterator[Any]:
         """The cross-encoder's log-odds of each question's positives and texts; None without a cross-encoder."""

@@ -41,7 +41,7 @@ BLOCK = 1 << 15
 class Hits:
     """The result of a search for one question."""
 
-    places: list[int]
+    numbers: list[int]
     """The indices of the best texts in the corpus, best first; ties are in the order of the corpus."""
     scores: Floats
     known: Floats
@@ -63,10 +63,10 @@ def bm25_search(corpus: Sequence[str]) -> Search:
     index = Bm25Index(corpus)
 
     def search(questions: Sequence[str], known: Sequence[Sequence[int]], k: int) -> Iterator[Hits]:
-        for question, places in zip(questions, known, strict=True):
+        for question, numbers in zip(questions, known, strict=True):
             scores = index.scores(question)
             best = best_sharing(scores, k)
-            yield Hits(places=best, scores=scores[best], known=scores[list(places)])
+            yield Hits(numbers=best, scores=scores[best], known=scores[list(numbers)])
 
     return search
 
@@ -120,17 +120,17 @@ def vector_search(
     def search(questions: Sequence[str], known: Sequence[Sequence[int]], k: int) -> Iterator[Hits]:
         encoded = backend.encode(concat_pairs([encoder.questions([question]) for question in questions]))
         # Block after block, only the best k so far are held.
-        scores, places = np.empty((len(encoded), 0), dtype=np.float32), np.empty((len(encoded), 0), dtype=np.int64)
+        scores, numbers = np.empty((len(encoded), 0), dtype=np.float32), np.empty((len(encoded), 0), dtype=np.int64)
         for start in range(0, len(corpus), BLOCK):
             block = compared(encoded, corpus[start : start + BLOCK])
             scores = np.concatenate([scores, block], axis=1)
-            places = np.concatenate([places, np.broadcast_to(np.arange(block.shape[1]) + start, block.shape)], axis=1)
+            numbers = np.concatenate([numbers, np.broadcast_to(np.arange(block.shape[1]) + start, block.shape)], axis=1)
             best = np.argsort(-scores, axis=1, kind="stable")[:, :k]
             scores = np.take_along_axis(scores, best, axis=1)
-            places = np.take_along_axis(places, best, axis=1)
+            numbers = np.take_along_axis(numbers, best, axis=1)
         for row, wanted in enumerate(known):
-            others = compared([encoded[row]], [corpus[place] for place in wanted])[0]
-            yield Hits(places=places[row].tolist(), scores=scores[row], known=others)
+            others = compared([encoded[row]], [corpus[number] for number in wanted])[0]
+            yield Hits(numbers=numbers[row].tolist(), scores=scores[row], known=others)
 
     return search
 

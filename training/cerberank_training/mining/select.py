@@ -72,5 +72,5 @@ class Selection:
         chosen = passing[: self.negatives]
         if self.choose == "random" and len(passing) > self.negatives:
             drawn = random.Random(f"{self.seed}/{question}").sample(range(len(passing)), self.negatives)
-            chosen = [passing[place] for place in sorted(drawn)]
+            chosen = [passing[index] for index in sorted(drawn)]
         return chosen, len(order) - len(passing)
