@@ -140,7 +140,7 @@ def test_every_value_is_shown_with_its_source(capsys: pytest.CaptureFixture[str]
     assert program("train recipes")(["tanda/transfer-bert"]) == 0
     shown = capsys.readouterr().out
     for option, setting in read_preset("tanda/transfer-bert").settings.items():
-        (line,) = [each for each in shown.splitlines() if each.startswith(f"--{option.replace('_', '-')} ")]
+        (line,) = [each for each in shown.splitlines() if each.startswith(f"{option} = ")]
         assert json.dumps(setting.value) in line
         assert line.endswith(setting.source)
     assert program("train recipes")(["cerberus/wikiqa"]) == 0

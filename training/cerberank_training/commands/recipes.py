@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from cerberank_models.output import say
-from cerberank_training.commands.presets import DISTIL, Preset, flag_of, presets, read_preset, student_settings
+from cerberank_training.commands.presets import DISTIL, Preset, presets, read_preset, student_settings
 
 
 def recipes(name: str | None = None, /) -> list[Preset]:
@@ -24,11 +24,13 @@ def recipes(name: str | None = None, /) -> list[Preset]:
     preset = read_preset(name)
     say(f"cerberank train {preset.verb} --recipe {name}: {preset.about}")
     ours = presets()[preset.recipe].settings if preset.recipe else {}
-    shown = {flag_of(option): value for option, value in preset.settings.items() if ours.get(option) != value}
+    shown = {key: setting for key, setting in preset.settings.items() if ours.get(key) != setting}
     if shown:
-        wide = max(len(f"{flag} {json.dumps(setting.value)}") for flag, setting in shown.items())
-        for flag, setting in shown.items():
-            say(f"{f'{flag} {json.dumps(setting.value)}':<{wide}}  {setting.source}".rstrip())
+        # As lines of a TOML file, because some are keys of recipes and no options.
+        lines = {f"{key} = {json.dumps(setting.value)}": setting.source for key, setting in shown.items()}
+        wide = max(map(len, lines))
+        for line, source in lines.items():
+            say(f"{line:<{wide}}  # {source}" if source else line)
         say('A source that begins with "ours" says that the published value is not known here.')
     if preset.verb != DISTIL:
         say(f"Other options have the defaults of `cerberank train {preset.verb} --help`.")
