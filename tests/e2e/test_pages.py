@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 from collections.abc import Iterator, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -188,6 +191,29 @@ def test_long_texts_are_folded_and_low_scores_are_not_bold(browser: Browser, ser
     assert len(browser.texts("tr.best")) == (best >= 0.5)
     browser.find("#windows").click()
     browser.wait_for(".cut", "not read to its end")
+
+
+def test_the_box_of_windows_begins_with_the_model_s_rule(
+    chromium: Browser, tiny_checkpoint: Path, tmp_path: Path
+) -> None:
+    """Off for a model that cuts texts, whose windows are read when it is ticked."""
+    old = read_checkpoint(tiny_checkpoint)
+    cutting = old.config.model_copy(update={"encoding": old.config.encoding.model_copy(update={"windows": "off"})})
+    folder = shutil.copytree(tiny_checkpoint, tmp_path / "cutting")
+    (folder / "config.json").write_text(cutting.model_dump_json())
+    manifest = json.loads((folder / "manifest.json").read_text())
+    manifest["files"]["config.json"] = sha256((folder / "config.json").read_bytes()).hexdigest()
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    with serving(folder, tmp_path / "log") as service:
+        chromium.look("light", DESKTOP)
+        chromium.driver.get(f"{service.url}/")
+        chromium.wait_for("#model", "random-tiny 1")
+        assert not chromium.find("#windows").is_selected()
+        fill_in(chromium, ["word " * 90, "330 metres"])
+        chromium.find("#rank").click()
+        chromium.wait_for(".cut", "not read to its end")
+        chromium.find("#windows").click()
+        chromium.wait_for("mark", "word")
 
 
 def test_a_phone_shows_the_answer(browser: Browser) -> None:

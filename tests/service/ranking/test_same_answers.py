@@ -105,7 +105,7 @@ def loaded(model: str, folder: Path) -> Loaded:
     else:
         config = ranker_config(schedule=(0.5, 0.3)).model_copy(update={"drop_minimum": 3})
         if model == "prompt":
-            encoding = EncodingConfig(max_length=64, question_length=24, prompt=PROMPT)
+            encoding = EncodingConfig(max_length=64, question_length=24, prompt=PROMPT, windows="mean")
             config = config.model_copy(update={"encoding": encoding, "languages": ("de",)})
         opened = Loaded(checkpoint_for(FakeBackend(config), folder), FakeBackend(config))
     if model == "prompt":

@@ -13,6 +13,7 @@ const firstRatio = byId("first-ratio");
 const [neighbours, windows, own] = ["neighbours", "windows", "default"].map(byId);
 const EVERY_MS = 2000;
 let exits = [];
+let inWindows = "best"; // how the model combines windows
 let firstStages = 0; // 1 for a model with a first stage, which has the first ratio and is stage 0
 let latest = 0;
 let serving = false;
@@ -34,6 +35,8 @@ async function describeModel() {
   exits = model.exits ?? [];
   firstStages = model.first_stage && model.stages > 1 ? 1 : 0; // one that ranks alone drops nothing
   byId("model").textContent = `${model.model} ${model.version}, ${model.architecture}, ${model.precision} on ${model.backend}`;
+  windows.checked = model.windows !== "off";
+  if (windows.checked) inWindows = model.windows;
   byId("context").hidden = !model.context;
   neighbours.checked &&= Boolean(model.context);
   byId("own").hidden = firstStages + exits.length === 0;
@@ -96,8 +99,8 @@ async function ask() {
   const mine = ++latest;
   button.setAttribute("aria-disabled", "true");
   try {
-    const reading = windows.checked ? {} : { windows: "off" };
-    const answer = await rank({ question: question.value, candidates: given, return_heads: true, ...reading, ...dropRatios() });
+    const reading = windows.checked ? inWindows : "off";
+    const answer = await rank({ question: question.value, candidates: given, return_heads: true, windows: reading, ...dropRatios() });
     if (mine === latest) show(answer, given); // an answer that was overtaken is not shown
   } catch (error) {
     if (mine === latest) showProblem(error.message);
