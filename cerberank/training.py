@@ -459,7 +459,7 @@ def score(
     context: bool | None = None,
     batch_tokens: int | None = None,
     engine: Literal["local", "ray"] | None = None,
-    workers: int | None = None,
+    copies: int | None = None,
     shard: str | None = None,
     scores: str | Path | None = None,
     own_scores: bool | None = None,

@@ -23,6 +23,7 @@ RENAMED = MappingProxyType(
         "unanswered": ("without_positive",),
         "only": ("rows",),
         "metric": ("measure",),
+        "workers": ("copies",),
     }
 )
 """The new names by the old one, as keys of recipes write them. A command has one of several."""

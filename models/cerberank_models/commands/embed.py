@@ -32,7 +32,7 @@ def embed(
     backend: BackendOptions = OWN,
     threads: Count | None = None,
     engine: Literal["local", "ray"] = "local",
-    workers: Count = 1,
+    copies: Count = 1,
 ) -> None:
     """Compute the vectors of candidates before questions arrive, and store them for a service with a first stage.
 
@@ -47,7 +47,7 @@ def embed(
         backend: Backend.
         threads: Threads of the model (default: all usable processors; 1 with ray).
         engine: Computation in this process, or on a Ray cluster (RAY_ADDRESS).
-        workers: Number of encoders that run in parallel with ray.
+        copies: Number of encoders that run in parallel with ray.
     """
     opened = read_checkpoint(checkpoint)
     chosen = backend.chosen(opened)
@@ -55,7 +55,7 @@ def embed(
         check_device(chosen.device, chosen.kind)
     run = file_to_run(opened, kind=chosen.kind, precision=chosen.precision)
     inputs, count = check_texts(texts)
-    shard_map, precision = _shard_map(opened, chosen, engine, threads=threads, workers=workers)
+    shard_map, precision = _shard_map(opened, chosen, engine, threads=threads, workers=copies)
     with progress(total=count, unit="text") as bar:
         manifest = store_vectors(
             partial(read_texts, texts),

@@ -26,7 +26,7 @@ def test_a_cluster_makes_the_same_store(checkpoint: Checkpoint, tmp_path: Path) 
     lines = tmp_path / "texts.jsonl"
     lines.write_text("".join(f"{json.dumps(f'tower {number % 5000} stone')}\n" for number in range(2 * SHARD + 10)))
     ran_by = ["--precision", "fp32", "--threads", "1"]
-    call = [str(checkpoint.path), str(lines), str(tmp_path / "ray"), *ran_by, "--engine", "ray", "--workers", "2"]
+    call = [str(checkpoint.path), str(lines), str(tmp_path / "ray"), *ran_by, "--engine", "ray", "--copies", "2"]
     program = [sys.executable, "-m", "cerberank", "data", "embed", *call]
     done = subprocess.run(program, capture_output=True, text=True, check=False, env=SINGLE, timeout=240)
     assert done.returncode == 0, done.stderr

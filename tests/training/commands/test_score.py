@@ -92,7 +92,7 @@ def test_a_cluster_gives_the_same_cache(teacher: Path, data: Path, tmp_path: Pat
     """Two workers of a local cluster against one process; a worker that fails is one clear line and no shard."""
     pytest.importorskip("ray", reason="needs the extra ray", exc_type=ImportError)
     broken = save_cross_encoder("bert", tmp_path / "broken", num_labels=3)
-    ray = ["--shard-pairs", "100", "--engine", "ray", "--workers", "2"]
+    ray = ["--shard-pairs", "100", "--engine", "ray", "--copies", "2"]
     calls = [command(tmp_path / "ray", teacher, data, *ray), command(tmp_path / "failed", broken, data, *ray)]
     script = f"from cerberank.cli import main; print([main(['data', 'score', *call]) for call in {calls}])"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=SINGLE)

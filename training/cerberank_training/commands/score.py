@@ -73,7 +73,7 @@ class ModelOptions:
     """Most tokens of a batch, padding included (default: 16384)."""
     engine: Literal["local", "ray"] | None = None
     """Scoring in this process (default), or on a Ray cluster (RAY_ADDRESS)."""
-    workers: Count | None = None
+    copies: Count | None = None
     """Number of copies of the teacher that score in parallel with --engine ray (default: 1)."""
     shard: Shard = None
 
@@ -184,7 +184,7 @@ def _model_scores(model: ModelOptions, external: ExternalOptions) -> tuple[Score
     if model.engine != "ray":  # Ray's workers have devices of their own
         check_device(spec.device, spec.backend if spec.is_checkpoint else "torch")
         return map_here(_opened(spec)), teacher_identity(spec)
-    shard_map = map_on_ray(partial(_opened, spec), workers=model.workers or 1, device=spec.device)
+    shard_map = map_on_ray(partial(_opened, spec), workers=model.copies or 1, device=spec.device)
     return shard_map, teacher_identity(spec)
 
 
