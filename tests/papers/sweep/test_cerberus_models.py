@@ -54,6 +54,10 @@ def test_one_step_and_further_seeds(tmp_path: Path, ran: list[str], capsys: pyte
     assert "| albert-base (2 runs) |" in capsys.readouterr().out
     assert sweep(words(tmp_path, "--rows", "albert-base", "--transfer", jsonl(tmp_path))) == 2
     assert sweep(words(tmp_path, "--rows", "albert-base", "--large", "one")) == 2
+    call = words(tmp_path)
+    call[call.index("--distil-options") + 1] = "--heds 2"
+    assert sweep(call) == 2
     errors = capsys.readouterr().err
+    assert "--heds" in errors
     assert "--transfer and --transfer-dev go together" in errors
     assert "are three models each" in errors

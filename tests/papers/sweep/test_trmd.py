@@ -76,7 +76,7 @@ def test_a_table_from_the_base(tmp_path: Path, ran: list[str], capsys: pytest.Ca
     assert "differs from tr-twin" in capsys.readouterr().out
 
     ran.clear()
-    assert call(tmp_path, "--rows", "trmd-twin", *longer) == 0
+    assert call(tmp_path, "--rows", "trmd-twin", *longer, "--device", "cpu") == 0
     assert ran == []
     assert shown.endswith(capsys.readouterr().out)
 

@@ -22,12 +22,12 @@ from cerberank_papers.sweep.sweep_runs import (
     fill_table,
     is_finished,
     ranker_evaluation,
+    result_of,
     run_command,
     settings_of,
     trained,
     write_table,
 )
-from cerberank_training.commands.distil import StudentJob
 from cerberank_training.commands.presets import RECIPE_HELP, flag_of, student_settings
 from cerberank_training.commands.run_options import DataSpec, DevQuestions, data_help
 from cerberank_training.learning.strategies import Choice, strategy_of
@@ -174,9 +174,9 @@ def cerberus(*, options: CerberusOptions) -> Path:
 
     def train(run: PlannedRun, seed: int) -> Evaluation:
         folder = table.out / f"{run.name}-{seed}"
-        if not is_finished(folder, StudentJob):
-            trained(folder, StudentJob, *_training(run, options), *_tuned(run, options), *forms, "--seed", seed)
-        source = ("--checkpoint", folder / StudentJob.result_name, "--precision", options.precision)
+        if not is_finished(folder, "distil"):
+            trained(folder, "distil", *_training(run, options), *_tuned(run, options), *forms, "--seed", seed)
+        source = ("--checkpoint", result_of(folder, "distil"), "--precision", options.precision)
         return ranker_evaluation(table, *source, "--device", options.device)
 
     rows = {run.name: partial(train, run) for run in runs}

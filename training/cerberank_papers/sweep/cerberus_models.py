@@ -19,12 +19,13 @@ from cerberank_papers.sweep.sweep_runs import (
     Evaluation,
     TableOptions,
     Words,
-    check_words,
     checkpoint_evaluation,
     data_contents,
     evaluate_run,
     fill_table,
     is_finished,
+    job_of,
+    result_of,
     row_names,
     run_command,
     settings_of,
@@ -32,9 +33,7 @@ from cerberank_papers.sweep.sweep_runs import (
     trained,
     write_table,
 )
-from cerberank_training.commands.distil import StudentJob
 from cerberank_training.commands.run_options import DataSpec, data_help
-from cerberank_training.commands.teach import TeacherJob, teach
 
 FAMILIES = ("albert", "roberta", "electra")
 LARGE = tuple(f"{family}-large" for family in FAMILIES)
@@ -140,7 +139,9 @@ def cerberus_models(*, options: ModelsOptions) -> Path:
         raise UsageError("--large and --base are three models each: an ALBERT, a RoBERTa and an ELECTRA.")
     runs = _Runs(options)
     for step in ("asnq", options.target):
-        check_words(TeacherJob, teach, *runs.teaching(step, "MODEL"))
+        job_of("teach", *runs.teaching(step, "MODEL"), "--out", table.out).check()
+    for student in STUDENTS.values():
+        job_of("distil", *runs.learning(student, "MODEL"), "--out", table.out)
     data = {"transfer": options.transfer, "train": options.train, "dev": options.dev}
     Bound(table.out, settings_of(options) | data_contents(data)).begin()
 
@@ -183,29 +184,33 @@ class _Runs:
         model = self.options.models[name]
         if self.options.transfer is None:
             return model
-        return trained(self.folder(f"{name}-transfer", seed), TeacherJob, *self.teaching("asnq", model), "--seed", seed)
+        return trained(self.folder(f"{name}-transfer", seed), "teach", *self.teaching("asnq", model), "--seed", seed)
 
     def plain(self, name: str, seed: int) -> Path:
         """The folder of a model that learns from labels alone."""
         folder = self.folder(name, seed)
-        if is_finished(folder, TeacherJob):
+        if is_finished(folder, "teach"):
             return folder
         words = self.teaching(self.options.target, self.start(name, seed))
-        return trained(folder, TeacherJob, *words, "--seed", seed)
+        return trained(folder, "teach", *words, "--seed", seed)
+
+    def learning(self, student: Student, base: object) -> list[object]:
+        """The options of a student's `train distil`, but for its teachers."""
+        options = self.options
+        preset = f"distilled-{options.target}" if len(student.teachers) == 1 else options.target
+        words = ["--recipe", f"cerberus/{preset}", "--base", base, "--device", options.device, "--forms", "none"]
+        return [*words, "--train", options.train, "--dev", options.dev, *shlex.split(options.distil_options)]
 
     def student(self, row: str, seed: int) -> Path:
         """The checkpoint of a student."""
         options, student, folder = self.options, STUDENTS[row], self.folder(row, seed)
-        if not is_finished(folder, StudentJob):
-            preset = f"distilled-{options.target}" if len(student.teachers) == 1 else options.target
-            words = ["--recipe", f"cerberus/{preset}", "--device", options.device]
-            words += ["--train", options.train, "--dev", options.dev, "--forms", "none"]
+        if not is_finished(folder, "distil"):
+            words = self.learning(student, self.start(student.start, seed))
             for number, teacher in enumerate(student.teachers):
                 again = student.teachers[:number].count(teacher)
                 words += ["--teacher", str(self.scores(teacher, options.table.seeds[0] + again))]
-            base = self.start(student.start, seed)
-            trained(folder, StudentJob, *words, "--base", base, *shlex.split(options.distil_options), "--seed", seed)
-        return folder / StudentJob.result_name
+            trained(folder, "distil", *words, "--seed", seed)
+        return result_of(folder, "distil")
 
     def scores(self, teacher: str, seed: int) -> Path:
         """The cache of a model's scores of the training data."""

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Literal
 
 from cyclopts import Parameter
@@ -16,20 +15,27 @@ from cyclopts.validators import Number
 
 from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import Bound
-from cerberank_models.commands.values import arguments_of, listed
+from cerberank_models.commands.values import listed
 from cerberank_models.output import UsageError
-from cerberank_papers.sweep.sweep_runs import TABLE, Rest, contents, is_finished, recorded, say_table, trained
-from cerberank_training.commands.distil import StudentJob
-from cerberank_training.commands.distil_command import distil
+from cerberank_papers.sweep.sweep_runs import (
+    TABLE,
+    Rest,
+    contents,
+    is_finished,
+    job_of,
+    recorded,
+    result_of,
+    say_table,
+    trained,
+)
 from cerberank_training.commands.distil_options import DistilOptions
-from cerberank_training.commands.presets import flag_of, options_from_recipe
-from cerberank_training.commands.teach import TeacherJob, TeachOptions, teach
+from cerberank_training.commands.presets import flag_of
+from cerberank_training.commands.teach import TeachOptions
 from cerberank_training.evaluation.report import table
 from cerberank_training.runs.launched import note_of
 from cerberank_training.runs.record import read_record
 from cerberank_training.teachers.scoring.model_scores import is_model
 
-JOBS: Mapping[str, type[StudentJob | TeacherJob]] = MappingProxyType({"distil": StudentJob, "teach": TeacherJob})
 NUMBER = r"([0-9.e+-]+)"
 FOLDER = re.compile(f"(?:alpha-{NUMBER}-tau-{NUMBER}-)?rate-{NUMBER}(?:-batch-([0-9]+))?(?:-warmup-{NUMBER})?")
 """Folders of the grid's runs."""
@@ -137,7 +143,7 @@ def grid(*training: Rest, options: GridOptions) -> Path:
         if verb == "teach" and getattr(options, name):
             raise UsageError(f"--{name} is for --verb distil: a teacher learns from labels alone.")
     # Read here as well, so that an error shows before the first run, and that defaults are recorded.
-    shared = _job(verb, [*training, "--out", str(options.out)]).options
+    shared = job_of(verb, *training, "--out", options.out).options
     for place in shared.teacher if isinstance(shared, DistilOptions) else ():
         if is_model(place):
             raise UsageError(
@@ -151,18 +157,9 @@ def grid(*training: Rest, options: GridOptions) -> Path:
     read = contents(shared.base, data, getattr(shared, "teacher", ()))
     Bound(options.out, recorded(shared) | ({} if verb == "distil" else {"verb": verb}) | read).begin()
     for point in points:
-        trained(options.out / point.name, JOBS[verb], *forms, *training, *point.options())
+        trained(options.out / point.name, verb, *forms, *training, *point.options())
         _report(options.out, verb, training)
     return say_table(options.out)
-
-
-def _job(verb: str, words: Sequence[str]) -> StudentJob | TeacherJob:
-    """The run of `train VERB` with these options."""
-    command = distil if verb == "distil" else teach
-    options = arguments_of(command, words, config=options_from_recipe(verb))["options"]
-    if isinstance(options, TeachOptions):
-        return TeacherJob(options)
-    return StudentJob(options)
 
 
 def _points(shared: DistilOptions | TeachOptions, options: GridOptions, training: Sequence[str]) -> list[Point]:
@@ -183,15 +180,15 @@ def _points(shared: DistilOptions | TeachOptions, options: GridOptions, training
         for warmup in dict.fromkeys(options.warmup or (None,))
     ]
     for point in points:
-        _job(options.verb, [*training, *point.options(), "--out", str(options.out)]).check()
+        job_of(options.verb, *training, *point.options(), "--out", options.out).check()
     return points
 
 
 def finished_points(out: Path, verb: str = "distil") -> list[tuple[Point, float]]:
     """The finished runs of the grid, the best on dev first; among equals, the first that was finished."""
-    job, points = JOBS[verb], [(point, path) for path in out.glob("*") if (point := Point.named(path.name))]
-    finished = [(point, path) for point, path in points if is_finished(path, job)]
-    finished.sort(key=lambda run: ((run[1] / job.result_name).stat().st_mtime_ns, run[1].name))
+    points = [(point, path) for path in out.glob("*") if (point := Point.named(path.name))]
+    finished = [(point, path) for point, path in points if is_finished(path, verb)]
+    finished.sort(key=lambda run: (result_of(run[1], verb).stat().st_mtime_ns, run[1].name))
     rows = [(point, float(record.results["best"])) for point, path in finished if (record := read_record(path))]
     return sorted(rows, key=lambda row: -row[1])
 

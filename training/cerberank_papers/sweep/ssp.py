@@ -11,15 +11,14 @@ from typing import Annotated, Literal, get_args
 from cyclopts import Parameter
 
 from cerberank_models.checkpoint.bound import Bound
-from cerberank_papers.commands.pretrain import PretrainingJob, pretrain
 from cerberank_papers.pretraining.examples import Objective
 from cerberank_papers.sweep.sweep_runs import (
     Evaluation,
     TableOptions,
     Words,
-    check_words,
     contents,
     fill_table,
+    job_of,
     row_names,
     settings_of,
     teacher_evaluation,
@@ -27,7 +26,6 @@ from cerberank_papers.sweep.sweep_runs import (
     write_table,
 )
 from cerberank_training.commands.run_options import DataSpec, data_help
-from cerberank_training.commands.teach import TeacherJob, teach
 
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 ROWS = ("no-context", "context", *OBJECTIVES)
@@ -84,18 +82,18 @@ def ssp(*, options: SspOptions) -> Path:
     table = options.table
     # Everything that can be refused is refused before anything is written.
     for row in options.rows:
-        check_words(TeacherJob, teach, *_fine_tuning(options, row, options.base))
+        job_of("teach", *_fine_tuning(options, row, options.base), "--out", table.out).check()
         if row in OBJECTIVES:
-            check_words(PretrainingJob, pretrain, *_pretraining(options, row))
+            job_of("pretrain", *_pretraining(options, row), "--out", table.out).check()
     read = contents(options.base, {"train": options.train, "dev": options.dev})
     Bound(table.out, settings_of(options) | read).begin()
 
     def train(row: str, seed: int) -> Evaluation:
         base = options.base
         if row in OBJECTIVES:
-            base = str(trained(table.out / f"pretrain-{row}", PretrainingJob, *_pretraining(options, row)))
+            base = str(trained(table.out / f"pretrain-{row}", "pretrain", *_pretraining(options, row)))
         words = _fine_tuning(options, row, base)
-        teacher = trained(table.out / f"{row}-{seed}", TeacherJob, *words, "--seed", seed)
+        teacher = trained(table.out / f"{row}-{seed}", "teach", *words, "--seed", seed)
         return teacher_evaluation(table, teacher, device=options.device)
 
     def report() -> None:

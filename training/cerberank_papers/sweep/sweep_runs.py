@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -22,8 +23,13 @@ from cerberank_models.checkpoint.bound import SHA256
 from cerberank_models.commands.values import Count, Integers, arguments_of, listed
 from cerberank_models.output import say, say_written
 from cerberank_models.python_process import python_command
+from cerberank_papers.commands.pairwise import TextRankerJob, pairwise, settings_from_recipe
+from cerberank_papers.commands.pretrain import PretrainingJob, pretrain
+from cerberank_training.commands.distil import StudentJob
+from cerberank_training.commands.distil_command import distil
 from cerberank_training.commands.presets import options_from_recipe
 from cerberank_training.commands.run_options import DataSpec
+from cerberank_training.commands.teach import TeacherJob, teach
 from cerberank_training.data import Subset
 from cerberank_training.evaluation.measures import parse_measures
 from cerberank_training.evaluation.systems.comparison import compare_systems
@@ -36,7 +42,7 @@ from cerberank_training.runs.run import Job
 from cerberank_training.teachers.teacher_score_cache import MANIFEST, read_manifest
 
 TABLE = "table.md"
-FREE = ("out", "device", "recipe", "name", "version", "terms", "forms")
+FREE = ("out", "run", "recipe", "name", "version", "terms", "forms")
 """Options of a run that do not determine its weights, or whose values other options have."""
 ADDED = ("table", "device", "rows", "folds", "body_layers")
 """Options of a table to which values may be added when it goes on, or which do not determine its figures."""
@@ -69,6 +75,25 @@ Words = Annotated[str, Parameter(allow_leading_hyphen=True)]
 """Further options of a command, as one argument."""
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TrainingCommand:
+    """A command that trains."""
+
+    job: type[Job[Any, Any]]
+    command: Callable[..., object]
+    config: Callable[..., None]
+    """The configuration of cyclopts that reads the recipe."""
+
+
+TRAINING: Mapping[str, TrainingCommand] = MappingProxyType(
+    {
+        "distil": TrainingCommand(job=StudentJob, command=distil, config=options_from_recipe("distil")),
+        "pairwise": TrainingCommand(job=TextRankerJob, command=pairwise, config=settings_from_recipe),
+        "pretrain": TrainingCommand(job=PretrainingJob, command=pretrain, config=options_from_recipe("pretrain")),
+        "teach": TrainingCommand(job=TeacherJob, command=teach, config=options_from_recipe("teach")),
+    }
+)
+"""The commands of `cerberank train` that a sweep runs, by their verbs."""
 Evaluation = Callable[[str, Path], None]
 """A function that ranks a test set, and writes the per-question file."""
 
@@ -124,21 +149,30 @@ def recorded(options: Any) -> dict[str, Any]:
     return {name: value for name, value in asdict(options).items() if name not in FREE}
 
 
-def check_words(job: type[Job[Any, Any]], command: Callable[..., object], *words: object) -> None:
-    """Raise what `train VERB` says of these options before it reads a base or data."""
-    call = [*map(str, words), "--out", "OUT"]
-    job(arguments_of(command, call, config=options_from_recipe(job.verb))["options"]).check()
+def job_of(verb: str, *words: object) -> Job[Any, Any]:
+    """The run of `train VERB` with these options, to be checked before the first run of a sweep.
+
+    Raises cyclopts.CycloptsError or UsageError, with the option's name, for an unknown option or a wrong value.
+    """
+    training = TRAINING[verb]
+    options = arguments_of(training.command, [*map(str, words)], config=training.config)["options"]
+    return training.job(options)
 
 
-def is_finished(folder: Path, job: type[Job[Any, Any]]) -> bool:
+def result_of(folder: Path, verb: str) -> Path:
+    """The file or folder that is written last by a run of `train VERB` in this folder."""
+    return folder / TRAINING[verb].job.result_name
+
+
+def is_finished(folder: Path, verb: str) -> bool:
     """True if the run in this folder has its result and its figures."""
-    return (folder / job.result_name).exists() and bool((record := read_record(folder)) and record.results)
+    return result_of(folder, verb).exists() and bool((record := read_record(folder)) and record.results)
 
 
-def trained(folder: Path, job: type[Job[Any, Any]], *words: object) -> Path:
-    """The folder of a training run with these options, which is begun or continued unless it is finished."""
-    if not is_finished(folder, job):
-        run_command(f"train {job.verb}", *words, "--out", folder)
+def trained(folder: Path, verb: str, *words: object) -> Path:
+    """The folder of a run of `train VERB` with these options, which is begun or continued unless it is finished."""
+    if not is_finished(folder, verb):
+        run_command(f"train {verb}", *words, "--out", folder)
     return folder
 
 

@@ -14,10 +14,9 @@ from cyclopts import Parameter
 
 from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import Bound, differences, plain
-from cerberank_models.commands.options import check_device
-from cerberank_models.commands.values import Integers, arguments_of, replaced
+from cerberank_models.commands.values import Integers, replaced
 from cerberank_models.output import UsageError
-from cerberank_papers.commands.pairwise import PairwiseOptions, TextRankerJob, pairwise, settings_from_recipe
+from cerberank_papers.commands.pairwise import PairwiseOptions
 from cerberank_papers.pairwise.text_rankers import SYSTEMS
 from cerberank_papers.sweep.sweep_runs import (
     EVALUATIONS,
@@ -26,8 +25,10 @@ from cerberank_papers.sweep.sweep_runs import (
     TableOptions,
     contents,
     fill_table,
+    job_of,
     ranker_evaluation,
     recorded,
+    result_of,
     row_names,
     say_table,
     trained,
@@ -124,8 +125,7 @@ def _fill(training: Sequence[str], options: TrmdOptions) -> Path:
         raise UsageError(f"--{refused[0]} is set by the row, it cannot be given.")
     # Read here as well, so that an error shows before the first run, and that defaults are recorded.
     longer = replaced(training, mono)
-    shared, of_mono = _options_of_run(training), _options_of_run(longer)
-    check_device(shared.run.place)
+    shared, of_mono = (_options_of_run(words, table) for words in (training, longer))
 
     # The folder goes on with the same settings and content alone.
     differing = differences(plain(recorded(shared)), plain(recorded(of_mono)))
@@ -137,19 +137,20 @@ def _fill(training: Sequence[str], options: TrmdOptions) -> Path:
         own: list[object] = ["--system", row, "--seed", seed]
         if SYSTEMS[row].taught:
             for role, name in (("--mono", "mono"), ("--bi", SYSTEMS[row].token_ranker)):
-                own += [role, table.out / f"{name}-{seed}" / TextRankerJob.result_name]
+                own += [role, result_of(table.out / f"{name}-{seed}", "pairwise")]
         words = [*(longer if row == "mono" else training), *own]
-        ranker = trained(table.out / f"{row}-{seed}", TextRankerJob, *words) / TextRankerJob.result_name
+        ranker = result_of(trained(table.out / f"{row}-{seed}", "pairwise", *words), "pairwise")
         return ranker_evaluation(table, "--text-ranker", ranker, "--device", shared.run.place)
 
     rows = {row: partial(train, row) for row in _with_teachers(options.rows)}
     return fill_table(table, rows, report=partial(_report, table))
 
 
-def _options_of_run(words: Sequence[str]) -> PairwiseOptions:
-    """The options of a `train pairwise`."""
-    call = [*words, "--system", "mono", "--out", "OUT"]
-    options: PairwiseOptions = arguments_of(pairwise, call, config=settings_from_recipe)["options"]
+def _options_of_run(words: Sequence[str], table: TableOptions) -> PairwiseOptions:
+    """The options of a `train pairwise`, after its checks."""
+    job = job_of("pairwise", *words, "--system", "mono", "--out", table.out)
+    job.check()
+    options: PairwiseOptions = job.options
     return options
 
 
