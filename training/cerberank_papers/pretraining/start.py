@@ -100,13 +100,14 @@ def save_encoder(start: Start, out: Path) -> None:
 
     The binary head is left out, because a fine-tuned model gets its own classifier.
     """
-    if isinstance(start.network, ReplacedTokenPretraining):
-        start.network.discriminator.save_pretrained(out)
-        start.network.generator.save_pretrained(out / GENERATOR)
-        start.tokenizer.save_pretrained(out / GENERATOR)
-    else:
-        start.network.language.save_pretrained(out)
-    start.tokenizer.save_pretrained(out)
+    with quiet_transformers():
+        if isinstance(start.network, ReplacedTokenPretraining):
+            start.network.discriminator.save_pretrained(out)
+            start.network.generator.save_pretrained(out / GENERATOR)
+            start.tokenizer.save_pretrained(out / GENERATOR)
+        else:
+            start.network.language.save_pretrained(out)
+        start.tokenizer.save_pretrained(out)
 
 
 def _loaded(kind: Any, folder: str, head: str, changes: dict[str, int]) -> tuple[Any, list[str]]:

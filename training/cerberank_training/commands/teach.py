@@ -9,6 +9,7 @@ from typing import Annotated, Any
 
 from cyclopts import App, Group, Parameter
 
+from cerberank_models.convert.loading import quiet_transformers
 from cerberank_models.convert.teacher_input import FILE
 from cerberank_models.output import UsageError, say
 from cerberank_training.commands.presets import RECIPE_HELP, options_from_recipe
@@ -209,6 +210,7 @@ class TeacherTraining:
 
     def write(self, record: RunRecord) -> None:
         """Write a folder that Hugging Face's classes load, with the rules of what the teacher reads."""
-        self.run.model.save_pretrained(self.job.out)
+        with quiet_transformers():
+            self.run.model.save_pretrained(self.job.out)
         self.inputs.base.tokenizer().save_pretrained(self.job.out)
         self.config.input.write(self.job.out)
