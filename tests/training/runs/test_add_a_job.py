@@ -1,0 +1,51 @@
+"""The job of docs/add-a-job.md is whole: it trains, and has what the runner gives every job."""
+
+from __future__ import annotations
+
+import re
+import runpy
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.tiny import save_cross_encoder
+from tests.training.letters import dev_jsonl, jsonl
+from tools.reference import DOCS
+from tools.size import lines_of_code
+from transformers import AutoModelForSequenceClassification
+
+JOB, CALL = re.findall(r"^```python\n(.*?)^```$", (DOCS / "add-a-job.md").read_text(), re.MULTILINE | re.DOTALL)
+
+
+def called(folder: Path, steps: int) -> dict[str, Any]:
+    """The results of the page's call, with a tiny base and data of its own."""
+    changes = {
+        '"cross-encoder/ms-marco-MiniLM-L6-v2"': repr(str(folder / "base")),
+        '"csv:train.csv"': repr(jsonl(folder)),
+        '"csv:dev.csv"': repr(dev_jsonl(folder)),
+        'Path("ranknet")': f"Path({str(folder / 'out')!r})",
+        "steps=200, evaluate_every=50, learning_rate=2e-5": f"steps={steps}, evaluate_every=5, learning_rate=1e-3",
+    }
+    call = CALL
+    for placeholder, value in changes.items():
+        assert placeholder in call
+        call = call.replace(placeholder, value)
+    (folder / "job.py").write_text(JOB + call)
+    results: dict[str, Any] = runpy.run_path(str(folder / "job.py"))["results"]
+    return results
+
+
+def test_the_job_of_the_page_is_as_short_as_it_says() -> None:
+    assert f"It has {lines_of_code(JOB)} lines of code" in (DOCS / "add-a-job.md").read_text()
+    assert lines_of_code(JOB) <= 40
+
+
+def test_the_job_of_the_page_learns_and_is_extended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A repeated call does nothing; the result is a cross-encoder of transformers."""
+    save_cross_encoder("bert", tmp_path / "base", max_position_embeddings=160)
+    first = called(tmp_path, 20)
+    assert first["best"] > first["start"]
+    assert called(tmp_path, 20) == first
+    assert "is finished; more --steps extend it" in capsys.readouterr().err
+    assert called(tmp_path, 25)["reached"] == 25
+    assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").config.num_labels == 2
