@@ -23,7 +23,7 @@ class DistilOptions:
 
     recipe: Annotated[str, Parameter(help=RECIPE_HELP)]
     base: str
-    """Path or hub id of an encoder or a cross-encoder, or a checkpoint to train further."""
+    """Encoder, cross-encoder or checkpoint: folder or hub id."""
     train: Annotated[DataSpec | None, Parameter(help=data_help("Questions to draw examples from"))] = None
     groups: DataSpec | None = None
     """Groups of `data sample` in their order, as jsonl:PATH, instead of --train."""
@@ -38,13 +38,13 @@ class DistilOptions:
     dev_questions: Annotated[DevQuestions, Parameter(group=RESULT)] = None
     select: Annotated[Select, Parameter(group=RESULT)] = "map"
     forms: Annotated[Names | None, Parameter(group=RESULT)] = None
-    """ONNX forms to write beside the weights, or none, which takes seconds (default: fp32,int8)."""
+    """ONNX forms beside the weights, or none (default: fp32,int8)."""
     name: Annotated[str | None, Parameter(group=RESULT)] = None
     """Name of the model in stores and services (default: the name of OUT)."""
     version: Annotated[str | None, Parameter(group=RESULT)] = None
     """Version in stores and services (default: strategy, steps, seed and a digest of the run)."""
     terms: Annotated[str | None, Parameter(group=RESULT)] = None
-    """Licence and terms of the data for the model card, as text or as a file."""
+    """Licence and terms of the data for the card, as text or a file."""
     settings: StudentSettings = field(default_factory=StudentSettings)
 
     @property

@@ -33,7 +33,7 @@ from cerberank_training.students.settings import StudentSettings
 
 FROM, VERB, ABOUT = "from", "verb", "about"
 DISTIL = "distil"
-RECIPE_HELP = "Name of a recipe, or a TOML file that changes one; `cerberank train recipes` lists the names."
+RECIPE_HELP = "Recipe (`cerberank train recipes` lists them) or TOML file."
 SAMPLING = ("sampling", "unanswered", "negatives", "hard_negatives", "hard_pool", "other_negatives")
 REPLACED_BY = {
     "steps": ("epochs",),

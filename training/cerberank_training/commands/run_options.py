@@ -23,7 +23,7 @@ DataSpec = NewType("DataSpec", str)
 
 def data_help(what: str) -> str:
     """The help of an option that names questions."""
-    return f"{what}, as FORMAT:PATH, such as jsonl:data.jsonl; docs/data.md has all formats."
+    return f"{what}, as FORMAT:PATH (docs/data.md)."
 
 
 def _dev_size(type_: Any, tokens: Sequence[Token]) -> Size:
@@ -65,7 +65,7 @@ class RunOptions:
     device: str = "auto"
     """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
     workers: Whole = 0
-    """Processes that make batches ahead of the training; with 0 a thread does, one batch ahead."""
+    """Processes that make batches ahead, instead of a thread."""
     track: Track = ()
 
     @property

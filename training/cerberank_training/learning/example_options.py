@@ -21,13 +21,13 @@ class ExampleOptions:
     unanswered: Literal["keep", "drop"] = "drop"
     """Questions without a positive in --sampling pairs: kept or left out (default: drop)."""
     negatives: Whole = 2
-    """Number of negatives of a group from the question's own candidates."""
+    """Negatives of a group from the question's own candidates."""
     hard_negatives: Whole = 2
-    """Number of negatives that share rare words with the question; from the article if there is one."""
+    """Negatives that share rare words, from the article if there is one."""
     hard_pool: Annotated[Whole, RECIPE_KEY] = 12
     """Number of sentences with the rarest shared words from which hard negatives are drawn."""
     other_negatives: Whole = 1
-    """Number of other negatives; from the article if there is one, else from the candidates."""
+    """Other negatives, from the article, or else from the candidates."""
 
     def chosen(self) -> Sampling:
         """The sampling."""

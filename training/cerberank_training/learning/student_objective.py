@@ -30,9 +30,9 @@ class StudentObjective:
     """Losses of one head with several teachers: their sum (kd_sum), one teacher at each step in turn (kd_rr), or the
     mean of their probabilities as one teacher (kd_mean)."""
     alpha: Annotated[tuple[float, ...], listed(float, "0.1 or 0,0.5,1", within=Number(gte=0, lte=1))] = (0.5,)
-    """Weight of the labels against the teachers, 0 to 1: one number, or one per head (0.1 or 0,0.5,1)."""
+    """Weight of the labels against the teachers, 0 to 1; or one per head."""
     tau: Annotated[tuple[float, ...], listed(float, "5 or 1,3,5", within=Number(gt=0, lt=math.inf))] = (3.0,)
-    """Temperature of the distillation: one number, or one per head (5 or 1,3,5)."""
+    """Temperature of the distillation; or one per head, such as 1,3,5."""
     # `mse` and `margin-mse` have no temperature.
     teacher_loss: TeacherLoss = "kl"
     """Loss against the teachers' scores: kl is the papers'; margin-mse and listwise compare a question's candidates."""

@@ -41,20 +41,20 @@ class TrainConfig:
     epochs: Positive | None = None
     """Number of passes over all questions or pairs, instead of --steps."""
     examples_per_step: Count = 16
-    """Examples of a step, of all processes together: groups, or pairs with --sampling pairs."""
+    """Groups or pairs of a step, of all processes together."""
     accumulate: Count = 1
-    """Number of batches into which each process divides its part of a step, to need less memory."""
+    """Batches into which each process divides its part of a step."""
     evaluate_every: Interval = 500
-    """Steps between two evaluations on dev; a number below 1 is a share of all steps."""
+    """Steps between evaluations on dev; below 1 a share of all."""
     save_every: Count = 100
-    """Steps between two saved states, from which a killed run continues."""
+    """Steps between saved states, from which a run continues."""
     patience: Count | None = None
     """Number of evaluations without a gain after which the run stops."""
     learning_rate: Positive = 6e-5
     """Highest learning rate of the layers and embeddings."""
     # The rate falls linearly to 0 behind it. CT section 5.2 has 4,000 steps.
     warmup: NotNegative = 0.05
-    """Steps during which the learning rate rises; a number below 1 is a share of all steps."""
+    """Steps in which the rate rises; below 1 a share of all steps."""
     decay: Annotated[bool, Parameter(parse=False)] = True
     """If False, the learning rate stays constant after the warm-up (TRMD's released code)."""
     # Matrices decay, biases and norms do not. A run that a version began which decayed them too keeps that rule.
