@@ -540,7 +540,9 @@ def sweep_grid(
 
 def sweep_ssp(
     *,
-    target: Literal["wikiqa-roberta", "wikiqa-electra", "asnq-roberta", "asnq-electra"],
+    target: Literal[
+        "wikiqa-roberta", "wikiqa-electra", "asnq-roberta", "asnq-electra", "newsas2-roberta", "newsas2-electra"
+    ],
     base: str,
     documents: str,
     dev_documents: str,

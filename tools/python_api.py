@@ -72,13 +72,18 @@ def function(name: str, app: App, imported: dict[str, set[str]]) -> str:
     options = [each for each in every if each.name.startswith("-")]
     lines += ["*"] if options and not any(line.startswith("*") for line in lines) else []
     lines += [argument(each) for each in sorted(options, key=lambda each: not each.required)]
-    signature = "".join(f"    {line},\n" for line in lines)
+    signature = "".join(folded(f"    {line},\n") for line in lines)
     result = written(get_type_hints(command)["return"], imported)
     summary = " ".join((inspect.getdoc(command) or "").partition("\n\n")[0].split())
     narrow = 116 if len(summary) <= 110 else 100
     text = "\n    ".join(wrap(f'"""{summary}', narrow)) + ("\n    " if narrow == 100 else "")
     word = identifier(name.partition(" ")[2].removeprefix("train ").replace(" ", "_") or name)
     return f'def {word}(\n{signature}) -> {result}:\n    {text}"""\n    return call("{name}", locals())\n'
+
+
+def folded(line: str) -> str:
+    """A line of a signature; the values of a Literal stand on a line of their own if the line is too long."""
+    return line if len(line) <= 121 else line.replace("[", "[\n        ").replace("]", "\n    ]")
 
 
 def argument(parameter: Argument) -> str:

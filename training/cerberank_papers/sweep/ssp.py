@@ -37,7 +37,9 @@ ROWS = ("no-context", "context", *OBJECTIVES)
 class SspOptions:
     """The options of `train sweep ssp`."""
 
-    target: Literal["wikiqa-roberta", "wikiqa-electra", "asnq-roberta", "asnq-electra"]
+    target: Literal[
+        "wikiqa-roberta", "wikiqa-electra", "asnq-roberta", "asnq-electra", "newsas2-roberta", "newsas2-electra"
+    ]
     """Presets of fine-tuning: ssp/fine-tune-TARGET, and ssp/no-context-TARGET for the row without context."""
     base: str
     """Path or hub id of the encoder, RoBERTa-base or ELECTRA-base in the paper."""
