@@ -132,7 +132,8 @@ class Ranker:
         if self._opened is None:
             return self.backend.precision
         device, threads = self._opened["device"], compute_threads(self._opened["threads"])
-        return f"{self.backend.precision}, {device}" + (f", {threads} thread(s)" if device == "cpu" else "")
+        shared = f", {threads} thread{'s' if threads > 1 else ''}" if device == "cpu" else ""
+        return f"{self.backend.precision}, {device}{shared}"
 
     def __repr__(self) -> str:
         """The model's name and version, and its backend's precision."""
