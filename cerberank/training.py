@@ -516,7 +516,7 @@ def sweep_cerberus_models(
     rows: Several[str] | None = None,
     teach_options: str | None = None,
     distil_options: str | None = None,
-    device: Literal["auto", "cpu", "cuda"] | None = None,
+    device: str | None = None,
     sample: int | None = None,
     seeds: Several[int] | None = None,
 ) -> Path:
@@ -554,7 +554,7 @@ def sweep_ssp(
     rows: Several[str] | None = None,
     pretrain_options: str | None = None,
     teach_options: str | None = None,
-    device: Literal["auto", "cpu", "cuda"] | None = None,
+    device: str | None = None,
     sample: int | None = None,
     seeds: Several[int] | None = None,
 ) -> Path:

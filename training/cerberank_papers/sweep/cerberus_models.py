@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, Literal
+from typing import Annotated
 
 from cyclopts import Parameter
 
@@ -97,8 +97,8 @@ class ModelsOptions:
     """Further options of every `train teach`, as one argument."""
     distil_options: Words = ""
     """Further options of every `train distil`, as one argument."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device; auto takes a GPU if there is one."""
+    device: str = "auto"
+    """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
     table: TableOptions
 
     @property

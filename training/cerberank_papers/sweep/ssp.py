@@ -58,8 +58,8 @@ class SspOptions:
     """Further options of every `train pretrain`, as one argument."""
     teach_options: Words = ""
     """Further options of every `train teach`, as one argument."""
-    device: Literal["auto", "cpu", "cuda"] = "auto"
-    """Device; auto takes a GPU if there is one."""
+    device: str = "auto"
+    """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
     table: TableOptions
 
 
