@@ -1,14 +1,13 @@
 """The family and the classifier of a model by the names of its weights, where its config.json states neither.
 
-transformers of 2019 wrote no `model_type` and no `architectures`, as in the folders that TANDA's authors published, and
-training code often writes the name of a class of its own. Only names and shapes are read here.
+transformers of 2019, with which TANDA's authors trained, wrote no `model_type` and no `architectures`, and training
+code often writes the name of a class of its own. Only names and shapes are read here.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from types import MappingProxyType
 from typing import Any
 
 import transformers
@@ -26,8 +25,6 @@ KINDS = ("weight", "bias", "gamma", "beta")
 """The weights of a module; norms of the first models have the last two, which transformers renames."""
 NAMED = 5
 """The most names of weights in a message."""
-TOKENIZERS: Mapping[str, Family] = MappingProxyType({"vocab.json": "roberta", "sentencepiece.bpe.model": "xlm-roberta"})
-"""The families that share the names of weights, by the file of their tokenizers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +57,10 @@ class WeightNames:
             for family, names in FAMILIES.items()
             if f"{names.prefix}{next(iter(names.embeddings))}weight" in self.shapes
         ]
-        if len(families) > 1:
-            families = [family for name, family in TOKENIZERS.items() if (source.folder / name).is_file()]
-        return families[0] if len(families) == 1 else None
+        # XLM-RoBERTa's weights have RoBERTa's names, and its vocabulary has another file.
+        if "roberta" in families and source.file("vocab.json") is None:
+            return None
+        return families[0] if families else None
 
     def labels(self, family: Family) -> int | None:
         """The number of labels of the classifier of this family; None if a weight of it is missing."""

@@ -69,6 +69,12 @@ def adding(name: str, value: object) -> Callable[[dict[str, Tensor]], object]:
     return lambda state: state | {name: value}
 
 
+def without_vocabulary(folder: Path) -> Path:
+    """RoBERTa's weights, which may be XLM-RoBERTa's."""
+    (Twin("roberta").save(folder) / "vocab.json").unlink()
+    return folder
+
+
 def saving(change: Callable[[dict[str, Tensor]], object], family: str) -> Callable[[Path], Path]:
     stated = {"architectures": ["TandaElectra"], "model_type": "electra"} if family == "electra" else {}
     authors = Twin(family, **stated)
@@ -83,6 +89,10 @@ def saving(change: Callable[[dict[str, Tensor]], object], family: str) -> Callab
             "nor do its weights (classifier.bias, classifier.weight, embeddings.Lay",
         ),
         (saving(renamed("bert.", "luke."), "bert"), 'add "model_type": "bert", or what it is, to that file'),
+        (
+            without_vocabulary,
+            "nor do its weights (classifier.dense.bias, classifier.dense.weight, classifier.out_proj.",
+        ),
         (saving(adding("step", Unpickled()), "roberta"), "pytorch_model.bin cannot be read as weights alone"),
         (saving(adding("step", 1), "roberta"), "pytorch_model.bin is not a state dict"),
         (
