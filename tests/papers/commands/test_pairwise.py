@@ -62,13 +62,13 @@ def test_from_a_base_to_a_taught_student(tmp_path: Path, capsys: pytest.CaptureF
     assert call(tmp_path, "twin", "--top", "3", "--select", "p@20") == 0
     teachers = ("--mono", str(tmp_path / "mono" / "ranker"), "--bi", str(tmp_path / "twin" / "ranker"))
     assert call(tmp_path, "trmd-twin", *teachers, "--released", "--hard", "hinge") == 0
-    assert "best dev map" in capsys.readouterr().out
+    assert "best dev MAP" in capsys.readouterr().out
     saved = read_text_ranker(tmp_path / "trmd-twin" / "ranker")
     assert (saved.ranker.config.first_ranker, saved.ranker.config.token_ranker) == ("residual", "twin")
     assert saved.ranker.config.mean == "text"
     twin = read_text_ranker(tmp_path / "twin" / "ranker")
     assert twin.ranker.config.mean == "all"
-    assert set(twin.manifest.metrics) == {"dev_p@20"}
+    assert set(twin.manifest.metrics) == {"dev_p_at_20"}
     records = [json.loads(line) for line in (tmp_path / "trmd-twin" / "log.jsonl").read_text().splitlines()]
     assert {"hard", "cls", "representations"} <= set(records[1])
 
@@ -95,7 +95,7 @@ def test_lists_of_a_collection_as_the_papers(tmp_path: Path, capsys: pytest.Capt
     data = f"trec:{write_web_collection(tmp_path)}?run=indri.run&k=3&folds=folds.txt&fold="
     lists = ("--train", f"{data}1&part=train", "--dev", f"{data}3&part=test", "--select", "p@20")
     assert call(tmp_path, "colbert", *lists, "--positives", "listed", "--own-share", "1", "--clip", "0") == 0
-    assert "best dev p@20" in capsys.readouterr().out
+    assert "best dev P@20" in capsys.readouterr().out
 
 
 def test_systems_and_teachers_must_fit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
