@@ -70,7 +70,7 @@ def test_from_a_base_to_a_taught_student(tmp_path: Path, capsys: pytest.CaptureF
     assert twin.ranker.config.mean == "all"
     assert set(twin.manifest.metrics) == {"dev_p_at_20"}
     records = [json.loads(line) for line in (tmp_path / "trmd-twin" / "log.jsonl").read_text().splitlines()]
-    assert {"hard", "cls", "representations"} <= set(records[1])
+    assert {"loss/hard", "loss/cls", "loss/representations"} <= set(records[1])
 
 
 def test_colberts_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
