@@ -28,7 +28,7 @@ from cerberank_training.teachers.scoring.external_scores import (
     scores_of_file,
 )
 from cerberank_training.teachers.scoring.model_scores import Questions, reader_of, texts_of
-from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
+from cerberank_training.teachers.scoring.open import cut_line, open_teacher, teacher_identity
 from cerberank_training.teachers.scoring.scoring_run import WHOLE, Part, Scores, score_into
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
 from cerberank_training.teachers.teacher_reader import Pair
@@ -139,7 +139,7 @@ def score(
     if sum(value is not None for value in sources.values()) != 1:
         raise UsageError(f"Give one of {', '.join(sources)}.")
     shard_map, teacher = (
-        _model_scores(model, external) if model.teacher else _external_scores(model, external, questions)
+        _model_scores(model, external, questions) if model.teacher else _external_scores(model, external, questions)
     )
     missing = score_into(
         out,
@@ -166,8 +166,10 @@ def score(
     return TeacherScores(folder=out, pairs=pairs, missing_shards=0)
 
 
-def _model_scores(model: ModelOptions, external: ExternalOptions) -> tuple[Scores, TeacherIdentity]:
-    """A model that scores. Raises UsageError for options of given scores."""
+def _model_scores(
+    model: ModelOptions, external: ExternalOptions, questions: Questions
+) -> tuple[Scores, TeacherIdentity]:
+    """A model that scores; texts that do not fit are told. Raises UsageError for options of given scores."""
     for flag, value in (("--as", external.form), ("--name", external.name)):
         if value is not None:
             raise UsageError(f"{flag} is for --scores and --own-scores.")
@@ -183,9 +185,12 @@ def _model_scores(model: ModelOptions, external: ExternalOptions) -> tuple[Score
     )
     if model.engine != "ray":  # Ray's workers have devices of their own
         check_device(spec.device, spec.backend if spec.is_checkpoint else "torch")
-        return map_here(_opened(spec)), teacher_identity(spec)
-    shard_map = map_on_ray(partial(_opened, spec), workers=model.copies or 1, device=spec.device)
-    return shard_map, teacher_identity(spec)
+    identity = teacher_identity(spec)
+    if line := cut_line(spec, texts_of(questions), tokens=identity.max_length):
+        note(f"cerberank data score: {line}")
+    if model.engine != "ray":
+        return map_here(_opened(spec)), identity
+    return map_on_ray(partial(_opened, spec), workers=model.copies or 1, device=spec.device), identity
 
 
 def _external_scores(

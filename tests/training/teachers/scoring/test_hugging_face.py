@@ -16,7 +16,7 @@ from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
 from cerberank_training.teachers.scoring.hugging_face import HuggingFaceTeacher, teacher_origin
-from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
+from cerberank_training.teachers.scoring.open import cut_line, open_teacher, teacher_identity
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 
@@ -84,17 +84,17 @@ def test_the_revision_is_the_files_and_nothing_else(tmp_path: Path) -> None:
     folder = save_cross_encoder("bert", tmp_path / "bert")
     copy = shutil.copytree(folder, tmp_path / "copy")
     (copy / "trainer_state.json").write_text("{}")
-    revision = teacher_identity(TeacherSpec(source=str(folder))).revision
-    assert teacher_identity(TeacherSpec(source=str(copy))).revision == revision
+    revision = teacher_identity(TeacherSpec(source=str(folder), input=SHORT)).revision
+    assert teacher_identity(TeacherSpec(source=str(copy), input=SHORT)).revision == revision
     other = save_cross_encoder("bert", tmp_path / "other", seed=1)
-    assert teacher_identity(TeacherSpec(source=str(other))).revision != revision
+    assert teacher_identity(TeacherSpec(source=str(other), input=SHORT)).revision != revision
 
 
 def test_three_labels_are_refused(tmp_path: Path) -> None:
     """A model with three labels is refused, because it has no single logit difference."""
     folder = save_cross_encoder("bert", tmp_path / "bert", num_labels=3)
     with pytest.raises(ValueError, match="3 labels"):
-        HuggingFaceTeacher(TeacherSpec(source=str(folder), input=SHORT))
+        HuggingFaceTeacher(TeacherSpec(source=str(folder)))
 
 
 def test_weights_without_safetensors_score_alike_and_run_no_code(tmp_path: Path) -> None:
@@ -117,7 +117,21 @@ def test_a_teacher_with_too_few_positions_is_refused(tmp_path: Path) -> None:
     """Before the first text is read, because a late one may be the first that is too long."""
     folder = save_cross_encoder("bert", tmp_path / "bert")
     with pytest.raises(UnsupportedModelError, match=r"^--max-length 65: .* has 64 positions$"):
-        HuggingFaceTeacher(TeacherSpec(source=str(folder), input=TeacherInput(max_length=65)))
+        teacher_identity(TeacherSpec(source=str(folder), input=TeacherInput(max_length=65)))
+
+
+def test_pairs_that_do_not_fit_are_told(tmp_path: Path, tiny_checkpoint: Path) -> None:
+    """Of both kinds of teachers, in the first questions; without a pair there is nothing to tell."""
+    texts = [
+        ("how tall is the tower ?", [Candidate(text="330 metres"), Candidate(text="it was built in paris . " * 9)])
+    ]
+    folder = save_cross_encoder("bert", tmp_path / "bert")
+    told = "of the first 2 pairs 1 do not fit into 48 tokens, and are scored as far as they fit"
+    for source in (folder, tiny_checkpoint):
+        spec = TeacherSpec(source=str(source), input=TeacherInput(max_length=48))
+        assert cut_line(spec, lambda: texts, tokens=48) == told
+        assert cut_line(spec, lambda: [(text, rows[:1]) for text, rows in texts], tokens=48) == ""
+        assert cut_line(spec, lambda: [], tokens=48) == ""
 
 
 def test_an_unknown_precision_is_refused(tmp_path: Path) -> None:
@@ -133,7 +147,7 @@ def test_a_teacher_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
     for name in ("tokenizer.json", "tokenizer_config.json"):
         (tmp_path / name).unlink()
     with pytest.raises(ValueError, match="has no tokenizer"):
-        HuggingFaceTeacher(TeacherSpec(source=str(tmp_path), input=SHORT))
+        HuggingFaceTeacher(TeacherSpec(source=str(tmp_path)))
 
 
 def test_a_teachers_own_figure_is_told_while_its_folder_is_the_one_that_scored(tmp_path: Path) -> None:

@@ -13,6 +13,8 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.backends.stage_contract import Scores
 from cerberank_models.checkpoint.folder import MANIFEST, read_checkpoint
 from cerberank_models.encoding import EncodedPairs, concat_pairs
+from cerberank_training.data.sampling import Group
+from cerberank_training.learning.batch import count_cut
 from cerberank_training.teachers.scoring.teacher import TeacherSpec, files_revision
 from cerberank_training.teachers.teacher_reader import Pair
 from cerberank_training.teachers.teacher_score_cache import TeacherIdentity
@@ -31,6 +33,11 @@ def identity(spec: TeacherSpec) -> TeacherIdentity:
         max_length=checkpoint.config.encoding.max_length,
         context=checkpoint.config.encoding.segments == 3,
     )
+
+
+def cut_pairs(spec: TeacherSpec, groups: Sequence[Group]) -> tuple[int, int]:
+    """The number of pairs that do not fit, and of all pairs."""
+    return count_cut(groups, read_checkpoint(Path(spec.source)).encoder())
 
 
 class CheckpointTeacher:

@@ -14,6 +14,7 @@ from cerberank_models.backends.torch_stages import PRECISIONS
 from cerberank_models.checkpoint.bound import SHA256
 from cerberank_models.convert.source_network import read_head, read_network
 from cerberank_models.convert.teacher_input import FILE as INPUT
+from cerberank_training.data.sampling import Group
 from cerberank_training.learning.losses import logit_difference
 from cerberank_training.runs.base import open_base
 from cerberank_training.runs.card import SELECT, spec_name
@@ -24,7 +25,11 @@ from cerberank_training.teachers.teacher_score_cache import TeacherIdentity
 
 
 def identity(spec: TeacherSpec) -> TeacherIdentity:
-    """A hash of the model's files, which does not depend on their folder, and the settings that the model runs with."""
+    """A hash of the model's files, which does not depend on their folder, and the settings that the model runs with.
+
+    Raises UnsupportedModelError if the model has fewer positions than a pair may have tokens.
+    """
+    open_base(spec.source).check_room(spec.input.max_length)
     return TeacherIdentity(
         name=spec.source,
         revision=revision_of(spec.source),
@@ -41,6 +46,12 @@ def revision_of(source: str) -> str:
     """
     digests = open_base(source).content()[SHA256]
     return digests_revision({name: digest for name, digest in digests.items() if name != INPUT})
+
+
+def cut_pairs(spec: TeacherSpec, groups: Sequence[Group]) -> tuple[int, int]:
+    """The number of pairs that do not fit, and of all pairs; the network is not loaded."""
+    base = open_base(spec.source)
+    return TeacherReader(base.tokenizer(), base.described, spec.input).count_cut(groups)
 
 
 def teacher_origin(teacher: TeacherIdentity) -> dict[str, Any]:
@@ -65,13 +76,11 @@ class HuggingFaceTeacher:
     def __init__(self, spec: TeacherSpec) -> None:
         """Load model and tokenizer, from the hub when `spec.source` is not a folder.
 
-        Raises ValueError for a model without one or two logits or with fewer positions than its pairs may have tokens,
-        and for a precision that torch does not have.
+        Raises ValueError for a model without one or two logits, and for a precision that torch does not have.
         """
         if spec.precision not in PRECISIONS:
             raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}, not {spec.precision!r}")
         base = open_base(spec.source)
-        base.check_room(spec.input.max_length)
         base.files()  # downloads those that the cache lacks
         tokenizer = base.tokenizer()
         model = read_network(base.source, base.described, read_head(base.source, base.described))

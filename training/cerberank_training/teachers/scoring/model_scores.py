@@ -13,7 +13,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_models.output import note
 from cerberank_models.shards import map_here
 from cerberank_training.data import Question, read_questions
-from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
+from cerberank_training.teachers.scoring.open import cut_line, open_teacher, teacher_identity
 from cerberank_training.teachers.scoring.scoring_run import Texts, score_into
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
 from cerberank_training.teachers.teacher_score_cache import MANIFEST, ScoreCacheError
@@ -55,6 +55,8 @@ def score_by_model(place: Path, folder: Path, data: str, *, device: str) -> None
     # The network is loaded when the first shard is scored.
     opened = cache(partial(open_teacher, spec))
     texts = texts_of(reader_of([data]))
+    if line := cut_line(spec, texts, tokens=teacher.max_length):
+        note(f"--teacher {place}: {line}")
     score_into(folder, texts, map_here(lambda pairs: opened().differences(pairs)), teacher=teacher, data=[data])
 
 
