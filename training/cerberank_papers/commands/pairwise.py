@@ -10,17 +10,16 @@ from typing import Annotated, Any, Literal
 from cyclopts import App, Group, Parameter
 from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict
-from cyclopts.validators import Number
 from tokenizers import Tokenizer
 
-from cerberank_models.commands.values import RECIPE_KEY, Count, NotNegative, Positive, Share, Whole
+from cerberank_models.commands.values import RECIPE_KEY, Count, NotNegative, Share
 from cerberank_models.first_stage.text_ranker_folder import read_text_ranker, write_text_ranker
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.output import UsageError, say
 from cerberank_models.text_config import TextEncodingConfig
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_papers.pairwise.objective import PairwiseObjective
-from cerberank_papers.pairwise.pairwise_run import PairwiseRun
+from cerberank_papers.pairwise.pairwise_run import PairwiseConfig, PairwiseRun
 from cerberank_papers.pairwise.teachers import FrozenTeacher, Teachers
 from cerberank_papers.pairwise.text_rankers import SYSTEMS, System, build_text_ranker, released_settings
 from cerberank_papers.pairwise.triple_sampling import TripleSampler, TripleSampling, triple_sampler_for
@@ -31,7 +30,7 @@ from cerberank_training.data.sampling import cut_note
 from cerberank_training.evaluation.dev_figures import dev_figures
 from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.evaluation.sources.text_ranker import text_ranks
-from cerberank_training.learning.train_config import StudentConfig, bound_settings, free_settings
+from cerberank_training.learning.train_config import bound_settings, free_settings
 from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.content import folder_content
 from cerberank_training.runs.dev_set import chosen_size, dev_set, figure_name, held_out_contents, in_common, measured
@@ -48,12 +47,10 @@ def _check_system(type_: Any, name: str) -> None:
         raise ValueError(f"Choose from {', '.join(SYSTEMS)}.")
 
 
-@Parameter(
-    name="*", group=Group("Losses and rates: the paper's, unless --released is given", sort_key=1), show_default=False
-)
+@Parameter(name="*", group=Group("Losses: the paper's, unless --released is given", sort_key=1), show_default=False)
 @dataclass(frozen=True, kw_only=True)
 class LossOptions:
-    """Settings of the losses and rates; the rates are those of TRMD section 3.1.3."""
+    """Settings of the losses."""
 
     released: bool = False
     """Take the losses, the learning rate and TwinBERT's mean from TRMD's released code."""
@@ -73,42 +70,11 @@ class LossOptions:
     """Weight of the loss between the first tokens' vectors."""
     representation_weight: Annotated[NotNegative, RECIPE_KEY] = 1.0
     """Weight of the loss between the representations."""
-    learning_rate: Positive = 1e-6
-    """Highest learning rate of the encoder."""
-    fresh_learning_rate: Positive = 1e-3
-    """Highest learning rate of the rankers."""
 
     @property
     def objective(self) -> PairwiseObjective:
         """The losses and their weights."""
         return PairwiseObjective(**{each.name: getattr(self, each.name) for each in fields(PairwiseObjective)})
-
-
-@Parameter(name="*", group=Group("Schedule", sort_key=2), show_default=False)
-@dataclass(frozen=True, kw_only=True)
-class ScheduleOptions:
-    """Settings of the steps; a step has the triples of TRMD section 3.1.3, and the rate is constant."""
-
-    steps: Count
-    """Most training steps."""
-    examples_per_step: Count = 32
-    """Triples of a step, of all processes together."""
-    warmup: NotNegative = 0.0
-    """Steps during which the learning rate rises; a number below 1 is a share of all steps."""
-    clip: NotNegative = 1.0
-    """Largest norm of a step's gradients; 0 for none (default: 1)."""
-    dropout: Annotated[float, Parameter(validator=Number(gte=0, lt=1))] = 0.1
-    """Dropout of the whole network."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """Precision of the forward pass in training."""
-    evaluate_every: Count = 500
-    """Steps between two evaluations on dev."""
-    save_every: Count = 100
-    """Steps between two saved states, from which a killed run continues."""
-    patience: Count | None = None
-    """Number of evaluations without a gain after which the run stops."""
-    seed: Whole = 1
-    """Random seed."""
 
 
 @Parameter(name="*", group=Group("Lengths, in tokens without special ones", sort_key=3), show_default=False)
@@ -160,23 +126,8 @@ class PairwiseOptions:
     """Folder of the run; the result is OUT/ranker."""
     run: RunOptions = field(default_factory=RunOptions)
     loss: LossOptions = field(default_factory=LossOptions)
-    schedule: ScheduleOptions
+    schedule: PairwiseConfig = field(default_factory=PairwiseConfig)
     lengths: TextLengthOptions = field(default_factory=TextLengthOptions)
-
-    @property
-    def config(self) -> StudentConfig:
-        """The settings of the loop: Adam without decay of weights or rates, for all weights (TRMD section 3.1.3).
-
-        Raises ValueError for a warm-up longer than the run.
-        """
-        return StudentConfig(
-            **asdict(self.schedule),
-            learning_rate=self.loss.learning_rate,
-            fresh_learning_rate=self.loss.fresh_learning_rate,
-            decay=False,
-            weight_decay=0.0,
-            train_token_embeddings=True,
-        )
 
 
 def settings_from_recipe(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
@@ -188,6 +139,8 @@ def settings_from_recipe(app: App, commands: tuple[str, ...], arguments: Argumen
 
 
 app = App(config=settings_from_recipe)
+EARLIER = {"tokens_per_step": None, "stages": "uniform", "final_only": 0.0, "train_token_embeddings": True}
+"""Settings of students alone, which records of earlier versions state for text rankers too."""
 
 
 @app.default
@@ -219,6 +172,8 @@ class TextRankerInputs(Inputs):
     questions: Sequence[Question]
     triples: TripleSampler
     dev: Sequence[Question]
+    config: PairwiseConfig
+    """The settings with whole numbers of steps."""
 
 
 class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
@@ -245,11 +200,11 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
             need = "needs --mono or --bi, or both" if self.system.taught else "learns from no teacher"
             raise UsageError(f"{options.system} {need}.")
         chosen_size("", options.dev_questions)
-        options.run.check(options.config.precision)
+        options.run.check(options.schedule.precision)
 
     def open(self) -> TextRankerInputs:
         """Open the base, and the questions to train on and to choose by."""
-        options, config = self.options, self.options.config
+        options = self.options
         size = chosen_size("", options.dev_questions)
         base = open_hugging_face_base(options.base, reason="a text ranker starts from a Hugging Face encoder")
         base_content = base.content()
@@ -257,11 +212,14 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
         questions = list(read_questions(options.train, training=True))
         content, dev_content = held_out_contents(options.train, questions, options.dev, dev)
         sampling = TripleSampling(positives=options.positives, top=options.top, own_share=options.own_share)
+        triples = triple_sampler_for(options.train, questions, sampling, seed=options.schedule.seed)
+        config = options.schedule.resolved(len(triples))
         return TextRankerInputs(
             base=base,
             questions=questions,
-            triples=triple_sampler_for(options.train, questions, sampling, seed=config.seed),
+            triples=triples,
             dev=dev,
+            config=config,
             bound={
                 "base": base_content,
                 "data": content,
@@ -271,7 +229,7 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
                 | {"sampling": asdict(sampling), "encoding": options.lengths.encoding.model_dump()}
                 | {"objective": asdict(options.loss.objective), "mean": options.loss.mean}
                 | {"colbert_texts": options.loss.colbert_texts or None}  # earlier runs lack it
-                | {"train": bound_settings(config)},
+                | {"train": EARLIER | bound_settings(config)},
             },
             free=free_settings(config)
             | {"names": {name: getattr(options, name) for name in ("base", "train", "dev", "mono", "bi", "out")}}
@@ -282,7 +240,7 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
         """Build the network from the base, and load its teachers."""
         options, loss = self.options, self.options.loss
         # An extended run keeps the schedule of its first call.
-        config = replace(options.config, planned=record.planned["steps"])
+        config = replace(inputs.config, planned=record.planned["steps"])
         ranker, tokenizer = build_text_ranker(
             self.system,
             inputs.base,
@@ -318,7 +276,7 @@ class TextRankerTraining:
 
     job: TextRankerJob
     inputs: TextRankerInputs
-    config: StudentConfig
+    config: PairwiseConfig
     ranker: TextRanker
     tokenizer: Tokenizer
     run: PairwiseRun
@@ -355,7 +313,7 @@ class TextRankerTraining:
         )
 
 
-def _teacher(path: Path | None, config: StudentConfig) -> FrozenTeacher | None:
+def _teacher(path: Path | None, config: PairwiseConfig) -> FrozenTeacher | None:
     if path is None:
         return None
     saved = read_text_ranker(path)

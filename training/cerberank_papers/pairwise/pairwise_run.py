@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
+from typing import Annotated
 
 import torch
+from cyclopts import Group, Parameter
+from cyclopts.validators import Number
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
+from cerberank_models.commands.values import Count, NotNegative, Positive
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_papers.pairwise.objective import PairwiseObjective
@@ -20,9 +24,33 @@ from cerberank_papers.pairwise.triple_batch import TripleBatch, count_cut, tripl
 from cerberank_papers.pairwise.triple_sampling import Triple
 from cerberank_training.learning.loop import DevMetric, Figures, Loop, training_precision
 from cerberank_training.learning.steps_ahead import EqualSteps, Source
-from cerberank_training.learning.train_config import StudentConfig
+from cerberank_training.learning.train_config import Precision, TrainConfig
 from cerberank_training.runs.processes import Processes
 from cerberank_training.tracking.tracker import Tracker
+
+
+@Parameter(name="*", group=Group("Schedule", sort_key=2), show_default=False)
+@dataclass(frozen=True, kw_only=True, slots=True)
+class PairwiseConfig(TrainConfig):
+    """The settings of a run: Adam without decay of weights or rates, for all weights (TRMD section 3.1.3)."""
+
+    examples_per_step: Count = 32
+    """Triples of a step, of all processes together."""
+    learning_rate: Positive = 1e-6
+    """Highest learning rate of the encoder."""
+    fresh_learning_rate: Positive = 1e-3
+    """Highest learning rate of the rankers."""
+    warmup: NotNegative = 0.0
+    decay: Annotated[bool, Parameter(parse=False)] = False
+    weight_decay: NotNegative = 0.0
+    dropout: Annotated[float, Parameter(validator=Number(gte=0, lt=1))] = 0.1
+    """Dropout of the whole network."""
+    precision: Precision = "fp32"
+
+    @property
+    def rates(self) -> dict[str, float]:
+        """The rate of the encoder, and of the rankers on top of it."""
+        return {"learning_rate": self.learning_rate, "fresh_learning_rate": self.fresh_learning_rate}
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +86,7 @@ class PairwiseRun:
         ranker: TextRanker,
         tokenizer: Tokenizer,
         triples: Source[Triple],
-        config: StudentConfig,
+        config: PairwiseConfig,
         *,
         objective: PairwiseObjective = PairwiseObjective(),  # noqa: B008 - frozen
         teachers: Teachers = Teachers(),  # noqa: B008 - frozen
@@ -95,6 +123,7 @@ class PairwiseRun:
             items=EqualSteps(triples, config.examples_per_step),
             batch=partial(pairwise_batch, encoder=self._encoder, plain=plain),
             loss=self._batch_loss,
+            layers=[*ranker.body],
             is_fresh=is_fresh,
             processes=self.processes,
             device=self._device,

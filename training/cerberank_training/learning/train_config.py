@@ -113,7 +113,7 @@ class TrainConfig:
 @Parameter(name="*", group=Group("Steps and optimiser", sort_key=4))
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StudentConfig(TrainConfig):
-    """The settings of a training with stages, and with a rate of their own for the small parts on top of the layers."""
+    """The settings of a student's training, with stages, and a rate of its own for the parts on top of the body."""
 
     # CT section 5.2: up to 2,000 tokens. Replaces `examples_per_step`; a step has at least one question or pair.
     tokens_per_step: Count | None = None
