@@ -16,14 +16,12 @@ from cyclopts import App, CycloptsError
 from cyclopts.argument import Argument
 
 from cerberank.cli import COMMANDS, message_of, missing_library, program
-from cerberank_models.commands.values import is_recipe_key
+from cerberank_models.commands.values import DataSpec, is_recipe_key
 from cerberank_models.output import UsageError
 
 ItemT = TypeVar("ItemT")
 Several: TypeAlias = ItemT | Sequence[ItemT]
 """The value of an option that may be repeated: one value, or a sequence of them."""
-DATA = "DataSpec"
-"""The type of options that name data, by its name, because the module that defines it imports pyarrow."""
 
 
 def call(name: str, values: Mapping[str, Any]) -> Any:
@@ -86,7 +84,7 @@ def identifier(word: str) -> str:
 
 def with_files(argument: Argument, value: Any, path: Path) -> Any:
     """The value with FORMAT:PATH instead of data in memory, which are written to `path` with a suffix."""
-    if DATA not in str(argument.field_info.annotation):
+    if DataSpec.__name__ not in str(argument.field_info.annotation):
         return value
     from cerberank_training.data.in_memory import is_one, named_data  # noqa: PLC0415 - imports pyarrow
 

@@ -288,7 +288,7 @@ def import_(
     graph: str | None = None,
     tokenizer: str | None = None,
     prompt: str | None = None,
-    int8_texts: str | None = None,
+    int8_texts: Data | None = None,
 ) -> Path:
     """Make a checkpoint from a Hugging Face cross-encoder, a decoder that reranks, a ColBERT, or the
     authors' CERBERUS.

@@ -7,13 +7,14 @@ import types
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import wrap
-from typing import Annotated, Any, Literal, NewType, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from cerberank.call import DATA, application, identifier, parameters, python_name
+from cerberank.call import application, identifier, parameters, python_name
 from cerberank.cli import COMMANDS, program
 from cyclopts import App
 from cyclopts.argument import Argument
 
+from cerberank_models.commands.values import DataSpec
 from tools.process import ROOT
 
 MODULE = ROOT / "cerberank" / "training.py"
@@ -109,7 +110,7 @@ def of_one(annotation: Any) -> str:
         return of_one(get_args(annotation)[0])
     if get_origin(annotation) is Literal:
         return f"Literal[{', '.join(map(repr, get_args(annotation)))}]".replace("'", '"')
-    if isinstance(annotation, NewType) and annotation.__name__ == DATA:
+    if annotation is DataSpec:
         return "Data"
     return {Path: "str | Path", bool: "bool", int: "int", float: "float"}.get(annotation, "str")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Annotated, Any
+from typing import Annotated, Any, NewType
 
 from cyclopts import App, CycloptsError, Group, Parameter, Token, UnknownOptionError
 from cyclopts.argument import Argument
@@ -83,6 +83,8 @@ Interval = Annotated[float, Parameter(converter=_interval, n_tokens=1, validator
 """A whole number of steps, or a share of them below 1."""
 Integers = Annotated[tuple[int, ...], listed(int, "2,4")]
 Names = Annotated[tuple[str, ...], listed(str, "fp32,int8")]
+DataSpec = NewType("DataSpec", str)
+"""Data as FORMAT:PATH; calls from Python may give rows in memory instead."""
 
 
 def arguments_of(

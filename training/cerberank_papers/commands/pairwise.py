@@ -12,7 +12,7 @@ from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict
 from tokenizers import Tokenizer
 
-from cerberank_models.commands.values import RECIPE_KEY, Count, NotNegative, Share
+from cerberank_models.commands.values import RECIPE_KEY, Count, DataSpec, NotNegative, Share
 from cerberank_models.first_stage.text_ranker_folder import read_text_ranker, write_text_ranker
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.output import UsageError, say
@@ -24,7 +24,7 @@ from cerberank_papers.pairwise.teachers import FrozenTeacher, Teachers
 from cerberank_papers.pairwise.text_rankers import SYSTEMS, System, build_text_ranker, released_settings
 from cerberank_papers.pairwise.triple_sampling import TripleSampler, TripleSampling, triple_sampler_for
 from cerberank_training.commands.presets import RECIPE_HELP, options_from_recipe
-from cerberank_training.commands.run_options import DataSpec, DevQuestions, RunOptions, Select
+from cerberank_training.commands.run_options import DevQuestions, RunOptions, Select
 from cerberank_training.data import Question, read_questions
 from cerberank_training.data.sampling import cut_note
 from cerberank_training.evaluation.dev_figures import dev_figures

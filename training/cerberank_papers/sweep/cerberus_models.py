@@ -13,7 +13,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from cerberank_models.checkpoint.bound import Bound
-from cerberank_models.commands.values import listed
+from cerberank_models.commands.values import DataSpec, listed
 from cerberank_models.output import UsageError
 from cerberank_papers.sweep.sweep_runs import (
     Evaluation,
@@ -33,7 +33,7 @@ from cerberank_papers.sweep.sweep_runs import (
     trained,
     write_table,
 )
-from cerberank_training.commands.run_options import DataSpec, data_help
+from cerberank_training.commands.run_options import data_help
 
 FAMILIES = ("albert", "roberta", "electra")
 LARGE = tuple(f"{family}-large" for family in FAMILIES)

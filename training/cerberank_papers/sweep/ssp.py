@@ -11,6 +11,7 @@ from typing import Annotated, Literal, get_args
 from cyclopts import Parameter
 
 from cerberank_models.checkpoint.bound import Bound
+from cerberank_models.commands.values import DataSpec
 from cerberank_papers.pretraining.examples import Objective
 from cerberank_papers.sweep.sweep_runs import (
     Evaluation,
@@ -25,7 +26,7 @@ from cerberank_papers.sweep.sweep_runs import (
     trained,
     write_table,
 )
-from cerberank_training.commands.run_options import DataSpec, data_help
+from cerberank_training.commands.run_options import data_help
 
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 ROWS = ("no-context", "context", *OBJECTIVES)

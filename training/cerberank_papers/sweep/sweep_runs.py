@@ -20,7 +20,7 @@ from cyclopts import Parameter
 
 from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import SHA256
-from cerberank_models.commands.values import Count, Integers, arguments_of, listed
+from cerberank_models.commands.values import Count, DataSpec, Integers, arguments_of, listed
 from cerberank_models.output import say, say_written
 from cerberank_models.python_process import python_command
 from cerberank_papers.commands.pairwise import TextRankerJob, pairwise, settings_from_recipe
@@ -28,7 +28,6 @@ from cerberank_papers.commands.pretrain import PretrainingJob, pretrain
 from cerberank_training.commands.distil import StudentJob
 from cerberank_training.commands.distil_command import distil
 from cerberank_training.commands.presets import options_from_recipe
-from cerberank_training.commands.run_options import DataSpec
 from cerberank_training.commands.teach import TeacherJob, teach
 from cerberank_training.data import Subset
 from cerberank_training.evaluation.measures import parse_measures

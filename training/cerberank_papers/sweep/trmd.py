@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import Bound, differences, plain
-from cerberank_models.commands.values import Integers, replaced
+from cerberank_models.commands.values import DataSpec, Integers, replaced
 from cerberank_models.output import UsageError
 from cerberank_papers.commands.pairwise import PairwiseOptions
 from cerberank_papers.pairwise.text_rankers import SYSTEMS
@@ -34,7 +34,6 @@ from cerberank_papers.sweep.sweep_runs import (
     trained,
     write_table,
 )
-from cerberank_training.commands.run_options import DataSpec
 
 ROWS = (
     *("mono", "twin", "tr-twin", "trmd-twin", "colbert", "tr-colbert", "trmd-colbert"),

@@ -18,7 +18,7 @@ from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN, with_section
 from cerberank_models.commands.options import check_device, chosen_device
-from cerberank_models.commands.values import Count, Integers, Names, Percent, Share, Whole
+from cerberank_models.commands.values import Count, DataSpec, Integers, Names, Percent, Share, Whole
 from cerberank_models.config import ExitConfig, Pooling, RankerConfig
 from cerberank_models.convert.checkpoint import PARITY, Forms, export_checkpoint
 from cerberank_models.drop import RatioSchedule
@@ -37,7 +37,6 @@ from cerberank_training.acceleration.schedule import (
     within_gate,
 )
 from cerberank_training.acceleration.vectors import FrozenBody, compute_vectors
-from cerberank_training.commands.run_options import DataSpec
 from cerberank_training.commands.tune import SECTION
 from cerberank_training.commands.unlabelled import unlabelled, unlabelled_content, unlabelled_trained_on
 from cerberank_training.evaluation.gate import GateError

@@ -8,9 +8,9 @@ from typing import Annotated
 
 from cyclopts import Group, Parameter
 
-from cerberank_models.commands.values import Names
+from cerberank_models.commands.values import DataSpec, Names
 from cerberank_training.commands.presets import RECIPE_HELP
-from cerberank_training.commands.run_options import DataSpec, DevQuestions, RunOptions, Select, data_help
+from cerberank_training.commands.run_options import DevQuestions, RunOptions, Select, data_help
 from cerberank_training.students.settings import StudentSettings
 
 RESULT = Group("Evaluation and result", sort_key=5)

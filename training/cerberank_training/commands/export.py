@@ -20,14 +20,13 @@ from cerberank_models.checkpoint.first_stage_files import files_to_copy
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN
 from cerberank_models.commands.options import Ratios
-from cerberank_models.commands.values import Count, Names
+from cerberank_models.commands.values import Count, DataSpec, Names
 from cerberank_models.convert.cerberus import export_cerberus
 from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.convert.hugging_face_folder import export_hugging_face
 from cerberank_models.convert.source import CERBERUS
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, note, say
-from cerberank_training.commands.run_options import DataSpec
 from cerberank_training.commands.unlabelled import int8_questions
 from cerberank_training.data import read_questions, sampled
 from cerberank_training.evaluation.gate import GateBounds, Parity, measure_parity

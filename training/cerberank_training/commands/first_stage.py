@@ -5,11 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.commands.values import Count, Names
+from cerberank_models.commands.values import Count, DataSpec, Names
 from cerberank_models.first_stage.attach import attach
 from cerberank_models.first_stage.bi_encoders import read_bi_encoder
 from cerberank_models.output import note, say
-from cerberank_training.commands.run_options import DataSpec
 from cerberank_training.commands.unlabelled import int8_questions
 
 

@@ -13,6 +13,7 @@ from cyclopts import Parameter
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.import_model import import_model
 from cerberank_models.commands.import_options import USUAL, ImportOptions
+from cerberank_models.commands.values import DataSpec
 from cerberank_models.convert.checkpoint import Questions
 from cerberank_models.output import note
 
@@ -23,7 +24,7 @@ def import_(
     /,
     *,
     options: ImportOptions = USUAL,
-    int8_texts: str | None = None,
+    int8_texts: DataSpec | None = None,
     end_with_stdin: Annotated[bool, Parameter(show=False)] = False,
 ) -> Path:
     """Make a checkpoint from a Hugging Face cross-encoder, a decoder that reranks, a ColBERT, or the authors' CERBERUS.

@@ -12,14 +12,14 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 from cerberank_models.commands.options import check_device, chosen_device
-from cerberank_models.commands.values import Count
+from cerberank_models.commands.values import Count, DataSpec
 from cerberank_models.convert.checkpoint_cache import trainable
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.output import note
 from cerberank_models.progress import progress
 from cerberank_models.request import is_blank
 from cerberank_models.tokens import replace_surrogates
-from cerberank_training.commands.run_options import DataSpec, data_help
+from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import DataError, Question, corpus_texts, open_questions
 from cerberank_training.data.generic import writing_lines
 from cerberank_training.mining.miner import Miner, positive_texts

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, NewType
+from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter, Token
 
@@ -16,9 +16,6 @@ from cerberank_training.runs.dev_set import Size
 from cerberank_training.runs.record import RunRecord
 from cerberank_training.tracking.opening import check_trackers, open_trackers
 from cerberank_training.tracking.tracker import Tracker
-
-DataSpec = NewType("DataSpec", str)
-"""Data as FORMAT:PATH; calls from Python may give rows in memory instead."""
 
 
 def data_help(what: str) -> str:

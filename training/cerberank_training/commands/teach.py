@@ -9,11 +9,12 @@ from typing import Annotated, Any
 
 from cyclopts import App, Group, Parameter
 
+from cerberank_models.commands.values import DataSpec
 from cerberank_models.convert.loading import quiet_transformers
 from cerberank_models.convert.teacher_input import FILE
 from cerberank_models.output import UsageError, say
 from cerberank_training.commands.presets import RECIPE_HELP, options_from_recipe
-from cerberank_training.commands.run_options import DataSpec, DevQuestions, RunOptions, Select, data_help
+from cerberank_training.commands.run_options import DevQuestions, RunOptions, Select, data_help
 from cerberank_training.data import Question, open_questions
 from cerberank_training.data.question_table import QuestionTable
 from cerberank_training.data.sampling import (

@@ -15,11 +15,11 @@ from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.model_card import with_section
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.options import OWN, BackendChoice, BackendOptions, Ratios, Windows, check_device
-from cerberank_models.commands.values import Count, Integers, Share, Whole
+from cerberank_models.commands.values import Count, DataSpec, Integers, Share, Whole
 from cerberank_models.output import UsageError, say
 from cerberank_models.progress import progress
 from cerberank_models.windows import windowing_of
-from cerberank_training.commands.run_options import DataSpec, data_help
+from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import Question, read_questions, sampled, set_names
 from cerberank_training.data.deep_questions import DEPTH_PAIRS, deep_questions
 from cerberank_training.evaluation.plots import FIGURE_2, tuning_plot

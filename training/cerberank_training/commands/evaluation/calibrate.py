@@ -16,11 +16,11 @@ from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.model_card import with_section
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.options import OWN, BackendChoice, BackendOptions, Windows, check_device
-from cerberank_models.commands.values import Count, Whole
+from cerberank_models.commands.values import Count, DataSpec, Whole
 from cerberank_models.output import say
 from cerberank_models.progress import progress
 from cerberank_models.windows import windowing_of
-from cerberank_training.commands.run_options import DataSpec, data_help
+from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import Question, read_questions, sampled, set_names
 from cerberank_training.evaluation.calibration_fit import Scored, check_number, cross_validated, first_result, fit
 from cerberank_training.evaluation.first_results import FirstResultFigures, first_result_figures, sentence
