@@ -9,16 +9,21 @@ from cerberank_models.calibration import FILE, Calibration
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 
-ROW = {"precision": 0.9, "recall": 0.5, "bound": 0.8}
+ROW = {"precision": 0.9, "recall": 0.5, "bound": 0.8, "precision_answered": 0.95, "bound_answered": 0.9}
+
+
+def curves(count: int, *, constant: float = -0.4) -> list[dict[str, dict[str, float]]]:
+    """The curves of `count` stages."""
+    answerable = {"score": 0.6, "rival": 0.1, "constant": -0.5}
+    candidate = {"rival": 0.3, "constant": constant}
+    return [{"answerable": answerable, "candidate": candidate | {"score": 0.5 + stage}} for stage in range(count)]
 
 
 def calibration(**changes: Any) -> Calibration:
     """A calibration of two stages; `changes` are of its JSON."""
-    curves = [{"score": 0.5, "lead": 0.0, "constant": -1.0}, {"score": 0.8, "lead": 0.6, "constant": -0.4}]
     known = {
-        "curves": curves,
-        "alone": -2.0,
-        "answerable": [0.6, -0.1, 0.0, 0.0, 0.0, -0.5],
+        "stages": curves(2),
+        "unanswered": 0.5,
         "precision": [ROW | {"wanted": 0.7, "threshold": 0.4}, ROW | {"wanted": 0.9, "threshold": 0.8}],
         "recall": [],
         "confidence": 0.9,
@@ -27,8 +32,8 @@ def calibration(**changes: Any) -> Calibration:
         "data": {
             "sets": ["a"],
             "questions": 300,
-            "unanswered": 0,
-            "removed": 300,
+            "unanswered": 150,
+            "removed": 150,
             "candidates": 900,
             "precision": "int8",
         },
@@ -41,6 +46,6 @@ def calibrated(
 ) -> Checkpoint:
     """The checkpoint `folder` with a curve for each of its stages, as a new one."""
     source = read_checkpoint(folder)
-    curves = [{"score": 0.5 + stage, "lead": 0.3, "constant": constant} for stage in range(source.config.scored_stages)]
-    content = calibration(**{"curves": curves} | changes).model_dump_json().encode()
+    rows = curves(source.config.scored_stages, constant=constant)
+    content = calibration(**{"stages": rows} | changes).model_dump_json().encode()
     return revise_checkpoint(source, path, version=version, card=card, files={FILE: content})

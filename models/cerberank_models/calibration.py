@@ -1,11 +1,12 @@
 """Turns a checkpoint's raw scores into probabilities, with numbers fitted on held-out questions (`calibration.json`).
 
-The input is the raw scores of one question's candidates and the stages that gave them. The output is P(the candidate
-answers) for each candidate, and P(any of them answers). `cerberank eval calibrate` fits the numbers.
+The input is the raw scores of one question's candidates and the stages that gave them. The output is P(any of them
+answers), and for each candidate P(it answers), which is a share of it. `cerberank eval calibrate` fits the numbers.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Self
@@ -22,10 +23,10 @@ infinite, and their differences not a number."""
 Weight = Annotated[float, Field(ge=-HEAVIEST, le=HEAVIEST, allow_inf_nan=False)]
 FILE = "calibration.json"
 """The name of the file in a checkpoint."""
+FORMAT = 2
+"""The format of the file. Curves of format 1 give a candidate a score above P(any candidate answers)."""
 SECTION = "Calibrated scores"
 """The section of the model card that describes the calibration."""
-TOP = 5
-"""The number of a question's highest scores from which P(any candidate answers) is computed."""
 Scores = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 CERTAIN = 1e-12
@@ -33,13 +34,15 @@ CERTAIN = 1e-12
 LARGEST = 12.0
 """Log-odds are clipped to this magnitude: raw scores of 0 and 1 have infinite log-odds, and raw scores beyond .999994
 differ only by rounding."""
+CERTAINLY_WRONG, PLAUSIBLE = 0.01, 0.5
+"""The raw score of a rival counts within these bounds: a worse one has no effect on other candidates, and a better one
+may well be a second answer."""
+WEIGHED = 0.03
+"""From this highest raw score on, the fitted curve alone gives P(any candidate answers)."""
 COPY_GAP = 1.0
 """The largest difference of the log-odds of two copies of a text, which may differ in case, blanks or truncation."""
-LARGEST_LEAD = 4.0
-"""The limit of a lead over the rival. If no candidate answers, all rivals are low, and the lead must not raise a lone
-high score. On WikiQA's raw dev set (170 of 296 questions without an answer, cerberank-mini 2.0.1) recall at a precision
-of .85 is .11 with the limit and .02 without it. The cost is .001 in Brier score on the domains' dev sets."""
 Share = Annotated[float, Field(ge=0.0, le=1.0)]
+Possible = Annotated[float, Field(gt=0.0, lt=1.0)]
 
 
 class CalibrationError(ValueError):
@@ -47,16 +50,24 @@ class CalibrationError(ValueError):
 
 
 class Curve(Frozen):
-    """The curve P(a candidate answers) = `sigmoid(score * x + lead * min(x - r, LARGEST_LEAD) + constant)`.
+    """The probability `sigmoid(score * x - rival * r + constant)` of a candidate.
 
-    x is the log-odds of the candidate's raw score, and r is that of its rival, the question's best other candidate. The
-    weight `lead` is positive because a high score is right less often beside another high score; with `lead` 0 the
-    formula is Platt's scaling. `score` > 0 and `lead` >= 0 keep the order of candidates within a stage.
+    x is the log-odds of its raw score, and r is that of its rival, the question's best other candidate. A high score is
+    right less often beside another high score, so `rival` is not negative.
     """
 
     score: Annotated[float, Field(gt=0.0, le=HEAVIEST, allow_inf_nan=False)]
-    lead: Annotated[float, Field(ge=0.0, le=HEAVIEST, allow_inf_nan=False)]
+    rival: Annotated[float, Field(ge=0.0, le=HEAVIEST, allow_inf_nan=False)]
     constant: Weight
+
+
+class StageCurves(Frozen):
+    """The two curves of a stage. A calibrated score is the product of their probabilities."""
+
+    answerable: Curve
+    """P(any candidate answers), from the first result and its rival."""
+    candidate: Curve
+    """P(a candidate answers | any candidate does), from the candidate and its rival."""
 
 
 class Threshold(Frozen):
@@ -70,6 +81,10 @@ class Threshold(Frozen):
     """The share of calibration questions with an answer whose first result is right and reaches the threshold."""
     bound: Share
     """A lower bound of the wanted quantity on other questions of the same kind (`Calibration.confidence`)."""
+    precision_answered: Share
+    """`precision` on those calibration questions that have an answer."""
+    bound_answered: Share
+    """`bound` for other questions that all have an answer."""
 
 
 Thresholds = Annotated[tuple[Threshold, ...], Field(max_length=200)]
@@ -80,27 +95,36 @@ class CalibrationData(Frozen):
 
     sets: tuple[str, ...]
     """Names of data sets, without folders."""
-    questions: Annotated[int, Field(ge=1)]
-    unanswered: Annotated[int, Field(ge=0)]
+    questions: Annotated[int, Field(ge=2)]
+    unanswered: Annotated[int, Field(ge=1)]
     """The number of questions without an answer among their candidates."""
     removed: Annotated[int, Field(ge=0)]
-    """The number of additional questions made by removing the answers from answered ones, used to fit `answerable`."""
+    """The number of those whose answers were removed for the calibration."""
     candidates: Annotated[int, Field(ge=1)]
     precision: str
     """The precision in which the network computed the raw scores."""
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if not self.removed <= self.unanswered < self.questions:
+            raise ValueError("a calibration needs questions with and without an answer")
+        return self
+
+
+class FileFormat(Frozen, extra="ignore"):
+    """The format of a `calibration.json` of any release."""
+
+    format: int
 
 
 class Calibration(Frozen):
     """The content of `calibration.json`."""
 
-    format: Annotated[int, Field(ge=1, le=1)] = 1
-    curves: Annotated[tuple[Curve, ...], Field(min_length=1)]
-    """One curve for each scored stage, in order."""
-    alone: Weight
-    """The rival's log-odds for a candidate without a rival: the median of the calibration questions' second scores."""
-    answerable: Annotated[tuple[Weight, ...], Field(min_length=TOP + 1, max_length=TOP + 1)]
-    """Weights of the TOP highest log-odds in falling order, then a constant. The sigmoid of the weighted sum is P(any
-    candidate answers) (arXiv 2402.12997, section 3). A question with fewer candidates repeats its lowest log-odds."""
+    format: Annotated[int, Field(ge=FORMAT, le=FORMAT)] = FORMAT
+    stages: Annotated[tuple[StageCurves, ...], Field(min_length=1)]
+    """The curves of each scored stage, in order."""
+    unanswered: Possible
+    """The share of questions without an answer for which the probabilities hold."""
     precision: Thresholds
     """Thresholds by wanted precision, ascending; precisions that no threshold reaches are missing."""
     recall: Thresholds
@@ -119,24 +143,23 @@ class Calibration(Frozen):
                 raise ValueError("thresholds must be listed by what is wanted, ascending")
         return self
 
-    def scores(self, raw: Scores, stages: NDArray[np.int64], copies: Flags | None = None) -> Scores:
-        """P(the candidate answers) for each candidate, NaN where `raw` is NaN. All arrays have shape [n].
+    def with_unanswered(self, share: float) -> Calibration:
+        """The calibration for questions of which this share has no answer. Raises ValueError unless 0 < share < 1.
 
-        `stages` are the stages that gave the raw scores, counted from 0. The rival of a candidate is the best other
-        candidate in the order of the ranking, in which later stages come first. `copies` of the first result are not
-        rivals of the first result.
+        The log-odds of `answerable` move by the difference of the log-odds of having an answer. Thresholds stay as
+        they are, and the means are those that a calibrated model has.
         """
-        x = limited_log_odds(raw)
-        weights = np.array([(curve.score, curve.lead, curve.constant) for curve in self.curves])[stages]
-        return sigmoid((weights * curve_rows(x, rival_odds(x, stages, self.alone, copies))).sum(axis=1))
-
-    def any_answers(self, raw: Scores, stages: NDArray[np.int64], copies: Flags | None = None) -> float | None:
-        """P(any candidate answers), from the scores of the last stage; None if a deadline passed before that stage."""
-        last = stages == len(self.curves) - 1
-        scores = raw[last if copies is None else last & ~copies]
-        if not len(scores):
-            return None
-        return float(sigmoid(answerable_row(limited_log_odds(scores)) @ np.array(self.answerable)))
+        if not 0.0 < share < 1.0:
+            raise ValueError(f"the share of questions without an answer must lie between 0 and 1, not be {share:g}")
+        moved = math.log((1.0 - share) / share) - math.log((1.0 - self.unanswered) / self.unanswered)
+        less = (1.0 - share) / (1.0 - self.unanswered)
+        changes = {
+            "stages": tuple(_moved(stage, moved) for stage in self.stages),
+            "unanswered": share,
+            "mean_score": min(1.0, less * self.mean_score),
+            "mean_answerable": min(1.0, less * self.mean_answerable),
+        }
+        return self.model_copy(update=changes)
 
     def threshold_for(self, min_precision: float) -> float:
         """The lowest listed threshold at which first results have at least this precision.
@@ -155,40 +178,73 @@ class Calibration(Frozen):
         )
 
 
+def _moved(stage: StageCurves, log_odds: float) -> StageCurves:
+    constant = stage.answerable.constant + log_odds
+    return stage.model_copy(update={"answerable": stage.answerable.model_copy(update={"constant": constant})})
+
+
 @dataclass(frozen=True, slots=True)
 class Probabilities:
     """The calibrated scores of a question with n candidates."""
 
     scores: Scores
-    """Shape [n]: P(the candidate answers), NaN without a raw score."""
+    """Shape [n]: P(the candidate answers), at most `answerable`; NaN without a raw score."""
     answerable: float | None
-    """P(any candidate answers); None if a deadline passed before the last stage."""
+    """P(any candidate answers); None if no candidate has a raw score."""
 
 
 def probabilities(
-    calibration: Calibration, raw: Scores, stages: NDArray[np.int64], texts: Sequence[str]
+    curves: Sequence[StageCurves], raw: Scores, stages: NDArray[np.int64], copies: Flags | None = None
 ) -> Probabilities:
-    """The probabilities of candidates with these raw scores [n], stages [n] and texts."""
-    copies = copies_of_first(limited_log_odds(raw), stages, texts)
-    return Probabilities(calibration.scores(raw, stages, copies), calibration.any_answers(raw, stages, copies))
+    """The probabilities of candidates with these raw scores [n], NaN without one, and stages [n], counted from 0.
+
+    The rival of a candidate is the best other candidate in the order of the ranking, in which later stages come first.
+    `copies` of the first result are not its rivals.
+    """
+    if np.isnan(raw).all():
+        return Probabilities(np.full(len(raw), np.nan), None)
+    odds = limited_log_odds(raw)
+    rows = curve_rows(odds, rival_odds(odds, stages, copies))
+    first = ranked(odds, stages)[0]
+    weights = np.array([curve_weights(each.candidate) for each in curves])[stages]
+    given_any = sigmoid((weights * rows).sum(axis=1))
+    answerable = _any_answers(float(raw[first]), rows[first], curves[stages[first]].answerable)
+    return Probabilities(answerable * given_any, answerable)
+
+
+def _any_answers(highest: float, row: Scores, curve: Curve) -> float:
+    """P(any candidate answers), from the highest raw score of the question and the features of its candidate.
+
+    From WEIGHED on, it is the curve's value. Up to CERTAINLY_WRONG it is at most the raw score, so that candidates
+    which are certainly wrong change it by less than CERTAINLY_WRONG. In between it is a mixture of both.
+    """
+    fitted = float(sigmoid((curve_weights(curve) * row).sum()))
+    weight = min(1.0, max(0.0, (highest - CERTAINLY_WRONG) / (WEIGHED - CERTAINLY_WRONG)))
+    return weight * fitted + (1.0 - weight) * min(highest, fitted)
+
+
+def ranked(odds: Scores, stages: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The candidates in the order of the ranking: by stage, then by log-odds; NaN comes last within a stage."""
+    return np.lexsort((-odds, -stages))
 
 
 def copies_of_first(odds: Scores, stages: NDArray[np.int64], texts: Sequence[str]) -> Flags:
-    """Shape [n]: True for other candidates with the first result's text; case, blanks and context may differ.
+    """Shape [n]: True for candidates that follow the first result and have its text; case and blanks may differ.
 
     Lists of search results often hold such copies, and both may be right. Only candidates of the same stage whose
-    log-odds are within COPY_GAP of the first result's are compared.
+    log-odds are within COPY_GAP of the first result's are compared, and only those before any other text, so that
+    scores fall in the order of the ranking.
 
     >>> copies_of_first(np.array([2.0, 1.9, 1.8]), np.array([1, 1, 1]), ["The  Rhine", "the rhine ", "Bonn"]).tolist()
     [False, True, False]
     """
-    first = np.lexsort((-odds, -stages))[0]
-    near = np.flatnonzero((stages == stages[first]) & (np.abs(odds - odds[first]) <= COPY_GAP))
     copies = np.zeros(len(odds), dtype=np.bool_)
-    if len(near) > 1:
-        known = folded(texts[first])
-        copies[near] = [folded(texts[index]) == known for index in near.tolist()]
-        copies[first] = False
+    order = ranked(odds, stages).tolist()
+    for index in order[1:]:
+        near = stages[index] == stages[order[0]] and odds[order[0]] - odds[index] <= COPY_GAP
+        if not near or folded(texts[index]) != folded(texts[order[0]]):
+            break
+        copies[index] = True
     return copies
 
 
@@ -224,39 +280,35 @@ def limited_log_odds(scores: Scores) -> Scores:
     return limited
 
 
-def rival_odds(odds: Scores, stages: NDArray[np.int64], alone: float, copies: Flags | None = None) -> Scores:
+def rival_odds(odds: Scores, stages: NDArray[np.int64], copies: Flags | None = None) -> Scores:
     """The log-odds of each candidate's rival: the first result, or for the first result and its `copies` the next one.
 
-    If no other candidate has a score, the value is `alone`.
+    They are limited to those of CERTAINLY_WRONG, which is also the value without a rival, and of PLAUSIBLE.
 
-    >>> rival_odds(np.array([1.0, 3.0, 9.0]), np.array([1, 1, 0]), alone=-4.0).tolist()
-    [3.0, 1.0, 3.0]
+    >>> rival_odds(np.array([-2.0, -1.0, 9.0]), np.array([1, 1, 0])).tolist()
+    [-1.0, -2.0, -1.0]
     """
-    ranked = np.lexsort((-odds, -stages))
+    order = ranked(odds, stages)
     same = np.zeros(len(odds), dtype=np.bool_) if copies is None else copies.copy()
-    same[ranked[0]] = True
-    others = ranked[~same[ranked]][:1]
-    rivals = np.full(len(odds), odds[ranked[0]])
-    rivals[same] = odds[others[0]] if len(others) and not np.isnan(odds[others[0]]) else alone
-    return rivals
+    same[order[0]] = True
+    others = order[~same[order]][:1]
+    rivals = np.full(len(odds), odds[order[0]])
+    rivals[same] = odds[others[0]] if len(others) else -LARGEST
+    least, most = log_odds(np.array([CERTAINLY_WRONG, PLAUSIBLE])).tolist()
+    return np.asarray(np.fmin(np.fmax(rivals, least), most))
 
 
 def curve_rows(odds: Scores, rivals: Scores) -> Scores:
-    """The features that a curve weights, shape [n, 3]: log-odds, lead over the rival, and 1 for the constant."""
-    return np.stack([odds, np.minimum(odds - rivals, LARGEST_LEAD), np.ones(len(odds))], axis=1)
+    """The features that a curve weights, shape [n, 3]: log-odds, the rival's with the sign changed, and 1."""
+    return np.stack([odds, -rivals, np.ones(len(odds))], axis=1)
+
+
+def curve_weights(curve: Curve) -> Scores:
+    """The weights of the features, shape [3]."""
+    return np.array([curve.score, curve.rival, curve.constant])
 
 
 def sigmoid(logits: Scores) -> Scores:
     """The probabilities that have these log-odds."""
     with np.errstate(over="ignore"):  # an infinite power gives the probability 0
         return np.asarray(1.0 / (1.0 + np.exp(-logits)))
-
-
-def answerable_row(odds: Scores) -> Scores:
-    """The features that `Calibration.answerable` weights: the TOP highest of a question's log-odds, and 1.
-
-    >>> answerable_row(np.array([-2.0, 3.0])).tolist()
-    [3.0, -2.0, -2.0, -2.0, -2.0, 1.0]
-    """
-    top = -np.sort(-odds)[:TOP]
-    return np.concatenate([top, np.full(TOP - len(top), top[-1]), [1.0]])

@@ -28,7 +28,7 @@ from cerberank_models.rank_pairs import pairs_policy, rank_pairs
 from cerberank_models.ranking.assemble import ResponseOptions, answer_of, response_of, whole_ranking
 from cerberank_models.ranking.call import RankCall
 from cerberank_models.ranking.prepare import Model, prepare, score_texts
-from cerberank_models.request import RankRequest, Texts, checked_pair
+from cerberank_models.request import RankRequest, Texts, checked_pair, is_blank
 from cerberank_models.store import Store
 from cerberank_models.windows import MOST_ROWS, Reading, windowing_of
 
@@ -60,6 +60,7 @@ class Ranker:
         threads: int | None = None,
         revision: str | None = None,
         cache: str | Path | None = None,
+        unanswered: float | None = None,
     ) -> Ranker:
         """Open a checkpoint, after importing it from Hugging Face or pulling it from a store if needed.
 
@@ -78,6 +79,9 @@ class Ranker:
         The default on a GPU (`device="cuda"`) is torch in fp16. `threads` None uses all processors that the process may
         use.
 
+        `unanswered` is the share of your questions that has no answer, and moves the probabilities of a calibrated
+        checkpoint (default: the share of its calibration questions, which is half of them for the bundled checkpoint).
+
         Raises CheckpointError, SourceError, ModelImportError, StoreError or ValueError with a message that says what is
         wrong, and ModuleNotFoundError with the name of the missing extra.
         """
@@ -90,6 +94,8 @@ class Ranker:
             precision=precision,
         )
         checkpoint = read_checkpoint(place)
+        if unanswered is not None:
+            checkpoint = checkpoint.with_unanswered(unanswered)
         form = form_for(checkpoint.manifest.files, device, backend=backend, precision=precision)
         opened: dict[str, Any] = {
             "kind": form.backend,
@@ -104,7 +110,7 @@ class Ranker:
             extra = {"onnx": "serve"}.get(form.backend, form.backend)
             message = f"the backend {form.backend} needs {error.name}; {installed_by(extra)}"
             raise ModuleNotFoundError(message, name=error.name) from error
-        ranker._opened = opened
+        ranker._opened = opened | {"unanswered": unanswered}
         return ranker
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -160,7 +166,7 @@ class Ranker:
 
         `candidates` may be any iterable of texts, such as a list, a generator or a Series of pandas.
 
-        Raises ValueError for a blank question, no candidate, an option out of its range, or an `instruction` that the
+        Raises ValueError for a blank question, an option out of its range, or an `instruction` that the
         model does not read; CalibrationError if the model cannot reach `min_precision`; NonFiniteScoreError if the
         network computes NaN or infinity.
         """
@@ -192,15 +198,18 @@ class Ranker:
         """P(the text answers the question) for each (question, text), shape [n], independent of the other pairs.
 
         This is `CrossEncoder.predict` of sentence-transformers with a sigmoid, except that long texts are read in
-        windows. Raises ValueError for what is not a pair of texts, and NonFiniteScoreError if the network computes NaN
-        or infinity.
+        windows, and blank texts have the score 0. Raises ValueError for what is not a pair of texts, and
+        NonFiniteScoreError if the network computes NaN or infinity.
         """
         # The pairs by question, which is then tokenised once.
         rows: dict[str, list[tuple[int, Candidate]]] = {}
+        blank: list[int] = []
         total = 0
         for total, pair in enumerate(pairs, start=1):
             question, text = checked_pair(pair, total - 1)
             rows.setdefault(question, []).append((total - 1, Candidate(text=text)))
+            if is_blank(text):
+                blank.append(total - 1)
         # Short questions are collected until a block is worth a run of the backend.
         scores = np.empty(total)
         block: list[tuple[list[int], EncodedPairs]] = []
@@ -224,6 +233,7 @@ class Ranker:
                 block, tokens = [], 0
         if block:
             self._score_block(block, scores)
+        scores[blank] = 0.0
         return scores
 
     def _score(self, pairs: EncodedPairs) -> Scores:
@@ -243,6 +253,7 @@ def _reopened(place: Path, opened: Mapping[str, Any]) -> Ranker:
         backend=opened["kind"],
         precision=opened["precision"],
         threads=opened["threads"],
+        unanswered=opened["unanswered"],
     )
 
 

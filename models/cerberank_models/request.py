@@ -179,7 +179,7 @@ class RankRequest(Wire):
             validation_alias=_either("question"),
         ),
     ]
-    candidates: Annotated[list[CandidateIn], Field(min_length=1, fail_fast=True), CANDIDATES]
+    candidates: Annotated[list[CandidateIn], Field(fail_fast=True), CANDIDATES]
     model: Annotated[str | None, Field(description="Name of the model; the default model if left out.")] = None
     top_k: Annotated[
         int | None,

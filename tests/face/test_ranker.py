@@ -36,7 +36,6 @@ def ranker(tiny_checkpoint: Path) -> Ranker:
         (QUESTION, {"text": "a", "id": "b"}, {}, "candidates: must be a list of texts, not dict"),
         (QUESTION, pd.DataFrame({"text": TEXTS}), {}, "candidates: must be a list of texts, not DataFrame"),
         (QUESTION, 3, {}, "candidates: must be a list of texts, not int"),
-        (QUESTION, [], {}, "candidates: List should have at least 1 item, not 0"),
         (QUESTION, ["a", float("nan")], {}, "candidates[1]: must be a text or an object"),
         (QUESTION, [{"text": "a", "txet": "b"}], {}, "candidates[0].txet: is not a field of this request"),
         ("\u200b \u0301", ["a"], {}, "question: must not be blank"),
@@ -59,6 +58,12 @@ def test_wrong_arguments_are_refused_by_both(
         with pytest.raises(ValueError, match=re.escape(message)) as raised:
             each.rank(question, candidates, **options)
         assert str(raised.value).startswith(message)
+
+
+def test_no_candidates_have_an_empty_answer(ranker: Ranker) -> None:
+    """A search has found nothing."""
+    answer = ranker.rank(QUESTION, [])
+    assert (len(answer), answer.candidates, answer.complete) == (0, 0, True)
 
 
 def test_after_the_deadline_the_known_order_is_answered(ranker: Ranker) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from tests.calibrations import ROW, calibrated
+from tests.calibrations import ROW, calibrated, curves
 from tests.service.conftest import Serve, once_ready
 from tests.service.observe import samples
 
@@ -35,7 +35,9 @@ def folder(tiny_checkpoint: Path, tmp_path: Path) -> Path:
 
 
 def test_native_answers_have_the_probabilities_of_the_python_face(open_app: Serve, folder: Path) -> None:
-    """Scores, raw scores and `answerable`; the metrics show them beside those of the calibration questions."""
+    """Scores, raw scores and `answerable`, which is 0 without candidates; the metrics show them beside those of the
+    calibration questions.
+    """
     client = opened(open_app, folder)
     answer, local = rank(client), Ranker.load(folder, precision="fp32").rank(QUESTION, TEXTS, drop_ratio=0)
     assert answer["answerable"] == pytest.approx(local.answerable)
@@ -43,8 +45,12 @@ def test_native_answers_have_the_probabilities_of_the_python_face(open_app: Serv
         assert got["index"] == expected.index
         assert got["score"] == pytest.approx(expected.score, abs=1e-6)
         assert got["raw_score"] == pytest.approx(expected.raw_score, abs=1e-6)
+    for options in ({}, {"min_precision": 0.9}, {"latency_target_ms": 1.0}):
+        nothing = rank(client, candidates=[], **options)
+        assert (nothing["results"], nothing["answerable"]) == ([], 0.0)
     counted = samples(client)
     of = "{model=random-tiny,version=2}"
+    assert counted[f"cerberank_answerable_count{of}"] == 4.0
     assert counted[f"cerberank_answerable_sum{of}"] == pytest.approx(answer["answerable"])
     assert counted[f"cerberank_top_score_sum{of}"] == pytest.approx(answer["results"][0]["score"])
     assert counted[f"cerberank_calibrated_top_score{of}"] == 0.6
@@ -66,6 +72,34 @@ def test_other_dialects_have_raw_scores_unless_a_setting_says_otherwise(
     assert [result["relevance_score"] for result in cohere["results"]] == pytest.approx(told)
 
 
+def test_a_request_chooses_its_scores_by_a_header_and_every_dialect_tells_if_anything_answers(
+    open_app: Serve, folder: Path
+) -> None:
+    """The header replaces the setting, for one request; another value is refused."""
+    client = opened(open_app, folder, calibrated_scores=True)
+    native = rank(client)
+    body = {"query": QUESTION, "texts": TEXTS}
+    for value, field in ((None, "score"), ("false", "raw_score"), ("True", "score")):
+        headers = {} if value is None else {"X-Calibrated-Scores": value}
+        response = client.post("/rerank", json=body, headers=headers).raise_for_status()
+        assert [each["score"] for each in response.json()] == pytest.approx([each[field] for each in native["results"]])
+        assert float(response.headers["X-Answerable"]) == pytest.approx(native["answerable"], abs=1e-4)
+    refused = client.post("/rerank", json=body, headers={"X-Calibrated-Scores": "1"})
+    assert (refused.status_code, "X-Calibrated-Scores: must be true or false" in refused.text) == (422, True)
+
+
+def test_the_share_of_unanswered_questions_moves_answerable(open_app: Serve, folder: Path) -> None:
+    """The setting, the argument of the Python face, and what /v1/models says of it."""
+    client, half = opened(open_app, folder, unanswered=0.2), Ranker.load(folder, precision="fp32")
+    answer = rank(client)
+    few = Ranker.load(folder, precision="fp32", unanswered=0.2).rank(QUESTION, TEXTS, drop_ratio=0)
+    assert answer["answerable"] == pytest.approx(few.answerable)
+    assert answer["results"][0]["score"] == pytest.approx(few[0].score, abs=1e-6)
+    assert answer["answerable"] > (half.rank(QUESTION, TEXTS, drop_ratio=0).answerable or 0.0)
+    (entry,) = client.get("/v1/models").json()["models"]
+    assert (entry["calibration"]["unanswered"], entry["calibration"]["unanswered_share"]) == (150, 0.2)
+
+
 def test_a_version_without_calibration_says_so(open_app: Serve, tiny_checkpoint: Path) -> None:
     """Its score is the network's, `answerable` is null, no sample compares it, and a precision is refused."""
     client = opened(open_app, tiny_checkpoint)
@@ -80,10 +114,10 @@ def test_a_version_without_calibration_says_so(open_app: Serve, tiny_checkpoint:
 
 def test_curves_for_other_stages_are_refused(tiny_checkpoint: Path, tmp_path: Path) -> None:
     """A calibration belongs to one network."""
-    with pytest.raises(CheckpointError, match=r"calibration\.json has 2 curves, config\.json has 3 stages"):
+    with pytest.raises(CheckpointError, match=r"calibration\.json has curves of 2 stages, config\.json has 3 stages"):
         calibrated(
             tiny_checkpoint,
             tmp_path / "wrong",
-            curves=[{"score": 0.5, "lead": 0.0, "constant": -1.0}] * 2,
+            stages=curves(2),
         )
     assert read_checkpoint(tiny_checkpoint).calibration is None

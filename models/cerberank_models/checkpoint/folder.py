@@ -97,6 +97,12 @@ class Checkpoint:
     golden: tuple[GoldenQuestion, ...]
     calibration: Calibration | None = None
     """The content of `calibration.json`; None for a checkpoint that was not calibrated."""
+    outdated_calibration: bool = False
+    """True if `calibration.json` is of a format before `calibration.FORMAT`, and is therefore not used."""
+
+    def with_unanswered(self, share: float) -> Checkpoint:
+        """The checkpoint with the probabilities of `Calibration.with_unanswered`; as it is if it is not calibrated."""
+        return self if self.calibration is None else replace(self, calibration=self.calibration.with_unanswered(share))
 
     @property
     def weights(self) -> Path | None:
@@ -171,20 +177,28 @@ def _read(path: Path, manifest: Manifest, *, looked_into: bool) -> Checkpoint:
     golden = tuple(_parse(GoldenQuestion, path / "golden.jsonl", line) for line in lines)
     if not golden:
         raise CheckpointError(f"{path / 'golden.jsonl'} holds no question, so nothing can be checked")
+    read, outdated = _calibration(path, manifest, config)
     return Checkpoint(
-        path=path, config=config, manifest=manifest, golden=golden, calibration=_calibration(path, manifest, config)
+        path=path, config=config, manifest=manifest, golden=golden, calibration=read, outdated_calibration=outdated
     )
 
 
-def _calibration(path: Path, manifest: Manifest, config: RankerConfig) -> Calibration | None:
-    """The content of `calibration.json`. Raises CheckpointError if it does not fit the stages."""
+def _calibration(path: Path, manifest: Manifest, config: RankerConfig) -> tuple[Calibration | None, bool]:
+    """The content of `calibration.json`, or None, and True if that is because its format is outdated.
+
+    Raises CheckpointError if it does not fit the stages.
+    """
     if calibration.FILE not in manifest.files:
-        return None
+        return None, False
     file = path / calibration.FILE
-    read = _parse(Calibration, file, file.read_bytes())
-    if len(read.curves) != config.scored_stages:
-        raise CheckpointError(f"{file} has {len(read.curves)} curves, config.json has {config.scored_stages} stages")
-    return read
+    content = file.read_bytes()
+    if _parse(calibration.FileFormat, file, content).format < calibration.FORMAT:
+        return None, True
+    read = _parse(Calibration, file, content)
+    if len(read.stages) != config.scored_stages:
+        count = f"curves of {len(read.stages)} stages"
+        raise CheckpointError(f"{file} has {count}, config.json has {config.scored_stages} stages")
+    return read, False
 
 
 def write_checkpoint(

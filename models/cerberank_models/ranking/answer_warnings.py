@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cerberank_models.config import EncodingConfig, RankerConfig
+from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import Candidate
 from cerberank_models.language import names_of, other_language
 from cerberank_models.ranking.call import RankCall
@@ -16,15 +17,20 @@ SAMPLE, SAMPLE_CHARACTERS = 8, 60
 """The candidates' language is guessed from this many candidates, evenly spread, and this many characters of each."""
 
 
-def call_warnings(call: RankCall, config: RankerConfig) -> list[str]:
-    """Warnings on empty texts, on languages that the model is not for, and on options without effect on this model."""
-    warnings = []
+def call_warnings(call: RankCall, checkpoint: Checkpoint) -> list[str]:
+    """Warnings on empty texts, on a calibration and languages that do not fit, and on options without effect."""
+    config, warnings = checkpoint.config, []
     if empty := sum(is_blank(candidate.text) for candidate in call.candidates):
         warnings.append("1 candidate is empty" if empty == 1 else f"{empty} candidates are empty")
     if config.encoding.segments == 2 and any(candidate.previous or candidate.next for candidate in call.candidates):
         warnings.append("this model does not read the previous and next sentence")
     if call.drop_ratio and config.scored_stages == 1:
         warnings.append("this model has no exits: drop_ratio has no effect")
+    if checkpoint.outdated_calibration:
+        warnings.append(
+            "the calibration of this model is of an earlier release, so scores are the network's own: "
+            "`cerberank eval calibrate` makes a new one"
+        )
     warnings += language_warnings(call.question, call.candidates, config.languages)
     if call.instruction and not config.takes_instruction:
         warnings.append("this model has no prompt: instruction has no effect")

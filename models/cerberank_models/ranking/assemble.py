@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from cerberank_models.calibration import probabilities
+from cerberank_models.calibration import Probabilities, copies_of_first, limited_log_odds, probabilities
 from cerberank_models.config import TunedSchedule
 from cerberank_models.drop import UNSCORED, order
 from cerberank_models.rank_pairs import Ranking
 from cerberank_models.ranking.answer_warnings import call_warnings, outcome_warnings, unknown_warnings
 from cerberank_models.ranking.call import RankAnswer
 from cerberank_models.ranking.prepare import Prepared
-from cerberank_models.request import RankRequest
+from cerberank_models.request import RankRequest, is_blank
 from cerberank_models.windows import NO_SPAN
+
+NO_RANKING = Ranking(
+    order=np.empty(0, np.int64), scores=np.empty(0, np.float64), stages=np.empty(0, np.int64), heads=None
+)
+"""The ranking of no candidates."""
 
 
 def whole_ranking(prepared: Prepared, ranked: Ranking | None) -> Ranking:
@@ -25,6 +30,8 @@ def whole_ranking(prepared: Prepared, ranked: Ranking | None) -> Ranking:
     `ranked` is the ranking of the pairs, or None if there were none. With a first stage, the scores of pairs are used
     only if all pairs have one: after a deadline the pairs with a score are the longest, not the best.
     """
+    if not prepared.candidates:
+        return NO_RANKING
     if prepared.first_scores is None:
         assert ranked is not None, "without a first stage there are pairs"
         return ranked
@@ -53,20 +60,27 @@ def whole_ranking(prepared: Prepared, ranked: Ranking | None) -> Ranking:
 def answer_of(prepared: Prepared, ranking: Ranking) -> RankAnswer:
     """The answer for all candidates of the call, from the ranking of the distinct ones.
 
-    Identical candidates stand next to each other, in the order of the call.
+    Identical candidates stand next to each other, in the order of the call. Blank ones stand last with the score 0.
     """
     places, checkpoint = prepared.places, prepared.model.checkpoint
+    blank = np.array([is_blank(candidate.text) for candidate in prepared.candidates], dtype=np.bool_)
+    scores = np.where(blank, 0.0, ranking.scores)
     # The order of the distinct candidates becomes that of all candidates.
     rank_of = np.empty(len(prepared.candidates), dtype=np.int64)
-    rank_of[ranking.order] = np.arange(len(ranking.order))
+    rank_of[ranking.order[np.argsort(blank[ranking.order], kind="stable")]] = np.arange(len(ranking.order))
     by_rank = np.argsort(rank_of[places], kind="stable")
     stages = ranking.stages[places]
     # Scores become probabilities once for each distinct text, because copies are no rivals.
     calibrated = None
     if checkpoint.calibration is not None:
+        raw, reached = np.where(blank, np.nan, scores), np.where(blank, UNSCORED, ranking.stages)
         texts = [candidate.text for candidate in prepared.candidates]
-        calibrated = probabilities(checkpoint.calibration, ranking.scores, ranking.stages, texts)
-        calibrated = replace(calibrated, scores=calibrated.scores[places])
+        copies = copies_of_first(limited_log_odds(raw), reached, texts)
+        calibrated = probabilities(checkpoint.calibration.stages, raw, reached, copies)
+        calibrated = Probabilities(
+            scores=np.where(blank, 0.0, calibrated.scores)[places],
+            answerable=0.0 if blank.all() else calibrated.answerable,
+        )
     # What the reader of the answer should know about texts, options and the outcome.
     ratios = prepared.policy.ratios
     loss = loss_of(checkpoint.config.tuned_schedules, ratios)
@@ -75,7 +89,7 @@ def answer_of(prepared: Prepared, ranking: Ranking) -> RankAnswer:
     warnings = [
         *prepared.cut_warnings(),
         *unknown_warnings(question=question_unknown, candidates=unknown),
-        *call_warnings(prepared.call, checkpoint.config),
+        *call_warnings(prepared.call, checkpoint),
         *outcome_warnings(complete=ranking.complete, unscored=int((stages == UNSCORED).sum())),
     ]
     return RankAnswer(
@@ -85,7 +99,7 @@ def answer_of(prepared: Prepared, ranking: Ranking) -> RankAnswer:
         expected_loss=loss if (stages < len(ratios)).any() else {},
         complete=ranking.complete,
         order=by_rank[: prepared.call.top_k],
-        scores=ranking.scores[places],
+        scores=scores[places],
         calibrated=calibrated,
         threshold=prepared.threshold,
         stages=stages,
@@ -163,7 +177,7 @@ def _shown(answer: RankAnswer, min_score: float | None) -> list[int]:
     """
     shown: list[int] = answer.order.tolist()
     bounds = [bound for bound in (min_score, answer.threshold) if bound is not None]
-    if answer.threshold is not None and not answer.reported[shown[0]] >= answer.threshold:
+    if not shown or (answer.threshold is not None and not answer.reported[shown[0]] >= answer.threshold):
         return []
     return [index for index in shown if float(answer.reported[index]) >= max(bounds)] if bounds else shown
 

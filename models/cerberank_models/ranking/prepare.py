@@ -117,7 +117,8 @@ def prepare(
 ) -> Prepared:
     """Check a call, merge identical candidates, and encode their pairs, or the texts for a first stage.
 
-    A call without drop ratios gets the ratios `schedule`, or the checkpoint's if that is None.
+    A call without drop ratios gets the ratios `schedule`, or the checkpoint's if that is None. One without candidates
+    gets no pairs and no texts.
 
     Raises CallError for drop ratios that do not fit the exits, for an instruction that the model does not read or that
     leaves no room for texts, and for texts that are too long when the call refuses truncation; CalibrationError for a
@@ -146,6 +147,8 @@ def prepare(
         policy=policy,
         threshold=threshold,
     )
+    if not place_of:
+        return prepared
     if model.first_stage is None:
         return _with_pairs(prepared, np.arange(len(place_of)))
     texts = [candidate.text for candidate in prepared.candidates]

@@ -8,13 +8,13 @@ from pydantic import Field
 
 from cerberank_models import request
 from cerberank_models.request import CANDIDATES, CandidateIn, Wire
-from cerberank_service.dialects.wire import Items
+from cerberank_service.dialects.wire import CEILING
 
 
 class RankRequest(request.RankRequest):
     """A question and its candidates."""
 
-    candidates: Annotated[list[CandidateIn], Items, CANDIDATES]
+    candidates: Annotated[list[CandidateIn], Field(max_length=CEILING, fail_fast=True), CANDIDATES]
 
 
 class Window(Wire):
@@ -78,8 +78,8 @@ class RankResponse(Wire):
     answerable: Annotated[
         float | None,
         Field(
-            description="P(at least one candidate answers); null if not calibrated, or if a deadline came before the "
-            "last stage."
+            description="P(at least one candidate answers), never below a `score`; null if not calibrated, or if a "
+            "deadline came before any score."
         ),
     ]
     results: list[Result]

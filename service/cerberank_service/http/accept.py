@@ -20,6 +20,8 @@ from cerberank_service.telemetry.series import REQUESTS_IN_FLIGHT
 
 TIMEOUT = "X-Request-Timeout-Ms"
 """A request header for clients of dialects without a deadline field, and for proxies with a time-out."""
+CALIBRATED = "X-Calibrated-Scores"
+"""A request header that replaces the setting `calibrated_scores`, for dialects without a field for it."""
 ResultT = TypeVar("ResultT")
 
 
@@ -37,6 +39,8 @@ class AcceptedRequest:
     """Time at which the body was complete, in seconds on the monotonic clock."""
     latest: float | None
     """The deadline that the header states, on the same clock."""
+    calibrated: bool
+    """True if dialects that report raw scores shall report calibrated ones."""
 
 
 @asynccontextmanager
@@ -55,6 +59,7 @@ async def accept(service: Service, bodies: Bodies, request: Request) -> AsyncIte
         share = caller.key.sha256
         caller.enter()
     timeout_ms = read_timeout(request.headers.get(TIMEOUT))
+    calibrated = read_calibrated(request.headers.get(CALIBRATED), default=service.settings.calibrated_scores)
     with service.metrics[REQUESTS_IN_FLIGHT].track_inprogress():
         async with bodies.received(request) as body:
             service.versions.check_serving()
@@ -66,6 +71,7 @@ async def accept(service: Service, bodies: Bodies, request: Request) -> AsyncIte
                 size=len(body.content),
                 received=received,
                 latest=None if timeout_ms is None else received + timeout_ms / 1000.0,
+                calibrated=calibrated,
             )
 
 
@@ -84,6 +90,18 @@ def read_timeout(header: str | None) -> float | None:
     if not isfinite(milliseconds) or milliseconds <= 0:
         raise ServiceError(Kind.INVALID, f"{TIMEOUT}: must be a positive number of milliseconds")
     return milliseconds
+
+
+def read_calibrated(header: str | None, *, default: bool) -> bool:
+    """The header's value, or the default without one. Raises ServiceError (422) unless it is `true` or `false`.
+
+    >>> read_calibrated("TRUE", default=False), read_calibrated(None, default=True)
+    (True, True)
+    """
+    values = {None: default, "true": True, "false": False}
+    if (value := header if header is None else header.strip().lower()) not in values:
+        raise ServiceError(Kind.INVALID, f"{CALIBRATED}: must be true or false")
+    return values[value]
 
 
 async def unless_disconnected(request: Request, work: Awaitable[ResultT]) -> ResultT | None:

@@ -24,7 +24,13 @@ from cerberank_service.errors import ServiceError
 from cerberank_service.http.accept import AcceptedRequest, accept, unless_disconnected
 from cerberank_service.http.body import Bodies
 from cerberank_service.http.error_responses import ErrorResponses, request_id_of
-from cerberank_service.http.response_headers import LOAD_FORMAT, load_report, server_timing, unread_texts
+from cerberank_service.http.response_headers import (
+    LOAD_FORMAT,
+    answerable,
+    load_report,
+    server_timing,
+    unread_texts,
+)
 from cerberank_service.ranking.pipeline import Question
 from cerberank_service.ranking.read import ParsedCall, Reader
 from cerberank_service.service import Service
@@ -90,6 +96,7 @@ class RankRoute:
         headers = {
             "X-Request-Id": request_id,
             "X-Model-Version": f"{rendered.answer.model}@{rendered.answer.version}",
+            **answerable(rendered.answer),
             **unread_texts(rendered.answer),
             **server_timing(rendered.answer.timing),
             **load_report(request.headers.get(LOAD_FORMAT), self.service.load),
@@ -123,7 +130,9 @@ class RankRoute:
                 before = question.prepared.tokens
                 question = await service.pipeline.rank(question, size=accepted.size)
                 charge.add(question.prepared.tokens - before)  # the pairs of a first stage's survivors
-                rendered = await service.workers.run(partial(self._rendered, parsed, question, request_id))
+                rendered = await service.workers.run(
+                    partial(self._rendered, parsed, question, request_id, calibrated=accepted.calibrated)
+                )
             rendered = rendered.sent(time.monotonic() - received)
             service.metrics.answered(
                 rendered.answer,
@@ -151,7 +160,7 @@ class RankRoute:
             pipeline = self.service.pipeline
             return parsed, pipeline.prepare(call, lease, tenant=tenant, received=received, deadline=deadline)
 
-    def _rendered(self, parsed: ParsedCall, question: Question, request_id: str) -> Rendered:
-        answer = self.service.pipeline.answer(question, request_id)
+    def _rendered(self, parsed: ParsedCall, question: Question, request_id: str, *, calibrated: bool) -> Rendered:
+        answer = self.service.pipeline.answer(question, request_id, calibrated_everywhere=calibrated)
         content = to_json(parsed.dialect.render(answer, parsed.options))
         return Rendered(content, answer, question.prepared.call.question)

@@ -1,4 +1,4 @@
-"""Response headers: timing and numbers of cut texts for clients, and the replica's load for load balancers."""
+"""Response headers: for clients `answerable`, timing and numbers of cut texts, and for load balancers the load."""
 
 from __future__ import annotations
 
@@ -39,6 +39,14 @@ def unread_texts(answer: RankAnswer) -> dict[str, str]:
         int(answer.question_unknown),
     )
     return {name: str(count) for name, count in zip(UNREAD, counts, strict=True) if count}
+
+
+def answerable(answer: RankAnswer) -> dict[str, str]:
+    """The header `X-Answerable`, for dialects without a field for P(any candidate answers); none if it is unknown."""
+    calibrated = answer.calibrated
+    return (
+        {} if calibrated is None or calibrated.answerable is None else {"X-Answerable": f"{calibrated.answerable:.4f}"}
+    )
 
 
 def load_report(wanted: str | None, load: Callable[[], Load]) -> Mapping[str, str]:

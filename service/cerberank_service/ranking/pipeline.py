@@ -59,7 +59,8 @@ class Question:
     """The latest time of the answer on the same clock; None for no deadline."""
     encode_seconds: float
     work: Work | None = None
-    """The next work for the engine; None if nothing is left to run: all vectors are known and no pairs are read."""
+    """The next work for the engine; None if nothing is left to run: there are no candidates, or all vectors are known
+    and no pairs are read."""
     ranked: Ranked | None = None
     """The engine's ranking of the pairs; None before it."""
     queue_seconds: float = 0.0
@@ -92,6 +93,8 @@ class Question:
         If all vectors are known, the first stage scores the candidates here, and the work is that of the survivors.
         """
         texts = self.prepared.texts
+        if not self.prepared.candidates:
+            return self
         if texts is not None and not len(texts.encoded):
             return self._after_texts(())
         return replace(self, work=self._next_work())
@@ -157,7 +160,6 @@ class Pipeline:
         """Create the caches, with the sizes in `settings`."""
         self._workers = workers
         self._latency_target_ms = settings.latency_target_ms
-        self._calibrated_everywhere = settings.calibrated_scores
         self._most_rows = settings.max_candidates
         self.tokens = TokenCache(settings.token_cache_bytes)
         """Tokens of questions, candidates and contexts; versions with the same tokenizer and encoding share them."""
@@ -227,7 +229,7 @@ class Pipeline:
         with _failures_counted(question.live):
             return question.after(ranked, follows=key)
 
-    def answer(self, question: Question, request_id: str) -> RankAnswer:
+    def answer(self, question: Question, request_id: str, *, calibrated_everywhere: bool = False) -> RankAnswer:
         """The answer to a ranked question. Runs in a worker, because it may have 10,000 results."""
         answer = answer_of(question.prepared, question.ranking())
         timing = Timing(
@@ -236,15 +238,14 @@ class Pipeline:
             compute=1000.0 * question.compute_seconds,
             total=1000.0 * (time.monotonic() - question.received),
         )
-        everywhere = self._calibrated_everywhere
-        return replace(answer, request_id=request_id, timing=timing, calibrated_everywhere=everywhere)
+        return replace(answer, request_id=request_id, timing=timing, calibrated_everywhere=calibrated_everywhere)
 
     def _with_target_schedule(self, question: Question) -> Question:
         """Use the tuned schedule that meets the latency target, if there is one and the call has no drop ratios."""
         prepared, live, call = question.prepared, question.live, question.prepared.call
         target = call.latency_target_ms or self._latency_target_ms
         config = live.checkpoint.config
-        if call.drop_ratio is not None or not target or not config.tuned_schedules:
+        if call.drop_ratio is not None or not target or not config.tuned_schedules or not prepared.candidates:
             return question
 
         tokens_by_stage = _expected_tokens(prepared)

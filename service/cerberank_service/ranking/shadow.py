@@ -82,6 +82,8 @@ class Shadow:
         figures = self.figures(live.reference.model)
         if figures is None or figures.stable != live.reference.version or not complete:
             return
+        if not question.prepared.candidates:
+            return
         if random.random() >= self._share:
             return
         if self._busy(live) or self._queue.full():

@@ -305,6 +305,16 @@ class Settings(BaseSettings):
             "model is calibrated; `/v1/rank` always returns them."
         ),
     ] = False
+    unanswered: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            lt=1,
+            description="Share of your questions that no candidate answers, by which the log-odds of `answerable` of "
+            "calibrated models move; empty: the share of their calibration questions, half of them for the bundled "
+            "model.",
+        ),
+    ] = None
     token_cache_bytes: Annotated[
         int,
         Field(

@@ -258,6 +258,8 @@ def heads_agree(heads: Scores | None) -> bool | None:
 
 
 def top_score(answer: RankAnswer) -> float | None:
-    """The score of the first candidate; None if the deadline passed before any candidate was scored."""
+    """The score of the first candidate; None without candidates, and if a deadline passed before any was scored."""
+    if not len(answer.order):
+        return None
     score = float(answer.reported[answer.order[0]])
     return None if np.isnan(score) else score

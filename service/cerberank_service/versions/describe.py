@@ -112,6 +112,7 @@ def _calibration(calibration: Calibration | None) -> dict[str, Any] | None:
     return {
         "questions": data.questions,
         "unanswered": data.unanswered,
+        "unanswered_share": calibration.unanswered,
         "sets": list(data.sets),
         "format": data.precision,
         "confidence": calibration.confidence,

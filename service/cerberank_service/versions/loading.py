@@ -220,6 +220,8 @@ def bring_up(
         speeds=speeds,
     )
     engine.start()
+    if settings.unanswered is not None:
+        checkpoint = checkpoint.with_unanswered(settings.unanswered)
     return LiveVersion(checkpoint, engine, encoder, backend.precision, first, unused_vectors=unused_vectors)
 
 

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.calibrations import calibration, curves
 from tests.service.fakes import FakeBackend, checkpoint_for, ranker_config
 
+from cerberank_models.calibration import StageCurves, probabilities
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.config import TunedSchedule
 from cerberank_models.drop import UNSCORED
@@ -52,6 +55,36 @@ def test_duplicates_stand_beside_their_pair_in_the_order_of_the_request(checkpoi
     assert answer.stages.tolist() == [2, 0, 2, 2]
     assert answer.heads is not None
     assert answer.heads[3].tolist() == [0.8, 1.0]
+
+
+def test_blank_candidates_stand_last_with_the_score_0(checkpoint: Checkpoint) -> None:
+    """Whatever the network computed for them, before and after they are calibrated, and nobody's rivals."""
+    fitted = replace(checkpoint, calibration=calibration(stages=curves(3)))
+    ranking = Ranking(
+        order=np.array([1, 2, 0]), scores=np.array([0.4, 0.9, 0.6]), stages=np.array([2, 2, 2]), heads=None
+    )
+
+    def ranked(checkpoint: Checkpoint, *texts: str) -> RankAnswer:
+        call = RankCall(question="q", candidates=tuple(Candidate(text=text) for text in texts))
+        prepared = prepare(call, Model(checkpoint=checkpoint, encoder=checkpoint.encoder()))
+        return answer_of(prepared, ranking)
+
+    for one in (checkpoint, fitted):
+        answer = ranked(one, "a", " ", "c")
+        assert answer.order.tolist() == [2, 0, 1]
+        assert (answer.scores.tolist(), answer.reported[1]) == ([0.4, 0.0, 0.6], 0.0)
+    found = answer.calibrated
+    assert found is not None
+    alone = probabilities(curves_of(fitted), np.array([0.4, 0.6]), np.array([2, 2]))
+    assert (found.scores[[0, 2]].tolist(), found.answerable) == (alone.scores.tolist(), alone.answerable)
+    none = ranked(fitted, " ", "", "\u200b").calibrated
+    assert none is not None
+    assert (none.scores.tolist(), none.answerable) == ([0.0, 0.0, 0.0], 0.0)
+
+
+def curves_of(checkpoint: Checkpoint) -> tuple[StageCurves, ...]:
+    assert checkpoint.calibration is not None
+    return checkpoint.calibration.stages
 
 
 def test_top_k_cuts_the_order_alone(checkpoint: Checkpoint) -> None:

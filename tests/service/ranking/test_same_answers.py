@@ -14,7 +14,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
-from tests.calibrations import calibration
+from tests.calibrations import calibration, curves
 from tests.program import program
 from tests.service.conftest import apps, once_ready, unset
 from tests.service.fakes import FakeBackend, checkpoint_for, ranker_config
@@ -110,8 +110,8 @@ def loaded(model: str, folder: Path) -> Loaded:
         opened = Loaded(checkpoint_for(FakeBackend(config), folder), FakeBackend(config))
     if model == "prompt":
         return opened
-    curves = [{"score": 0.5 + stage, "lead": 0.3, "constant": -0.4} for stage in range(config.scored_stages)]
-    return replace(opened, checkpoint=replace(opened.checkpoint, calibration=calibration(curves=curves)))
+    fitted = calibration(stages=curves(config.scored_stages))
+    return replace(opened, checkpoint=replace(opened.checkpoint, calibration=fitted))
 
 
 @pytest.fixture(scope="module", params=MODELS)

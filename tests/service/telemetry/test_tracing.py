@@ -3,6 +3,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -79,10 +80,10 @@ def test_without_a_caller_s_trace_one_begins(traced: TestClient, exporter: InMem
 
 @pytest.mark.parametrize(
     ("candidates", "kind", "status"),
-    [([], "invalid", StatusCode.UNSET), ([RAISES], "internal", StatusCode.ERROR)],
+    [([3], "invalid", StatusCode.UNSET), ([RAISES], "internal", StatusCode.ERROR)],
 )
 def test_an_error_is_described_by_its_kind_alone(
-    traced: TestClient, exporter: InMemorySpanExporter, candidates: list[str], kind: str, status: StatusCode
+    traced: TestClient, exporter: InMemorySpanExporter, candidates: list[Any], kind: str, status: StatusCode
 ) -> None:
     """A client's own mistake is not a fault of the server's; messages and tracebacks stay out of traces."""
     answer = traced.post("/v1/rank", json={**BODY, "candidates": candidates})

@@ -7,9 +7,8 @@ cross-validation.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,14 +16,15 @@ from scipy.optimize import minimize
 from scipy.stats import beta
 
 from cerberank_models.calibration import (
-    TOP,
+    CERTAINLY_WRONG,
     Calibration,
     CalibrationData,
     Curve,
+    StageCurves,
     Threshold,
-    answerable_row,
     curve_rows,
     limited_log_odds,
+    probabilities,
     rival_odds,
     sigmoid,
 )
@@ -40,16 +40,18 @@ Floats = NDArray[np.float64]
 Flags = NDArray[np.bool_]
 FEWEST = 100
 """The least number of questions. The bound at precision .85 alone needs 30 first results."""
-LAST, EXIT = 2, 10
-"""The number of best candidates of a question on which the last stage's curve and an exit's curve are fitted.
+BEST = 10
+"""The number of best candidates of a question on which the curves of candidates are fitted.
 
-With cerberank-mini 2.0.1 and 694 questions of 11 dev sets, the calibration error of first results and of all candidates
-is .026 and .009 with the best two candidates of the last stage, .041 and .007 with ten, and .055 and .004 with all. An
-exit needs more, because its scores are shown for the candidates that it drops."""
+With cerberank-mini 2.4.0 and 1,340 questions of 13 sets, half of them without an answer, the calibration error of first
+results and of all candidates by cross-validation is .042 and .010 with the best two, .039 and .002 with ten, and .038
+and .002 with all."""
 FLATTEST = 1e-3
 """The least weight of a score, which keeps the order of candidates even for an exit with uninformative scores."""
 CONFIDENCE = 0.9
-PRECISIONS = (0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.98)
+STARTS = (0.05, 0.1, 0.2)
+"""The shares of the first results at which the tests of thresholds begin."""
+PRECISIONS = tuple(round(0.05 * step, 2) for step in range(10, 20))
 RECALLS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 0.98)
 FOLDS = 5
 
@@ -71,35 +73,41 @@ class Scored:
         """The scores of the last stage."""
         return self.stages[-1]
 
-    def without_answers(self) -> Scored:
-        """The question with only its wrong candidates."""
-        return Scored(tuple(scores[~self.right] for scores in self.stages), self.right[~self.right])
+    @property
+    def answered(self) -> bool:
+        """True if a candidate answers the question."""
+        return bool(self.right.any())
 
 
-def check_number(questions: int) -> None:
-    """Raise DataError for fewer than FEWEST questions."""
-    if questions < FEWEST:
-        raise DataError(f"{questions} questions are too few to calibrate on: at least {FEWEST}, better 300")
+def check_questions(questions: Sequence[Question]) -> None:
+    """Raise DataError for questions that no calibration can be fitted on."""
+    if len(questions) < FEWEST:
+        raise DataError(f"{len(questions)} questions are too few to calibrate on: at least {FEWEST}, better 300")
+    answered = sum(any(each.labels) for each in questions)
+    if answered in (0, len(questions)):
+        lack = "have an answer" if answered else "lack an answer"
+        raise DataError(f"all questions {lack}: no probability of an answer fits them")
 
 
-def fit(questions: Sequence[Scored], *, sets: Iterable[str], precision: str) -> Calibration:
+def check_curves(calibration: Calibration) -> None:
+    """Raise DataError if the last stage gives right candidates no higher scores than wrong ones.
+
+    A rival suffices: the scores of a ranker that learnt by comparison only compare within a question.
+    """
+    last = calibration.stages[-1].candidate
+    if last.score <= FLATTEST and last.rival <= 0.0:
+        raise DataError("the scores are not higher for right candidates than for wrong ones")
+
+
+def fit(questions: Sequence[Scored], *, sets: Iterable[str], precision: str, removed: int) -> Calibration:
     """Fit the calibration on these questions; `precision` is the number format of their scores.
 
-    Raises DataError if the best candidates are all right or all wrong, and if neither the scores nor the leads over the
-    rivals are higher for right candidates.
+    `removed` of the questions have no answer because their answers were removed.
     """
-    # A candidate without rivals is compared with a typical second candidate.
-    seconds = [limited_log_odds(-np.sort(-each.final)[1:2]) for each in questions if len(each.final) > 1]
-    if not seconds:
-        raise DataError("every question has one candidate: there is nothing to compare")
-    alone = float(np.median(np.concatenate(seconds)))
-    # Copies without their right candidates stand for questions without an answer.
-    stages = len(questions[0].stages)
-    removed = [each.without_answers() for each in questions if each.right.any() and not each.right.all()]
+    unanswered = sum(not each.right.any() for each in questions)
     calibration = Calibration(
-        curves=tuple(_curve(questions, stage, alone) for stage in range(stages)),
-        alone=alone,
-        answerable=_answerable([*questions, *removed]),
+        stages=fitted_curves(questions),
+        unanswered=unanswered / len(questions),
         precision=(),
         recall=(),
         confidence=CONFIDENCE,
@@ -108,14 +116,14 @@ def fit(questions: Sequence[Scored], *, sets: Iterable[str], precision: str) -> 
         data=CalibrationData(
             sets=tuple(sets),
             questions=len(questions),
-            unanswered=sum(not each.right.any() for each in questions),
-            removed=len(removed),
+            unanswered=unanswered,
+            removed=removed,
             candidates=sum(len(each.right) for each in questions),
             precision=precision,
         ),
     )
     # Thresholds and means are of the first results' calibrated scores.
-    firsts = [first_result(calibration, each) for each in questions]
+    firsts = [first_result(calibration.stages, each) for each in questions]
     return calibration.model_copy(
         update={
             "precision": precision_thresholds(firsts),
@@ -126,77 +134,75 @@ def fit(questions: Sequence[Scored], *, sets: Iterable[str], precision: str) -> 
     )
 
 
-def first_result(calibration: Calibration | None, question: Scored) -> FirstResult:
-    """The first result of a question without drops. Its score is calibrated if there is a calibration."""
+def first_result(curves: Sequence[StageCurves] | None, question: Scored) -> FirstResult:
+    """The first result of a question without drops. Its score is calibrated if there are curves."""
     best = int(np.argmax(question.final))
     right, answered = bool(question.right[best]), bool(question.right.any())
-    raw = float(question.final[best])
-    if calibration is None:
-        return FirstResult(raw, right=right, answered=answered, answerable=raw)
-    stages = np.full(len(question.right), len(calibration.curves) - 1)
-    score = float(calibration.scores(question.final, stages)[best])
-    answerable = calibration.any_answers(question.final, stages)
-    assert answerable is not None, "every candidate has a score"
+    score = answerable = float(question.final[best])
+    if curves is not None:
+        calibrated = probabilities(curves, question.final, np.full(len(question.right), len(curves) - 1))
+        score, answerable = float(calibrated.scores[best]), calibrated.answerable or 0.0
     return FirstResult(score, right=right, answered=answered, answerable=answerable)
 
 
-def cross_validated(
-    questions: Sequence[Scored], fitted: Callable[[Sequence[Scored]], Calibration]
-) -> FirstResultFigures | None:
-    """The figures of first results. Each question is scored by a calibration that was fitted without its fold.
-
-    None if no calibration fits the questions without some fold, although one fits all of them.
-    """
+def cross_validated(questions: Sequence[Scored]) -> FirstResultFigures:
+    """The figures of first results. Each question is scored by curves that were fitted without its fold."""
     results = []
     for fold in range(FOLDS):
-        try:
-            calibration = fitted([each for place, each in enumerate(questions) if place % FOLDS != fold])
-        except DataError:
-            return None
-        results += [first_result(calibration, each) for each in questions[fold::FOLDS]]
+        curves = fitted_curves([each for place, each in enumerate(questions) if place % FOLDS != fold])
+        results += [first_result(curves, each) for each in questions[fold::FOLDS]]
     return first_result_figures(results)
 
 
-def _curve(questions: Sequence[Scored], stage: int, alone: float) -> Curve:
-    """The curve of one stage, by maximum likelihood. The rival's score is always its score at the last stage."""
-    last = stage == len(questions[0].stages) - 1
-    rows, right = [], []
-    for each in questions:
-        odds = limited_log_odds(each.stages[stage])
-        rivals = rival_odds(limited_log_odds(each.final), np.zeros(len(odds), dtype=np.int64), alone)
-        best = np.argsort(-odds, kind="stable")[: LAST if last else EXIT]
-        rows.append(curve_rows(odds[best], rivals[best]))
-        right.append(each.right[best])
-    flags = np.concatenate(right)
-    if flags.all() or not flags.any():
-        raise DataError(f"the best candidates are all {'right' if flags.all() else 'wrong'}: no probability fits them")
-    score, lead, constant = _logistic(np.concatenate(rows), flags, bounds=((FLATTEST, None), (0.0, None), (None, None)))
-    # A lead suffices: the scores of a ranker that learnt by comparison only compare within a question.
-    if last and score <= FLATTEST and lead <= 0.0:
-        raise DataError("the scores are not higher for right candidates than for wrong ones")
-    return Curve(score=score, lead=lead, constant=constant)
+def fitted_curves(questions: Sequence[Scored]) -> tuple[StageCurves, ...]:
+    """The curves of all stages."""
+    return tuple(_curves(questions, stage) for stage in range(len(questions[0].stages)))
 
 
-def _answerable(questions: Sequence[Scored]) -> tuple[float, ...]:
-    rows = np.stack([answerable_row(limited_log_odds(each.final)) for each in questions])
-    return _logistic(rows, np.array([each.right.any() for each in questions]), bounds=((None, None),) * (TOP + 1))
+def _curves(questions: Sequence[Scored], stage: int) -> StageCurves:
+    """The curves of one stage, by maximum likelihood.
 
-
-def _logistic(rows: Floats, flags: Flags, *, bounds: Sequence[tuple[Any, Any]]) -> tuple[float, ...]:
-    """The weights of a logistic regression on `rows` [n, f].
-
-    A Gaussian prior of variance 1 keeps the weights of separable data finite. The last feature is the constant, which
-    has no prior.
+    P(any candidate answers) is fitted without the questions on whose candidates the curve has no effect, because all
+    are certainly wrong. The rival of a candidate is the one at the last stage, as it is for a dropped candidate.
     """
-    prior = np.append(np.ones(rows.shape[1] - 1), 0.0)
+    any_rows, answered, rows, right = [np.empty((0, 3))], [], [np.empty((0, 3))], [np.empty(0, dtype=np.bool_)]
+    for each in questions:
+        odds, final = limited_log_odds(each.stages[stage]), limited_log_odds(each.final)
+        first = int(odds.argmax())
+        if each.stages[stage][first] > CERTAINLY_WRONG:
+            any_rows.append(curve_rows(odds, _rivals(odds))[[first]])
+            answered.append(each.right.any())
+        if each.right.any():
+            best = np.argsort(-odds, kind="stable")[:BEST]
+            rows.append(curve_rows(odds, _rivals(final))[best])
+            right.append(each.right[best])
+    return StageCurves(
+        answerable=_logistic(np.concatenate(any_rows), np.array(answered, dtype=np.bool_)),
+        candidate=_logistic(np.concatenate(rows), np.concatenate(right)),
+    )
+
+
+def _rivals(odds: Floats) -> Floats:
+    """The log-odds of the candidates' rivals at one stage."""
+    return rival_odds(odds, np.zeros(len(odds), dtype=np.int64))
+
+
+def _logistic(rows: Floats, flags: Flags) -> Curve:
+    """The curve by a logistic regression on `rows` [n, 3], with a rising score and a falling rival.
+
+    Gaussian priors, of variance 1 and for the constant of variance 100, keep the weights finite, also where all flags
+    are equal.
+    """
+    prior = np.array([1.0, 1.0, 0.01])
 
     def loss(weights: Floats) -> tuple[float, Floats]:
         logits = rows @ weights
         value = np.logaddexp(0.0, np.where(flags, -logits, logits)).sum() + 0.5 * (prior * weights**2).sum()
         return float(value), rows.T @ (sigmoid(logits) - flags) + prior * weights
 
-    solution = minimize(loss, np.zeros(rows.shape[1]), jac=True, method="L-BFGS-B", bounds=bounds)
-    return tuple(float(weight) for weight in solution.x)
+    bounds = ((FLATTEST, None), (0.0, None), (None, None))
+    score, rival, constant = minimize(loss, np.zeros(3), jac=True, method="L-BFGS-B", bounds=bounds).x.tolist()
+    return Curve(score=score, rival=rival, constant=constant)
 
 
 def precision_thresholds(firsts: Sequence[FirstResult]) -> tuple[Threshold, ...]:
@@ -204,70 +210,70 @@ def precision_thresholds(firsts: Sequence[FirstResult]) -> tuple[Threshold, ...]
 
     They are found by fixed-sequence testing (Angelopoulos et al., 2021, Learn then Test): first results are added in
     the order of falling scores, as long as the lower Clopper-Pearson bound of their precision is not below the wanted
-    one. Results with equal scores are added together, because a threshold cannot separate them.
+    one. The sequence begins at each of STARTS, which share the error, so that one wrong label among the highest scores
+    does not end it. Results with equal scores are added together, because a threshold cannot separate them.
     """
     best = sorted(firsts, key=lambda each: -each.score)
     scores = -np.array([each.score for each in best])
     hits = np.cumsum([each.right for each in best])
-    answered = max(1, sum(each.answered for each in best))
+    confidence = 1.0 - (1.0 - CONFIDENCE) / len(STARTS)
     thresholds = []
     for wanted in PRECISIONS:
-        # Twice the number of results that would be enough if all were right, so that one may be wrong.
-        least, passed = 2 * math.ceil(math.log(1.0 - CONFIDENCE) / math.log(wanted)), 0
-        while least <= len(best):
-            taken = int(np.searchsorted(scores, scores[least - 1], side="right"))
-            if lower_bound(int(hits[taken - 1]), taken) < wanted:
-                break
-            passed, least = taken, taken + max(1, taken // 20)
+        passed = 0
+        for start in STARTS:
+            least = max(1, round(start * len(best)))
+            while passed < least <= len(best):
+                taken = int(np.searchsorted(scores, scores[least - 1], side="right"))
+                if lower_bound(int(hits[taken - 1]), taken, confidence) < wanted:
+                    break
+                passed, least = taken, taken + max(1, taken // 20)
         if passed:
-            right = int(hits[passed - 1])
-            thresholds.append(
-                Threshold(
-                    wanted=wanted,
-                    threshold=best[passed - 1].score,
-                    precision=right / passed,
-                    recall=right / answered,
-                    bound=lower_bound(right, passed),
-                )
-            )
+            thresholds.append(_threshold(wanted, best[passed - 1].score, best, confidence))
     return tuple(thresholds)
 
 
-def lower_bound(right: int, of: int) -> float:
-    """Clopper and Pearson's lower bound of a share at CONFIDENCE.
+def _threshold(
+    wanted: float, threshold: float, firsts: Sequence[FirstResult], confidence: float, bound: float | None = None
+) -> Threshold:
+    """The row of a threshold with what the first results reach; `bound` is that of the precision if it is None."""
+    above = [each for each in firsts if each.score >= threshold]
+    answered = sum(each.answered for each in above)
+    right = sum(each.right for each in above)
+    return Threshold(
+        wanted=wanted,
+        threshold=threshold,
+        precision=right / max(1, len(above)),
+        recall=right / max(1, sum(each.answered for each in firsts)),
+        bound=lower_bound(right, len(above), confidence) if bound is None else bound,
+        precision_answered=right / max(1, answered),
+        bound_answered=lower_bound(right, answered, confidence),
+    )
 
-    >>> round(lower_bound(22, 22), 3), lower_bound(0, 5)
+
+def lower_bound(right: int, of: int, confidence: float) -> float:
+    """Clopper and Pearson's lower bound of a share.
+
+    >>> round(lower_bound(22, 22, 0.9), 3), lower_bound(0, 5, 0.9)
     (0.901, 0.0)
     """
-    return float(beta.ppf(1.0 - CONFIDENCE, right, of - right + 1)) if right else 0.0
+    return float(beta.ppf(1.0 - confidence, right, of - right + 1)) if right else 0.0
 
 
 def _recall_thresholds(
     calibration: Calibration, questions: Sequence[Scored], firsts: Sequence[FirstResult]
 ) -> tuple[Threshold, ...]:
     """A threshold for each of RECALLS that best answers reach this often (split conformal prediction)."""
-    last = len(calibration.curves) - 1
+    last = len(calibration.stages) - 1
     answers = np.sort(
         [
-            calibration.scores(each.final, np.full(len(each.right), last))[each.right].max()
+            probabilities(calibration.stages, each.final, np.full(len(each.right), last)).scores[each.right].max()
             for each in questions
             if each.right.any()
         ]
     )
-    thresholds = []
-    for wanted in RECALLS:
-        place = math.floor((len(answers) + 1) * (1.0 - wanted))
-        if place >= 1:
-            threshold = float(answers[place - 1])
-            above = [each for each in firsts if each.score >= threshold]
-            right = sum(each.right for each in above)
-            thresholds.append(
-                Threshold(
-                    wanted=wanted,
-                    threshold=threshold,
-                    precision=right / max(1, len(above)),
-                    recall=right / len(answers),
-                    bound=1.0 - place / (len(answers) + 1),
-                )
-            )
-    return tuple(thresholds)
+    places = {wanted: math.floor((len(answers) + 1) * (1.0 - wanted)) for wanted in RECALLS}
+    return tuple(
+        _threshold(wanted, float(answers[place - 1]), firsts, CONFIDENCE, bound=1.0 - place / (len(answers) + 1))
+        for wanted, place in places.items()
+        if place >= 1
+    )

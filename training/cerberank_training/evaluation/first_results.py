@@ -44,6 +44,8 @@ class FirstResultFigures:
     ece: float
     """The expected calibration error of the scores: over BINS bins, the mean distance of score and share of right
     results."""
+    answerable_ece: float
+    """The same of `answerable` and the share of questions with an answer."""
     brier: float
     """The mean squared difference of the score from 1 for a right result, or from 0 for a wrong one."""
     base_brier: float
@@ -75,6 +77,7 @@ def first_result_figures(results: Sequence[FirstResult]) -> FirstResultFigures:
         questions=len(results),
         answered=int(answered.sum()),
         ece=calibration_error(scores, right),
+        answerable_ece=calibration_error(np.array([each.answerable for each in results]), answered),
         brier=float(np.mean((scores - right) ** 2)),
         base_brier=float(share * (1.0 - share)),
         auroc=auroc(np.array([each.answerable for each in results]), answered),
@@ -120,6 +123,9 @@ def sentence(figures: FirstResultFigures, what: str = "First scores") -> str:
     )
     if figures.auroc is not None:
         unanswered = figures.questions - figures.answered
-        text += f"; AUROC {figures.auroc:.3f} for the {unanswered} of {figures.questions} questions without an answer"
+        text += (
+            f"; calibration error of `answerable` {figures.answerable_ece:.3f}, AUROC {figures.auroc:.3f} for the "
+            f"{unanswered} of {figures.questions} questions without an answer"
+        )
     shares = ", ".join(f"{figures.precision_at[at]:.2f} ({100 * float(at):.0f} %)" for at in ("0.2", "0.5", "0.8", "1"))
     return f"{text}. Precision among the questions with the highest first scores: {shares}."

@@ -5,11 +5,11 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 from cerberank_models.calibration import FILE, SECTION, Calibration, Threshold, folded
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
@@ -22,16 +22,19 @@ from cerberank_models.progress import progress
 from cerberank_models.windows import windowing_of
 from cerberank_training.commands.run_options import data_help
 from cerberank_training.data import Question, read_questions, sampled, set_names
-from cerberank_training.evaluation.calibration_fit import Scored, check_number, cross_validated, first_result, fit
+from cerberank_training.evaluation.calibration_fit import (
+    Scored,
+    check_curves,
+    check_questions,
+    cross_validated,
+    first_result,
+    fit,
+)
+from cerberank_training.evaluation.calibration_questions import as_asked
 from cerberank_training.evaluation.first_results import FirstResultFigures, first_result_figures, sentence
 from cerberank_training.evaluation.report import table
 from cerberank_training.evaluation.variants import Scorer, score_questions
 from cerberank_training.runs.trained_on import check_not_trained_on
-
-NO_FIGURES = (
-    "Afterwards: no figures by cross-validation, because no calibration fits some four fifths of the questions: nearly "
-    "all best candidates are right, nearly all are wrong, or right ones hardly have higher scores."
-)
 
 
 @Parameter(name="*")
@@ -53,6 +56,9 @@ class CalibrateOptions:
     """Version of the new folder (default: the old one's with -calibrated)."""
     sample: Count | None = None
     """Number of questions to draw of each set (default: all)."""
+    unanswered: Annotated[float, Parameter(validator=Number(gt=0, lt=1))] = 0.5
+    """Share of questions without an answer that your users ask. Answers are removed from random questions until so many
+    have none."""
     seed: Whole = 0
     """Random seed."""
     windows: Windows = None
@@ -67,15 +73,17 @@ class Calibrated:
     calibration: Calibration
     """The content of calibration.json, such as its thresholds."""
     before: FirstResultFigures
-    after: FirstResultFigures | None
-    """The figures by cross-validation; None if some four fifths of the questions cannot be calibrated."""
+    after: FirstResultFigures
+    """The figures by cross-validation."""
 
 
 def calibrate(checkpoint: Path, /, *, options: CalibrateOptions) -> Calibrated:
     """Fit probabilities to a checkpoint's scores, and write them into a new checkpoint.
 
     The new folder has the same network. Its scores are P(the candidate answers), each question's answer says whether
-    any candidate answers it, and a request may ask for a precision. The figures are those of fivefold cross-validation.
+    any candidate answers it, and a request may ask for a precision. Half of the questions are used without their
+    answers, and half with a short list of candidates, as assistants ask them. The figures are those of fivefold
+    cross-validation.
 
     Args:
         checkpoint: Checkpoint folder.
@@ -87,19 +95,19 @@ def calibrate(checkpoint: Path, /, *, options: CalibrateOptions) -> Calibrated:
     source = read_checkpoint(checkpoint)
     form = options.backend.chosen(source)
     check_device(form.device, form.kind)
-    chosen = _chosen(checkpoint, options)
-    check_number(len(chosen))
-    questions = _scored(source, form, options, chosen)
+    asked = as_asked(_chosen(checkpoint, options), unanswered=options.unanswered, seed=options.seed)
+    check_questions(asked.questions)
+    questions = _scored(source, form, options, asked.questions)
     # The calibration is fitted on all questions; its figures come from folds that it was not fitted on.
     names = set_names(options.data)
-    fitted = partial(fit, sets=names, precision=form.precision)
-    calibration = fitted(questions)
+    calibration = fit(questions, sets=names, precision=form.precision, removed=asked.removed)
+    check_curves(calibration)
     before = first_result_figures([first_result(None, each) for each in questions])
-    after = cross_validated(questions, fitted)
+    after = cross_validated(questions)
     # The same lines are shown and stand in the card of the new folder.
     lines = (
         sentence(before, "First scores before calibration"),
-        NO_FIGURES if after is None else sentence(after, "Afterwards, by fivefold cross-validation"),
+        sentence(after, "Afterwards, by fivefold cross-validation"),
         thresholds(calibration),
         _fitted_on(calibration, options.windows or source.config.encoding.windows),
     )
@@ -112,8 +120,8 @@ def calibrate(checkpoint: Path, /, *, options: CalibrateOptions) -> Calibrated:
         card=with_section((source.path / "README.md").read_text(encoding="utf-8"), SECTION, "\n\n".join(lines)),
         files={FILE: calibration.model_dump_json(indent=1).encode() + b"\n"},
     )
-    error = "" if after is None else f"; calibration error {after.ece:.3f}"
-    say(f"{options.out}: calibrated on {len(questions)} questions{error}")
+    share = f"{100 * calibration.unanswered:.0f} % of them without an answer"
+    say(f"{options.out}: calibrated on {len(questions)} questions, {share}; calibration error {after.ece:.3f}")
     return Calibrated(checkpoint=options.out, calibration=calibration, before=before, after=after)
 
 
@@ -124,6 +132,7 @@ def thresholds(calibration: Calibration) -> str:
         return [[f"{value:.2f}" for value in row.model_dump().values()] for row in reached]
 
     columns = ["score of the first result", "precision there", "answered and right there", "guaranteed"]
+    columns += ["precision if all questions have an answer", "guaranteed then"]
     return "\n\n".join(
         table([f"wanted {name}", *columns], rows(reached))
         for name, reached in (("precision", calibration.precision), ("recall", calibration.recall))
@@ -135,10 +144,9 @@ def _fitted_on(calibration: Calibration, windows: str) -> str:
     data = calibration.data
     return (
         f"Fitted on {data.questions} questions with {data.candidates} candidates of {', '.join(data.sets)} "
-        f"({data.unanswered} without an answer; {data.precision}, windows: {windows}). For P(any candidate answers) "
-        f"{data.removed} of them were used a second time, with their answers removed, so that about half had none. A "
-        f"guaranteed precision holds with probability {calibration.confidence:g} for questions like these, "
-        "and so does not where more of them have no answer."
+        f"({data.precision}, windows: {windows}). {data.unanswered} of them had no answer; the answers of "
+        f"{data.removed} had been removed. A quarter had one candidate, and a quarter two to five. A guaranteed "
+        f"precision holds with probability {calibration.confidence:g} for questions like these."
     )
 
 

@@ -65,13 +65,15 @@ def ranker_rankings(
     scorer = Scorer(
         backend=ranker.backend, encoder=ranker.checkpoint.encoder(), first=ranker.first_stage, windowing=windowing
     )
+    calibration = ranker.checkpoint.calibration
+    curves = None if calibration is None else calibration.stages
     for question, scores in score_questions(scorer, questions):
         flat = flat_scores(scores)
         yield RankedQuestion(
             question=question,
             ranks=flat_ranks(flat) | dropping_ranks(scores, policies),
             scores=flat,
-            first=first_result(ranker.checkpoint.calibration, Scored.of(question, scores)),
+            first=first_result(curves, Scored.of(question, scores)),
             in_windows=scores.in_windows,
             truncated=scores.truncated,
         )
