@@ -51,7 +51,8 @@ def rank(
 
     A line `{"question": ..., "candidates": [text | {"text", "previous"?, "next"?, "id"?}]}` becomes a line in the shape
     of a `/v1/rank` answer, which is written at once. With --question the input is one candidate per line, and the
-    output is a table for people. Invalid lines are reported and skipped, and the exit code is then 1.
+    output is a table for people, with `answerable` and warnings on standard error. Invalid lines are reported and
+    skipped, and the exit code is then 1.
 
     Args:
         file: Input; - is standard input.
@@ -123,7 +124,12 @@ def _rank_texts(answered: Answered, file: BinaryIO, question: str) -> int:
     if not candidates:
         raise ValueError("there is no candidate: give one a line")
     line = read_line(json.dumps({"question": question, "candidates": candidates}).encode())
-    for result in answered(line):
+    answer = answered(line)
+    if answer.answerable is not None:
+        sys.stderr.write(f"answerable: {answer.answerable:.4f}\n")
+    for warning in answer.warnings:
+        sys.stderr.write(f"{printable(warning)}\n")
+    for result in answer:
         sys.stdout.write(f"{result.score:.4f}  {printable(candidates[result.index])}\n")
     sys.stdout.flush()
     return 0

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.calibrations import calibrated
 from tests.program import program
 
 main = program("rank")
@@ -73,6 +74,20 @@ def test_lines_of_text_are_ranked_for_a_question(
     rows = capsys.readouterr().out.splitlines()
     assert len(rows) == 2
     assert float(rows[0].split()[0]) >= float(rows[1].split()[0])
+
+
+def test_a_question_is_answered_with_answerable_and_warnings_beside_the_table(
+    tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """On standard error, so that the table can be piped."""
+    folder = calibrated(tiny_checkpoint, tmp_path / "calibrated").path
+    (tmp_path / "in.txt").write_text("it was built\n\u0e01\u0e02 \u0e04\u0e07\n")
+    assert main([str(tmp_path / "in.txt"), "--question", "how tall ?", "--checkpoint", str(folder)]) == 0
+    shown = capsys.readouterr()
+    answerable, warning = shown.err.splitlines()
+    best = float(shown.out.split()[0])
+    assert best <= float(answerable.removeprefix("answerable: ")) <= 1.0
+    assert "lacks most tokens of 1 candidate" in warning
 
 
 @pytest.mark.parametrize(

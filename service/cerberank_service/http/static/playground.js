@@ -112,10 +112,11 @@ async function ask() {
 function show(answer, given) {
   showProblem();
   const dropped = answer.results.filter((result) => result.stage < firstStages + exits.length).length;
-  const answerable = answer.answerable === null ? "" : ` P(any of them answers): ${(100 * answer.answerable).toFixed(0)} %.`;
   byId("summary").textContent =
     `${candidatesIn(given.length)} in ${milliseconds(answer.timing_ms.total)}, ${dropped} dropped on the way; ` +
-    `${answer.usage.tokens} tokens; ${answer.model} ${answer.version}.${answerable}`;
+    `${answer.usage.tokens} tokens; ${answer.model} ${answer.version}.`;
+  byId("answerable").hidden = answer.answerable === null;
+  byId("answerable").textContent = `Is there an answer? ${(100 * (answer.answerable ?? 0)).toFixed(0)} %`;
   byId("timing").replaceChildren(timingBar(answer.timing_ms));
   byId("warnings").replaceChildren(...answer.warnings.map((warning) => make("li", {}, warning)));
   byId("results").replaceChildren(resultsTable(answer, given, exits, firstStages));

@@ -118,10 +118,10 @@ function schedules(tuned) {
 /** For each wanted precision: from which score a first result is shown, and how many right ones remain. */
 function thresholds(calibration) {
   return table(
-    calibration && `First scores that keep a precision, measured on ${calibration.questions} questions`,
-    ["min_precision", "Score at least", "Precision", "Recall"],
-    (calibration?.precision ?? []).map(({ wanted, threshold, precision, recall }) => [
-      rounded(wanted), rounded(threshold), rounded(precision), rounded(recall),
+    calibration && `First scores that keep a precision, measured on ${calibration.questions} questions, ${calibration.unanswered} of them without an answer`,
+    ["min_precision", "Score at least", "Precision", "Recall", "Precision if all have an answer"],
+    (calibration?.precision ?? []).map(({ wanted, threshold, precision, recall, precision_answered }) => [
+      rounded(wanted), rounded(threshold), rounded(precision), rounded(recall), rounded(precision_answered),
     ]),
   );
 }
