@@ -30,7 +30,7 @@ from cerberank_training.learning.train_config import bound_settings, free_settin
 from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.content import Content, data_content
 from cerberank_training.runs.dev_set import check_held_out
-from cerberank_training.runs.launched import launched_processes
+from cerberank_training.runs.launched import is_first_process, launched_processes
 from cerberank_training.runs.record import RunRecord
 from cerberank_training.runs.run import Inputs, Job, run_job
 from cerberank_training.runs.trained_on import write_training_data
@@ -98,10 +98,9 @@ def pretrain(*, options: PretrainOptions) -> Pretrained:
     """
     metrics = run_job(PretrainingJob(options))
     hard = f"above a hard negative {metrics['ssp_hard']:.1f} % (50)" if "ssp_hard" in metrics else "no hard negatives"
-    say(
-        f"{options.out}: on {metrics['examples']} examples of --dev, accuracy {metrics['ssp_accuracy']:.1f} % "
-        f"(80 unread), positive first {metrics['ssp_first']:.1f} % (20), {hard}"
-    )
+    line = f"accuracy {metrics['ssp_accuracy']:.1f} % (80 unread), positive first {metrics['ssp_first']:.1f} % (20)"
+    if is_first_process():
+        say(f"{options.out}: on {metrics['examples']} examples of --dev, {line}, {hard}")
     return Pretrained(folder=options.out, figures=metrics)
 
 
