@@ -14,7 +14,8 @@ from tools.reference import DOCS
 from tools.size import lines_of_code
 from transformers import AutoModelForSequenceClassification
 
-JOB, CALL = re.findall(r"^```python\n(.*?)^```$", (DOCS / "add-a-job.md").read_text(), re.MULTILINE | re.DOTALL)
+PAGE = (DOCS / "add-a-job.md").read_text()
+JOB, CALL, COMMAND = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 def called(folder: Path, steps: int) -> dict[str, Any]:
@@ -36,7 +37,7 @@ def called(folder: Path, steps: int) -> dict[str, Any]:
 
 
 def test_the_job_of_the_page_is_as_short_as_it_says() -> None:
-    assert f"It has {lines_of_code(JOB)} lines of code" in (DOCS / "add-a-job.md").read_text()
+    assert f"It has {lines_of_code(JOB)} lines of code" in PAGE
     assert lines_of_code(JOB) <= 40
 
 
@@ -49,3 +50,12 @@ def test_the_job_of_the_page_learns_and_is_extended(tmp_path: Path, capsys: pyte
     assert "is finished; more --steps extend it" in capsys.readouterr().err
     assert called(tmp_path, 25)["reached"] == 25
     assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").config.num_labels == 2
+
+
+def test_the_command_of_the_page_trains(tmp_path: Path) -> None:
+    save_cross_encoder("bert", tmp_path / "base", max_position_embeddings=160)
+    (tmp_path / "job.py").write_text(JOB + COMMAND)
+    words = ["--base", str(tmp_path / "base"), "--train", jsonl(tmp_path), "--dev", dev_jsonl(tmp_path), "--steps", "1"]
+    command, bound, _ = runpy.run_path(str(tmp_path / "job.py"))["app"].parse_args([*words, "--out", str(tmp_path / "o")])
+    command(*bound.args, **bound.kwargs)
+    assert (tmp_path / "o" / "model.safetensors").is_file()
