@@ -10,7 +10,8 @@ from tests.program import program
 from cerberank_models.output import UsageError
 from cerberank_training.commands.distil_command import student_options
 from cerberank_training.commands.presets import read_preset, student_settings
-from cerberank_training.data.sampling import NegativeSampling, PairSampling
+from cerberank_training.data.sampling import PairSampling
+from cerberank_training.learning.example_options import ExampleOptions
 from cerberank_training.students.settings import StudentSettings
 
 ELECTRA = "electra-base-b11-3h1"
@@ -118,7 +119,8 @@ def test_sampling_and_embeddings() -> None:
     pairs = ("--sampling", "pairs", "--examples-per-step", "64")
     assert changed(*pairs, "--unanswered", "keep").sampling == PairSampling(unanswered=True)
     assert changed(*pairs).sampling == PairSampling(unanswered=False)
-    assert changed("--negatives", "4").sampling == NegativeSampling(negatives=4, hard_negatives=0, other_negatives=0)
+    four = ExampleOptions(negatives=4, hard_negatives=0, other_negatives=0)
+    assert changed("--negatives", "4").sampling == four.chosen()
     assert changed("--train-token-embeddings", recipe="tiny").train.train_token_embeddings
     assert changed("--gradient-checkpointing").train.gradient_checkpointing
 
@@ -172,7 +174,7 @@ def test_a_file_changes_a_recipe_and_options_change_the_file(tmp_path: Path) -> 
     assert settings.shape.exits == (2, 4)
     assert (settings.objective.alpha, settings.objective.weights) == ((0.1, 0.5, 1.0), (2.0,))
     assert not settings.train.train_token_embeddings
-    assert settings.sampling == PairSampling()
+    assert settings.sampling == PairSampling(unanswered=False)
     with pytest.raises(ValueError, match="listwise loss"):
         changed(recipe=file)
     final = changed("--listwise-weight", "0", "--learning-rate", "1e-6", "--steps", "9", recipe=file)

@@ -146,7 +146,7 @@ def test_pairs_are_written_and_drawn_without_a_list_of_them(tmp_path: Path, monk
     source = asnq(tmp_path / "train.tsv", pairs // 400, 400)
     open_questions(f"asnq:{asnq(tmp_path / 'warm.tsv', 1, 4)}")  # imports are not counted
     tracemalloc.start()
-    sampler = PairSampler(open_questions(f"asnq:{source}"), PairSampling(), seed=1)
+    sampler = PairSampler(open_questions(f"asnq:{source}"), PairSampling(unanswered=False), seed=1)
     drawn = [group.labels for step in range(20) for group in sampler.step(step, 64)]
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()

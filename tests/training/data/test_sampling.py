@@ -14,13 +14,13 @@ from cerberank_models.encoding import Candidate
 from cerberank_training.data import DataError, LabelledCandidate, Question
 from cerberank_training.data.sampling import (
     Group,
-    NegativeSampling,
     PairSampler,
     PairSampling,
     SampledGroups,
     Sampler,
     sampler_for,
 )
+from cerberank_training.learning.example_options import ExampleOptions
 
 LABELS = st.lists(st.lists(st.integers(0, 2), min_size=1, max_size=6), min_size=1, max_size=8).filter(
     lambda labels: any(any(rows) and not all(rows) for rows in labels)
@@ -58,7 +58,7 @@ def test_an_epoch_has_every_question_that_is_kept(unanswered: bool) -> None:
     usable = [*answered, without] if unanswered else answered
     drawn = Sampler(
         [without, *answered],
-        NegativeSampling(negatives=2, hard_negatives=0, other_negatives=0),
+        ExampleOptions(negatives=2, hard_negatives=0, other_negatives=0).chosen(),
         seed=1,
         unanswered=unanswered,
     )
@@ -71,7 +71,7 @@ def test_hard_negatives_share_rare_words() -> None:
     outside = [Candidate(text=text) for text in ("nothing here", "what is b not", "the river b", "word")]
     hard = Sampler(
         questions(),
-        NegativeSampling(negatives=0, hard_negatives=1, hard_pool=1, other_negatives=0),
+        ExampleOptions(negatives=0, hard_negatives=1, hard_pool=1, other_negatives=0).chosen(),
         seed=1,
         outside=lambda question: outside if "b" in question.text else [],
     )
@@ -86,19 +86,19 @@ def test_positives_alone_teach_no_ranking() -> None:
     """
     data = labelled([[1], [1, 1]])
     for refused in (
-        lambda: Sampler(data, NegativeSampling(), seed=1),
-        lambda: PairSampler(data, PairSampling(), seed=1),
-        lambda: PairSampler([*data, *labelled([[0]])], PairSampling(), seed=1),
+        lambda: Sampler(data, ExampleOptions().chosen(), seed=1),
+        lambda: PairSampler(data, PairSampling(unanswered=False), seed=1),
+        lambda: PairSampler([*data, *labelled([[0]])], PairSampling(unanswered=False), seed=1),
         lambda: SampledGroups("jsonl:g.jsonl", data),
     ):
         with pytest.raises(ValueError, match="no question has a negative candidate"):
             refused()
-    for sampling in (NegativeSampling(), PairSampling()):
+    for sampling in (ExampleOptions().chosen(), PairSampling(unanswered=False)):
         with pytest.raises(DataError, match=r"^jsonl:d\.jsonl: no question has a positive candidate"):
             sampler_for("jsonl:d.jsonl", labelled([[0]]), sampling, seed=1)
     with pytest.raises(ValueError, match=r"^--negatives, --hard-negatives and --other-negatives are 0"):
-        Sampler(questions(), NegativeSampling(negatives=0, hard_negatives=0, other_negatives=0), seed=1)
-    outside = Sampler(data, NegativeSampling(), seed=1, outside=lambda _: [Candidate(text="other")])
+        Sampler(questions(), ExampleOptions(negatives=0, hard_negatives=0, other_negatives=0).chosen(), seed=1)
+    outside = Sampler(data, ExampleOptions().chosen(), seed=1, outside=lambda _: [Candidate(text="other")])
     assert outside.step(0, 1)[0].labels == (1.0, 0.0)
     PairSampler([*data, *labelled([[0]])], PairSampling(unanswered=True), seed=1)
 
@@ -115,13 +115,15 @@ def test_own_candidates_stand_for_an_article_that_is_not_there() -> None:
             ),
         )
     ]
-    hard = Sampler(data, NegativeSampling(negatives=0, hard_negatives=1, hard_pool=1, other_negatives=2), seed=1)
+    hard = Sampler(data, ExampleOptions(negatives=0, hard_negatives=1, hard_pool=1, other_negatives=2).chosen(), seed=1)
     for step in range(20):
         (group,) = hard.step(step, 1)
         texts = [candidate.text for candidate in group.candidates]
         assert texts[:2] == ["there", "a red tower"]
         assert len(set(texts)) == 4
-    (group,) = Sampler(data, NegativeSampling(negatives=2, hard_negatives=2, other_negatives=9), seed=1).step(0, 1)
+    (group,) = Sampler(data, ExampleOptions(negatives=2, hard_negatives=2, other_negatives=9).chosen(), seed=1).step(
+        0, 1
+    )
     assert len({candidate.text for candidate in group.candidates}) == len(group.candidates) == 6
 
 

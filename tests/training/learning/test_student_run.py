@@ -22,9 +22,10 @@ from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.transformer import Family
 from cerberank_training.data import LabelledCandidate, Question
-from cerberank_training.data.sampling import Group, NegativeSampling, Sampler
+from cerberank_training.data.sampling import Group, Sampler
 from cerberank_training.learning import loop
 from cerberank_training.learning.divergence import DivergenceError
+from cerberank_training.learning.example_options import ExampleOptions
 from cerberank_training.learning.loop import BatchLoss, Loop, tensor_cores
 from cerberank_training.learning.student_run import StudentRun, TokenSteps
 from cerberank_training.learning.train_config import StudentConfig
@@ -381,7 +382,7 @@ def test_pairs_that_do_not_fit_are_counted(tmp_path: Path) -> None:
             *(LabelledCandidate(Candidate(text=text), 0) for text in ("b", "c", "d", long)),
         ),
     )
-    sampling = NegativeSampling(negatives=4, hard_negatives=0, other_negatives=0)
+    sampling = ExampleOptions(negatives=4, hard_negatives=0, other_negatives=0).chosen()
     for asked, share in ((question, 5), (replace(question, text=f"what is {long} ?"), 1)):
         groups = Sampler([asked], sampling, seed=1)
         cut, pairs = StudentRun(tmp_path / str(share), random_ranker(), groups, encoder(), CONFIG).count_cut()

@@ -10,8 +10,9 @@ import pytest
 import torch
 from tests.tiny import random_ranker
 
-from cerberank_training.data.sampling import NegativeSampling, PairSampling
+from cerberank_training.data.sampling import PairSampling
 from cerberank_training.learning import threads
+from cerberank_training.learning.example_options import ExampleOptions
 from cerberank_training.learning.train_config import StudentConfig
 
 
@@ -20,10 +21,10 @@ def test_work_is_weights_without_tables_by_tokens() -> None:
     ranker = random_ranker()
     tables = sum(each.weight.numel() for each in ranker.modules() if isinstance(each, torch.nn.Embedding))
     weights = sum(each.numel() for each in ranker.parameters()) - tables
-    groups = NegativeSampling(negatives=2, hard_negatives=1, other_negatives=1)
+    groups = ExampleOptions(negatives=2, hard_negatives=1, other_negatives=1).chosen()
     config = StudentConfig(steps=1, examples_per_step=3)
     assert threads.step_work(ranker, config, groups, max_length=10) == weights * 3 * 5 * 10
-    assert threads.step_work(ranker, config, PairSampling(), max_length=10) == weights * 3 * 10
+    assert threads.step_work(ranker, config, PairSampling(unanswered=False), max_length=10) == weights * 3 * 10
     by_tokens = StudentConfig(steps=1, tokens_per_step=70)
     assert threads.step_work(ranker, by_tokens, groups, max_length=10) == weights * 70
 

@@ -56,6 +56,8 @@ def test_the_command_of_the_page_trains(tmp_path: Path) -> None:
     save_cross_encoder("bert", tmp_path / "base", max_position_embeddings=160)
     (tmp_path / "job.py").write_text(JOB + COMMAND)
     words = ["--base", str(tmp_path / "base"), "--train", jsonl(tmp_path), "--dev", dev_jsonl(tmp_path), "--steps", "1"]
-    command, bound, _ = runpy.run_path(str(tmp_path / "job.py"))["app"].parse_args([*words, "--out", str(tmp_path / "o")])
+    command, bound, _ = runpy.run_path(str(tmp_path / "job.py"))["app"].parse_args(
+        [*words, "--out", str(tmp_path / "o")]
+    )
     command(*bound.args, **bound.kwargs)
     assert (tmp_path / "o" / "model.safetensors").is_file()

@@ -29,7 +29,9 @@ from cyclopts.config import Dict
 from cerberank_models.commands.values import arguments_of, error_message
 from cerberank_models.output import UsageError
 from cerberank_training.commands.run_options import DevQuestions
+from cerberank_training.learning.example_options import ExampleOptions
 from cerberank_training.students.settings import StudentSettings
+from cerberank_training.students.shape import StudentShape
 
 FROM, VERB, ABOUT = "from", "verb", "about"
 DISTIL = "distil"
@@ -53,7 +55,7 @@ WITHOUT_EFFECT = (
     ),
 )
 """Options that have no effect where another option has some value, with the reason for users."""
-DEFAULTS = {"sampling": "grouped", "truncation": "last_first"}
+DEFAULTS = {"sampling": ExampleOptions().sampling, "truncation": StudentShape().truncation}
 """The defaults of these other options."""
 
 

@@ -40,13 +40,13 @@ class NegativeSampling:
     question's own candidates are used instead, so that every number has an effect with every format.
     """
 
-    negatives: int = 2
+    negatives: int
     """Negatives from the question's own candidates (for squad-as2, from the paragraph of the answer)."""
-    hard_negatives: int = 2
+    hard_negatives: int
     """Negatives from the article: sentences that share the rarest words with the question."""
-    hard_pool: int = 12
+    hard_pool: int
     """The number of such sentences among which hard negatives are drawn."""
-    other_negatives: int = 1
+    other_negatives: int
     """Negatives from all other sentences of the article."""
 
 
@@ -57,7 +57,7 @@ class PairSampling:
     In ASNQ, training then sees 342 negatives for each positive.
     """
 
-    unanswered: bool = False
+    unanswered: bool
     """True if questions without a positive are kept: SSP trains on all 2,118 of WikiQA, CERBERUS on 873 of them."""
 
 

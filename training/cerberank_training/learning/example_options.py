@@ -19,7 +19,7 @@ class ExampleOptions:
     sampling: Literal["grouped", "pairs"] = "grouped"
     """Examples of a step: groups of a question's candidates (ours), or every labelled pair once an epoch (papers)."""
     unanswered: Literal["keep", "drop"] = "drop"
-    """Questions without a positive in --sampling pairs: kept or left out (default: drop)."""
+    """Questions without a positive in --sampling pairs: kept or left out."""
     negatives: Whole = 2
     """Negatives of a group from the question's own candidates."""
     hard_negatives: Whole = 2

@@ -10,7 +10,8 @@ import pytest
 from tests.program import program
 
 from cerberank_training.data import DataError, corpus_texts, open_questions, read_questions
-from cerberank_training.data.sampling import NegativeSampling, sampler_for
+from cerberank_training.data.sampling import sampler_for
+from cerberank_training.learning.example_options import ExampleOptions
 
 sample = program("data sample")
 
@@ -144,4 +145,4 @@ def test_the_folder_may_be_the_current_one(tmp_path: Path, monkeypatch: pytest.M
     """`beir:.` is as good: its name is looked up for the table, and no articles lie beside it."""
     monkeypatch.chdir(write_beir(tmp_path / "b"))
     questions = open_questions("beir:.")
-    assert len(sampler_for("beir:.", questions, NegativeSampling(), seed=1)) == 2
+    assert len(sampler_for("beir:.", questions, ExampleOptions().chosen(), seed=1)) == 2
