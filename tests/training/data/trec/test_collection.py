@@ -91,7 +91,7 @@ def test_files_may_have_other_names(tmp_path: Path) -> None:
     (question,) = read_questions(spec + "latin-1")
     assert question.text == "la mer à côté"
     assert labels(f"{spec}latin-1&run=bm25+rm3.txt") == {"21": (0,)}
-    with pytest.raises(DataError, match=r"other\.tsv:1: 'utf-8' codec"):
+    with pytest.raises(DataError, match=r"other\.tsv:1: is not UTF-8: "):
         list(read_questions(spec + "utf-8"))
 
 
