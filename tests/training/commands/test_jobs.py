@@ -111,6 +111,23 @@ def test_a_papers_preset_runs(verb: str, recipe: str, words: list[str], tmp_path
     assert record.results["reached"] == 1
 
 
+@pytest.mark.parametrize("verb", ["distil", "pairwise", "teach"])
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (("--train", "train.jsonl"), "data is named FORMAT:PATH with FORMAT one of wikiqa, "),
+        (("--dev", "jsonl:gone.jsonl"), "gone.jsonl: there is no such file or folder"),
+        (("--dev", "asnq:dev.tsv?question=1"), "asnq has no option 'question'; it has questions"),
+    ],
+)
+def test_data_that_cannot_be_are_told_before_the_base_is_looked_for(
+    verb: str, changes: tuple[str, str], message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = replaced(options(verb, tmp_path), *changes)
+    assert program(f"train {verb}")([*words, "--base", "someone/gone", "--out", str(tmp_path / "out"), "--steps", "1"])
+    assert message in capsys.readouterr().err
+
+
 @JOBS
 def test_a_base_on_the_hub_is_looked_up_and_hashed_once(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

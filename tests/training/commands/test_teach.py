@@ -81,7 +81,8 @@ def test_what_cannot_be_meant_is_refused(
 def test_texts_longer_than_the_bases_positions_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Before any data are read, not by the first long text of a run."""
     save_cross_encoder("bert", tmp_path / "base")
-    assert call(tmp_path, "--max-length", 4000, "--train", "jsonl:absent") == 1
+    (tmp_path / "broken").write_text("no JSON")
+    assert call(tmp_path, "--max-length", 4000, "--train", f"jsonl:{tmp_path / 'broken'}") == 1
     assert f"cerberank train teach: --max-length 4000: {tmp_path / 'base'} has " in capsys.readouterr().err
 
 

@@ -25,7 +25,7 @@ from cerberank_papers.pairwise.text_rankers import SYSTEMS, System, build_text_r
 from cerberank_papers.pairwise.triple_sampling import TripleSampler, TripleSampling, triple_sampler_for
 from cerberank_training.commands.presets import RECIPE_HELP, options_from_recipe
 from cerberank_training.commands.run_options import DevQuestions, RunOptions, Select
-from cerberank_training.data import Question, read_questions
+from cerberank_training.data import Question, check_named, read_questions
 from cerberank_training.data.sampling import cut_note
 from cerberank_training.evaluation.dev_figures import dev_figures
 from cerberank_training.evaluation.question_metrics import TITLES
@@ -201,6 +201,8 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
             raise UsageError(f"{options.system} {need}.")
         chosen_size("", options.dev_questions)
         options.run.check(options.schedule.precision)
+        check_named(options.train)
+        check_named(options.dev)
 
     def open(self) -> TextRankerInputs:
         """Open the base, and the questions to train on and to choose by."""

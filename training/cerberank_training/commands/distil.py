@@ -19,7 +19,7 @@ from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, say
 from cerberank_training.commands.distil_options import DistilOptions
 from cerberank_training.commands.presets import read_preset
-from cerberank_training.data import Question, open_questions
+from cerberank_training.data import Question, check_named, open_questions
 from cerberank_training.data.question_table import QuestionTable
 from cerberank_training.data.sampling import (
     PairSampler,
@@ -134,6 +134,8 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         if options.terms is not None:
             read_terms(options.terms)
         options.run.check(settings.train.precision)
+        check_named(options.data)
+        check_named(options.dev)
 
     def open(self) -> StudentInputs:
         """Open the base, the teachers' scores, and the questions to train on and to choose by."""

@@ -15,7 +15,7 @@ from cerberank_models.convert.teacher_input import FILE
 from cerberank_models.output import UsageError, say
 from cerberank_training.commands.presets import RECIPE_HELP, options_from_recipe
 from cerberank_training.commands.run_options import DevQuestions, RunOptions, Select, data_help
-from cerberank_training.data import Question, open_questions
+from cerberank_training.data import Question, check_named, open_questions
 from cerberank_training.data.question_table import QuestionTable
 from cerberank_training.data.sampling import (
     LOOKED_AT,
@@ -125,6 +125,8 @@ class TeacherJob(Job[TeachOptions, TeacherInputs]):
         batch_of_step(training.examples_per_step, training.accumulate)
         chosen_size(options.dev, options.dev_questions)
         options.run.check(training.precision)
+        check_named(options.train)
+        check_named(options.dev)
 
     def open(self) -> TeacherInputs:
         """Open the base and the questions to train on and to choose by."""

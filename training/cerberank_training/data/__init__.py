@@ -36,6 +36,7 @@ __all__ = [
     "QuestionTable",
     "Subset",
     "articles_path",
+    "check_named",
     "corpus_texts",
     "data_files",
     "open_questions",
@@ -78,12 +79,27 @@ def read_questions(spec: str, *, training: bool = False, report: Callable[[str],
     For `training`, unjudged copies of relevant documents are left out. After the last question, `report` is called with
     a line if something was ignored or is unusual.
     """
+    form, place, options = _parsed(spec)
+    notes = Notes()
+    return reported(form.read(place, options, notes), spec, notes, report, training=training)
+
+
+def check_named(spec: str) -> None:
+    """Raise DataError if `FORMAT:PATH` has an unknown format or option, or names a path that is not there.
+
+    Nothing is read. Data of the hub are not looked for.
+    """
+    form, place, _ = _parsed(spec)
+    if form is not DATASETS and not place.exists():
+        raise DataError(f"{place}: there is no such file or folder")
+
+
+def _parsed(spec: str) -> tuple[Format[Any], Path, Any]:
+    """The format, the path, and the options behind it."""
     name, separator, path = spec.partition(":")
     if not separator or name not in FORMATS:
         raise DataError(f"data is named FORMAT:PATH with FORMAT one of {', '.join(FORMATS)}, not {spec!r}")
-    form, notes = FORMATS[name], Notes()
-    place, options = form.parse(Path(path))
-    return reported(form.read(place, options, notes), spec, notes, report, training=training)
+    return (FORMATS[name], *FORMATS[name].parse(Path(path)))
 
 
 def data_files(spec: str) -> dict[str, Path]:
