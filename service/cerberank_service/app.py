@@ -21,7 +21,7 @@ from cerberank_service.dialects.native_batch import BatchRequest, BatchResponse
 from cerberank_service.dialects.open_inference import InferError, InferRequest
 from cerberank_service.errors import ErrorBody, Kind, ServiceError
 from cerberank_service.http import batch_route, open_inference_routes
-from cerberank_service.http.accept import TIMEOUT
+from cerberank_service.http.accept import CALIBRATED, TIMEOUT
 from cerberank_service.http.batch_route import BatchRoute
 from cerberank_service.http.body import Bodies
 from cerberank_service.http.connections import AnswersHead, Guard
@@ -36,7 +36,7 @@ from cerberank_service.http.openapi import (
 )
 from cerberank_service.http.plain_routes import PROBES, Exposition, add_health, add_metrics, add_models, add_pages
 from cerberank_service.http.rank_route import RankRoute
-from cerberank_service.http.response_headers import UNREAD
+from cerberank_service.http.response_headers import ANSWERABLE, UNREAD
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings
 from cerberank_service.settings.fields import PRODUCTION, ServerLimits
@@ -80,8 +80,8 @@ def create_app(
             CORSMiddleware,
             allow_origins=settings.cors_list,
             allow_methods=["GET", "POST"],
-            allow_headers=["Authorization", "Content-Type", "X-Request-Id", "X-Correlation-Id", TIMEOUT],
-            expose_headers=["Retry-After", "X-Request-Id", "X-Model-Version", *UNREAD],
+            allow_headers=["Authorization", "Content-Type", "X-Request-Id", "X-Correlation-Id", TIMEOUT, CALIBRATED],
+            expose_headers=["Retry-After", "Server-Timing", "X-Request-Id", "X-Model-Version", ANSWERABLE, *UNREAD],
         )
     keyed = settings.keys_file is not None
     errors = ErrorResponses(service, _error_formats(paths))

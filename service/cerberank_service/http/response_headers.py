@@ -13,6 +13,8 @@ LOAD_FORMAT = "endpoint-load-metrics-format"
 """The request header with which a load balancer asks for the load: `TEXT` or `JSON`, as in Triton and vLLM."""
 UNREAD = ("X-Truncated-Candidates", "X-Unknown-Candidates", "X-Truncated-Question", "X-Unknown-Question")
 """The headers that `unread_texts` returns."""
+ANSWERABLE = "X-Answerable"
+"""The header that `answerable` returns."""
 LOAD = "endpoint-load-metrics"
 """The response header with the load (ORCA, xds.data.orca.v3.OrcaLoadReport)."""
 
@@ -43,10 +45,8 @@ def unread_texts(answer: RankAnswer) -> dict[str, str]:
 
 def answerable(answer: RankAnswer) -> dict[str, str]:
     """The header `X-Answerable`, for dialects without a field for P(any candidate answers); none if it is unknown."""
-    calibrated = answer.calibrated
-    return (
-        {} if calibrated is None or calibrated.answerable is None else {"X-Answerable": f"{calibrated.answerable:.4f}"}
-    )
+    known = None if answer.calibrated is None else answer.calibrated.answerable
+    return {} if known is None else {ANSWERABLE: f"{known:.4f}"}
 
 
 def load_report(wanted: str | None, load: Callable[[], Load]) -> Mapping[str, str]:

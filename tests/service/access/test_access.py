@@ -24,6 +24,7 @@ from cerberank_service.access.key_file import Key, KeysError, add_key, read_keys
 from cerberank_service.dialects import DIALECTS
 from cerberank_service.dialects.dialect import by_path
 from cerberank_service.errors import Kind, ServiceError
+from cerberank_service.http.accept import CALIBRATED, TIMEOUT
 from cerberank_service.telemetry.metrics import Metrics
 
 BODY = {"question": "how tall?", "candidates": ["a", "b"]}
@@ -285,7 +286,8 @@ def test_another_site_s_page_may_call_only_when_it_is_allowed(serve: Serve) -> N
     assert closed.options("/v1/rank", headers=asking).status_code == 405
     assert not [name for name in closed.post("/v1/rank", json=BODY, headers=asking).headers if "control-allow" in name]
     opened = serve(FakeBackend(), cors_origins="https://search.example, https://b.example")
-    assert opened.options("/v1/rank", headers=asking).status_code == 200
+    own = {"Access-Control-Request-Headers": f"{TIMEOUT}, {CALIBRATED}"}
+    assert opened.options("/v1/rank", headers=asking | own).status_code == 200
     answer = opened.post("/v1/rank", json=BODY, headers=asking)
     assert answer.headers["Access-Control-Allow-Origin"] == "https://search.example"
     other = opened.post("/v1/rank", json=BODY, headers={"Origin": "https://evil.example"})

@@ -134,7 +134,7 @@ def run_job(job: Job[OptionsT, InputsT]) -> Mapping[str, Any]:
         if not is_first_process():  # on another machine it may not see the last files of the first process yet
             return figures
 
-        # 6. The record is finished before the result is written: a call that is killed in between only writes it.
+        # 6. The record is finished before the result is written: after a kill in between, the next call only writes it.
         record = run.finish(**figures, **training.further_results())
         training.write(record)
         return record.results
