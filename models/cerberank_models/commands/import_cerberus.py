@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 from cerberank_models.commands.import_options import Import
 from cerberank_models.convert.cerberus import LENGTH, TOKENIZER, read_cerberus
 from cerberank_models.convert.checkpoint import (
@@ -79,6 +81,10 @@ def _tokenizer_source(model: Import) -> Source:
     if model.options.tokenizer is None and model.source.has_tokenizer:
         return model.source
     place = model.options.tokenizer or TOKENIZER
+    # A tokenizer that was saved without its model has no config.json, which find_source asks for.
+    alone = Source(place=place, folder=Path(place), commit=None)
+    if alone.has_tokenizer:
+        return alone
     try:
         source = find_source(place)
     except SourceError as error:

@@ -58,6 +58,14 @@ def test_scores_are_those_of_electras_layers(shape: dict[str, int], beside: bool
         assert np.ptp(wanted) > 1e-3
 
 
+def test_a_tokenizer_is_read_without_its_model(tmp_path: Path) -> None:
+    """As `save_pretrained` of a tokenizer writes it, without a config.json."""
+    folder = save(twin().state(), tmp_path / "authors")
+    save_tokenizer(bert_tokenizer(), tmp_path / "tokenizer")
+    options = ["--forms", "none", "--tokenizer", str(tmp_path / "tokenizer")]
+    assert main([str(folder), str(tmp_path / "out"), *options]) == 0
+
+
 def without(*names: str) -> Callable[[dict[str, Tensor]], object]:
     return lambda state: {name: value for name, value in state.items() if not name.startswith(names)}
 
