@@ -143,8 +143,8 @@ def cerberus(*, options: CerberusOptions) -> Path:
     seed. With --body-layers, each strategy has a row for each of these shapes; the heads have the base's other layers.
     Writes OUT/table.md, in the form of `eval table`, with the first row cerberus as the baseline. For example:
 
-        cerberank train sweep cerberus --recipe electra-base-b11-3h1 --base BASE
-          --groups jsonl:groups.jsonl.gz --dev jsonl:dev.jsonl --test jsonl:test.jsonl
+        cerberank train sweep cerberus --recipe cerberus/wikiqa --base bases/electra-asnq
+          --train wikiqa:WikiQA-train.tsv --dev wikiqa:WikiQA-dev.tsv --test wikiqa:WikiQA-test.tsv
           --teacher scores/electra --teacher scores/albert --teacher scores/roberta
           --seeds 1,2,3 --out runs/table
 

@@ -129,9 +129,9 @@ def grid(*training: Rest, options: GridOptions) -> Path:
     be added later. Writes OUT/table.md. Students are written as weights without ONNX forms, unless --forms is
     given. Runs on labels alone, of students or teachers, have neither alpha nor tau. For example:
 
-        cerberank train sweep grid --recipe electra-base-b11-3h1 --base BASE
-          --groups jsonl:groups.jsonl.gz --dev jsonl:dev.jsonl --alpha 0,0.1
-          --teacher scores/albert --teacher scores/roberta --teacher scores/electra
+        cerberank train sweep grid --recipe cerberus/wikiqa --base bases/electra-asnq
+          --train wikiqa:WikiQA-train.tsv --dev wikiqa:WikiQA-dev.tsv
+          --teacher scores/electra --teacher scores/albert --teacher scores/roberta
           --out runs/grid
 
     Args:
