@@ -140,14 +140,16 @@ def test_a_run_that_is_killed_while_it_finishes_is_repeated(
     assert not opened(out, steps=20).is_finished
 
 
-def test_a_run_that_saved_nothing_begins_anew(
+def test_a_repeated_call_says_from_where_it_goes_on(
     out: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A line says so. Of several processes, the first one writes it."""
+    """From the saved state, or anew without one. Of several processes, the first one writes the line."""
     opened(out, saved=False).begin("", "a line")
     start = "cerberank train distil: "
     nothing = f"{start}the run was begun before, and nothing saved yet: from step 0"
     assert capsys.readouterr().err.splitlines() == [nothing, f"{start}a line"]
+    opened(out).begin("")
+    assert capsys.readouterr().err == f"{start}the run was begun before, and continues from its saved state\n"
     monkeypatch.setenv("RANK", "1")
     opened(out / "other", saved=False).begin("a line")
     opened(out / "other", saved=False).finish(reached=10, best=1.0)

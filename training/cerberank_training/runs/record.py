@@ -148,8 +148,9 @@ class TrainingRun:
         """
         if is_first_process():
             write_json(self.folder / RECORD, self.record.model_dump(mode="json"))
-        if len(self.record.calls) > 1 and not self.is_saved:
-            lines = ("the run was begun before, and nothing saved yet: from step 0", *lines)
+        if len(self.record.calls) > 1:
+            how = "and continues from its saved state" if self.is_saved else "and nothing saved yet: from step 0"
+            lines = (f"the run was begun before, {how}", *lines)
         for line in filter(None, lines):
             note_of(self.record.verb, line)
 
