@@ -144,7 +144,10 @@ def test_every_value_is_shown_with_its_source(capsys: pytest.CaptureFixture[str]
         assert json.dumps(setting.value) in line
         assert line.endswith(setting.source)
     assert program("train recipes")(["cerberus/wikiqa"]) == 0
-    assert "objective.tau = [3.0]" in capsys.readouterr().out
+    lines = capsys.readouterr().out.splitlines()
+    assert {"tau = [3.0]", "lambda = [1.0]", 'exits_learn = "labels"', 'windows = "off"'} <= set(lines)
+    assert not any(line.startswith("negatives = ") for line in lines)  # of groups, and the preset draws pairs
     assert program("train recipes")([]) == 0
     names = [line.split()[:2] for line in capsys.readouterr().out.splitlines()]
+    assert ["/" in name for name, _ in names] == sorted("/" in name for name, _ in names)
     assert {(name, preset.verb) for name, preset in presets().items()} == set(map(tuple, names))

@@ -3,9 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
+from functools import reduce
+from operator import getitem
+from typing import Any
 
 from cerberank_models.output import say
-from cerberank_training.commands.presets import DISTIL, Preset, presets, read_preset, student_settings
+from cerberank_training.commands.distil_command import app
+from cerberank_training.commands.presets import (
+    DISTIL,
+    WITHOUT_EFFECT,
+    Preset,
+    presets,
+    read_preset,
+    student_settings,
+)
 
 
 def recipes(name: str | None = None, /) -> list[Preset]:
@@ -16,7 +28,8 @@ def recipes(name: str | None = None, /) -> list[Preset]:
     """
     if name is None:
         width = max(map(len, presets()))
-        listed = [preset for _, preset in sorted(presets().items())]
+        # Ours first, because a paper's presets have a slash.
+        listed = [presets()[each] for each in sorted(presets(), key=lambda each: ("/" in each, each))]
         for each in listed:
             line, _, _ = each.about.partition("\n")
             say(f"{each.name:<{width}}  {each.verb:<8}  {line}")
@@ -37,8 +50,14 @@ def recipes(name: str | None = None, /) -> list[Preset]:
         return [preset]
     if shown:
         say(f"All settings; those without a source above are of the recipe {preset.recipe}:")
-    settings = student_settings(name)
-    for part, values in settings.bound(drawn=True, strategy=settings.objective.strategy).items():
-        for setting, value in values.items():
-            say(f"{part}.{setting} = {json.dumps(value)}")
+    # By the names that options and keys have; values that are not set, or have no effect, are left out.
+    settings = {"settings": asdict(student_settings(name))}
+    values: dict[str, Any] = {}
+    for option in app.assemble_argument_collection():
+        if option.parse and option.keys[:1] == ("settings",) and option.name.startswith("--"):
+            values[option.name[2:].replace("-", "_")] = reduce(getitem, option.keys, settings)
+    useless = {each for names, other, value, _ in WITHOUT_EFFECT if values[other] == value for each in names}
+    for key, value in values.items():
+        if value is not None and key not in useless:
+            say(f"{key} = {json.dumps(value)}")
     return [preset]
