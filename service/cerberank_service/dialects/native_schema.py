@@ -78,8 +78,8 @@ class RankResponse(Wire):
     answerable: Annotated[
         float | None,
         Field(
-            description="P(at least one candidate answers), never below a `score`; null if not calibrated, or if a "
-            "deadline came before any score."
+            description="P(at least one candidate answers), never below a `score`; after a deadline, P(at least one of "
+            "those with a score answers). Null if not calibrated, or if a deadline came before any score."
         ),
     ]
     results: list[Result]

@@ -46,7 +46,7 @@ class CalibrateOptions:
         tuple[DataSpec, ...],
         Parameter(
             help=data_help(
-                "200 to 500 questions, at least 100, that the model was not trained on; of one or several sets"
+                "300 to 3,000 questions, at least 100, that the model was not trained on; of one or several sets"
             )
         ),
     ]
