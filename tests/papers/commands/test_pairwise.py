@@ -108,3 +108,9 @@ def test_systems_and_teachers_must_fit(tmp_path: Path, capsys: pytest.CaptureFix
     assert "trmd-twin needs --mono or --bi" in errors
     assert "tr-twin learns from no teacher" in errors
     assert "is not a text ranker" in errors
+
+
+def test_a_step_is_divided_into_equal_batches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Triples of a smaller batch would have more weight, and an empty batch none."""
+    assert call(tmp_path, "mono", "--examples-per-step", "3", "--accumulate", "2") == 1
+    assert "--examples-per-step is 3: it cannot be divided by 2 accumulated batches" in capsys.readouterr().err

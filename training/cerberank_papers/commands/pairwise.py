@@ -35,6 +35,7 @@ from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.content import folder_content
 from cerberank_training.runs.dev_set import chosen_size, dev_set, figure_name, held_out_contents, in_common, measured
 from cerberank_training.runs.launched import is_first_process
+from cerberank_training.runs.processes import batch_of_step
 from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run import Inputs, Job, run_job
 from cerberank_training.runs.trained_on import write_training_data
@@ -199,6 +200,7 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
         if self.system.taught != bool(self.teachers):
             need = "needs --mono or --bi, or both" if self.system.taught else "learns from no teacher"
             raise UsageError(f"{options.system} {need}.")
+        batch_of_step(options.schedule.examples_per_step, options.schedule.accumulate)
         chosen_size("", options.dev_questions)
         options.run.check(options.schedule.precision)
         check_named(options.train)
