@@ -83,7 +83,8 @@ def cut_warnings(
         limits = f"a pair holds {encoding.max_length} tokens"
     warnings = []
     if question:
-        warnings.append(f"the question's end was not read: at most {longest} of its tokens fit")
+        remedy = "shorten it, or send a chat's last question alone"
+        warnings.append(f"the question's end was not read: at most {longest} of its tokens fit; {remedy}")
     if candidates:
         ends = "end of 1 candidate was" if candidates == 1 else f"ends of {candidates} candidates were"
         if windowing is not None:

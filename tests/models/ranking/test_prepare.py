@@ -75,7 +75,9 @@ def test_truncation_is_told_or_refused(checkpoint: Checkpoint) -> None:
     assert warnings_of(checkpoint, **long) == ("the ends of 2 candidates were not read: a pair holds 64 tokens",)
     prepared(checkpoint, refuse_truncation=True)
     asking = {"question": "a " * 300}
-    assert warnings_of(checkpoint, **asking) == ("the question's end was not read: at most 24 of its tokens fit",)
+    assert warnings_of(checkpoint, **asking) == (
+        "the question's end was not read: at most 24 of its tokens fit; shorten it, or send a chat's last question alone",
+    )
     assert not prepared(checkpoint, **asking).truncated.any()
     for call in (long, asking):
         with pytest.raises(CallError, match="send shorter texts") as caught:
