@@ -83,7 +83,7 @@ def cut_warnings(
         limits = f"a pair holds {encoding.max_length} tokens"
     warnings = []
     if question:
-        remedy = "shorten it, or send a chat's last question alone"
+        remedy = "shorten it, or send a chat's last turn alone"
         warnings.append(f"the question's end was not read: at most {longest} of its tokens fit; {remedy}")
     if candidates:
         ends = "end of 1 candidate was" if candidates == 1 else f"ends of {candidates} candidates were"

@@ -76,7 +76,7 @@ def test_truncation_is_told_or_refused(checkpoint: Checkpoint) -> None:
     prepared(checkpoint, refuse_truncation=True)
     asking = {"question": "a " * 300}
     assert warnings_of(checkpoint, **asking) == (
-        "the question's end was not read: at most 24 of its tokens fit; shorten it, or send a chat's last question alone",
+        "the question's end was not read: at most 24 of its tokens fit; shorten it, or send a chat's last turn alone",
     )
     assert not prepared(checkpoint, **asking).truncated.any()
     for call in (long, asking):
