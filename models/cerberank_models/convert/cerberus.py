@@ -170,11 +170,12 @@ def read_cerberus(source: Source) -> CerberusWeights:
             f"{source.place}: {final[0]} belongs to a classifier that reads all heads together, which is not "
             "supported: the score is the mean of the heads' probabilities"
         )
+    weights = CerberusWeights.of(state, source.place)
     # A view can repeat one number any number of times.
     used, size = sum(value.nbytes for value in state.values()), (source.folder / CERBERUS).stat().st_size
     if used > size:
         raise UnsupportedModelError(f"{source.place}: {CERBERUS} has {size} bytes, and its tensors would take {used}")
-    return CerberusWeights.of(state, source.place)
+    return weights
 
 
 def authors_name(key: str) -> str:

@@ -93,6 +93,10 @@ class Unpickled:
         (without("cerberus_heads."), "lacks cerberus_heads.0.classifier.dense.weight: it has no heads"),
         (without("cerberus_shared_encoder.layer.0."), "lacks cerberus_shared_encoder.layer.0.intermediate.dense.wei"),
         (without("embeddings.word"), "lacks embeddings.word_embeddings.weight"),
+        (
+            lambda state: {f"module.{name}": value for name, value in state.items()},
+            "lacks embeddings.word_embeddings.weight",
+        ),
         (replacing("cerberus_heads.0.pooler.weight", torch.ones(2)), "has no place for cerberus_heads.0.pooler.weight"),
         (replacing("embeddings.LayerNorm.bias", torch.ones(2)), "embeddings.LayerNorm.bias has the shape [2]"),
         (replacing("embeddings.word_embeddings.weight", torch.ones(1).expand(10**9, 128)), "tensors would take 512"),
