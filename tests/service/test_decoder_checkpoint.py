@@ -18,7 +18,7 @@ from cerberank_models.windows import AS_SERVED
 from cerberank_service.versions.loading import load
 
 QUESTION = "how tall is the tower?"
-TEXTS = ["it is 330 metres.", "it was built in 1889 by Eiffel. " * 90, ""]
+TEXTS = ["it is 330 metres.", "it was built in 1889 by Eiffel. " * 90, "."]
 BODY: dict[str, Any] = {"question": QUESTION, "candidates": TEXTS}
 
 

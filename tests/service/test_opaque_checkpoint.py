@@ -20,7 +20,7 @@ from cerberank_models.rank_pairs import rank_pairs
 from cerberank_models.windows import AS_SERVED
 from cerberank_service.versions.loading import load
 
-QUESTION, TEXTS = "how tall is the tower ?", ["330 metres", "the tower " * 40, "what do bees make", ""]
+QUESTION, TEXTS = "how tall is the tower ?", ["330 metres", "the tower " * 40, "what do bees make", "."]
 BODY: dict[str, Any] = {"question": QUESTION, "candidates": TEXTS}
 
 

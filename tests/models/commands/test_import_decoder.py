@@ -83,11 +83,11 @@ def test_a_qwen3_reranker_gives_its_own_probability(instruction: str | None, qwe
 @pytest.mark.usefixtures("imports_here")
 def test_torch_is_chosen_for_a_decoder(qwen: Path) -> None:
     """A source and a checkpoint alike are run in fp32, as nothing else can run them."""
-    wanted = scores(read_checkpoint(qwen / "out"), TEXTS[:3])
+    wanted = scores(read_checkpoint(qwen / "out"), TEXTS[::2])
     for source in (qwen / "out", qwen / "Qwen3-Reranker-tiny"):
         ranker = Ranker.load(source, cache=qwen / "cache", threads=1)
         assert ranker.backend.precision == "fp32"
-        got = ranker.predict([(QUESTION, text) for text in TEXTS[:3]])
+        got = ranker.predict([(QUESTION, text) for text in TEXTS[::2]])
         np.testing.assert_allclose(got, wanted, atol=SAME)
 
 
