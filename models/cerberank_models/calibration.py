@@ -198,7 +198,7 @@ def probabilities(
 ) -> Probabilities:
     """The probabilities of candidates with these raw scores [n], NaN without one, and stages [n], counted from 0.
 
-    The rival of a candidate is the best other candidate in the order of the ranking, in which later stages come first.
+    The rival of the first result is the highest other raw score of any stage, and that of others is the first result.
     `copies` of the first result are not its rivals.
     """
     if np.isnan(raw).all():
@@ -281,19 +281,19 @@ def limited_log_odds(scores: Scores) -> Scores:
 
 
 def rival_odds(odds: Scores, stages: NDArray[np.int64], copies: Flags | None = None) -> Scores:
-    """The log-odds of each candidate's rival: the first result, or for the first result and its `copies` the next one.
+    """The log-odds of each candidate's rival: the first result, or for it and its `copies` the highest other ones.
 
-    They are limited to those of CERTAINLY_WRONG, which is also the value without a rival, and of PLAUSIBLE.
+    They are limited to those of CERTAINLY_WRONG, which is also the value without a rival, and of PLAUSIBLE. A candidate
+    of an earlier stage counts at most as the first result does, so that scores fall in the order of the ranking.
 
-    >>> rival_odds(np.array([-2.0, -1.0, 9.0]), np.array([1, 1, 0])).tolist()
-    [-1.0, -2.0, -1.0]
+    >>> rival_odds(np.array([-2.0, -1.0, -1.5]), np.array([1, 1, 0])).tolist()
+    [-1.0, -1.5, -1.0]
     """
     order = ranked(odds, stages)
     same = np.zeros(len(odds), dtype=np.bool_) if copies is None else copies.copy()
     same[order[0]] = True
-    others = order[~same[order]][:1]
     rivals = np.full(len(odds), odds[order[0]])
-    rivals[same] = odds[others[0]] if len(others) else -LARGEST
+    rivals[same] = np.fmin(np.fmax.reduce(odds[~same], initial=-LARGEST), odds[order[0]])
     least, most = log_odds(np.array([CERTAINLY_WRONG, PLAUSIBLE])).tolist()
     return np.asarray(np.fmin(np.fmax(rivals, least), most))
 

@@ -64,9 +64,10 @@ def test_no_score_is_above_answerable_or_changes_the_order_within_a_stage(
 def test_candidates_that_are_certainly_wrong_change_nothing(
     one: Calibration, rows: list[tuple[float, int]], wrong: list[float], unanswered: float
 ) -> None:
-    """With any weights and for any share of questions without an answer."""
-    one, (raw, _) = one.with_unanswered(unanswered), arrays(rows)
-    before, after = at_last(one, *raw), at_last(one, *raw, *wrong)
+    """With any weights, for any share of questions without an answer, and also beside candidates dropped earlier."""
+    one, (raw, stages) = one.with_unanswered(unanswered), arrays(rows)
+    before = probabilities(one.stages, raw, stages)
+    after = probabilities(one.stages, np.append(raw, wrong), np.append(stages, len(wrong) * [stages.max()]))
     assert after.answerable == pytest.approx(before.answerable, abs=CERTAINLY_WRONG)
     assert after.scores[: len(raw)] == pytest.approx(before.scores, abs=CERTAINLY_WRONG)
     only = at_last(one, *wrong).answerable
