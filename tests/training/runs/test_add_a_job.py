@@ -14,6 +14,8 @@ from tools.reference import DOCS
 from tools.size import lines_of_code
 from transformers import AutoModelForSequenceClassification
 
+from cerberank_training.tracking.run_list import run_rows
+
 PAGE = (DOCS / "add-a-job.md").read_text()
 JOB, CALL, COMMAND = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
@@ -42,13 +44,16 @@ def test_the_job_of_the_page_is_as_short_as_it_says() -> None:
 
 
 def test_the_job_of_the_page_learns_and_is_extended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A repeated call does nothing; the result is a cross-encoder of transformers."""
+    """A repeated call does nothing; the list of runs has it as finished; the result is a cross-encoder of
+    transformers.
+    """
     save_cross_encoder("bert", tmp_path / "base", max_position_embeddings=160)
     first = called(tmp_path, 20)
     assert first["best"] > first["start"]
     assert called(tmp_path, 20) == first
     assert "is finished; more --steps extend it" in capsys.readouterr().err
     assert called(tmp_path, 25)["reached"] == 25
+    assert [(row.verb, row.state) for row in run_rows(tmp_path / "out")] == [("ranknet", "finished")]
     assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").config.num_labels == 2
 
 

@@ -55,6 +55,8 @@ class RunRecord(Frozen):
 
     format: Annotated[int, Field(ge=1, le=1)] = 1
     verb: str
+    result: str | None = None
+    """The name of the file or folder that the run writes last; records of earlier versions lack it."""
     bound: dict[str, Any]
     """The settings that all calls must have in common, because they determine the result. Data are given by hash."""
     free: dict[str, Any]
@@ -186,7 +188,7 @@ def open_run(
     if earlier is None and (is_saved or result.exists()):
         raise RunError(f"{folder} holds a run without {RECORD}, so its command and settings are not known; {ANEW}")
     if earlier is None:
-        record = RunRecord(verb=verb, bound=bound, free=free, planned=free, calls=(call,))
+        record = RunRecord(verb=verb, result=result.name, bound=bound, free=free, planned=free, calls=(call,))
         return TrainingRun(folder, result, record, is_saved)
     if earlier.verb != verb:
         raise RunError(f"{folder} holds a run of `cerberank train {earlier.verb}`; {ANEW}")
@@ -197,7 +199,7 @@ def open_run(
         )
     changed = {name: (earlier.free.get(name), free[name]) for name in free if earlier.free.get(name) != free[name]}
     call = call.model_copy(update={"changed": changed})
-    record = earlier.model_copy(update={"free": free, "calls": (*earlier.calls, call)})
+    record = earlier.model_copy(update={"result": result.name, "free": free, "calls": (*earlier.calls, call)})
     return TrainingRun(folder, result, record, is_saved)
 
 

@@ -14,9 +14,6 @@ from cerberank_training.runs.record import LARGEST, RECORD
 from cerberank_training.tracking.log_file import LOG, read_log
 from cerberank_training.tracking.running import LOCK, is_running
 
-RESULTS = ("checkpoint/manifest.json", "ranker/manifest.json", "config.json")
-"""The last files that finished runs write: of `distil`, of `pairwise`, and of `teach` and `pretrain`."""
-
 State = Literal["running", "finished", "killed"]
 
 
@@ -41,7 +38,8 @@ class RunRow:
     """The best figure on the set `dev`, in percent."""
     seed: int | None
     state: State
-    """`killed` if no process trains in the folder and its result is missing."""
+    """`killed` if no process trains in the folder, and its record has no results of the last call or their file is
+    missing."""
     age: float
     """Seconds since the run last wrote a file."""
 
@@ -67,7 +65,11 @@ def _row(run: Path, below: Path, now: float) -> RunRow:
     record, log = _json(run / RECORD), read_log(run / LOG)
     free, settings, results = _part(record, "free"), _part(_part(record, "bound"), "settings"), _part(record, "results")
     names, train = _part(free, "names"), _part(settings, "train")
-    has_result = any((run / name).is_file() for name in RESULTS)
+    # The results of a run that is being extended are those of an earlier call.
+    result, limits = _text(record.get("result")), (free.get("steps"), free.get("patience"))
+    is_finished = bool(results) and limits == (results.get("asked"), results.get("patience"))
+    files = [path for path in run.iterdir() if path.name in (LOG, RECORD, result) and path.exists()]
+    is_finished &= any(path.name == (result or RECORD) for path in files)
     config = _json(run / "checkpoint" / "config.json")
     steps = max((line["step"] for line in log), default=_number(results.get("reached")))
     last_step = _number(free.get("steps"))
@@ -84,7 +86,7 @@ def _row(run: Path, below: Path, now: float) -> RunRow:
     # The record of a finished run has its best figure.
     figures = [float(value) for value in counted if value is not None]
     best = _number(results.get("best"))
-    state: State = "running" if is_running(run) else "finished" if has_result else "killed"
+    state: State = "running" if is_running(run) else "finished" if is_finished else "killed"
     return RunRow(
         folder=str(run.relative_to(below)),
         name=str(config.get("name") or run.resolve().name),
@@ -98,13 +100,8 @@ def _row(run: Path, below: Path, now: float) -> RunRow:
         best=max(figures, default=None) if best is None else best,
         seed=_first(_number(train.get("seed")), _number(settings.get("seed"))),
         state=state,
-        age=max(0.0, now - _last_written(run)),
+        age=max(0.0, now - max((path.stat().st_mtime for path in files), default=run.stat().st_mtime)),
     )
-
-
-def _last_written(run: Path) -> float:
-    files = [run / name for name in (LOG, RECORD, *RESULTS)]
-    return max((file.stat().st_mtime for file in files if file.is_file()), default=run.stat().st_mtime)
 
 
 def _json(path: Path) -> dict[str, Any]:
