@@ -43,16 +43,16 @@ def settings(*words: str) -> PairwiseOptions:
 def test_the_papers_settings_and_those_of_the_released_code() -> None:
     """Without decay of weights or rates (TRMD section 3.1.3); --released changes what neither call nor recipe gives."""
     steps = ("--steps", "100")
-    config = settings(*steps).schedule
+    config = settings(*steps).training
     assert (config.learning_rate, config.fresh_learning_rate, config.examples_per_step) == (1e-6, 1e-3, 32)
     assert {config.rate(step) for step in range(100)} == {1.0}
     assert config.weight_decay == 0.0
     loss = settings(*steps, "--released", "--hard", "hinge").loss
     assert (loss.hard, loss.representations, loss.mean) == ("hinge", "post_residual", "text")
-    assert settings(*steps, "--released").schedule.learning_rate == 2e-5
+    assert settings(*steps, "--released").training.learning_rate == 2e-5
     assert settings(*steps, "--released", "--system", "colbert").loss.representations == "projected"
     recipe = settings("--released", "--recipe", "trmd/robust04")
-    assert (recipe.loss.hard, recipe.schedule.learning_rate) == ("hinge", 1e-6)
+    assert (recipe.loss.hard, recipe.training.learning_rate) == ("hinge", 1e-6)
 
 
 def test_from_a_base_to_a_taught_student(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -108,9 +108,3 @@ def test_systems_and_teachers_must_fit(tmp_path: Path, capsys: pytest.CaptureFix
     assert "trmd-twin needs --mono or --bi" in errors
     assert "tr-twin learns from no teacher" in errors
     assert "is not a text ranker" in errors
-
-
-def test_a_step_is_divided_into_equal_batches(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Triples of a smaller batch would have more weight, and an empty batch none."""
-    assert call(tmp_path, "mono", "--examples-per-step", "3", "--accumulate", "2") == 1
-    assert "--examples-per-step is 3: it cannot be divided by 2 accumulated batches" in capsys.readouterr().err

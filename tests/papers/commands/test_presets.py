@@ -67,7 +67,7 @@ def test_a_preset_fits_its_command_and_names_its_sources(name: str) -> None:
             assert options(name).objective == name.rpartition("-")[2]
         case "pairwise":
             named = () if "system" in preset.settings else ("--system", "twin")
-            assert (options(name, *named).select, options(name, *named).schedule.clip) == ("p@20", 0)
+            assert (options(name, *named).select, options(name, *named).training.clip) == ("p@20", 0)
 
 
 def test_a_step_of_the_cascade_transformer() -> None:

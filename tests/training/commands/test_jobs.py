@@ -129,6 +129,20 @@ def test_data_that_cannot_be_are_told_before_the_base_is_looked_for(
 
 
 @JOBS
+def test_batches_and_processes_share_a_step_equally(
+    verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Examples of a smaller batch would have more weight, and an empty batch none."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    words = [*options(verb, tmp_path), "--base", "someone/gone", "--out", str(tmp_path / "out"), "--steps", "1"]
+    words = replaced(words, "--examples-per-step", "30", "--accumulate", "4", "--warmup", "0")
+    assert program(f"train {verb}")(words) == 1
+    message = "--examples-per-step is 30: it must be a multiple of {}, for 4 accumulated batches in each of 2 processes"
+    assert message.format(40 if verb == "pretrain" else 8) in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+@JOBS
 def test_a_base_on_the_hub_is_looked_up_and_hashed_once(
     verb: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

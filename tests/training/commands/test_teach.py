@@ -59,10 +59,6 @@ def test_the_papers_settings(tmp_path: Path) -> None:
     ("changes", "message"),
     [
         (["--steps", 1, "--epochs", 1], "--steps and --epochs are two lengths"),
-        (
-            ["--steps", 1, "--examples-per-step", 3, "--accumulate", 2],
-            "--examples-per-step is 3: it cannot be divided",
-        ),
         (["--evaluate-every", 2.5], "takes a whole number of steps, or a share below 1, not '2.5'"),
         (["--token-types", "fresh"], "--token-types fresh are for a teacher that reads context"),
     ],

@@ -35,7 +35,6 @@ from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.content import folder_content
 from cerberank_training.runs.dev_set import chosen_size, dev_set, figure_name, held_out_contents, in_common, measured
 from cerberank_training.runs.launched import is_first_process
-from cerberank_training.runs.processes import batch_of_step
 from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run import Inputs, Job, run_job
 from cerberank_training.runs.trained_on import write_training_data
@@ -127,7 +126,7 @@ class PairwiseOptions:
     """Folder of the run; the result is OUT/ranker."""
     run: RunOptions = field(default_factory=RunOptions)
     loss: LossOptions = field(default_factory=LossOptions)
-    schedule: PairwiseConfig = field(default_factory=PairwiseConfig)
+    training: PairwiseConfig = field(default_factory=PairwiseConfig)
     lengths: TextLengthOptions = field(default_factory=TextLengthOptions)
 
 
@@ -194,15 +193,13 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
         folders = {"mono": self.options.mono, "bi": self.options.bi}
         return {role: path for role, path in folders.items() if path is not None}
 
-    def check(self) -> None:
+    def check_own(self) -> None:
         """Raise what is wrong with any option that can be told without reading data or a base."""
         options = self.options
         if self.system.taught != bool(self.teachers):
             need = "needs --mono or --bi, or both" if self.system.taught else "learns from no teacher"
             raise UsageError(f"{options.system} {need}.")
-        batch_of_step(options.schedule.examples_per_step, options.schedule.accumulate)
         chosen_size("", options.dev_questions)
-        options.run.check(options.schedule.precision)
         check_named(options.train)
         check_named(options.dev)
 
@@ -216,8 +213,8 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
         questions = list(read_questions(options.train, training=True))
         content, dev_content = held_out_contents(options.train, questions, options.dev, dev)
         sampling = TripleSampling(positives=options.positives, top=options.top, own_share=options.own_share)
-        triples = triple_sampler_for(options.train, questions, sampling, seed=options.schedule.seed)
-        config = options.schedule.resolved(len(triples))
+        triples = triple_sampler_for(options.train, questions, sampling, seed=options.training.seed)
+        config = options.training.resolved(len(triples))
         return TextRankerInputs(
             base=base,
             questions=questions,

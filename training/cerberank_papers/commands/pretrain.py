@@ -30,7 +30,7 @@ from cerberank_training.learning.train_config import bound_settings, free_settin
 from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.content import Content, data_content
 from cerberank_training.runs.dev_set import check_held_out
-from cerberank_training.runs.launched import is_first_process, launched_processes
+from cerberank_training.runs.launched import is_first_process
 from cerberank_training.runs.record import RunRecord
 from cerberank_training.runs.run import Inputs, Job, run_job
 from cerberank_training.runs.trained_on import write_training_data
@@ -121,11 +121,6 @@ class PretrainingJob(Job[PretrainOptions, PretrainingInputs]):
 
     verb = "pretrain"
     result_name = "model.safetensors"
-
-    def check(self) -> None:
-        """Raise ValueError for a step that processes cannot share, and for a device that is not there."""
-        self.options.training.check_shares(launched_processes())
-        self.options.run.check(self.options.training.precision)
 
     def open(self) -> PretrainingInputs:
         """Open the encoder and the documents to train on and to measure on."""

@@ -8,7 +8,7 @@ from functools import partial
 from itertools import islice
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -44,6 +44,7 @@ TOGETHER = 64
 class PretrainingConfig(TrainConfig):
     """The length and learning rates of a run; the defaults are the paper's (SSP appendix C)."""
 
+    unit: ClassVar[int] = GROUP
     steps: Count = 400_000
     examples_per_step: Count = 4080
     """Examples of a step, of all processes together; a multiple of 5 (the paper: 4096)."""
@@ -58,15 +59,6 @@ class PretrainingConfig(TrainConfig):
         TrainConfig.__post_init__(self)  # `super()` fails in a dataclass with slots
         if self.examples_per_step < GROUP or self.examples_per_step % GROUP:
             raise ValueError(f"--examples-per-step must be a multiple of {GROUP}, not {self.examples_per_step}")
-
-    def check_shares(self, processes: int) -> None:
-        """Raise ValueError for a step that batches and processes cannot share equally."""
-        step = GROUP * self.accumulate * processes
-        if self.examples_per_step % step:
-            raise ValueError(
-                f"--examples-per-step is {self.examples_per_step}: it must be a multiple of {step}, which is {GROUP} "
-                f"times {self.accumulate} accumulated batches times {processes} processes"
-            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,6 @@ from cerberank_training.runs.dev_set import (
     selected,
 )
 from cerberank_training.runs.launched import launched_processes, note_of
-from cerberank_training.runs.processes import batch_of_step
 from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run import Inputs, Job, run_job
 from cerberank_training.runs.trained_on import training_data
@@ -112,14 +111,12 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         """The number of questions of the dev set."""
         return chosen_size(self.options.dev, self.options.dev_questions)
 
-    def check(self) -> None:
+    def check_own(self) -> None:
         """Raise what is wrong with any option that can be told without reading data or a base."""
         options, settings = self.options, self.options.settings
         settings.check(sampled=options.groups is not None)
         if unknown := set(self.forms) - set(PARITY):
             raise ValueError(f"--forms are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}")
-        if settings.train.tokens_per_step is None:
-            batch_of_step(settings.train.examples_per_step, settings.train.accumulate)
         _ = self.strategy
         models = [place for place in options.teacher if is_model(place)]
         if models and launched_processes() > 1:
@@ -133,7 +130,6 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         _ = self.size
         if options.terms is not None:
             read_terms(options.terms)
-        options.run.check(settings.train.precision)
         check_named(options.data)
         check_named(options.dev)
 

@@ -11,6 +11,7 @@ from cyclopts import Group, Parameter
 from cerberank_models.commands.values import DataSpec, Names
 from cerberank_training.commands.presets import RECIPE_HELP
 from cerberank_training.commands.run_options import DevQuestions, RunOptions, Select, data_help
+from cerberank_training.learning.train_config import StudentConfig
 from cerberank_training.students.settings import StudentSettings
 
 RESULT = Group("Evaluation and result", sort_key=5)
@@ -46,6 +47,11 @@ class DistilOptions:
     terms: Annotated[str | None, Parameter(group=RESULT)] = None
     """Licence and terms of the data for the card, as text or a file."""
     settings: StudentSettings = field(default_factory=StudentSettings)
+
+    @property
+    def training(self) -> StudentConfig:
+        """The settings of the loop."""
+        return self.settings.train
 
     @property
     def data(self) -> str:

@@ -12,7 +12,9 @@ from cyclopts import Parameter, Token
 from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Whole
 from cerberank_training.evaluation.question_metrics import METRICS
+from cerberank_training.learning.train_config import TrainConfig
 from cerberank_training.runs.dev_set import Size
+from cerberank_training.runs.launched import launched_processes
 from cerberank_training.runs.record import RunRecord
 from cerberank_training.tracking.opening import check_trackers, open_trackers
 from cerberank_training.tracking.tracker import Tracker
@@ -70,14 +72,15 @@ class RunOptions:
         """The device, which `auto` leaves to the machine."""
         return chosen_device(self.device)
 
-    def check(self, precision: str) -> None:
-        """Raise ValueError, which names the option, for a device or tracker that is not there.
+    def check(self, config: TrainConfig) -> None:
+        """Raise ValueError, which names the option, for a device or tracker that is not there, or an unequal step.
 
         No processor multiplies fp16 numbers fast, so that fp16 without a GPU is a mistake.
         """
+        config.check_shares(launched_processes())
         check_trackers(self.track)
         check_device(self.place)
-        if precision == "fp16" and self.place == "cpu":
+        if config.precision == "fp16" and self.place == "cpu":
             raise ValueError("--precision fp16 needs a GPU: the processor trains in bf16 or fp32")
 
     def trackers(self, out: Path, record: RunRecord) -> dict[str, Tracker]:

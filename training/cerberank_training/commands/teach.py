@@ -40,7 +40,6 @@ from cerberank_training.runs.dev_set import (
     selected,
 )
 from cerberank_training.runs.launched import is_first_process, note_of
-from cerberank_training.runs.processes import batch_of_step
 from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run import Inputs, Job, run_job
 from cerberank_training.runs.trained_on import write_training_data
@@ -115,16 +114,12 @@ class TeacherJob(Job[TeachOptions, TeacherInputs]):
     verb = "teach"
     result_name = FILE
 
-    def check(self) -> None:
+    def check_own(self) -> None:
         """Raise ValueError, which names the option."""
-        options, training = self.options, self.options.training
-        if options.examples.sampling == "pairs" and training.loss != "pointwise":
-            raise UsageError(
-                f"--loss {training.loss} compares a question's candidates, which --sampling pairs does not draw."
-            )
-        batch_of_step(training.examples_per_step, training.accumulate)
+        options, loss = self.options, self.options.training.loss
+        if options.examples.sampling == "pairs" and loss != "pointwise":
+            raise UsageError(f"--loss {loss} compares a question's candidates, which --sampling pairs does not draw.")
         chosen_size(options.dev, options.dev_questions)
-        options.run.check(training.precision)
         check_named(options.train)
         check_named(options.dev)
 

@@ -23,7 +23,7 @@ from cerberank_training.learning.strategies import strategy_of
 from cerberank_training.learning.student_losses import exit_loss, heads_loss
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train_config import StudentConfig
-from cerberank_training.runs.processes import Processes, batch_of_step
+from cerberank_training.runs.processes import Processes
 from cerberank_training.tracking.tracker import Tracker
 
 
@@ -75,7 +75,7 @@ class StudentRun:
         """Prepare the run and, when `folder` holds the state of the same settings, resume it.
 
         `workers` processes make the batches, or a thread if it is 0; the batches are the same. Raises ValueError when
-        the strategy does not fit the heads and teachers, or a step cannot be divided equally.
+        the strategy does not fit the heads and teachers.
         """
         strategy_of(objective.strategy, heads=ranker.config.architecture.heads, teachers=len(teachers))
         self._config = config
@@ -84,8 +84,6 @@ class StudentRun:
         self.processes = Processes.join(self._device)
         """The processes that share each step, which this one has joined."""
         self._ranker = ranker
-        if config.tokens_per_step is None:
-            batch_of_step(config.examples_per_step, config.accumulate)
         ranker.get_parameter("embeddings.tokens.weight").requires_grad_(config.train_token_embeddings)
         self._groups = groups
         self._encoder = encoder

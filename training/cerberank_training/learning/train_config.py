@@ -6,7 +6,7 @@ Annotations are evaluated here, because cyclopts reads those of `TrainConfig` in
 import math
 import random
 from dataclasses import asdict, dataclass, replace
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from cyclopts import Group, Parameter
 from cyclopts.validators import Number
@@ -36,6 +36,8 @@ def ramp_steps(warmup: float, steps: int) -> float:
 class TrainConfig:
     """The settings that all trainings have, for the loop and as options of a command."""
 
+    unit: ClassVar[int] = 1
+    """The number of examples that a batch cannot divide."""
     steps: Count = 2000
     """Most training steps."""
     epochs: Positive | None = None
@@ -96,6 +98,15 @@ class TrainConfig:
         every = share if self.evaluate_every < 1 else int(self.evaluate_every)
         return replace(self, steps=steps, epochs=None, evaluate_every=every)
 
+    def check_shares(self, processes: int) -> None:
+        """Raise ValueError for a step that accumulated batches and processes cannot share equally."""
+        step = self.unit * self.accumulate * processes
+        if self.examples_per_step % step:
+            raise ValueError(
+                f"--examples-per-step is {self.examples_per_step}: it must be a multiple of {step}, for "
+                f"{self.accumulate} accumulated batches in each of {processes} processes"
+            )
+
     def all_trained(self, step: int) -> bool:
         """True if every part has been trained by `step`, so that its weights can become the best."""
         return True
@@ -141,6 +152,11 @@ class StudentConfig(TrainConfig):
     def rates(self) -> dict[str, float]:
         """The rate of the layers, and of the small parts on top of them, which are often new."""
         return {"learning_rate": self.learning_rate, "fresh_learning_rate": self.fresh_learning_rate}
+
+    def check_shares(self, processes: int) -> None:
+        """Raise ValueError for a step of a number of examples that cannot be shared equally."""
+        if self.tokens_per_step is None:
+            TrainConfig.check_shares(self, processes)
 
     @property
     def warm_start(self) -> float:

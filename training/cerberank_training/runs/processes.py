@@ -22,21 +22,6 @@ NCCL's default of 10 minutes is too short if the first process writes a large st
 """
 
 
-def batch_of_step(size: int, accumulate: int) -> int:
-    """The size of a batch, for a step of `size` that is divided by all processes, and each part by `accumulate`.
-
-    Raises ValueError, which names the setting, when the step cannot be divided equally.
-    """
-    processes = launched_processes()
-    parts = accumulate * processes
-    if size % parts:
-        raise ValueError(
-            f"--examples-per-step is {size}: it cannot be divided by {accumulate} accumulated batches times "
-            f"{processes} processes"
-        )
-    return size // parts
-
-
 def leave_group() -> None:
     """Leave the group of processes, if there is one, after the last collective operation.
 

@@ -19,12 +19,27 @@ from cerberank_training.runs.processes import leave_group
 from cerberank_training.runs.record import STATE, RunRecord, open_run
 
 
+class CommonOptions(Protocol):
+    """The options that every job has."""
+
+    def check(self, config: Any) -> None:
+        """Raise ValueError for a step that processes cannot share, and for a device that is not there."""
+
+
 class JobOptions(Protocol):
     """The settings of a call, which are the options of a command."""
 
     @property
     def out(self) -> Path:
         """The folder of the run."""
+
+    @property
+    def run(self) -> CommonOptions:
+        """The device, the trackers and the like."""
+
+    @property
+    def training(self) -> object:
+        """The settings of the loop."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,9 +102,13 @@ class Job(ABC, Generic[OptionsT, InputsT]):
         """True if an earlier call has saved a state."""
         return (self.out / STATE).is_file()
 
-    @abstractmethod
     def check(self) -> None:
         """Raise ValueError for settings that are wrong whatever the base and the data are."""
+        self.options.run.check(self.options.training)
+        self.check_own()
+
+    def check_own(self) -> None:
+        """Raise ValueError for wrong settings that this job alone has."""
 
     @abstractmethod
     def open(self) -> InputsT:

@@ -38,7 +38,7 @@ from cerberank_training.learning.recomputation import hugging_face_layers
 from cerberank_training.learning.steps_ahead import EqualSteps, Source
 from cerberank_training.learning.train_config import Precision, TrainConfig, bound_settings
 from cerberank_training.runs.base import Base
-from cerberank_training.runs.processes import Processes, batch_of_step
+from cerberank_training.runs.processes import Processes
 from cerberank_training.teachers.scoring.hugging_face import differences
 from cerberank_training.teachers.teacher_reader import TeacherReader
 from cerberank_training.tracking.tracker import Tracker
@@ -144,8 +144,7 @@ class TeacherRun:
         figure: str = "dev_map",
         trackers: Mapping[str, Tracker] = MappingProxyType({}),
     ) -> None:
-        """Load the base and, when `folder` holds a state, resume the run. Raises ValueError if settings do not fit."""
-        batch_of_step(config.examples_per_step, config.accumulate)
+        """Load the base and, when `folder` holds a state, resume the run."""
         self._config = config
         self._device = torch.device(device)
         self.processes = Processes.join(self._device)
