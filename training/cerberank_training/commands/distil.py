@@ -275,7 +275,9 @@ class StudentTraining:
     def start_lines(self) -> Sequence[str]:
         """Lines on the data, the heads, the start and the first step."""
         objective, teachers = self.settings.objective, self.inputs.bound["teachers"]
-        copied = copied_heads(self.student.ranker, objective, teachers, dropout=self.settings.train.dropout)
+        # Heads of a resumed run have the saved weights.
+        dropout = self.settings.train.dropout
+        copied = "" if self.job.is_saved else copied_heads(self.student.ranker, objective, teachers, dropout=dropout)
         cuts = cut_note(*self.run.count_cut(), what="pairs", option="--max-length")
         sizes = first_sizes(self.run.first_step())
         labels = "" if teachers else "learns from the labels alone"
