@@ -12,7 +12,7 @@ from cyclopts.argument import ArgumentCollection
 from cyclopts.config import Dict
 from tokenizers import Tokenizer
 
-from cerberank_models.commands.values import RECIPE_KEY, Count, DataSpec, NotNegative, Share
+from cerberank_models.commands.values import RECIPE_KEY, Count, DataSpec, Share
 from cerberank_models.first_stage.text_ranker_folder import read_text_ranker, write_text_ranker
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.output import UsageError, say
@@ -49,27 +49,15 @@ def _check_system(type_: Any, name: str) -> None:
 
 @Parameter(name="*", group=Group("Losses: the paper's, unless --released is given", sort_key=1), show_default=False)
 @dataclass(frozen=True, kw_only=True)
-class LossOptions:
-    """Settings of the losses."""
+class LossOptions(PairwiseObjective):
+    """Settings of the losses, and of what they read."""
 
     released: bool = False
     """Take the losses, the learning rate and TwinBERT's mean from TRMD's released code."""
-    hard: Literal["hinge", "softmax"] = "hinge"
-    """Loss on labels: a hinge on the softmax of both scores, or 1 - the positive's softmax."""
-    margin: Annotated[NotNegative, RECIPE_KEY] = 1.0
-    """Margin of the hinge loss."""
-    representations: Annotated[Literal["encoder", "projected", "post_residual"], RECIPE_KEY] = "encoder"
-    """Vectors to learn from the bi-encoder: the encoder's, ColBERT's projected ones, or TwinBERT's one vector."""
     mean: Annotated[Literal["all", "text"], RECIPE_KEY] = "all"
     """Tokens of TwinBERT's mean: all, or all except special ones (text)."""
     colbert_texts: bool = False
     """Prepare texts as ColBERT does: marked as question or document, questions filled with [MASK], no punctuation."""
-    hard_weight: Annotated[NotNegative, RECIPE_KEY] = 1.0
-    """Weight of the loss on labels."""
-    cls_weight: Annotated[NotNegative, RECIPE_KEY] = 1.0
-    """Weight of the loss between the first tokens' vectors."""
-    representation_weight: Annotated[NotNegative, RECIPE_KEY] = 1.0
-    """Weight of the loss between the representations."""
 
     @property
     def objective(self) -> PairwiseObjective:

@@ -1,19 +1,18 @@
 """The loss of TRMD (section 2.2): a hard pairwise loss, and the distillation of monoBERT's CLS and a bi-encoder's
-representations.
+representations. Annotations are evaluated here, because cyclopts reads those of `PairwiseObjective` in another module.
 
 The functions are pure. Legend: N pairs or texts, T tokens, D width. Each returns a scalar, a mean over N. If all
 processes have the same number of triples, the average over processes is therefore the mean over all triples.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
-from typing import Literal
+from typing import Annotated, Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
+from cerberank_models.commands.values import RECIPE_KEY, NotNegative
 from cerberank_models.network.layout import PackedLayout
 from cerberank_models.network.text_ranker import Reading
 
@@ -61,19 +60,21 @@ def token_loss(student: Tensor, teacher: Tensor, offsets: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class PairwiseObjective:
-    """The settings of the loss; the defaults are the paper's. Without teachers it is TRMD's system TR."""
+    """The settings of the loss, and its options; the defaults are the paper's. Without teachers it is TRMD's TR."""
 
     hard: Literal["hinge", "softmax"] = "hinge"
-    """`hinge` is the paper's loss, with `margin`; `softmax` is the released code's, half of `hinge` with margin 1."""
-    margin: float = 1.0
-    representations: Literal["encoder", "projected", "post_residual"] = "encoder"
-    """The representations of the bi-encoder that the student learns: `encoder`, its output for every token (eq. 5);
-    `projected`, ColBERT's projected tokens; `post_residual`, TwinBERT's single vector after the residual. The released
-    code uses the last two, each for its bi-encoder.
-    """
-    hard_weight: float = 1.0
-    cls_weight: float = 1.0
-    representation_weight: float = 1.0
+    """Loss on labels: a hinge on the softmax of both scores, or 1 - the positive's softmax."""
+    margin: Annotated[NotNegative, RECIPE_KEY] = 1.0
+    """Margin of the hinge loss."""
+    # The encoder's output for every token is equation 5; the released code uses the last two, each for its bi-encoder.
+    representations: Annotated[Literal["encoder", "projected", "post_residual"], RECIPE_KEY] = "encoder"
+    """Vectors to learn from the bi-encoder: the encoder's, ColBERT's projected ones, or TwinBERT's one vector."""
+    hard_weight: Annotated[NotNegative, RECIPE_KEY] = 1.0
+    """Weight of the loss on labels."""
+    cls_weight: Annotated[NotNegative, RECIPE_KEY] = 1.0
+    """Weight of the loss between the first tokens' vectors."""
+    representation_weight: Annotated[NotNegative, RECIPE_KEY] = 1.0
+    """Weight of the loss between the representations."""
 
     def losses(self, student: Reading, *, mono: Reading | None, bi: Reading | None) -> dict[str, Tensor]:
         """The weighted losses by name; their sum is minimised. Positives and negatives alternate in every reading.

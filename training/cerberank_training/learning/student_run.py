@@ -19,7 +19,6 @@ from cerberank_training.data.sampling import LOOKED_AT, Group
 from cerberank_training.learning.batch import Batch, TeacherScores, count_cut, make_batch
 from cerberank_training.learning.loop import DevMetric, Figures, Loop, training_precision
 from cerberank_training.learning.steps_ahead import EqualSteps, Source
-from cerberank_training.learning.strategies import strategy_of
 from cerberank_training.learning.student_losses import exit_loss, heads_loss
 from cerberank_training.learning.student_objective import StudentObjective
 from cerberank_training.learning.train_config import StudentConfig
@@ -65,7 +64,7 @@ class StudentRun:
         encoder: PairEncoder,
         config: StudentConfig,
         *,
-        objective: StudentObjective = StudentObjective(listwise_weight=1.0),  # noqa: B008 - frozen
+        objective: StudentObjective = StudentObjective(),  # noqa: B008 - frozen
         teachers: Sequence[TeacherScores] = (),
         device: str = "cpu",
         workers: int = 0,
@@ -74,10 +73,8 @@ class StudentRun:
     ) -> None:
         """Prepare the run and, when `folder` holds the state of the same settings, resume it.
 
-        `workers` processes make the batches, or a thread if it is 0; the batches are the same. Raises ValueError when
-        the strategy does not fit the heads and teachers.
+        `workers` processes make the batches, or a thread if it is 0; the batches are the same.
         """
-        strategy_of(objective.strategy, heads=ranker.config.architecture.heads, teachers=len(teachers))
         self._config = config
         self._objective = objective
         self._device = torch.device(device)
