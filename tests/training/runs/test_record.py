@@ -70,10 +70,13 @@ def test_a_run_of_the_trainer_is_finished_or_refused(tmp_path: Path) -> None:
     begun = opened(tmp_path, "teach", bound=old, saved=False, patience=50)
     begun.begin()
     new = {"settings": {"seed": 1, "evaluate_every": 250, "decay": True, "sampling": {"negatives": 2}}}
-    with pytest.raises(RunError, match=r"an unfinished run of version 0\.1\.0 on Hugging Face's Trainer, which"):
+    refused = r"a run of version 0\.1\.0 on Hugging Face's Trainer that is unfinished or lacks result, and"
+    with pytest.raises(RunError, match=refused):
         opened(tmp_path, "teach", bound=new, saved=False, patience=50)
     (tmp_path / "result").write_text("")
     begun.finish(reached=10, best=50.0)
+    with pytest.raises(RunError, match=refused):  # its result was removed
+        opened(tmp_path, "teach", bound=new, saved=False, patience=50)
     (tmp_path / "result").write_text("")
     assert opened(tmp_path, "teach", bound=new, saved=False, patience=50).is_finished
     with pytest.raises(BoundError, match=r"was begun with settings\.seed 1, not 2;"):
@@ -115,7 +118,7 @@ def test_a_finished_run_is_extended_from_its_saved_state(out: Path) -> None:
     assert not opened(out).is_finished
     (out / "result").mkdir()
     assert opened(out, saved=False).is_finished
-    with pytest.raises(RunError, match="has no saved state any more"):
+    with pytest.raises(RunError, match="has no saved state"):
         _ = opened(out, saved=False, steps=20).is_finished
     more = opened(out, steps=20)
     assert not more.is_finished

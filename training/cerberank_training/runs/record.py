@@ -140,7 +140,7 @@ class TrainingRun:
         """
         ended, has_result = self.record.ended, self.result.exists()
         if has_result and not ended and not self.is_saved:
-            raise RunError(f"{self.folder} has no saved state any more: the run cannot be extended")
+            raise RunError(f"{self.folder} has no saved state: the run cannot be extended")
         return ended and has_result
 
     def begin(self, *lines: str) -> None:
@@ -192,7 +192,7 @@ def open_run(
         return TrainingRun(folder, result, record, is_saved)
     if earlier.verb != verb:
         raise RunError(f"{folder} holds a run of `cerberank train {earlier.verb}`; {ANEW}")
-    Bound(folder, bound).refuse_other_than(_comparable(earlier, folder, bound))
+    Bound(folder, bound).refuse_other_than(_comparable(earlier, result, bound))
     if (free.get("steps") or 0) < (earlier.free.get("steps") or 0):
         raise RunError(
             f"{folder} was begun with steps {earlier.free['steps']}, not {free['steps']}: steps may only grow"
@@ -203,18 +203,18 @@ def open_run(
     return TrainingRun(folder, result, record, is_saved)
 
 
-def _comparable(earlier: RunRecord, folder: Path, bound: Mapping[str, Any]) -> Mapping[str, Any]:
+def _comparable(earlier: RunRecord, result: Path, bound: Mapping[str, Any]) -> Mapping[str, Any]:
     """The fixed settings of an `earlier` record that are compared with those of a call.
 
     Runs of version 0.1.0 on Hugging Face's Trainer have no `save_every`, and other settings. Of a finished one, those
-    that both know are compared. Raises RunError for one that is not finished.
+    that both know are compared. Raises RunError for one without its result.
     """
     if earlier.verb not in ("teach", "pretrain") or "save_every" in earlier.free:
         return earlier.bound
-    if not earlier.results:
+    if not (earlier.results and result.exists()):
         raise RunError(
-            f"{folder} holds an unfinished run of version 0.1.0 on Hugging Face's Trainer, which this version cannot "
-            f"continue; {ANEW}"
+            f"{result.parent} holds a run of version 0.1.0 on Hugging Face's Trainer that is unfinished or lacks "
+            f"{result.name}, and that this version cannot continue; {ANEW}"
         )
     common: Mapping[str, Any] = _in_common(earlier.bound, bound)
     return common
