@@ -13,7 +13,7 @@ from cerberank_models.commands.options import check_device, chosen_device
 from cerberank_models.commands.values import Whole
 from cerberank_training.evaluation.question_metrics import METRICS
 from cerberank_training.learning.train_config import TrainConfig
-from cerberank_training.runs.dev_set import Size
+from cerberank_training.runs.dev_set import DRAWN, Size
 from cerberank_training.runs.launched import launched_processes
 from cerberank_training.runs.record import RunRecord
 from cerberank_training.tracking.opening import check_trackers, open_trackers
@@ -37,7 +37,7 @@ DevQuestions = Annotated[
     Parameter(
         converter=_dev_size,
         n_tokens=1,
-        help="Number of questions of --dev to draw, or all (default: 300; for asnq all).",
+        help=f"Number of questions of --dev to draw, or all (default: {DRAWN}; for asnq all).",
     ),
 ]
 Track = Annotated[
