@@ -114,8 +114,13 @@ class PairwiseOptions:
     """Folder of the run; the result is OUT/ranker."""
     run: RunOptions = field(default_factory=RunOptions)
     loss: LossOptions = field(default_factory=LossOptions)
-    training: PairwiseConfig = field(default_factory=PairwiseConfig)
+    schedule: PairwiseConfig = field(default_factory=PairwiseConfig)
     lengths: TextLengthOptions = field(default_factory=TextLengthOptions)
+
+    @property
+    def training(self) -> PairwiseConfig:
+        """The settings of the loop; tables of `train sweep trmd` bind them as `schedule`."""
+        return self.schedule
 
 
 def settings_from_recipe(app: App, commands: tuple[str, ...], arguments: ArgumentCollection) -> None:
@@ -201,8 +206,8 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
         questions = list(read_questions(options.train, training=True))
         content, dev_content = held_out_contents(options.train, questions, options.dev, dev)
         sampling = TripleSampling(positives=options.positives, top=options.top, own_share=options.own_share)
-        triples = triple_sampler_for(options.train, questions, sampling, seed=options.training.seed)
-        config = options.training.resolved(len(triples))
+        triples = triple_sampler_for(options.train, questions, sampling, seed=options.schedule.seed)
+        config = options.schedule.resolved(len(triples))
         return TextRankerInputs(
             base=base,
             questions=questions,
