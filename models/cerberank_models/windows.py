@@ -71,7 +71,8 @@ AS_SERVED = Windowing(most=MOST_WINDOWS, most_rows=MOST_ROWS)
 
 
 def windowing_of(reading: Reading | None) -> Windowing | None:
-    """The windowing of this name, with the service's default limits; None for `off`. None means the model's own.
+    """The windowing of this name, with the service's default limits. A `reading` of None means the model's own rule;
+    the result is None for `off`.
 
     Raises ValueError for any other name.
     """

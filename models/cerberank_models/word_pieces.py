@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-CACHE_WORDS = 1 << 16
-"""The most words in each cache of nanotoken, of which a thread has two: about 8 MB a thread. By default it would be 130
+CACHE_WORDS = 1 << 14
+"""The most words in each cache of nanotoken, of which a thread has two: about 2 MB a thread. By default it would be 130
 MB. The caches belong to the process, so that a word costs less after any request had it: a microsecond at most, of the
 milliseconds that a question takes."""
 CHECKED = (
