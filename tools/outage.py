@@ -104,11 +104,11 @@ def check(folder: Path, checkpoint: Path, pace: Pace) -> Findings:
 
         # Both replicas are stopped. Alertmanager holds the page of the objective back, so Prometheus is asked for it.
         before = findings.counts["all is well"][1]
+        since = time.monotonic()  # the page may come while a replica still drains
         for replica in replicas:
             replica.terminate()
         for replica in replicas:
             replica.process.wait()
-        since = time.monotonic()
         with asking(proxy.url, pace.rate) as load:
             alert = "CerberankNoReplicaReady"
             findings.seconds[alert] = alertmanager.seconds_until("pages", alert, since, pace.page_seconds)
@@ -125,10 +125,11 @@ def check(folder: Path, checkpoint: Path, pace: Pace) -> Findings:
             (proxy.process, "pages", "CerberankProxyDown"),
         ):
             assert "CerberankProxyDown" not in prometheus.firing()
+            since = time.monotonic()
             process.terminate()
             process.wait()
             at_most = pace.page_seconds * (1 if receiver == "pages" else 3)
-            findings.seconds[alert] = alertmanager.seconds_until(receiver, alert, time.monotonic(), at_most)
+            findings.seconds[alert] = alertmanager.seconds_until(receiver, alert, since, at_most)
         return findings
 
 
