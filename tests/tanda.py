@@ -24,7 +24,7 @@ OLD: dict[str, object] = {
     "torchscript": False,
     "use_bfloat16": False,
 }
-"""What transformers of 2019 wrote beside the sizes."""
+"""The keys that transformers of 2019 wrote beside the sizes."""
 SIZES = (
     *("attention_probs_dropout_prob", "embedding_size", "hidden_act", "hidden_dropout_prob", "hidden_size"),
     *("initializer_range", "intermediate_size", "layer_norm_eps", "max_position_embeddings", "num_attention_heads"),

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CACHE_WORDS = 1 << 14
-"""The most words in each cache of nanotoken, of which a thread has two: about 2 MB a thread. By default it would be 130
-MB. The caches belong to the process, so that a word costs less after any request had it: a microsecond at most, of the
-milliseconds that a question takes."""
+"""The most words in each of the two caches that nanotoken keeps for a thread: about 2 MB a thread. By default it would
+be 130 MB. The caches belong to the process, so that a word costs less after any request had it: a microsecond at most,
+while a question takes milliseconds."""
 CHECKED = (
     "The Eiffel Tower, completed in 1889, is 330 metres tall (1,083 ft).",
     "Crème brûlée; naïve façade \u2013 Ærøskøbing… “quoted” \u2018single\u2019 don't e\u0301e\u0300 a\u00adb",

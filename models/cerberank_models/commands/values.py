@@ -30,7 +30,7 @@ DEFAULTS = Parameter(negative=(), show_default=_shown)
 
 RECIPE_KEYS = Group("Keys of recipes")
 RECIPE_KEY = Parameter(group=RECIPE_KEYS, show=False)
-"""The parameter of a setting that a recipe or a call from Python may give. It is no option: `cerberank` refuses it."""
+"""The parameter of a setting that a recipe or a call from Python may give. The command line refuses it."""
 
 
 def is_recipe_key(argument: Argument) -> bool:

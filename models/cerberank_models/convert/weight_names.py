@@ -20,7 +20,7 @@ from cerberank_models.convert.source import CONFIG, Source
 from cerberank_models.transformer import Family
 
 SAFE, PICKLED = "model.safetensors", "pytorch_model.bin"
-"""The files of a model's weights, of which the first that exists is read."""
+"""The files of a model's weights; the first that exists is read."""
 KINDS = ("weight", "bias", "gamma", "beta")
 """The weights of a module; norms of the first models have the last two, which transformers renames."""
 NAMED = 5

@@ -29,7 +29,8 @@ class ErrorResponses:
     """Turns errors into responses, counts them and logs them."""
 
     def __init__(self, service: Service, formats: Mapping[str, ErrorFormat] | None = None) -> None:
-        """`formats` are the error formats by route path; a key that ends in "/" stands for all paths below it.
+        """`formats` are the error formats by route path; a key that ends in "/" stands for all paths below it
+        that are no keys themselves.
 
         Every other path has the native format.
         """
@@ -45,8 +46,9 @@ class ErrorResponses:
     async def of_path(self, request: Request, error: Exception) -> Response:
         """The response to `error` in the error format of the request's path."""
         path = getattr(request.scope.get("route"), "path", with_single_slashes(request.url.path))
-        prefix = next((prefix for prefix in self._formats if prefix.endswith("/") and path.startswith(prefix)), path)
-        return self.respond(error, request, self._formats.get(prefix, native_format))
+        below = (prefix for prefix in self._formats if prefix.endswith("/") and path.startswith(prefix))
+        known = path if path in self._formats else next(below, path)
+        return self.respond(error, request, self._formats.get(known, native_format))
 
     def respond(
         self,

@@ -28,7 +28,7 @@ def words(folder: Path, *more: str) -> list[str]:
 
 
 def test_every_row_has_figures(tmp_path: Path, ran: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    """Six rows, four of which are pre-trained once for all seeds; a further call runs nothing, or is refused."""
+    """Four of the six rows are pre-trained once for all seeds; a further call runs nothing, or is refused."""
     assert sweep(words(tmp_path)) == 0
     assert (ran.count("pretrain"), ran.count("teach"), ran.count("evaluate")) == (4, 6, 6)
     table = (tmp_path / "out" / "table.md").read_text()

@@ -7,7 +7,7 @@ from cerberank.cli import main
 
 
 def test_values_come_with_their_source(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of the environment or by default; secrets are not shown, and a word selects."""
+    """The environment or the default; secrets are not shown, and a word selects."""
     monkeypatch.setenv("CERBERANK_MAX_CANDIDATES", "77")
     monkeypatch.setenv("CERBERANK_ADMIN_TOKEN", "a-secret-of-some-length")
     assert main(["settings"]) == 0

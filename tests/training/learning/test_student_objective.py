@@ -63,7 +63,7 @@ def test_several_teachers_one_head() -> None:
 
 
 def test_the_mean_of_teachers_is_one_teacher() -> None:
-    """Of the probabilities .5 and 1 it is .75, whose logit is log 3."""
+    """The mean of the probabilities .5 and 1 is .75, whose logit is log 3."""
     several = replace(batch(), teachers=torch.tensor([[0.0, 50.0]]).expand(len(LABELS), -1))
     one = replace(batch(), teachers=torch.full((len(LABELS), 1), math.log(3)))
     loss = heads_loss(StudentObjective(strategy="kd_mean"), LOGITS[:, :1], several, step=0)

@@ -45,7 +45,7 @@ def first_step(folder: Path) -> dict[str, float]:
 
 @pytest.fixture(params=["fork", "spawn"])
 def start_method(request: pytest.FixtureRequest) -> Iterator[None]:
-    """How other processes begin: as on Linux, and without what this one has in memory, as on macOS and Windows."""
+    """The ways in which other processes begin: as on Linux, and without this one's memory, as on macOS and Windows."""
     before = multiprocessing.get_start_method(allow_none=True)
     multiprocessing.set_start_method(request.param, force=True)
     yield

@@ -154,7 +154,7 @@ def cerberus_models(*, options: ModelsOptions) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class _Runs:
-    """The runs of a table, each of which makes what it needs."""
+    """The runs of a table; each makes what it needs."""
 
     options: ModelsOptions
 

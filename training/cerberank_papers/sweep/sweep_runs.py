@@ -214,7 +214,7 @@ def checkpoint_evaluation(table: TableOptions, checkpoint: Path, *, device: str)
 
 
 def teacher_evaluation(table: TableOptions, teacher: Path, *, device: str) -> Evaluation:
-    """The evaluation of a teacher, of which a checkpoint is made in its folder."""
+    """The evaluation of a teacher, after a checkpoint was made of it in its folder."""
     if not (checkpoint := teacher / "checkpoint").is_dir():
         run_command("import", teacher, checkpoint, "--name", teacher.name, "--forms", "none")
     return checkpoint_evaluation(table, checkpoint, device=device)

@@ -77,7 +77,7 @@ def test_scores_are_shares_of_answerable_that_junk_does_not_change(
 
 
 def test_several_right_candidates_keep_high_scores() -> None:
-    """Of the bundled model, whose first results have raw scores near .99 where they are right."""
+    """The bundled model, whose first results have raw scores near .99 where they are right."""
     calibration = read_checkpoint(BUNDLED).calibration
     assert calibration is not None
     alone, three = (at_last(calibration, [0.99] * count) for count in (1, 3))

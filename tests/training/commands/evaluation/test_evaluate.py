@@ -85,7 +85,7 @@ def check_refused(folder: Path, message: str, capsys: pytest.CaptureFixture[str]
 def test_the_time_of_a_checkpoint_is_printed_and_in_no_file(
     tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of every question that a service would answer; not where the rankings are no checkpoint's as it is served."""
+    """Every question that a service would answer has a time; rankings that no served checkpoint made have none."""
     data, out = write_data(tmp_path / "data.jsonl", [[1, 0, 0], [0, 1], [1]]), tmp_path / "a.json"
     common = ["--data", data, "--checkpoint", str(tiny_checkpoint), "--precision", "fp32", "--json", str(out)]
     assert main(common) == 0

@@ -121,7 +121,7 @@ def test_a_teacher_with_too_few_positions_is_refused(tmp_path: Path) -> None:
 
 
 def test_pairs_that_do_not_fit_are_told(tmp_path: Path, tiny_checkpoint: Path) -> None:
-    """Of both kinds of teachers, in the first questions; without a pair there is nothing to tell."""
+    """Pairs of the first questions are counted for both kinds of teachers; without a pair there is nothing to tell."""
     texts = [
         ("how tall is the tower ?", [Candidate(text="330 metres"), Candidate(text="it was built in paris . " * 9)])
     ]
