@@ -24,8 +24,10 @@ from pydantic import (
     JsonValue,
     Tag,
     ValidationError,
+    field_validator,
     model_validator,
 )
+from pydantic_core import PydanticUseDefault
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.tokens import replace_surrogates
@@ -45,12 +47,21 @@ MESSAGES = {
     "missing": "is required",
     "extra_forbidden": "is not a field of this request",
     "too_long": "holds far more items than this service takes; send fewer",
-    "model_type": "Input should be an object",
-    "dict_type": "Input should be an object",
-    "list_type": "Input should be a valid array",
+    "model_type": "must be an object",
+    "dict_type": "must be an object",
+    "list_type": "must be a list",
+    "string_type": "must be a text",
+    "bool_type": "must be true or false",
     "union_tag_not_found": "must be a text or an object",
 }
 """Messages that replace pydantic's own, by its error type, to tell a client what to change."""
+REMEDIES = {
+    ("candidates", "list_type"): ', such as ["a text", {"text": "another", "id": 7}]',
+    ("min_score", "less_than_equal"): ", as scores are probabilities: 0.5 is 50 %",
+    ("min_precision", "less_than"): ": 0.85 is 85 %",
+    ("drop_ratio", "less_than"): ": 0.2 drops a fifth of the candidates at each exit",
+}
+"""The ends of some messages, by field and error type, where the right value may not be known."""
 
 EXAMPLE: JsonValue = {
     "question": "How tall is the Eiffel Tower?",
@@ -144,6 +155,7 @@ DropRatioIn = Annotated[
 ]
 OTHER_NAMES = {"question": "query", "candidates": "documents", "top_k": "top_n"}
 """Names that other services have for three fields; a request may use one of each two."""
+OWN_NAMES = {other: own for own, other in OTHER_NAMES.items()}
 MEANT = {
     **dict.fromkeys(("content", "page_content", "passage", "document", "body"), "text"),
     **dict.fromkeys(("texts", "passages", "docs", "contexts"), "candidates"),
@@ -192,6 +204,7 @@ class RankRequest(Wire):
     min_score: Annotated[
         float | None,
         Field(
+            le=1.0,
             allow_inf_nan=False,
             description="Leave out results whose `score` is lower or null; applied last, after `top_k`.",
         ),
@@ -230,6 +243,13 @@ class RankRequest(Wire):
     ] = None
     return_text: Annotated[bool, Field(description="Repeat each candidate's text in the answer.")] = False
     return_heads: Annotated[bool, Field(description="Give each head's probability.")] = False
+
+    @field_validator("priority", "return_text", "return_heads", mode="before")
+    @classmethod
+    def _null_is_left_out(cls, value: Any) -> Any:
+        if value is None:
+            raise PydanticUseDefault
+        return value
 
     @classmethod
     def of(cls, question: str, candidates: Texts, **options: object) -> Self:
@@ -319,18 +339,21 @@ def describe_problems(problems: Sequence[Mapping[str, Any]]) -> str:
 
 def _problem(problem: Mapping[str, Any]) -> str:
     own = problem["msg"].removeprefix("Value error, ").replace(" after validation", "")
-    message = MESSAGES.get(problem["type"], own)
+    message = MESSAGES.get(problem["type"], own.replace("Input should be", "must be"))
+    name = str(problem["loc"][0]) if problem["loc"] else ""
     if problem["type"] == "extra_forbidden":
         message += _meant(str(problem["loc"][-1]))
+    message += REMEDIES.get((OWN_NAMES.get(name, name), problem["type"]), "")
     return f"{_place(problem['loc'])[:100]}: {message}"
 
 
 def _meant(name: str) -> str:
     """The end of a message about an unknown field: the field that the caller may have meant."""
-    field = next((own for own, other in OTHER_NAMES.items() if other == name), None)
-    if field is not None:
-        return f" beside {field}, which it is another name of; send one of them"
+    if name in OWN_NAMES:
+        return f" beside {OWN_NAMES[name]}, which it is another name of; send one of them"
     known = [*RankRequest.model_fields, *CandidateObject.model_fields, *OTHER_NAMES.values()]
+    if name in known:
+        return ""  # a field of the other object
     meant = MEANT.get(name) or next(iter(difflib.get_close_matches(name[:40], known, n=1, cutoff=0.75)), None)
     return "" if meant is None else f"; is {meant} meant?"
 

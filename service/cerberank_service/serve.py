@@ -75,10 +75,15 @@ def closing(service: Service, headers: Headers) -> Headers:
 class Server:
     """A uvicorn server in a thread."""
 
-    def __init__(self, name: str, config: uvicorn.Config, ending: Ending) -> None:
-        """Create the server without listening. It puts 0 into `ending` when it has ended."""
+    def __init__(self, name: str, config: uvicorn.Config, ending: Ending, *, content: str, port_setting: str) -> None:
+        """Create the server without listening. When it has ended it puts 0 into `ending`, or why it cannot listen.
+
+        `content` describes in the log what its address has, and `port_setting` names another port.
+        """
         self._server = uvicorn.Server(config)
         self._ending = ending
+        self._content = content
+        self._port_setting = port_setting
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -86,6 +91,8 @@ class Server:
         self._thread.start()
         while self._thread.is_alive() and not self._server.started:
             self._thread.join(POLL_SECONDS)
+        if self._server.started:
+            logger.info("running on %s: %s", self._url(), self._content)
 
     def stop(self, *, at_once: bool = False) -> None:
         """Close the listening socket; end after the requests in progress are answered, or `at_once`."""
@@ -97,12 +104,19 @@ class Server:
         self._thread.join(seconds)
 
     def _run(self) -> None:
+        end: int | Exception = 0
         try:
             self._server.run()
-        except SystemExit:  # uvicorn has logged why it cannot start
-            pass
+        except SystemExit:  # uvicorn has logged the reason
+            end = OSError(f"cannot listen on {self._url()}; name another port with {self._port_setting}")
         finally:
-            self._ending.put(0)
+            self._ending.put(end)
+
+    def _url(self) -> str:
+        config = self._server.config
+        port = self._server.servers[0].sockets[0].getsockname()[1] if self._server.started else config.port
+        host = f"[{config.host}]" if ":" in config.host else config.host
+        return f"{'https' if config.is_ssl else 'http'}://{host}:{port}"
 
 
 UNSET: Mapping[str, str | None] = MappingProxyType({"model": "", "checkpoint": None, "store": ""})
@@ -216,7 +230,7 @@ def assemble(settings: Settings, limits: ServerLimits = PRODUCTION) -> FastAPI:
     configure_logs(settings)
     if folder := missing_temporary_folder():
         logger.warning("TMPDIR=%s is not a folder: the system's temporary folder is used instead", folder)
-    served = settings.store or settings.model or settings.checkpoint or "the bundled checkpoint"
+    served = settings.store or settings.model or settings.checkpoint or "the bundled model"
     fields = {
         "release": __version__,
         "serves": str(served),
@@ -262,7 +276,8 @@ def run(app: FastAPI, settings: Settings, limits: ServerLimits = PRODUCTION) -> 
     public = ChangesHeaders(app, partial(closing, service))
     service.certificate = _certificate(settings)
     config = _config(public, settings, limits, host=settings.host, port=settings.port, certificate=service.certificate)
-    servers = [Server("server", config, ending)]
+    content = "a playground, /docs, /status and the API"
+    servers = [Server("server", config, ending, content=content, port_setting="--port or CERBERANK_PORT")]
     if settings.admin_token is not None:
         admin = create_admin(service)
         config = _config(
@@ -273,7 +288,9 @@ def run(app: FastAPI, settings: Settings, limits: ServerLimits = PRODUCTION) -> 
             host=ADMIN_HOST,
             port=settings.admin_port,
         )
-        servers.append(Server("admin-server", config, ending))
+        servers.append(
+            Server("admin-server", config, ending, content="the admin port", port_setting="CERBERANK_ADMIN_PORT")
+        )
     service.open(ending.put)
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: ending.put(number))

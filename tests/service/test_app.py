@@ -57,7 +57,7 @@ def test_identical_candidates_get_identical_results_and_are_run_once(serve: Serv
 @pytest.mark.parametrize(
     ("content", "status", "kind", "message"),
     [
-        (b"", 400, "malformed", "not valid"),
+        (b"", 400, "malformed", "the body is empty"),
         (b'{"question": "q"}', 422, "invalid", "candidates: is required"),
         (b'{"question": "q", "candidates": ["a", "b", "c", "d"]}', 422, "invalid", "limit of 3"),
         (b'{"question": "q", "candidates": ["a"], "drop_ratio": [0.1]}', 422, "invalid", "2 exits"),
@@ -87,6 +87,7 @@ def test_unknown_paths_and_methods_have_the_same_body(client: TestClient) -> Non
     lost, wrong = client.get("/v1/nothing"), client.get("/v1/rank")
     assert (lost.status_code, lost.json()["error"]["kind"]) == (404, "not_found")
     assert (wrong.status_code, wrong.json()["error"]["kind"]) == (405, "method_not_allowed")
+    assert wrong.json()["error"]["message"].startswith("this path takes POST, not GET")
     assert wrong.headers["Allow"] == "POST"
 
 

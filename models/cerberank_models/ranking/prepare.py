@@ -127,7 +127,8 @@ def prepare(
     config = model.checkpoint.config
     call = replace(call, windowing=call.windowing and call.windowing.of_model(config.encoding.windows))
     if call.instruction and not config.takes_instruction and not call.ignore_instruction:
-        raise CallError(f"instruction: {config.name} has no prompt that could hold it")
+        other = "leave it out, or ask a model with a prompt (`instruction` in /v1/models)"
+        raise CallError(f"instruction: {config.name} has no prompt that could hold it; {other}")
     try:
         policy = config.drop_policy(call.drop_ratio, default=schedule, keep=call.top_k or 1)
     except ValueError as error:

@@ -12,7 +12,7 @@ from cerberank_service.dialects.wire import Document, validate
 from cerberank_service.errors import ErrorBody, Kind, ServiceError, native_body
 
 ELSEWHERE = {"texts": "/rerank", "passages": "/v1/ranking"}
-"""The paths of other dialects, by the field that only their bodies have."""
+"""The paths of other dialects, by the field that only their bodies have beside `query`."""
 
 
 def parse(document: Document) -> tuple[RankCall, ResponseOptions]:
@@ -23,7 +23,11 @@ def parse(document: Document) -> tuple[RankCall, ResponseOptions]:
 
 
 def _check_path(document: Document) -> None:
-    """Raises ServiceError (422), which names the right path, for a body of another dialect."""
+    """Raises ServiceError (422), which names the right path, for a body of another dialect or of several questions."""
+    for field in ("questions", "question", "query"):
+        if isinstance(document.fields.get(field), list):
+            message = f"{field}: this path takes one question; send several to /v1/rank/batch"
+            raise ServiceError(Kind.INVALID, message, reason="several questions")
     if "question" not in document.fields and "query" in document.fields:
         for field, path in ELSEWHERE.items():
             if field in document.fields:

@@ -46,7 +46,8 @@ class VllmScore(Common):
     def _one_pair(self) -> VllmScore:
         names = {name for pair in PAIRS for name in pair if getattr(self, name) is not None}
         if names not in [set(pair) for pair in PAIRS]:
-            raise ValueError("needs one pair of " + ", ".join(f"{left} and {right}" for left, right in PAIRS))
+            others = ", or ".join(f"{left} and {right}" for left, right in PAIRS[:-1])
+            raise ValueError(f"must have text_1 (the query) and text_2 (the texts), or {others}")
         queries, texts = (texts_of(side) for side in self.sides())
         if len(queries) not in (1, len(texts)):
             raise ValueError(f"{len(queries)} queries cannot be paired with {len(texts)} texts")

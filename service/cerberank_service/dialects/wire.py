@@ -134,8 +134,17 @@ def read_json(body: bytes, json_bytes: int | None = None) -> Document:
     except ValueError as error:
         repaired = replace_lone_surrogates(text)
         if repaired == text:
-            raise ServiceError(Kind.MALFORMED, f"the body is not valid UTF-8 JSON: {error}") from error
+            raise ServiceError(Kind.MALFORMED, _not_json(text, error)) from error
     return Document(read_json(repaired).content, binary)
+
+
+def _not_json(text: bytes, error: ValueError) -> str:
+    """The message about a body that is not JSON: what it is instead, or the place of the fault."""
+    begin = text.lstrip()[:20]
+    if begin.startswith((b"{", b"[")):
+        return f"the body is not valid UTF-8 JSON: {error}"
+    found = f"begins with {begin.decode(errors='replace')!r}" if begin else "is empty"
+    return f"the body {found}; send an object of JSON, such as {{...}}, and not a form"
 
 
 def check_count(name: str, count: int, most: int) -> None:
@@ -149,6 +158,9 @@ def check_count(name: str, count: int, most: int) -> None:
 
 def validate(model: type[WireT], document: Document) -> WireT:
     """The request that a document holds. Raises ServiceError (422)."""
+    if not isinstance(document.content, dict):
+        needed = " and ".join(name for name, field in model.model_fields.items() if field.is_required())
+        raise ServiceError(Kind.INVALID, "body: must be an object" + (f" with {needed}" if needed else ""))
     try:
         return model.model_validate(document.content)
     except ValidationError as error:

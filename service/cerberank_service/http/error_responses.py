@@ -5,10 +5,12 @@ from __future__ import annotations
 import logging
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from difflib import get_close_matches
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
@@ -70,7 +72,7 @@ class ErrorResponses:
 
     def note(self, error: Exception, request: Request, request_id: str, trace_id: str | None) -> ServiceError:
         """Log and count an error; returns the error to send to the client."""
-        service_error = as_service_error(error, request.url.path)
+        service_error = as_service_error(error, request)
         unexpected = error if service_error.kind is Kind.INTERNAL and service_error is not error else None
         level = logging.ERROR if service_error.kind is Kind.INTERNAL else logging.INFO
         if service_error.refusal is not None:
@@ -84,17 +86,22 @@ class ErrorResponses:
         return service_error
 
 
-def as_service_error(error: Exception, path: str) -> ServiceError:
-    """The error to send to the client that asked for `path`, without internal details."""
+def as_service_error(error: Exception, request: Request) -> ServiceError:
+    """The error to send to the client that sent `request`, without internal details."""
     if isinstance(error, ServiceError):
         return error
     if isinstance(error, RequestValidationError):
         return ServiceError(Kind.INVALID, describe_problems(error.errors()), reason=reason_of(error.errors()))
     if isinstance(error, HTTPException) and error.status_code == Kind.METHOD_NOT_ALLOWED.value:
-        return ServiceError(Kind.METHOD_NOT_ALLOWED, "this path does not answer to that method; see /docs")
+        allowed = (error.headers or {}).get("Allow", "another method")
+        return ServiceError(Kind.METHOD_NOT_ALLOWED, f"this path takes {allowed}, not {request.method[:20]}; see /docs")
     if isinstance(error, HTTPException) and error.status_code == Kind.NOT_FOUND.value:
-        right = with_single_slashes(path)
-        hint = f"without the superfluous slash it is {right[:LONGEST_PATH]}" if right != path else "see /docs"
+        path, right = request.url.path, with_single_slashes(request.url.path)
+        if right != path:
+            hint = f"without the superfluous slash it is {right[:LONGEST_PATH]}"
+        else:
+            near = nearest_path(path, [route.path for route in request.app.routes if isinstance(route, APIRoute)])
+            hint = f"is {near} meant? See /docs" if near else "see /docs"
         return ServiceError(Kind.NOT_FOUND, f"there is no such path; {hint}")
     if isinstance(error, HTTPException) and error.status_code == Kind.MALFORMED.value:
         return ServiceError(Kind.MALFORMED, "the body could not be read")
@@ -108,6 +115,18 @@ def _unexpected(error: Exception) -> ServiceError:
             Kind.UNAVAILABLE, text, retry_after=5, reason=repr(error)[:LONGEST_REASON], refusal=Refusal("memory")
         )
     return ServiceError(Kind.INTERNAL, "an unexpected error; its details are in the service's log")
+
+
+def nearest_path(path: str, known: Sequence[str]) -> str | None:
+    """The known path that has the same end as an unknown one, or is spelt much like it; None without any.
+
+    >>> nearest_path("/rank", ["/v1/rank", "/v1/rank/batch"]), nearest_path("/v1/v1/rank", ["/rank", "/v1/rank"])
+    ('/v1/rank', '/v1/rank')
+    """
+    if len(path) > LONGEST_PATH or len(path) < 2:
+        return None
+    ends = [each for each in known if len(each) > 1 and (each.endswith(path) or path.endswith(each))]
+    return max(ends, key=len) if ends else next(iter(get_close_matches(path, known, n=1, cutoff=0.8)), None)
 
 
 def with_single_slashes(path: str) -> str:

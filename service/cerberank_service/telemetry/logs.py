@@ -158,7 +158,10 @@ def configure_logs(settings: Settings) -> None:
         else TextFormatter("%(asctime)s %(levelname)s %(name)s %(message)s")
     )
     logging.basicConfig(level=settings.log_level.upper(), handlers=[handler])
-    logging.getLogger("uvicorn.error").addFilter(_is_no_upgrade)
+    server = logging.getLogger("uvicorn.error")
+    server.addFilter(_is_no_upgrade)
+    if settings.log_level == "info":
+        server.setLevel(logging.WARNING)  # `serve` says itself where it listens and why it ends
 
 
 def _is_no_upgrade(record: logging.LogRecord) -> bool:

@@ -55,7 +55,9 @@ def route(
     if not state.any_ready:
         served = (each for each, other in snapshot.models.items() if other.any_ready)
         names = ", ".join(sorted({*served, *settings.aliases})) or "none"
-        raise ServiceError(Kind.NOT_FOUND, f"there is no model {_short(name)}; served: {names}")
+        raise ServiceError(
+            Kind.NOT_FOUND, f"there is no model {_short(name)}; served: {names}; CERBERANK_ALIASES adds names"
+        )
     if rest and version and rest != version:
         raise ServiceError(Kind.NOT_FOUND, f"{_short(name)} and version {_short(version)} contradict each other")
     wanted = rest or version

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_service.settings import Settings
+from cerberank_service.telemetry.logs import FIELDS
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.failure import Cause, failure_of
 from cerberank_service.versions.lifecycle import Flip
@@ -62,15 +63,8 @@ class SingleCheckpoint:
             self._versions.ready(live.reference, live)
             self._versions.flip(Flip(model=model, label="stable", version=version))
             form = self._settings.form(live.checkpoint.manifest.files)
-            logger.info(
-                "ready: %s %s (%s), %s in %s: %s",
-                model,
-                version,
-                live.checkpoint.path.name,
-                form.backend,
-                live.precision,
-                form.reason,
-            )
+            fields = {"precision": live.precision, "backend": form.backend, "reason": form.reason}
+            logger.info("ready: %s %s answers questions", model, version, extra={FIELDS: fields})
         self._versions.set_started_up()
 
     def _fail(self, error: BaseException) -> None:

@@ -60,7 +60,7 @@ def test_several_questions_are_refused_by_their_field(client: TestClient) -> Non
     """The body of `/v1/rank/batch` is the only one of a ranking path that is not taken."""
     refused = client.post("/invocations", json={"questions": [BODIES["/v1/rank"][0]]})
     assert refused.status_code == 422
-    assert "questions: is not a field" in refused.json()["error"]["message"]
+    assert "questions: this path takes one question" in refused.json()["error"]["message"]
 
 
 def test_what_no_dialect_claims_is_native(aliased: TestClient) -> None:

@@ -46,8 +46,8 @@ def test_the_answer_is_the_published_one(client: TestClient) -> None:
 @pytest.mark.parametrize(
     ("documents", "message"),
     [
-        (["a", None], "documents[1]: Input should be a valid string"),
-        (["a", 3.5], "documents[1]: Input should be a valid string"),
+        (["a", None], "documents[1]: must be a text"),
+        (["a", 3.5], "documents[1]: must be a text"),
         ({"text": "a"}, "documents: must be a text or a list of texts"),
         (None, "documents: must be a text or a list of texts"),
     ],
@@ -57,7 +57,7 @@ def test_a_wrong_document_is_named_once(client: TestClient, documents: object, m
     for path, fields in (("/rerank", {"query": "q"}), ("/score", {"queries": "q"})):
         refused = client.post(path, json={**fields, "documents": documents})
         if path == "/score" and documents is None:
-            message = "body: needs one pair of"
+            message = "body: must have text_1 (the query) and text_2"
         assert refused.status_code == 400
         assert refused.json()["error"]["message"].startswith(message)
 

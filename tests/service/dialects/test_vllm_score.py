@@ -61,9 +61,9 @@ def test_one_query_however_it_is_written(client: TestClient, query: str | list[s
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        ({"text_1": "q"}, "one pair"),
-        ({"text_1": "q", "documents": ["a"]}, "one pair"),
-        ({"text_1": "q", "text_2": ["a"], "queries": "q"}, "one pair"),
+        ({"text_1": "q"}, "must have text_1"),
+        ({"text_1": "q", "documents": ["a"]}, "must have text_1"),
+        ({"text_1": "q", "text_2": ["a"], "queries": "q"}, "must have text_1"),
         ({"text_1": ["p", "q"], "text_2": ["a", "b"]}, "a request for each"),
         ({"text_1": ["q", "q"], "text_2": ["a", "b", "c"]}, "cannot be paired"),
         ({"text_1": " ", "text_2": ["a"]}, "blank"),

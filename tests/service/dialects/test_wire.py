@@ -57,7 +57,10 @@ def test_a_byte_order_mark_is_left_out() -> None:
 @pytest.mark.parametrize(
     ("body", "said"),
     [
-        (b"", "line 1 column 0"),
+        (b"", "the body is empty; send an object of JSON"),
+        (b"question=a&candidates=b", "begins with 'question=a&candidate'; send an object of JSON"),
+        (b"\xff\xfe{", "send an object of JSON"),
+        (b"{'question': 1}", "line 1 column 2"),
         (b'{"candidates": [', "line 1 column 16"),
         (b"[" * 100_000, "not valid"),
         (b'{"question": "\xff", "candidates": ["a"]}', "not valid UTF-8"),
@@ -79,17 +82,25 @@ def test_what_is_no_json_is_malformed(body: bytes, said: str) -> None:
         ({"candidates": ["a", 3]}, "candidates[1]: must be a text or an object"),
         ({"candidates": [{"id": "1"}]}, "candidates[0].text: is required"),
         ({"candidates": [{"text": "a", "score": 1}]}, "candidates[0].score: is not a field"),
-        ({"candidates": [{"text": "a", "id": True}]}, "candidates[0].id: Input should be a valid integer"),
-        ({"candidates": [{"text": "a", "id": 2**64}]}, "candidates[0].id: Input should be less than"),
+        ({"candidates": [{"text": "a", "id": True}]}, "candidates[0].id: must be a valid integer"),
+        ({"candidates": [{"text": "a", "id": 2**64}]}, "candidates[0].id: must be less than"),
         ({"top_k": 0}, "top_k: "),
         ({"top_k": 2.0}, "top_k: "),
         ({"drop_ratio": 1.0}, "drop_ratio: "),
         ({"drop_ratio": float("nan")}, "drop_ratio: "),
         ({"drop_ratio": [0.1, float("inf")]}, "drop_ratio[1]: "),
         ({"deadline_ms": 0}, "deadline_ms: "),
-        ({"min_score": "0.5"}, "min_score: Input should be a valid number"),
+        ({"min_score": "0.5"}, "min_score: must be a valid number"),
         ({"return_text": "yes"}, "return_text: "),
         ({"topk": 3}, "topk: is not a field"),
+        ({"text": "a"}, "text: is not a field of this request"),
+        ({"question": ["a", "b"]}, "question: this path takes one question; send several to /v1/rank/batch"),
+        ({"questions": [GOOD]}, "questions: this path takes one question; send several to /v1/rank/batch"),
+        ({"candidates": "abc"}, 'candidates: must be a list, such as ["a text", {'),
+        ({"min_score": 50}, "min_score: must be less than or equal to 1, as scores are probabilities"),
+        ({"min_precision": 85}, "min_precision: must be less than 1: 0.85 is 85 %"),
+        ({"drop_ratio": 20}, "drop_ratio: must be less than 1: 0.2 drops a fifth"),
+        ({"return_text": "true"}, "return_text: must be true or false"),
     ],
 )
 def test_what_does_not_fit_is_named(fields: dict[str, object], said: str) -> None:
@@ -99,11 +110,17 @@ def test_what_does_not_fit_is_named(fields: dict[str, object], said: str) -> Non
     assert error.message.startswith(said)
 
 
+def test_null_is_an_option_that_was_left_out() -> None:
+    """As clients with typed fields send it."""
+    optional = {name: None for name in RankRequest.model_fields if name not in ("question", "candidates")}
+    assert parse(read_json(with_fields(**optional))) == parse(read_json(with_fields()))
+
+
 @pytest.mark.parametrize("body", [b"null", b"[]", b"3", b'"text"'])
 def test_a_body_that_is_no_object_is_invalid(body: bytes) -> None:
     """JSON, but no request."""
     error = refused(body)
-    assert (error.kind, error.message) == (Kind.INVALID, "body: Input should be an object")
+    assert (error.kind, error.message) == (Kind.INVALID, "body: must be an object with question and candidates")
 
 
 def test_the_bytes_behind_the_json_are_kept_apart() -> None:

@@ -65,7 +65,7 @@ def test_any_other_name_is_not_found(name: str, version: str | None) -> None:
     """404, naming what would do."""
     error = refused(name, version)
     assert error.kind is Kind.NOT_FOUND
-    assert refused("gpt").message == "there is no model 'gpt'; served: m, n, rerank-v3.5"
+    assert refused("gpt").message == "there is no model 'gpt'; served: m, n, rerank-v3.5; CERBERANK_ALIASES adds names"
     assert "served: 1, 2, 3, 4, canary, shadow, stable" in refused("m@9").message
     assert len(refused("x" * 100_000).message) < 300
 
