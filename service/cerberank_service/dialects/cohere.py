@@ -7,6 +7,8 @@ v1 therefore also has the fields of
 - Voyage: `data`, the same results with documents as texts;
 - Xinference: `meta.tokens.output_tokens`.
 
+OpenVINO Model Server takes Cohere's fields, with texts as documents, at `/v3/rerank`, which is served by v2.
+
 `relevance_score` never rises down the list: see `RankAnswer.falling_scores`. After a missed deadline the status is 200,
 with a warning in `meta`, because the SDK silently retries every status of 500 or more.
 """
@@ -227,7 +229,7 @@ def format_error_v1(error: ServiceError, request_id: str) -> tuple[int, dict[str
 
 
 V2 = Dialect(
-    paths=("/v2/rerank",),
+    paths=("/v2/rerank", "/v3/rerank"),
     summary="Cohere rerank, v2",
     tag="cohere",
     request=RerankV2,

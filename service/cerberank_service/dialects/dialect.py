@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import AliasChoices, BaseModel
 
 from cerberank_models.ranking.call import RankAnswer, RankCall
 from cerberank_service.dialects.wire import Document
@@ -37,6 +37,12 @@ class Dialect:
     format_error: ErrorFormat
     matches: Callable[[Mapping[str, Any]], bool] | None = None
     """True if a body with these fields is in this dialect, for shared paths; None for the path's first dialect."""
+
+    def knows(self, name: str) -> bool:
+        """True for the name of a field of the request, or for another name of one."""
+        fields = self.request.model_fields
+        others = (field.validation_alias for field in fields.values())
+        return name in fields or any(isinstance(other, AliasChoices) and name in other.choices for other in others)
 
 
 class FormattedError(Exception):

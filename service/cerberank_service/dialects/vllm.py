@@ -1,9 +1,10 @@
 """vLLM's `/rerank` with the parts that it shares with `/score`, and Infinity's `/rerank`.
 
 Requests on the shared path `/rerank` are told apart by their fields: text-embeddings-inference has `texts` in place of
-`documents`, and Infinity's client always sends `raw_scores`. llama.cpp's server takes vLLM's fields, so its paths
-(`/reranking`, `/v1/reranking`) are served by vLLM's dialect, although its own results have no texts. Infinity returns
-documents as plain texts.
+`documents`, and Infinity's client always sends `raw_scores`. llama.cpp's server and Lemonade take vLLM's fields, so
+their paths (`/reranking`, `/v1/reranking`, `/api/v1/reranking`) are served by vLLM's dialect, although their own
+results have no texts. Infinity returns documents as plain texts; its version 3 names them `texts`, with `documents` as
+another name.
 
 Texts beyond the token limit are read in windows, or cut if the request has `truncate_prompt_tokens`. vLLM itself
 refuses such texts without that field.
@@ -16,7 +17,7 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from typing import Annotated, Any, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import AliasChoices, Discriminator, Field, Tag
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.ranking.call import RankAnswer, RankCall
@@ -134,7 +135,11 @@ class InfinityRerank(VendorWire):
     """Infinity's rerank request."""
 
     query: QuestionText
-    documents: Annotated[list[str], Items]
+    documents: Annotated[
+        list[str],
+        Items,
+        Field(description="`texts` is another name.", validation_alias=AliasChoices("documents", "texts")),
+    ]
     model: str | None = None
     top_n: Top = None
     return_documents: Flag | None = None
@@ -217,7 +222,7 @@ def _matches_infinity(fields: Mapping[str, Any]) -> bool:
 
 
 RERANK = Dialect(
-    paths=("/rerank", "/vllm/rerank", "/vllm/v1/rerank", "/reranking", "/v1/reranking"),
+    paths=("/rerank", "/vllm/rerank", "/vllm/v1/rerank", "/reranking", "/v1/reranking", "/api/v1/reranking"),
     summary="vLLM rerank",
     tag="vllm",
     request=VllmRerank,

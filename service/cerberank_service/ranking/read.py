@@ -54,5 +54,5 @@ class Reader:
                     check_count(name, len(value), self.most_candidates)
             call, options = dialect.parse(document)
             check_count("candidates", len(call.candidates), self.most_candidates)
-        ignored = tuple(name for name in document.fields if name not in dialect.request.model_fields)
+        ignored = tuple(name for name in document.fields if not dialect.knows(name))
         return ParsedCall(dialect, call, options, ignored)

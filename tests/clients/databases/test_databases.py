@@ -1,7 +1,8 @@
 """The requests of servers that call a reranker themselves, after their published sources; the servers do not run here.
 
-Weaviate's module reranker-transformers (`modules/reranker-transformers/clients`), the README of llama.cpp's server,
-Milvus's rerank function with its vLLM and TEI providers, and OpenSearch's connector for `cohere.rerank`.
+Weaviate's module reranker-transformers (`modules/reranker-transformers/clients`), the README of llama.cpp's server, the
+specifications of Lemonade and OpenVINO Model Server, Milvus's rerank function with its vLLM and TEI providers, and
+OpenSearch's connector for `cohere.rerank`.
 """
 
 from __future__ import annotations
@@ -55,9 +56,11 @@ def test_weaviate_shows_the_message_of_an_error(task: Task) -> None:
     assert "query" in answer.json()["error"]
 
 
-@pytest.mark.parametrize("path", ["/rerank", "/v1/rerank", "/v1/reranking", "/reranking"])
-def test_llama_cpp(task: Task, path: str) -> None:
-    """The request of the server's README, at its paths."""
+@pytest.mark.parametrize(
+    "path", ["/rerank", "/v1/rerank", "/v1/reranking", "/reranking", "/api/v1/reranking", "/v3/rerank"]
+)
+def test_llama_cpp_lemonade_and_openvino(task: Task, path: str) -> None:
+    """The request of the server's README, at its paths, and at those of Lemonade and OpenVINO Model Server."""
     body = {"model": task.model, "query": task.question, "top_n": 3, "documents": task.documents}
     answer = post(task, path, body)
     assert [each["index"] for each in answer["results"]] == task.order[:3]

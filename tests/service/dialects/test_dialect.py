@@ -16,7 +16,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_models.ranking.call import RankAnswer, RankCall
 from cerberank_models.request import Wire
 from cerberank_service.app import create_app
-from cerberank_service.dialects import DIALECTS
+from cerberank_service.dialects import DIALECTS, NATIVE, vllm
 from cerberank_service.dialects.dialect import Dialect, FormattedError, by_path, select_dialect
 from cerberank_service.dialects.wire import Document, Items, read_json, validate
 from cerberank_service.errors import ServiceError
@@ -140,3 +140,11 @@ def test_a_prefix_leaves_no_doubt(serve: Serve) -> None:
         ("/infinity/rerank", "results"),
     ):
         assert len(client.post(path, json=COMMON).raise_for_status().json()[results]) == 1
+
+
+def test_another_name_of_a_field_is_not_logged_as_ignored() -> None:
+    """`query` of the native path and `texts` of Infinity 3 are fields; `texts` of the native path is not."""
+    assert NATIVE.knows("question")
+    assert NATIVE.knows("query")
+    assert vllm.INFINITY.knows("texts")
+    assert not NATIVE.knows("texts")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -222,17 +222,6 @@ DIALECTS = {
         error=keys("error"),
         wrong=[{"documents": None}, {"documents": [{"text": "a"}]}],
     ),
-    "llama.cpp": Dialect(
-        path="/v1/reranking",
-        body=documents,
-        places=lambda answer: answer["results"],
-        limit="top_n",
-        document=lambda place: place["document"]["text"],
-        documents=[({}, lambda text: text)],
-        tokens=lambda answer: answer["usage"]["total_tokens"],
-        invalid=400,
-        error=vllm_error,
-    ),
     "nim": Dialect(
         path="/v1/ranking",
         body=lambda question, texts: {"query": {"text": question}, "passages": [{"text": text} for text in texts]},
@@ -264,6 +253,13 @@ DIALECTS = {
             tensors("how?", [1]),
         ],
     ),
+}
+
+DIALECTS |= {
+    "llama.cpp": replace(DIALECTS["vllm"], path="/v1/reranking"),
+    "lemonade": replace(DIALECTS["vllm"], path="/api/v1/reranking"),
+    "openvino": replace(DIALECTS["cohere v2"], path="/v3/rerank"),
+    "infinity v3": replace(DIALECTS["infinity"], path="/infinity/rerank", body=DIALECTS["tei"].body),
 }
 
 
