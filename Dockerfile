@@ -51,7 +51,7 @@ USER 10001:10001
 EXPOSE 8000
 # By the settings for port and TLS; the program's own start takes part of the time.
 HEALTHCHECK --interval=10s --timeout=5s --start-period=60s \
-    CMD ["cerberank", "server", "probe", "ready"]
+    CMD ["cerberank", "admin", "probe", "ready"]
 CMD ["cerberank", "serve"]
 
 FROM runtime AS gpu

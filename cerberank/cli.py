@@ -24,13 +24,15 @@ TORCH = MappingProxyType({"torch": "torch"})
 GROUPS = {
     "": "",
     "store": "Stores that services follow: push, pull, list, label.",
-    "checkpoint": "Checkpoint folders: info, card, weights, random, first-stage, average.",
+    "checkpoint": "Checkpoint folders: info, card, calibrate, weights, random, first-stage, average.",
     "train": "Training: teach, pretrain, distil, pairwise, accelerate, tune, sweep, recipes, runs.",
     "data": "Training data, teachers' scores and stored vectors: count, mine, sample, score, embed.",
-    "eval": "Calibration, and comparisons of evaluations: calibrate, compare, table, ensemble.",
-    "server": "Running services: probe, keys, models, label, load, unload, rollback, schedule, drain, resume.",
+    "results": "Results of `evaluate`: compare, table, ensemble.",
+    "admin": "Running services: probe, keys, models, label, load, unload, rollback, schedule, drain, resume.",
 }
 """The help of each group: its subject, then its commands in their order. The name "" is the top level."""
+RENAMED = MappingProxyType({"eval": "results", "server": "admin"})
+"""Groups of 0.1.0, and their names now."""
 COMPLETION = "--install-completion"
 OPTIONS = (COMPLETION, "--help", "-h", "--version")
 """Options that can be given instead of a command."""
@@ -124,13 +126,17 @@ COMMANDS = (
         ("data count", "commands.count:count", "Count the questions, pairs and positives of data sets."),
         ("data sample", "commands.sample:sample", "Write the questions and candidates that a training run would draw."),
         (
-            "eval compare",
+            "results compare",
             "commands.evaluation.compare:compare",
             "Compare two evaluations, with significance tests.",
         ),
-        ("eval calibrate", "commands.evaluation.calibrate:calibrate", "Fit probabilities to a checkpoint's scores."),
-        ("eval table", "commands.evaluation.table:table", "Put systems, seeds and sets into one table."),
-        ("eval ensemble", "commands.evaluation.ensemble:ensemble", "Combine the scores of several evaluations."),
+        (
+            "checkpoint calibrate",
+            "commands.evaluation.calibrate:calibrate",
+            "Fit probabilities to a checkpoint's scores.",
+        ),
+        ("results table", "commands.evaluation.table:table", "Put systems, seeds and sets into one table."),
+        ("results ensemble", "commands.evaluation.ensemble:ensemble", "Combine the scores of several evaluations."),
     ),
     *_of(
         TRAINING,
@@ -184,20 +190,20 @@ COMMANDS = (
     *_of(
         SERVICE,
         "service",
-        ("server probe", "commands.probe:probe", "Check whether the service on this machine is ready or alive."),
-        ("server keys", "commands.keys:app", "Create, list and remove API keys."),
+        ("admin probe", "commands.probe:probe", "Check whether the service on this machine is ready or alive."),
+        ("admin keys", "commands.keys:app", "Create, list and remove API keys."),
         (
-            "server models",
-            "commands.server:models",
+            "admin models",
+            "commands.admin:models",
             "Show the versions that a service has loaded, and those of its store.",
         ),
-        ("server label", "commands.server:label", "Move a label in the store that a service follows."),
-        ("server load", "commands.server:load", "Load a version, and keep it loaded."),
-        ("server unload", "commands.server:unload", "Unload a version that no label names."),
-        ("server rollback", "commands.server:rollback", "Move the label stable back to its previous version."),
-        ("server schedule", "commands.server:schedule", "Change a version's default drop schedule in one replica."),
-        ("server drain", "commands.server:drain", "Make a replica refuse new questions until it is resumed."),
-        ("server resume", "commands.server:resume", "Make a drained replica accept questions again."),
+        ("admin label", "commands.admin:label", "Move a label in the store that a service follows."),
+        ("admin load", "commands.admin:load", "Load a version, and keep it loaded."),
+        ("admin unload", "commands.admin:unload", "Unload a version that no label names."),
+        ("admin rollback", "commands.admin:rollback", "Move the label stable back to its previous version."),
+        ("admin schedule", "commands.admin:schedule", "Change a version's default drop schedule in one replica."),
+        ("admin drain", "commands.admin:drain", "Make a replica refuse new questions until it is resumed."),
+        ("admin resume", "commands.admin:resume", "Make a drained replica accept questions again."),
     ),
 )
 """Every command of the program."""
@@ -271,6 +277,11 @@ def _check_words(tokens: Sequence[str]) -> None:
 
     cyclopts is not left to report this, because it would import every command, even those whose libraries are missing.
     """
+    if tokens and (renamed := RENAMED.get(tokens[0])):
+        groups = [each.group for each in COMMANDS if each.group and each.name.split()[1:] == list(tokens[1:2])]
+        word = f" {tokens[1]}" if groups else ""
+        group = renamed if renamed in groups or not groups else groups[0]
+        raise UsageError(f'"cerberank {tokens[0]}{word}" is now "cerberank {group}{word}".')
     group = next((token for token in tokens[:1] if token in GROUPS), "")
     word = next(iter(tokens[1:] if group else tokens), "")
     words = [command.name.removeprefix(group).strip() for command in COMMANDS if command.group == group]

@@ -85,7 +85,7 @@ def calibrate(
     precision: str | None = None,
 ) -> Calibrated:
     """Fit probabilities to a checkpoint's scores, and write them into a new checkpoint."""
-    return call("eval calibrate", locals())
+    return call("checkpoint calibrate", locals())
 
 
 def compare(
@@ -101,7 +101,7 @@ def compare(
     json: str | Path | None = None,
 ) -> RankingComparison:
     """Compare two evaluations question by question: differences, and p-values of paired tests."""
-    return call("eval compare", locals())
+    return call("results compare", locals())
 
 
 def count(
@@ -191,7 +191,7 @@ def ensemble(
     per_question: str | Path | None = None,
 ) -> dict[str, SystemFigures]:
     """Combine the scores of models linearly, with weights that are tuned on dev, and report on test."""
-    return call("eval ensemble", locals())
+    return call("results ensemble", locals())
 
 
 def evaluate(
@@ -593,7 +593,7 @@ def table(
     latex: str | Path | None = None,
 ) -> list[SystemTable]:
     """Put several systems on several data sets into one table, tested against a baseline."""
-    return call("eval table", locals())
+    return call("results table", locals())
 
 
 def teach(

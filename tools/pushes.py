@@ -28,7 +28,7 @@ import httpx
 from cerberank_benchmarks.clients.load import Load, percentile, request_of, steadily
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_service.commands.server import Admin
+from cerberank_service.commands.admin import Admin
 from tools.ledger import some_bodies
 from tools.process import ROOT, another_machine, serving, until
 from tools.versions import PushedVersions, damage

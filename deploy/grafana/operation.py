@@ -126,7 +126,7 @@ OPERATION: dict[str, tuple[Panel, ...]] = {
     "Keys": (
         Panel(
             title="Requests by key",
-            says="Let in, and rejected for their quota. The names stand in `cerberank server keys list`.",
+            says="Let in, and rejected for their quota. The names stand in `cerberank admin keys list`.",
             queries={
                 "{{key}}": total("cerberank_key_requests_total", "key"),
                 "rejected (429)": f"{total('cerberank_key_exhausted_total')} or vector(0)",

@@ -1,7 +1,8 @@
 """Turns a checkpoint's raw scores into probabilities, with numbers fitted on held-out questions (`calibration.json`).
 
 The input is the raw scores of one question's candidates and the stages that gave them. The output is P(any of them
-answers), and for each candidate P(it answers), which is a share of it. `cerberank eval calibrate` fits the numbers.
+answers), and for each candidate P(it answers), which is a share of it. `cerberank checkpoint calibrate` fits the
+numbers.
 """
 
 from __future__ import annotations
@@ -260,7 +261,7 @@ def folded(text: str) -> str:
 def threshold_for(calibration: Calibration | None, min_precision: float) -> float:
     """The threshold by `Calibration.threshold_for`. Raises CalibrationError if the checkpoint is not calibrated."""
     if calibration is None:
-        raise CalibrationError("min_precision: this model is not calibrated; `cerberank eval calibrate` does that")
+        raise CalibrationError("min_precision: this model is not calibrated; `cerberank checkpoint calibrate` does it")
     return calibration.threshold_for(min_precision)
 
 

@@ -51,7 +51,7 @@ def test_what_is_read_is_what_was_written(tmp_path: Path) -> None:
 def test_the_container_is_nobody_in_particular_and_tells_its_health(target: str) -> None:
     """It has a numeric user, which Kubernetes can check, a readiness probe, and the program as process 1."""
     assert inherited(target, "USER", STAGES).value == "10001:10001"
-    assert inherited(target, "HEALTHCHECK", STAGES).words == ["cerberank", "server", "probe", "ready"]
+    assert inherited(target, "HEALTHCHECK", STAGES).words == ["cerberank", "admin", "probe", "ready"]
     assert inherited(target, "CMD", STAGES).words == ["cerberank", "serve"]
     deployment = yaml.safe_load((ROOT / "deploy/kubernetes/base/deployment.yaml").read_text())
     assert deployment["spec"]["template"]["spec"]["securityContext"]["runAsUser"] == 10001

@@ -53,15 +53,19 @@ def test_the_pages_of_commands_are_up_to_date() -> None:
         (["evalute"], 'Did you mean "cerberank evaluate"?'),
         (["store", "psh"], 'Did you mean "cerberank store push"?'),
         (["pull", "store"], 'Did you mean "cerberank store pull"?'),
-        (["help"], "There are checkpoint, data, eval"),
-        (["eval", "--data", "x"], "There are calibrate, compare"),
+        (["help"], "There are admin, checkpoint, data"),
+        (["results", "--data", "x"], "There are compare, ensemble"),
+        (["eval", "calibrate"], '"cerberank eval calibrate" is now "cerberank checkpoint calibrate". See'),
+        (["server", "keys", "list"], '"cerberank server keys" is now "cerberank admin keys". See'),
+        (["server", "models"], '"cerberank server models" is now "cerberank admin models". See'),
+        (["eval", "--help"], '"cerberank eval" is now "cerberank results". See'),
         (["store", "push"], "CHECKPOINT is missing. See cerberank store push --help"),
         (
             ["train", "sweep", "cerberus", "--recipe=tiny", "--base=b", "--dev=d", "--teacher=t"],
             "--test is missing. See ",
         ),
         (["store", "push", "a", "b", "--label", "newest"], "Choose from"),
-        (["server", "load", "m"], "'m' is not MODEL@VERSION"),
+        (["admin", "load", "m"], "'m' is not MODEL@VERSION"),
     ],
 )
 def test_a_wrong_call_is_one_line(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -162,7 +162,7 @@ def test_a_label_moves_and_is_rolled_back(public: TestClient, admin: TestClient,
     assert store.labels("fake-ranker") == {"stable": "1"}
     again = admin.post("/v1/models/fake-ranker/rollback")
     assert (again.status_code, served_by(public)) == (409, "1"), "it would return to what the rollback has left"
-    assert "cerberank server label fake-ranker stable VERSION" in again.json()["error"]["message"]
+    assert "cerberank admin label fake-ranker stable VERSION" in again.json()["error"]["message"]
     admin.put(LABEL.format("shadow"), json={"version": "3"}).raise_for_status()
     assert admin.delete(LABEL.format("shadow")).json()["version"] is None
     assert store.labels("fake-ranker") == {"stable": "1"}

@@ -29,7 +29,7 @@ def call_warnings(call: RankCall, checkpoint: Checkpoint) -> list[str]:
     if checkpoint.outdated_calibration:
         warnings.append(
             "the calibration of this model is of an earlier release, so scores are the network's own: "
-            "`cerberank eval calibrate` makes a new one"
+            "`cerberank checkpoint calibrate` makes a new one"
         )
     warnings += language_warnings(call.question, call.candidates, config.languages)
     if call.instruction and not config.takes_instruction:

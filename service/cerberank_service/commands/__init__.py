@@ -1,1 +1,1 @@
-"""The commands of `cerberank server`."""
+"""The commands of `cerberank admin`."""

@@ -1,4 +1,4 @@
-"""`cerberank server keys`: creates, lists and removes the API keys of a file."""
+"""`cerberank admin keys`: creates, lists and removes the API keys of a file."""
 
 from __future__ import annotations
 

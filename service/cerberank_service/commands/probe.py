@@ -1,4 +1,4 @@
-"""`server probe`: asks the service on this machine whether it is alive or ready, for health checks of containers.
+"""`admin probe`: asks the service on this machine whether it is alive or ready, for health checks of containers.
 
 This module reads the service's address from its environment variables, without `Settings`, and imports no other module
 of the service. A health check runs every few seconds: it must not take most of a second of processor time for imports,

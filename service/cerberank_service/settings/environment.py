@@ -16,7 +16,7 @@ from cerberank_service.settings.fields import Settings
 
 PREFIX = "CERBERANK_"
 OTHERS = ("CERBERANK_ADMIN_URL", "CERBERANK_GPU_CHECKPOINT")
-"""Variables with the prefix that are not settings of the service: they are for `cerberank server` and
+"""Variables with the prefix that are not settings of the service: they are for `cerberank admin` and
 docker-compose.yml."""
 NOTHING: Mapping[str, str | None] = MappingProxyType({})
 SERVICE_VARIABLE = re.compile(

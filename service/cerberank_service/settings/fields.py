@@ -191,7 +191,7 @@ class Settings(BaseSettings):
     keys_file: Annotated[
         Path | None,
         Field(
-            description="File of API keys (`cerberank server keys`); ranking then needs one. Empty: everybody may rank."
+            description="File of API keys (`cerberank admin keys`); ranking then needs one. Empty: everybody may rank."
         ),
     ] = None
     admin_token: Annotated[

@@ -222,7 +222,7 @@ VECTORS = Series(
 KEY_REQUESTS = Series(
     Counter,
     "key_requests",
-    "Questions that were accepted with an API key, by the key's id (`cerberank server keys list`)",
+    "Questions that were accepted with an API key, by the key's id (`cerberank admin keys list`)",
     ("key",),
 )
 KEY_TOKENS = Series(Counter, "key_tokens", "Tokens of the answered questions, by the API key's id", ("key",))

@@ -64,7 +64,7 @@ class Labels:
             raise ServiceError(
                 Kind.CONFLICT,
                 f"this replica knows no earlier stable version of {model[:100]} to go back to; move the label to a "
-                f"version: cerberank server label {model[:100]} stable VERSION",
+                f"version: cerberank admin label {model[:100]} stable VERSION",
             )
         self.move(model, "stable", target, only_from=before)
         return before, target

@@ -60,5 +60,5 @@ def test_a_question_is_ranked_with_first_stage_schedule_and_calibration(
     assert {result.stage for result in ranking} == {0, 1, 2, 3}
     outdated = request.node.callspec.params["store"].name in WITH_OLD_CALIBRATION
     assert (ranking.answerable is None) == outdated
-    assert any("`cerberank eval calibrate` makes a new one" in warning for warning in ranking.warnings) == outdated
+    assert any("checkpoint calibrate` makes a new one" in warning for warning in ranking.warnings) == outdated
     assert checkpoint.config.languages == ("en",)

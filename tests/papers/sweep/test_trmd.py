@@ -59,7 +59,7 @@ def test_a_table_from_the_base(tmp_path: Path, ran: list[str], capsys: pytest.Ca
     assert {path.name for path in out.iterdir() if path.is_dir()} == {"mono-1", "twin-1", "trmd-twin-1", "systems"}
     config = read_text_ranker(out / "trmd-twin-1" / "ranker").ranker.config
     assert (config.name, config.first_ranker, config.transformer.layers) == ("trmd-twin", "residual", 2)
-    assert "eval table" not in capsys.readouterr().out
+    assert "results table" not in capsys.readouterr().out
 
     ran.clear()
     next((out / "systems" / "mono" / "1").glob("jsonl-data-*.jsonl")).unlink()
@@ -71,7 +71,7 @@ def test_a_table_from_the_base(tmp_path: Path, ran: list[str], capsys: pytest.Ca
     assert "(5)" in lines[header]
     assert [line.split(" ")[1] for line in lines[header + 2 : header + 6]] == ["mono", "twin", "tr-twin", "trmd-twin"]
     assert [steps(out / name) for name in ("mono-1", "twin-1", "trmd-twin-1")] == [3, 2, 2]
-    (against,) = [line for line in lines if line.startswith("cerberank eval table")]
+    (against,) = [line for line in lines if line.startswith("cerberank results table")]
     assert cli.main(shlex.split(against)[1:]) == 0
     assert "differs from tr-twin" in capsys.readouterr().out
 

@@ -79,18 +79,18 @@ def test_the_verb_makes_lists_and_removes(
 ) -> None:
     """Standard output holds the key alone, so that a script can take it."""
     monkeypatch.setenv("CERBERANK_KEYS_FILE", str(path))
-    assert main(["server", "keys", "add", "search", "--requests-per-minute", "60"]) == 0
+    assert main(["admin", "keys", "add", "search", "--requests-per-minute", "60"]) == 0
     shown = capsys.readouterr().out
     assert shown.startswith("cbk-")
     assert shown.count("\n") == 1
-    assert main(["server", "keys", "list"]) == 0
+    assert main(["admin", "keys", "list"]) == 0
     assert "60 requests and any tokens a minute" in capsys.readouterr().out
-    assert main(["server", "keys", "remove", "search"]) == 0
+    assert main(["admin", "keys", "remove", "search"]) == 0
     assert read_keys(path) == ()
-    assert main(["server", "keys", "remove", "search"]) == 1
+    assert main(["admin", "keys", "remove", "search"]) == 1
     assert "no key search" in capsys.readouterr().err
-    assert main(["server", "keys", "add", "no/name"]) == 1
-    assert main(["server", "keys", "add", "a", "--tokens-per-minute", "0"]) == 2
+    assert main(["admin", "keys", "add", "no/name"]) == 1
+    assert main(["admin", "keys", "add", "a", "--tokens-per-minute", "0"]) == 2
     monkeypatch.delenv("CERBERANK_KEYS_FILE")
-    assert main(["server", "keys", "list"]) == 1
+    assert main(["admin", "keys", "list"]) == 1
     assert "CERBERANK_KEYS_FILE" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""`cerberank server probe` against real processes, one with TLS and one without."""
+"""`cerberank admin probe` against real processes, one with TLS and one without."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ def service(
 
 def test_a_probe_follows_port_and_tls_and_tells_the_state(service: Process, capsys: pytest.CaptureFixture[str]) -> None:
     """Exit code 0 once it is ready, 1 and the address when nobody answers."""
-    wait_until(lambda: main(["server", "probe"]) == 0, seconds=60)
-    assert main(["server", "probe", "live"]) == 0
+    wait_until(lambda: main(["admin", "probe"]) == 0, seconds=60)
+    assert main(["admin", "probe", "live"]) == 0
     assert f"{service.url}/health/live: 200" in capsys.readouterr().out
     service.process.kill()
     service.process.wait()
-    assert main(["server", "probe", "live"]) == 1
-    assert capsys.readouterr().err.startswith(f"cerberank server probe: {service.url}/health/live: ")
+    assert main(["admin", "probe", "live"]) == 1
+    assert capsys.readouterr().err.startswith(f"cerberank admin probe: {service.url}/health/live: ")
 
 
 def test_a_service_that_loads_lives_and_is_not_ready(
@@ -65,9 +65,9 @@ def test_a_service_that_loads_lives_and_is_not_ready(
     running = start(tmp_path / "unused", tmp_path / "log", CERBERANK_STORE=str(tmp_path / "no-store"))
     try:
         monkeypatch.setenv("CERBERANK_PORT", running.url.rpartition(":")[2])
-        assert main(["server", "probe", "live"]) == 0
+        assert main(["admin", "probe", "live"]) == 0
         wait_until(
-            lambda: main(["server", "probe", "ready"]) == 1 and "the store does not exist" in capsys.readouterr().err
+            lambda: main(["admin", "probe", "ready"]) == 1 and "the store does not exist" in capsys.readouterr().err
         )
     finally:
         running.process.kill()
@@ -80,7 +80,7 @@ def test_one_who_accepts_and_says_nothing_is_given_up(
     """After the time-out, with exit code 1."""
     with socket.create_server(("127.0.0.1", 0)) as silent:
         monkeypatch.setenv("CERBERANK_PORT", str(silent.getsockname()[1]))
-        assert main(["server", "probe", "--timeout", "0.1"]) == 1
+        assert main(["admin", "probe", "--timeout", "0.1"]) == 1
     assert "timed out" in capsys.readouterr().err
 
 

@@ -120,5 +120,5 @@ def test_nothing_else_in_the_service_reads_the_environment() -> None:
         for path in package.rglob("*.py")
         if re.search(r"\b(os\.environ|getenv)\b", path.read_text())
     }
-    clients = {"commands/server.py", "commands/probe.py"}
+    clients = {"commands/admin.py", "commands/probe.py"}
     assert readers == {"settings/environment.py", *clients}

@@ -28,7 +28,7 @@ def trained(tiny_checkpoint: Path, tmp_path: Path) -> tuple[str, str]:
     return str(path), spec
 
 
-@pytest.mark.parametrize("command", ["train tune", "eval calibrate"])
+@pytest.mark.parametrize("command", ["train tune", "checkpoint calibrate"])
 def test_bounds_and_probabilities_are_not_measured_on_training_data(
     command: str, trained: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -141,7 +141,7 @@ def cerberus(*, options: CerberusOptions) -> Path:
     more seeds can be added later. With several values of --alpha, --tau, --learning-rate, --examples-per-step or
     --warmup, a `train sweep grid` in `OUT/grid-<row>` chooses the values of each row by MAP on dev, with the first
     seed. With --body-layers, each strategy has a row for each of these shapes; the heads have the base's other layers.
-    Writes OUT/table.md, in the form of `eval table`, with the first row cerberus as the baseline. For example:
+    Writes OUT/table.md, in the form of `results table`, with the first row cerberus as the baseline. For example:
 
         cerberank train sweep cerberus --recipe cerberus/wikiqa --base bases/electra-asnq
           --train wikiqa:WikiQA-train.tsv --dev wikiqa:WikiQA-dev.tsv --test wikiqa:WikiQA-test.tsv

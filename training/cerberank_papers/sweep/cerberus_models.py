@@ -121,7 +121,7 @@ def cerberus_models(*, options: ModelsOptions) -> Path:
     on --dev. Large models are trained with the first seed alone, all others with each seed. Runs are in
     `OUT/<row>-<seed>`, and the evaluations of each test set in `OUT/systems/<row>/<seed>`. Finished runs are not
     repeated: a killed command continues when it is repeated, and rows, seeds and tests can be added later. Writes
-    OUT/table.md, in the form of `eval table`, with the row cerberus as the baseline. For example:
+    OUT/table.md, in the form of `results table`, with the row cerberus as the baseline. For example:
 
         cerberank train sweep cerberus-models
           --transfer asnq:train.tsv --transfer-dev "asnq:dev.tsv?questions=unique.dev"
@@ -228,4 +228,4 @@ class _Runs:
                 evaluate_run(each, member, seed, self.evaluation(member, seed, each))
             words += ["--dev", dev.per_question(member, seed, self.options.dev)]
             words += ["--test", table.per_question(member, seed, test)]
-        run_command("eval ensemble", *words, "--per-question", path)
+        run_command("results ensemble", *words, "--per-question", path)

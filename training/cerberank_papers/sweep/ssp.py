@@ -70,8 +70,8 @@ def ssp(*, options: SspOptions) -> Path:
     A row with an objective begins with a `train pretrain` in `OUT/pretrain-<row>`, which all seeds share. Each row and
     seed is a `train teach` in `OUT/<row>-<seed>`, of which `import` makes a checkpoint, and an `evaluate` of each test
     set, in `OUT/systems/<row>/<seed>`. Finished runs are not repeated: a killed command continues when it is repeated,
-    and rows, seeds and tests can be added later. Writes OUT/table.md, in the form of `eval table`, over the questions
-    with both labels (strict), with the row context as the baseline. The paper has five seeds:
+    and rows, seeds and tests can be added later. Writes OUT/table.md, in the form of `results table`, over the
+    questions with both labels (strict), with the row context as the baseline. The paper has five seeds:
 
         cerberank train sweep ssp --target wikiqa-electra
           --base google/electra-base-discriminator --generator google/electra-base-generator

@@ -1,7 +1,7 @@
 """The runs of a sweep: commands in processes and folders of their own, and what identifies their settings.
 
-A run of a table is in OUT/<row>-<seed>, and the evaluations of a row are in OUT/systems/<row>/<seed>, as `eval table`
-reads them. What is finished is not repeated, so that a killed call continues when it is repeated.
+A run of a table is in OUT/<row>-<seed>, and the evaluations of a row are in OUT/systems/<row>/<seed>, as
+`results table` reads them. What is finished is not repeated, so that a killed call continues when it is repeated.
 OUT/settings.json holds what all runs of a sweep share.
 """
 
@@ -46,7 +46,7 @@ FREE = ("out", "run", "recipe", "name", "version", "terms", "forms")
 ADDED = ("table", "device", "rows", "folds", "body_layers")
 """Options of a table to which values may be added when it goes on, or which do not determine its figures."""
 EVALUATIONS = "systems"
-"""The folder in OUT with a folder for each row, which is a system for `eval table`."""
+"""The folder in OUT with a folder for each row, which is a system for `results table`."""
 
 
 @Parameter(name="*")

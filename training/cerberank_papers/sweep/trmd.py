@@ -71,7 +71,7 @@ def trmd(*training: Rest, options: TrmdOptions) -> Path:
     Every run is a `train pairwise` in `OUT/<row>-<seed>`, and an `evaluate` of each test set, in
     `OUT/systems/<row>/<seed>`. The teachers that a row needs are trained with the same seed. Finished runs are not
     repeated: a killed command continues when it is repeated, and rows, seeds and tests can be added later. Writes
-    OUT/table.md, in the form of `eval table`, with monoBERT as the baseline; for another one call `eval table
+    OUT/table.md, in the form of `results table`, with monoBERT as the baseline; for another one call `results table
     OUT/systems/trmd-twin OUT/systems/tr-twin --baseline tr-twin`. All other options are passed to `train pairwise`,
     the same for every row, except for --system, --mono, --bi, --seed and --out. Only monoBERT has further ones,
     --mono-options, for example to train longer:
@@ -166,6 +166,6 @@ def _report(table: TableOptions) -> None:
     for ranker in ("twin", "colbert"):
         pair = [table.out / EVALUATIONS / f"{kind}-{ranker}" for kind in ("trmd", "tr")]
         if all(folder.is_dir() for folder in pair):
-            lines.append(shlex.join(["cerberank", "eval", "table", *map(str, pair), "--baseline", f"tr-{ranker}"]))
+            lines.append(shlex.join(["cerberank", "results", "table", *map(str, pair), "--baseline", f"tr-{ranker}"]))
     more = ["\n    ".join(["TRMD against TR:\n", *lines])] if lines else []
     write_table(table, ROWS, more, measures=MEASURES, baseline="mono")

@@ -60,7 +60,7 @@ class Form:
     int8_texts: DataSpec | None = None
     """Some hundred questions of the kind that will be ranked, to measure int8 ranges on: FORMAT:PATH, or a file as
     `cerberank rank` reads it (default: the golden texts, which is less exact). It does not make scores
-    probabilities: `eval calibrate` does."""
+    probabilities: `checkpoint calibrate` does."""
     gate: DataSpec | None = None
     """Dev data as FORMAT:PATH to compare each form with fp32; if it differs too much, nothing is written (default: only
     the golden texts are compared)."""

@@ -1,6 +1,6 @@
 """The per-question file: a JSON line for each question, with labels and with each ranking's metrics, ranks and scores.
 
-`cerberank evaluate --per-question` and `eval ensemble` write such files; `eval compare`, `eval table`, `eval ensemble`
+`cerberank evaluate --per-question` and `results ensemble` write such files; the commands of `results`
 and `evaluate --agreement` read them. A hash of the candidates shows if two files rank the same candidates.
 """
 

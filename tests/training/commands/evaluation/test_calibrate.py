@@ -14,7 +14,7 @@ from tests.tiny import WORDS
 from cerberank_models.checkpoint.folder import read_checkpoint, write_checkpoint
 from cerberank_models.ranker import Ranker
 
-main = program("eval calibrate")
+main = program("checkpoint calibrate")
 evaluate = program("evaluate")
 export = program("export")
 

@@ -19,7 +19,7 @@ from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.ranker import Ranker
 
-calibrate, importing = program("eval calibrate"), program("import")
+calibrate, importing = program("checkpoint calibrate"), program("import")
 raw_scores = st.lists(st.floats(0.0, 1.0), min_size=1, max_size=10)
 
 

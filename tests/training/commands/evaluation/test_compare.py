@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from tests.program import program
 
-compare = program("eval compare")
-ensemble = program("eval ensemble")
+compare = program("results compare")
+ensemble = program("results ensemble")
 evaluate = program("evaluate")
 
 

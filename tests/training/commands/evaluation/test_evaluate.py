@@ -18,8 +18,8 @@ from cerberank_training.data import read_questions
 from cerberank_training.teachers.pair_keys import data_digest, pair_keys
 from cerberank_training.teachers.teacher_score_cache import CacheManifest, ScoreCacheWriter, TeacherIdentity
 
-compare = program("eval compare")
-ensemble = program("eval ensemble")
+compare = program("results compare")
+ensemble = program("results ensemble")
 main = program("evaluate")
 
 MEASURES = {

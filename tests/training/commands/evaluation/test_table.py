@@ -1,4 +1,4 @@
-"""`cerberank eval table` by the verb: what is printed and written, and what is refused."""
+"""`cerberank results table` by the verb: what is printed and written, and what is refused."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tests.program import program
 from tests.training.evaluation.systems.systems import write_system
 
 evaluate = program("evaluate")
-main = program("eval table")
+main = program("results table")
 
 
 SETS = {"nf_corpus": 40, "scifact": 3}

@@ -14,7 +14,7 @@ from tests.training.data.trec.collections import RUN, write_collection
 
 from cerberank_training.evaluation.question_metrics import TITLES
 
-compare = program("eval compare")
+compare = program("results compare")
 main = program("evaluate")
 
 

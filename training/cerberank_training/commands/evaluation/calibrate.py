@@ -1,4 +1,4 @@
-"""`cerberank eval calibrate`: a checkpoint whose scores are probabilities."""
+"""`cerberank checkpoint calibrate`: a checkpoint whose scores are probabilities."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ from cerberank_training.runs.trained_on import check_not_trained_on
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class CalibrateOptions:
-    """The options of `eval calibrate`."""
+    """The options of `checkpoint calibrate`."""
 
     data: Annotated[
         tuple[DataSpec, ...],

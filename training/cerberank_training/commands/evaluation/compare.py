@@ -1,4 +1,4 @@
-"""`cerberank eval compare`: two evaluations, question by question."""
+"""`cerberank results compare`: two evaluations, question by question."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ def compare(
 ) -> RankingComparison:
     """Compare two evaluations question by question: differences, and p-values of paired tests.
 
-    Both files are those of `evaluate --per-question` or `eval ensemble` over the same candidates, or of runs
-    (`evaluate --run --qrels`) with the same judgements. For more than two: `eval table`.
+    Both files are those of `evaluate --per-question` or `results ensemble` over the same candidates, or of runs
+    (`evaluate --run --qrels`) with the same judgements. For more than two: `results table`.
 
     Args:
         a: Per-question file.

@@ -1,4 +1,4 @@
-"""`cerberank eval ensemble`: a linear combination of models' scores."""
+"""`cerberank results ensemble`: a linear combination of models' scores."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def ensemble(
     """Combine the scores of models linearly, with weights that are tuned on dev, and report on test.
 
     Takes per-question files of `evaluate`. Files over different candidates are rejected. --per-question writes the test
-    rankings of the tuned ensemble (`final`) and of equal weights (`uniform`), for `eval compare`.
+    rankings of the tuned ensemble (`final`) and of equal weights (`uniform`), for `results compare`.
 
     Args:
         dev: Per-question file on dev, once for each model.

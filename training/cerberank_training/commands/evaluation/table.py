@@ -1,4 +1,4 @@
-"""`cerberank eval table`: several systems on several data sets in one table."""
+"""`cerberank results table`: several systems on several data sets in one table."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands of `cerberank server` that ask the admin port of a running service."""
+"""The commands of `cerberank admin` that ask the admin port of a running service."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`cerberank store label`, and `cerberank server label` with an admin port that stands here for a service."""
+"""`cerberank store label`, and `cerberank admin label` with an admin port that stands here for a service."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def test_an_admin_port_is_asked_instead_of_a_store(
     (tmp_path / "token").write_text(TOKEN + "\n")
     port.answer = {"model": MODEL, "label": "stable", "before": "1", "version": "2"}
     assert (
-        main(["server", "label", "--token-file", str(tmp_path / "token"), MODEL, "stable", "--url", port.url, "2"]) == 0
+        main(["admin", "label", "--token-file", str(tmp_path / "token"), MODEL, "stable", "--url", port.url, "2"]) == 0
     )
     monkeypatch.setenv("CERBERANK_ADMIN_TOKEN", TOKEN)
-    assert main(["server", "label", "--url", port.url, MODEL, "stable", "2", "--only-from", "1"]) == 0
-    assert main(["server", "label", "--url", port.url, MODEL, "canary", "--remove"]) == 0
+    assert main(["admin", "label", "--url", port.url, MODEL, "stable", "2", "--only-from", "1"]) == 0
+    assert main(["admin", "label", "--url", port.url, MODEL, "canary", "--remove"]) == 0
     path = f"/v1/models/{MODEL}/labels"
     assert port.asked == [
         ("PUT", f"{path}/stable", f"Bearer {TOKEN}", {"version": "2", "only_from": None}),
@@ -96,9 +96,9 @@ def test_another_service_is_told_in_one_line(
     """The public port, whose list of models has no state, and a service of somebody else."""
     monkeypatch.setenv("CERBERANK_ADMIN_TOKEN", TOKEN)
     port.status, port.answer = status, answer
-    assert main(["server", "models", "--url", port.url]) == 1
+    assert main(["admin", "models", "--url", port.url]) == 1
     error = capsys.readouterr().err
-    assert error.startswith(f"cerberank server models: {port.url} {message}")
+    assert error.startswith(f"cerberank admin models: {port.url} {message}")
     assert error.count("\n") == 1
 
 
@@ -119,7 +119,7 @@ def test_the_versions_are_listed_without_the_store(
         "store": None,
         "store_error": "the store cannot be read: gone",
     }
-    assert main(["server", "models", "--url", port.url]) == 0
+    assert main(["admin", "models", "--url", port.url]) == 0
     assert capsys.readouterr().out.splitlines() == [
         "ready",
         f"{MODEL}@1  ready  stable",
@@ -148,7 +148,7 @@ def test_what_cannot_be_done_is_one_line(
     (tmp_path / "token").write_text(TOKEN)
     port.status, port.answer = 404, {"error": {"message": "it has only version 1"}}
     meant = {"STORE": str(tmp_path / "store"), "URL": port.url, "TOKEN": str(tmp_path / "token")}
-    command = ["store" if "STORE" in arguments else "server", "label"]
+    command = ["store" if "STORE" in arguments else "admin", "label"]
     assert main([*command, *(meant.get(part, part) for part in arguments)]) == 1
     error = capsys.readouterr().err
     assert error.startswith(f"cerberank {command[0]} label: ")
@@ -164,7 +164,7 @@ def test_what_cannot_be_done_is_one_line(
         ["store", "label", "store", MODEL, "stable", "2", "--remove"],
         ["store", "label", "store", MODEL, "stable", "--remove", "--only-from", "1"],
         ["store", "label", "store", "--token-file", "token", MODEL, "stable", "2"],
-        ["server", "label", "store", MODEL, "stable", "2", "--url", "http://127.0.0.1:8001"],
+        ["admin", "label", "store", MODEL, "stable", "2", "--url", "http://127.0.0.1:8001"],
     ],
 )
 def test_a_call_that_means_nothing_is_refused(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
