@@ -1,8 +1,9 @@
 """Captures stages as CUDA graphs of fixed sizes, so that a stage is one launch instead of a hundred.
 
 The pairs of a step are copied into the input tensors of the smallest graph that has room for them. The rest of the
-tensors is filled with empty pairs (see `VarlenLayout`), whose results are cut off. Each size is at most a quarter
-larger than the one before, so that at most a fifth of the computed tokens is padding.
+tensors is filled with empty pairs (see `VarlenLayout`), whose results are cut off. Below `FINE_TOKENS` tokens each size
+is at most a quarter larger than the one before, and from there on at most a sixteenth, because padding costs time only
+when the GPU is busy.
 """
 
 from __future__ import annotations
@@ -28,9 +29,15 @@ Capture = Callable[[Compute], Compute]
 """Captures a computation on fixed tensors. Calling the result repeats it, and writes to the same output tensors."""
 
 LEAST_TOKENS = 256
+FINE_TOKENS = 4096
+"""The size from which on sixteen sizes make a doubling, and not four."""
+LONGEST_PAIR = 128
+"""The most tokens of a pair in a graph. Attention starts a block of threads for every part of this length in every
+pair, also in empty ones, so that a limit of 512 would start four times as many. Longer pairs run without a graph: their
+steps have so many tokens that launching the kernels takes less time than they do."""
 TOKENS_PER_PAIR = 16
 """A graph of T tokens has room for T / 16 pairs, so pairs with a mean length below 16 need a larger graph."""
-WARM_UP = 3
+WARM_UP = 1
 """The number of runs before a capture, in which libraries choose kernels and allocate workspaces."""
 CAPTURE_MODE = "thread_local"
 """The cudaStreamCaptureMode that lets other threads allocate and copy on the device during a capture."""
@@ -48,15 +55,18 @@ class GraphSize:
 
 
 def graph_sizes(largest: int) -> tuple[GraphSize, ...]:
-    """The sizes up to the first one with room for `largest` tokens. Four sizes make a doubling.
+    """The sizes up to the first one with room for `largest` tokens.
 
     >>> [size.tokens for size in graph_sizes(1000)]
     [256, 320, 384, 448, 512, 640, 768, 896, 1024]
+    >>> [size.tokens for size in graph_sizes(25_000)][-3:]
+    [23552, 24576, 25600]
     """
     sizes = [GraphSize(LEAST_TOKENS, LEAST_TOKENS // TOKENS_PER_PAIR)]
     while sizes[-1].tokens < largest:
         tokens = sizes[-1].tokens
-        tokens += 2 ** (tokens.bit_length() - 3)
+        # A quarter, or a sixteenth, of the power of two that is not above `tokens`.
+        tokens += 2 ** (tokens.bit_length() - (3 if tokens < FINE_TOKENS else 5))
         sizes.append(GraphSize(tokens, tokens // TOKENS_PER_PAIR))
     return tuple(sizes)
 
@@ -77,6 +87,7 @@ class CapturedStages:
             raise ValueError("CUDA graphs need fp16 or bf16 on a GPU with variable-length attention")
         self._stages = stages
         self._capture = capture or cuda_graphs()
+        self._longest = min(LONGEST_PAIR, stages.config.encoding.max_length)
         self._sizes: list[GraphSize] = []
         self._captured: dict[tuple[int, GraphSize], _CapturedStage] = {}
         self.extend(sizes)
@@ -91,7 +102,7 @@ class CapturedStages:
         if not added:
             return
         try:
-            inputs = _largest_inputs(self._stages, added[0])
+            inputs = _largest_inputs(self._stages, added[0], self._longest)
             with _without_collection():
                 captured = {
                     (stage, size): _CapturedStage(self._stages, stage, size, inputs, self._capture)
@@ -107,9 +118,9 @@ class CapturedStages:
     def size_for(self, tokens: int, pairs: int, longest: int) -> GraphSize | None:
         """The smallest captured size with room for these numbers of tokens and pairs; None if there is none.
 
-        There is none for a pair that is longer than the checkpoint's limit, for which the graphs were captured.
+        There is none if a pair is longer than the graphs were captured for.
         """
-        if longest > self._stages.config.encoding.max_length:
+        if longest > self._longest:
             return None
         return next((size for size in self._sizes if size.tokens >= tokens and size.pairs >= pairs), None)
 
@@ -118,13 +129,13 @@ class CapturedStages:
         return self._captured[stage, size](inputs)
 
 
-def _largest_inputs(stages: TorchStages, largest: GraphSize) -> StageInput:
+def _largest_inputs(stages: TorchStages, largest: GraphSize, longest: int) -> StageInput:
     """The input tensors that all graphs share, because they never run at the same time; smaller graphs use slices."""
     device, width = stages.device, stages.config.body.hidden_size
     # The lengths during a capture do not matter, if they are valid: all pairs have one token here.
     return StageInput(
         offsets=torch.arange(largest.pairs + 1, dtype=torch.int32, device=device),
-        longest=stages.config.encoding.max_length,
+        longest=longest,
         tokens=torch.zeros((2, largest.tokens), dtype=torch.int32, device=device),
         hidden=torch.zeros((largest.tokens, width), dtype=stages.precision, device=device),
     )

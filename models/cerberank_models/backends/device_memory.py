@@ -6,7 +6,9 @@ official Python package nvidia-ml-py, and return None if that is not installed.
 
 from __future__ import annotations
 
+import gc
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from types import ModuleType
@@ -53,6 +55,20 @@ def torch_memory(device: str) -> DeviceMemory | None:
     except (RuntimeError, AssertionError):  # no driver, a torch without CUDA, or a failed device
         return None
     return DeviceMemory(total=total, free=free)
+
+
+def return_unused_memory(device: str) -> None:
+    """Return the memory to a GPU that PyTorch's allocator caches, if PyTorch is loaded; else do nothing.
+
+    Cached blocks belong to the stream that freed them. Those of a closed backend, whose stream no other backend uses,
+    would otherwise stay allocated until the GPU is full.
+    """
+    if not device.startswith("cuda") or "torch" not in sys.modules:
+        return
+    import torch  # noqa: PLC0415 - as above
+
+    gc.collect()  # a backend may be in a reference cycle, and a graph's memory is free only without the graph
+    torch.cuda.empty_cache()
 
 
 def nvml_memory(device: str) -> DeviceMemory | None:

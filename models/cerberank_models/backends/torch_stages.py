@@ -116,14 +116,19 @@ class TorchStages:
         return StackedHeads([head for head in heads if isinstance(head, Head)]) if stacked else heads
 
     def upload(self, array: NDArray[np.generic]) -> Tensor:
-        """The array on the device. It is copied from pinned memory, so that copying overlaps with computing."""
-        tensor = torch.from_numpy(array)
-        return tensor.pin_memory().to(self.device, non_blocking=True) if self.device.type == "cuda" else tensor
+        """The array on the ranker's device."""
+        return uploaded(array, self.device)
 
     def _layout(self, inputs: StageInput, tokens: int) -> Layout:
         if self.kernel is None:
             return (GroupedLayout if self.device.type == "cpu" else PackedLayout).of(inputs.offsets)
         return VarlenLayout(inputs.offsets, inputs.longest, self.kernel, tokens)
+
+
+def uploaded(array: NDArray[np.generic], device: torch.device) -> Tensor:
+    """The array on `device`. It is copied from pinned memory, so that copying overlaps with computing."""
+    tensor = torch.from_numpy(array)
+    return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor
 
 
 def token_table(pairs: EncodedPairs) -> NDArray[np.int32]:

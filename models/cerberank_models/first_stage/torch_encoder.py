@@ -8,13 +8,12 @@ from dataclasses import replace
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from cerberank_models.backends.batching import buckets_of
 from cerberank_models.backends.cuda_streams import own_stream
 from cerberank_models.backends.stage_contract import DeviceError, Vector
 from cerberank_models.backends.torch_backend import CPU_BLOCKS
-from cerberank_models.backends.torch_stages import check_process, dtype_of, sum_in_fp32
+from cerberank_models.backends.torch_stages import check_process, dtype_of, sum_in_fp32, uploaded
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.first_stage.vector_backend import split_vectors, token_roles
 from cerberank_models.network.layout import Layout, PackedLayout
@@ -75,14 +74,13 @@ class TorchEncoder:
 
     def _compute(self, texts: EncodedPairs) -> list[Vector]:
         with torch.inference_mode(), torch.cuda.stream(self._stream):  # a stream of None has no effect
-            offsets = self._upload(texts.offsets.astype(np.int32))
-            token_ids, type_ids = self._upload(texts.token_ids), self._upload(texts.type_ids)
+            offsets = uploaded(texts.offsets.astype(np.int32), self._device)
+            token_ids, type_ids = uploaded(texts.token_ids, self._device), uploaded(texts.type_ids, self._device)
             roles = token_roles(texts, self.config.encoding.colbert)
             layout: Layout
             if roles.attended is not None:  # the kernel cannot mask tokens within a text
                 packed = PackedLayout.of(offsets)
-                attended = torch.from_numpy(roles.attended).to(self._device)
-                layout = replace(packed, keys=packed.pad(attended))
+                layout = replace(packed, keys=packed.pad(uploaded(roles.attended, self._device)))
             elif self._kernel is None:
                 layout = PackedLayout.of(offsets)
             else:
@@ -90,6 +88,3 @@ class TorchEncoder:
             fixed, tokens = self._network.read(token_ids, type_ids, layout)
             parts = [part.half().cpu().numpy() for part in (fixed, tokens) if part is not None]
         return split_vectors(parts[0], parts[1] if len(parts) > 1 else None, texts.offsets, roles.compared)
-
-    def _upload(self, array: np.ndarray[tuple[int, ...], np.dtype[np.int32]]) -> Tensor:
-        return torch.from_numpy(array).to(self._device)

@@ -60,12 +60,18 @@ def _stacked(modules: Sequence[ModuleT]) -> ModuleT:
 class _StackedLinear(nn.Module):
     def __init__(self, linears: Sequence[nn.Linear]) -> None:
         super().__init__()
-        self.weight = nn.Buffer(torch.stack([linear.weight.detach().T for linear in linears]))  # [k, in, out]
-        self.bias = nn.Buffer(torch.stack([linear.bias.detach() for linear in linears])[:, None])  # [k, 1, out]
+        self.weight = nn.Buffer(torch.stack([linear.weight.detach() for linear in linears]))  # [k, out, in]
+        self.bias = nn.Buffer(torch.stack([linear.bias.detach() for linear in linears]))  # [k, out]
 
     def forward(self, hidden: Tensor) -> Tensor:
         """Map `[k, M, in]` to `[k, M, out]`, in the precision of the weights (`precision.LastLinear`)."""
-        return torch.baddbmm(self.bias, hidden.to(self.weight.dtype), self.weight)
+        hidden = hidden.to(self.weight.dtype)
+        if len(hidden) > 1 and not hidden.stride(0):
+            # All heads read the same rows: one product, whose result [M, k * out] is how attention reads keys and
+            # values, so that neither the bias is written out first nor the result is copied.
+            wide = functional.linear(hidden[0], self.weight.flatten(0, 1), self.bias.flatten())
+            return wide.view(-1, *self.bias.shape).transpose(0, 1)
+        return torch.baddbmm(self.bias[:, None], hidden, self.weight.mT)
 
 
 class _StackedNorm(nn.Module):

@@ -52,9 +52,13 @@ class Engine:
         most_tokens: int = MOST_TOKENS,
         queue_seconds: float = inf,
         speeds: StageSpeeds | None = None,
+        prepare_thread: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """Own `backend`: after `start` only the engine's thread uses it.
+
+        The thread calls `prepare_thread` before it takes questions, because libraries keep handles and workspaces for
+        each thread, and making them would delay the first question.
 
         Hidden states that wait between steps take at most `state_bytes` (None: `default_state_bytes`). New questions
         are refused while pending ones have more than `most_tokens` tokens, or if they would wait longer than
@@ -64,6 +68,7 @@ class Engine:
         self.speeds = speeds or StageSpeeds(stage_layers)
         self.speeds.step_tokens = step_tokens
         self._backend = backend
+        self._prepare_thread = prepare_thread
         self._metrics = metrics
         self._clock = clock
         self._state_bytes = default_state_bytes(backend.device_memory) if state_bytes is None else state_bytes
@@ -224,6 +229,7 @@ class Engine:
     def _run(self) -> None:
         error = stopped
         try:
+            self._prepare_thread()
             while self._receive():
                 self._turns += 1
                 self._sweep()

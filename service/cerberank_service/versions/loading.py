@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -218,6 +219,8 @@ def bring_up(
         ),
         queue_seconds=settings.queue_seconds,
         speeds=speeds,
+        # A pair of full length, which may be longer than those that CUDA graphs have room for.
+        prepare_thread=partial(run_pair, backend, encoder, _stages(loaded)[1]) if on_device(settings) else lambda: None,
     )
     engine.start()
     if settings.unanswered is not None:

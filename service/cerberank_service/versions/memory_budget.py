@@ -10,7 +10,7 @@ import ctypes
 import sys
 from collections.abc import Mapping
 
-from cerberank_models.backends.device_memory import DeviceMemory
+from cerberank_models.backends.device_memory import DeviceMemory, return_unused_memory
 from cerberank_models.backends.registry import spec_of
 from cerberank_service.settings import Settings
 
@@ -23,8 +23,8 @@ DEVICE_SHARE = 0.9
 """Share of a GPU's memory that all versions may take; the rest is for the context and for fragmentation."""
 WORKSPACE_BYTES = 2 * 1024**3
 """Memory of a version on a GPU in addition to its weights; the estimate was not verified on a GPU yet. It covers the
-activations of a step of 65,536 tokens (one of four times a width of 768 takes 400 MB in half precision, and several
-exist at a time), workspaces of libraries, and captured graphs. Waiting states have a limit of their own.
+activations of the largest step that the warm-up tries, 65,536 tokens: two tensors of four times a width of 1,024 and
+six of this width take 1.8 GiB in half precision. Waiting states have a limit of their own.
 """
 
 
@@ -128,12 +128,13 @@ def _gigabytes(size: int) -> str:
     return f"{size / 1024**3:.1f} GiB"
 
 
-def return_freed_memory() -> None:
-    """Ask glibc to return the free pages of its heaps to the system; with other C libraries, do nothing.
+def return_freed_memory(device: str) -> None:
+    """Return what a closed version on `device` has freed: the GPU's memory, and the free pages of glibc's heaps.
 
     By itself glibc returns only the end of a heap, but a version's small blocks are between those of others. The call
     takes some milliseconds, in which other threads may have to wait to allocate memory.
     """
+    return_unused_memory(device)
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -48,8 +48,8 @@ USUAL_TOKENS = 100 * 48
 """Tokens of the question to which `slowest_ms` refers: 100 candidates of 48 tokens."""
 PROCESSOR_TOKENS = (128, 8192)
 """The smallest and the largest step on a processor in tokens; larger steps are not faster."""
-SIZES = tuple(2**power for power in range(11, 18))
-"""The sizes that are tried on a GPU: 2,048 to 131,072 tokens."""
+SIZES = tuple(2**power for power in range(11, 17))
+"""The sizes that are tried on a GPU: 2,048 to 65,536 tokens, whose activations the estimate of memory covers."""
 ENOUGH = 0.95
 """Share of the best rate that a size must reach to be chosen."""
 LONGEST_STEP_SECONDS = 0.1

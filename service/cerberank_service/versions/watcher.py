@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
 
+from cerberank_models.backends.device_memory import return_unused_memory
 from cerberank_models.backends.processors import cgroup_memory
 from cerberank_models.backends.registry import spec_of
 from cerberank_models.checkpoint.folder import read_checkpoint
@@ -258,6 +259,7 @@ class Watcher:
             logger.info("ready: %s@%s after %.1f seconds, %s in %s: %s", *reference, seconds, *chosen)
         if not killed and reference not in self._deadly:
             self._copies.end(reference)
+        return_unused_memory(self._settings.device)  # of a failed load, or of steps larger than the chosen one
         self._wake.set()
 
     def _note_load(self, reference: Reference) -> None:
@@ -415,7 +417,7 @@ class Watcher:
             self._live_traffic.wait_until_idle()
             del live, state
             self._live_traffic.wait_until_idle()
-            return_freed_memory()
+            return_freed_memory(self._settings.device)
             logger.info("unloaded: %s@%s", *reference)
             self._wake.set()
 

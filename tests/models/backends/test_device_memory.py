@@ -8,7 +8,13 @@ import pytest
 import torch
 from tests.models.nvml import Nvml
 
-from cerberank_models.backends.device_memory import DeviceMemory, nvml_memory, nvml_utilisation, torch_memory
+from cerberank_models.backends.device_memory import (
+    DeviceMemory,
+    nvml_memory,
+    nvml_utilisation,
+    return_unused_memory,
+    torch_memory,
+)
 
 
 @pytest.mark.parametrize(
@@ -47,6 +53,8 @@ def test_a_processor_is_never_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pytorch_reads_the_memory_of_the_device_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that its allocator keeps unused on that device counts as free, without being returned to the device.
 
+    Only `return_unused_memory` returns it.
+
     What belongs to captured graphs does not count. Without CUDA, or on a failed device, nothing is known.
     """
     emptied: list[bool] = []
@@ -63,6 +71,10 @@ def test_pytorch_reads_the_memory_of_the_device_that_it_sees(monkeypatch: pytest
     assert torch_memory("cuda:1") == DeviceMemory(total=70, free=30 + 5 + 2)
     assert torch_memory("cuda") == DeviceMemory(total=70, free=50 + 3)
     assert emptied == []
+    return_unused_memory("cpu")
+    assert emptied == []
+    return_unused_memory("cuda:1")
+    assert emptied == [True]
 
     def fail(device: str) -> tuple[int, int]:
         raise RuntimeError(f"CUDA error: device-side assert triggered on {device}")

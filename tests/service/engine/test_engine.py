@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import threading
 from typing import Any
 
 import numpy as np
@@ -258,3 +259,11 @@ def test_a_question_that_yields_to_live_traffic_runs_in_short_steps_and_gets_the
     assert max(rows for _, rows in backend.runs) < 60
     assert len(looks) == 2 * len(backend.runs)
     assert got.compute_seconds == len(backend.runs)
+
+
+def test_the_thread_is_prepared_before_the_first_question(start: Start) -> None:
+    """In the engine's own thread, for which libraries make handles."""
+    names: list[str] = []
+    running = start(FakeBackend(), prepare_thread=lambda: names.append(threading.current_thread().name))
+    ranked(running.ask(["abc"]))
+    assert names == ["engine"]

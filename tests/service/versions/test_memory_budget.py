@@ -52,7 +52,7 @@ for number in range(2000):
 for block in blocks:
     library.free(block)
 before = resident()
-return_freed_memory()
+return_freed_memory("cpu")
 print(before - resident())
 """
 

@@ -1,4 +1,7 @@
-"""Piece `capture`: captures graphs of a backend while another one computes, as when a service takes up a version."""
+"""Piece `capture`: captures graphs of a backend while another one computes, and closes it again.
+
+A service that takes up and unloads a version does the same.
+"""
 
 from __future__ import annotations
 
@@ -9,11 +12,14 @@ import numpy as np
 from cerberank_benchmarks.gpu.lab import Findings, Lab, Problem
 from cerberank_benchmarks.gpu.networks import THREE_HEADS, equal_pairs, random_ranker
 from cerberank_benchmarks.gpu.reference import BOUND
+from cerberank_models.backends.device_memory import return_unused_memory
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.encoding import EncodedPairs
 from cerberank_models.rank_pairs import rank_pairs
 
-TEXT = "A capture while another thread computes, whose scores must not change."
+TEXT = "A capture while another thread computes, whose scores must not change; the memory after it was closed."
+REMAINDER = 64 << 20
+"""Bytes that a closed backend may leave: handles and workspaces of libraries, which threads share."""
 
 
 def run(lab: Lab) -> Findings:
@@ -23,7 +29,7 @@ def run(lab: Lab) -> Findings:
     expected = rank_pairs(serving, pairs).scores
     engine = _Engine(serving, pairs)
     engine.start()
-    started = lab.clock()
+    reserved, started = lab.reserved_bytes(), lab.clock()
     try:
         second = lab.backend(random_ranker(lab, THREE_HEADS), graph_tokens=lab.sizes.graph_tokens)
         lab.synchronise()
@@ -39,6 +45,13 @@ def run(lab: Lab) -> Findings:
         "answers meanwhile": len(engine.scores),
         "largest difference": largest,
     }
+    used = lab.reserved_bytes() - reserved
+    del second
+    return_unused_memory(lab.device)
+    left = lab.reserved_bytes() - reserved
+    yield {"MB of the second backend": used / 1e6, "MB after it was closed": left / 1e6}
+    if left > REMAINDER:
+        yield Problem(f"a closed backend leaves {left / 1e6:.0f} MB on the device")
     if engine.error is not None:
         yield Problem(f"a capture breaks the engine beside it: {engine.error}")
     if not largest <= BOUND[lab.precision]:

@@ -6,7 +6,6 @@ results replace them, so that every piece runs everywhere; the figures then say 
 
 from __future__ import annotations
 
-import gc
 import statistics
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping
@@ -20,6 +19,7 @@ from torch import Tensor
 
 from cerberank_benchmarks.gpu.stand_ins import sdpa_kernel, written_again
 from cerberank_models.backends.cuda_graphs import Capture
+from cerberank_models.backends.device_memory import return_unused_memory
 from cerberank_models.backends.torch_backend import GRAPH_TOKENS, TorchBackend
 from cerberank_models.backends.torch_stages import PRECISIONS
 from cerberank_models.network.ranking_network import RankingNetwork
@@ -231,11 +231,12 @@ class Lab:
 
     def taken_bytes(self) -> int:
         """Memory of the GPU that this process uses, after unused memory was freed; 0 on a processor."""
-        gc.collect()
-        if not self.on_gpu:
-            return 0
-        torch.cuda.empty_cache()
-        return torch.cuda.memory_reserved(self.device)
+        return_unused_memory(self.device)
+        return self.reserved_bytes()
+
+    def reserved_bytes(self) -> int:
+        """Memory of the GPU that PyTorch's allocator holds; 0 on a processor."""
+        return torch.cuda.memory_reserved(self.device) if self.on_gpu else 0
 
     @contextmanager
     def memory_left(self, left: int) -> Iterator[int]:

@@ -255,7 +255,7 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
             objective=loss.objective,
             teachers=Teachers(mono=_teacher(options.mono, config), bi=_teacher(options.bi, config)),
             device=options.run.place,
-            workers=options.run.workers,
+            workers=options.run.batch_workers,
             figure=figure_name(options.select),
             trackers=options.run.trackers(self.out, record),
         )

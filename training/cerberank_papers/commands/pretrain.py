@@ -179,7 +179,7 @@ class PretrainingJob(Job[PretrainOptions, PretrainingInputs]):
             replace(inputs.config, planned=record.planned["steps"]),
             select=options.select,
             device=options.run.place,
-            workers=options.run.workers,
+            workers=options.run.batch_workers,
             trackers=options.run.trackers(self.out, record),
         )
         return EncoderTraining(self, inputs, start, len(examples), run, record)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from cerberank_models.backends.device_memory import return_unused_memory
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN, read_terms, terms_of
@@ -242,7 +243,7 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
             objective=settings.objective,
             teachers=[inputs.teachers[path] for path in options.teacher],
             device=options.run.place,
-            workers=options.run.workers,
+            workers=options.run.batch_workers,
             figure=figure_name(options.select),
             trackers=options.run.trackers(self.out, record),
         )
@@ -407,6 +408,9 @@ def closing(checkpoint: Path, *, name: str, figures: str, forms: Sequence[str], 
 
 def network_ranks(encoder: PairEncoder, device: str) -> Callable[[RankingNetwork, Sequence[Question]], RankedQuestions]:
     """A function that ranks questions by every exit and head of a network, for `dev_figures`."""
-    return lambda network, questions: rank_questions(
-        Scorer(backend=TorchBackend(network, device=device), encoder=encoder), questions
-    )
+
+    def ranks(network: RankingNetwork, questions: Sequence[Question]) -> RankedQuestions:
+        yield from rank_questions(Scorer(backend=TorchBackend(network, device=device), encoder=encoder), questions)
+        return_unused_memory(device)  # the next evaluation has another stream, which cannot use this one's memory
+
+    return ranks

@@ -165,7 +165,7 @@ class TeacherJob(Job[TeachOptions, TeacherInputs]):
             inputs.sampler,
             config,
             device=options.run.place,
-            workers=options.run.workers,
+            workers=options.run.batch_workers,
             figure=figure_name(options.select),
             trackers=options.run.trackers(self.out, record),
         )
