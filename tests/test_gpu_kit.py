@@ -5,7 +5,6 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import re
 import subprocess
 import sys
 import venv
@@ -47,13 +46,6 @@ def test_a_requirement_that_nothing_meets_is_named(gpu_kit: ModuleType) -> None:
     available = {"some-part": "1.0", "numpy": "1.26.0", "tqdm": "", "old": "3.1"}
     expected = ["numpy>=2 (of cerberank)", "missing (of cerberank)", "old<3 (of some_part)"]
     assert gpu_kit.unmet(needs, available, "3.12") == expected
-
-
-def test_the_service_on_pytorch_is_what_the_project_needs(gpu_kit: ModuleType) -> None:
-    """Read from pyproject.toml: what every installation has, the service and torch, and no ONNX Runtime."""
-    names = {re.split("[^a-z-]", line.lower())[0] for line in gpu_kit.project()}
-    assert {"numpy", "fastapi", "torch"} <= names
-    assert "onnxruntime" not in names
 
 
 def test_a_wheel_that_pip_does_not_find_is_named(

@@ -9,7 +9,7 @@ import pytest
 from tests.deploy.replica import Replica, listening
 from tokenizers import Tokenizer
 
-from cerberank_benchmarks.clients.processes import VARIANTS, Job, ask_from_processes, bodies
+from cerberank_benchmarks.clients.processes import Job, ask_from_processes, bodies
 from cerberank_benchmarks.workload import WORDS
 from cerberank_models.checkpoint.bundled import default_checkpoint
 
@@ -41,13 +41,6 @@ def test_cold_texts_are_never_sent_twice() -> None:
     assert {len(tokenizer.encode(text, add_special_tokens=False).ids) for text in sent} == {12}
 
 
-def test_cached_texts_are_the_same_for_all_clients() -> None:
-    """A few requests again and again."""
-    sent = texts(job(repeated=True), 0, 3 * VARIANTS)
-    assert len(set(sent)) == 3 * VARIANTS
-    assert sent == texts(job(repeated=True), 5, 3 * VARIANTS)
-
-
 @pytest.fixture
 def replica() -> Replica:
     """A server that answers as the service does."""
@@ -57,24 +50,6 @@ def replica() -> Replica:
 
 def port_of(url: str) -> int:
     return urlsplit(url).port or 0
-
-
-def test_clients_in_processes_report_every_request(replica: Replica) -> None:
-    """Ten clients in eight processes, each of which asks at least once, and the server's own times."""
-    with listening(replica) as url:
-        outcome, processes = ask_from_processes(job(port_of(url), clients=10))
-    assert processes == 8
-    assert len(outcome.seconds) >= 10
-    assert outcome.failed == 0
-    assert outcome.ended > outcome.began
-    assert set(outcome.encode_ms) == {1.0}
-
-
-def test_a_server_that_refuses_ends_the_measurement(replica: Replica) -> None:
-    """An answer other than 200 to the first request is an error that names it."""
-    replica.status = 503
-    with listening(replica) as url, pytest.raises(RuntimeError, match="answered 503"):
-        ask_from_processes(job(port_of(url)))
 
 
 def test_clients_of_a_silent_server_are_ended(replica: Replica) -> None:

@@ -51,12 +51,3 @@ def test_every_system_is_measured(tiny_checkpoint: Path, tmp_path: Path, monkeyp
     by_name = {row["system"]: row for row in rows}
     assert len({by_name[name]["MAP, %"] for name in VECTORS}) == 1
     assert {by_name[name]["beyond stage 0"] for name in VECTORS} == {4}
-
-
-def test_a_checkpoint_without_a_first_stage_is_refused(
-    tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """By its option's name."""
-    options = ["--data", "jsonl:none", "--checkpoint", str(tiny_checkpoint), "--out", str(tmp_path)]
-    assert main(["first-stage", *options]) == 1
-    assert "--checkpoint" in capsys.readouterr().err
