@@ -1,8 +1,8 @@
-"""The real server with a fake model that fails on demand: `python -m tests.e2e.faulty FOLDER raise|exit|slow`.
+"""The real server with a fake model that fails on demand: `python -m tests.e2e.faulty FOLDER`.
 
-A candidate with the word `explode` makes the model raise an error, or end its thread. With CERBERANK_STORE it serves
-that store's versions. A slow one takes 50 ms for every step; while a file stands in FOLDER, `explode` ends its thread
-(`exit`) or exceeds its memory (`memory`), its calls hang (`hang`), or a read of the store does (`unread`).
+It serves the versions of CERBERANK_STORE. Every step takes 50 ms, and a candidate with the word `explode` makes the
+model raise an error. While a file stands in FOLDER, `explode` ends its thread (`exit`) or exceeds its memory
+(`memory`), its calls hang (`hang`), or a read of the store does (`unread`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from unittest.mock import patch
 
 from tests.service.conftest import copied_here
-from tests.service.fakes import SECRET, FakeBackend, FakeState, Faults, loader
+from tests.service.fakes import SECRET, FakeBackend, FakeState
 
 from cerberank_models.backends.stage_contract import StageOutput
 from cerberank_models.checkpoint.folder import Checkpoint
@@ -56,7 +56,7 @@ def wait_while(file: Path) -> None:
         time.sleep(0.01)
 
 
-def main(folder: str, fault: str) -> None:
+def main(folder: str) -> None:
     """Serve until a signal comes."""
     logging.basicConfig(level="INFO", stream=sys.stderr)
     place, listed = Path(folder), FolderStore.models
@@ -69,10 +69,9 @@ def main(folder: str, fault: str) -> None:
         wait_while(place / "unread")
         return listed(store)
 
-    open_faulty = loader(FakeBackend(faults=Faults(error=SystemExit) if fault == "exit" else Faults()), place)
     # Another process would try the fake checkpoint with a real backend.
     with patch.object(FolderStore, "models", models), patch.object(copies, "_started", copied_here):
-        run(create_app(settings, open_slow if fault == "slow" else open_faulty), settings)
+        run(create_app(settings, open_slow), settings)
 
 
 if __name__ == "__main__":

@@ -101,7 +101,7 @@ def start_slow(folder: Path, port: str = "0", **settings: str) -> Process:
         "CERBERANK_QUEUE_SECONDS": "1",
         "CERBERANK_PORT": port,
     } | settings
-    program = ("-m", "tests.e2e.faulty", str(folder), "slow")
+    program = ("-m", "tests.e2e.faulty", str(folder))
     service = start(folder, folder / "log", program=program, **settings)
     wait_until_ready(service)
     return service

@@ -16,7 +16,7 @@ import pytest
 from tools.hostile import BODIES, CASES, GOOD, MEGABYTE, REFUSED, bad_chunk, bad_chunks
 from tools.nginx import proxying
 from tools.process import serving
-from tools.wire import Case, play, responses
+from tools.wire import Case, play
 
 from cerberank_benchmarks.clients.load import Load, request_of
 
@@ -120,13 +120,3 @@ def test_an_open_connection_is_asked_again(
         thread.start()
         assert outcome in play(f"http://127.0.0.1:{server.getsockname()[1]}", case, case.outcomes(behind=False))
         thread.join()
-
-
-def test_answers_are_counted_as_they_came() -> None:
-    """By their lengths and chunks; an interim answer is none, and half an answer is -1."""
-    one = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
-    two = b"HTTP/1.1 404 Not Found\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n"
-    assert responses(b"HTTP/1.1 100 Continue\r\n\r\n" + one + two + one) == [200, 404, 200]
-    assert responses(one + two[:-5]) == [200, -1]
-    assert responses(b"<html>") == [-1]
-    assert responses(b"") == []

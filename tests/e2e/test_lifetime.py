@@ -30,14 +30,6 @@ def test_sigterm_answers_what_was_accepted(service: Process) -> None:
     assert set(statuses) <= {200, 503, NO_ANSWER}
 
 
-def test_what_is_not_done_after_the_drain_time_is_answered_with_503(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """Nothing that was accepted is left without an answer."""
-    with serving(tiny_checkpoint, tmp_path / "log", CERBERANK_DRAIN_SECONDS="0") as service:
-        statuses = set(statuses_of_a_stop(service, BODY, clients=8))
-    assert 503 in statuses
-    assert statuses <= {200, 503, NO_ANSWER}
-
-
 def test_a_leaving_replica_answers_until_the_load_balancer_has_noticed(tiny_checkpoint: Path, tmp_path: Path) -> None:
     """For the lame-duck time the probe fails and questions are answered; a second signal ends it early.
 
@@ -112,13 +104,3 @@ def test_a_checkpoint_that_cannot_be_served_ends_the_program(tiny_copy: Path, tm
     assert line.startswith(f"cerberank serve: {tiny_copy} cannot be served: ")
     assert "has no manifest.json" in line
     assert all(name in line for name in ("CERBERANK_CHECKPOINT", "CERBERANK_STORE", "MODEL"))
-
-
-def test_a_missing_library_ends_the_program(tiny_checkpoint: Path, tmp_path: Path) -> None:
-    """The last line has the command that installs it."""
-    log = tmp_path / "log"
-    code = "import sys; sys.modules['onnxruntime'] = None; from cerberank.cli import main; sys.exit(main())"
-    assert launch(tiny_checkpoint, log, program=("-c", code, "serve")).wait(60) == 1
-    assert "Traceback" not in log.read_text()
-    last = log.read_text().splitlines()[-1]
-    assert last.startswith("cerberank serve: 'onnxruntime' is not installed; run in the checkout: pip install '.[")

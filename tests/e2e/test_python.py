@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from cerberank import Answer, Candidate, Client, InvalidRequestError, Ranker
-from tests.bounds import PROBABILITIES
+from cerberank import Answer, Candidate, Client, Ranker
 from tests.tiny import save_cross_encoder
 from tools.process import Process
 
@@ -19,7 +18,6 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_training.runs.card import dev_map
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
-QUESTION = "how tall is the tower ?"
 TEXTS = ["it was built in paris .", "330 metres", "what do bees make", "honey " * 40, "it is tall", "", "330 metres"]
 """A text in windows, an empty one and one that comes twice."""
 
@@ -35,35 +33,6 @@ def comparable(answer: Answer) -> dict[str, Any]:
     return {"rows": rows, "model": answer.model, "version": answer.version, "ratios": answer.drop_schedule} | {
         name: getattr(answer, name) for name in ("complete", "candidates", "warnings")
     }
-
-
-def scores_of(answer: Answer) -> list[float]:
-    return [each.score for each in answer if each.score is not None]
-
-
-@pytest.mark.parametrize(
-    "options", [{}, {"drop_ratio": [0.6, 0.1], "top_k": 3, "windows": "mean", "min_score": 0.4}], ids=str
-)
-def test_both_give_the_same_answer(ranker: Ranker, shared_service: Process, options: dict[str, Any]) -> None:
-    """A ranker in this process and the service over HTTP: order, stages, windows, warnings; scores but for rounding."""
-    with Client(shared_service.url) as client:
-        there = client.rank(QUESTION, TEXTS, return_heads=True, **options)
-    here = ranker.rank(QUESTION, TEXTS, **options)
-    assert comparable(here) == comparable(there)
-    assert scores_of(here) == pytest.approx(scores_of(there), abs=PROBABILITIES)
-    assert [each.heads is None for each in here] == [each.heads is None for each in there]
-
-
-def test_an_invalid_request_is_named_by_both(ranker: Ranker, shared_service: Process) -> None:
-    ratios = [0.1] * 9
-    with (
-        Client(shared_service.url) as client,
-        pytest.raises(InvalidRequestError, match="drop ratios, not 9") as raised,
-    ):
-        client.rank(QUESTION, TEXTS, drop_ratio=ratios)
-    assert (raised.value.status, raised.value.kind) == (422, "invalid")
-    with pytest.raises(ValueError, match="2 drop ratios, not 9"):
-        ranker.rank(QUESTION, TEXTS, drop_ratio=ratios)
 
 
 @pytest.mark.parametrize(

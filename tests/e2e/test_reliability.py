@@ -7,15 +7,11 @@ import itertools
 import re
 import socket
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import httpx
 import pytest
-from tests.service.fakes import RAISES
 from tests.service.observe import samples
-from tests.service.pushes import version_at
 from tools.process import Process, serving
 
 from cerberank_benchmarks.clients.load import Load, main, request_of
@@ -26,14 +22,6 @@ SMALL = {"question": QUESTION, "candidates": ["330 metres", "it was built in par
 TOKENS = "cerberank_tokens_total{model=random-tiny,stage=0,version=1}"
 WASTED = "cerberank_wasted_tokens_total{model=random-tiny,version=1}"
 CANCELLED = "cerberank_cancelled_requests_total{model=random-tiny,version=1}"
-
-
-@pytest.fixture(params=["raise", "exit"])
-def faulty(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[str, Process]]:
-    """A ready service whose model fails on a marked candidate; the name of what it does then."""
-    program = ("-m", "tests.e2e.faulty", str(tmp_path), request.param)
-    with serving(version_at(tmp_path / "fake", "7").path, tmp_path / "log", program=program) as running:
-        yield request.param, running
 
 
 def until(client: httpx.Client, series: str, wanted: float) -> dict[str, float]:
@@ -72,26 +60,6 @@ def test_clients_that_hang_up_free_the_engine(shared_service: Process) -> None:
     assert wasted <= ran * 3
     whole = 5000 * 8 * 10  # a pair has more than ten tokens
     assert ran < whole
-
-
-def test_a_fault_of_the_model_is_told_to_those_it_concerns(faulty: tuple[str, Process]) -> None:
-    """An error fails its own request alone. A dead thread fails everybody at once, and both probes thereafter."""
-    fault, service = faulty
-    poisoned = {"question": "q", "candidates": ["a", RAISES]}
-    with ThreadPoolExecutor(16) as pool:
-        bodies = [poisoned if number == 8 else {"question": "q", "candidates": ["a", "b"]} for number in range(16)]
-        answers = list(pool.map(lambda body: httpx.post(f"{service.url}/v1/rank", json=body, timeout=30), bodies))
-    ready = httpx.get(f"{service.url}/health/ready")
-    if fault == "raise":
-        assert [answer.status_code for answer in answers] == [500 if number == 8 else 200 for number in range(16)]
-        assert ready.status_code == 200
-        return
-    assert answers[8].status_code == 503
-    assert {answer.status_code for answer in answers} <= {200, 503}
-    assert ready.status_code == 503
-    assert httpx.get(f"{service.url}/health/live").status_code == 503
-    assert httpx.get(f"{service.url}/v2/health/live").status_code == 503
-    assert httpx.post(f"{service.url}/v1/rank", json=SMALL).status_code == 503
 
 
 def test_under_overload_every_request_is_answered_once(tiny_checkpoint: Path, tmp_path: Path) -> None:

@@ -75,30 +75,3 @@ def test_the_papers_recipe_from_teachers_to_an_answer(data: str, tmp_path: Path)
     assert (answer["model"], answer["version"]) == (name, "2")
     assert len(answer["results"]) == 3
     assert any(answer["drop_schedule"])
-
-
-def test_the_cascades_recipe(data: str, tmp_path: Path) -> None:
-    """A plain RoBERTa encoder, exits trained by uniform sampling, no heads."""
-    base = save_cross_encoder("roberta", tmp_path / "base")
-    call(
-        program("train distil"),
-        *("--recipe", "roberta-base-cascade", "--base", base, "--train", data, "--body-layers", 4),
-        *("--dev", dev_jsonl(tmp_path)),
-        *("--exits", "2,4", "--steps", 4, "--warmup", 2, "--evaluate-every", 2, "--tokens-per-step", 100),
-        *("--max-length", 32, "--question-length", 12, "--out", tmp_path / "run", "--forms", "none"),
-    )
-    config = read_checkpoint(tmp_path / "run" / "checkpoint").config
-    assert [stage.kind for stage in config.stages] == ["exit", "exit"]
-
-
-def test_a_strategy_that_does_not_fit_ends_before_anything_is_trained(
-    data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Three heads with two teachers: exit code 1, what is needed, and no folder."""
-    base = save_cross_encoder("electra", tmp_path / "base")
-    arguments = ["--recipe", "electra-base-b11-3h1", "--base", base, "--train", data, "--body-layers", 3]
-    arguments += ["--dev", dev_jsonl(tmp_path), "--teacher", "a", "--teacher", "b"]
-    code = program("train distil")([str(argument) for argument in [*arguments, *SMALL, "--out", tmp_path / "run"]])
-    assert code == 1
-    assert "give one --teacher for all heads, or one for each" in capsys.readouterr().err
-    assert not (tmp_path / "run").exists()

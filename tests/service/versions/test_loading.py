@@ -92,7 +92,7 @@ def test_a_model_that_fails_its_checks_never_serves(
 
 
 def test_a_dead_engine_is_not_ready(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The question that it died on is answered, the probe fails at once, the next question is refused."""
+    """The question that it died on is answered, both probes fail at once, the next question is refused."""
 
     def fail(*args: object, **kwargs: object) -> None:
         raise OSError("out of something")
@@ -102,6 +102,7 @@ def test_a_dead_engine_is_not_ready(serve: Serve, monkeypatch: pytest.MonkeyPatc
     answer = client.post("/v1/rank", json=QUESTION)
     assert (answer.status_code, answer.json()["error"]["kind"]) == (503, "unavailable")
     wait_until(lambda: client.get("/health/ready").status_code == 503)
+    assert client.get("/health/live").status_code == client.get("/v2/health/live").status_code == 503
     assert state_of(client) == "failed"
     assert client.post("/v1/rank", json=QUESTION).status_code == 503
     assert samples(client)["cerberank_ready{}"] == 0
