@@ -37,23 +37,6 @@ def rank(client: TestClient, **fields: object) -> dict[str, Any]:
     return answer
 
 
-def order(answer: dict[str, Any]) -> list[int]:
-    return [result["index"] for result in answer["results"]]
-
-
-def test_identical_candidates_get_identical_results_and_are_run_once(serve: Serve) -> None:
-    """Ties keep the order of the request."""
-    backend = FakeBackend()
-    client = serve(backend)
-    backend.runs.clear()
-    answer = rank(client, candidates=["a", "b", "a", "a"])
-    assert backend.runs == [(0, 2), (1, 2), (2, 2)]
-    scores = {result["index"]: result["score"] for result in answer["results"]}
-    assert scores[0] == scores[2] == scores[3] != scores[1]
-    same = [index for index in order(answer) if index != 1]
-    assert same == [0, 2, 3]
-
-
 @pytest.mark.parametrize(
     ("content", "status", "kind", "message"),
     [

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -126,19 +125,3 @@ def test_pairs_are_scored_as_without_a_first_stage(case: Case) -> None:
     wanted = rank_pairs(case.pairs(), pairs, pairs_policy(case.checkpoint.config, 0.0)).scores
     bound = ROUNDED if case.precision == "int8" else PROBABILITIES
     assert by_index(answer, "score") == pytest.approx(wanted.tolist(), abs=bound)
-
-
-@pytest.mark.parametrize("case", CASES[:1], ids=" ".join, indirect=True)
-def test_a_store_of_another_encoder_is_refused(case: Case, tmp_path: Path) -> None:
-    """The service does not start the version, and names both encoders and no folder of the machine."""
-    folder = case.store(tmp_path / "vectors")
-    manifest = json.loads((folder / "manifest.json").read_text())
-    (folder / "manifest.json").write_text(json.dumps(manifest | {"encoder": "f" * 64}))
-    client = case.serve(vectors=folder)
-    (entry,) = client.get("/v1/models").json()["models"]
-    first = case.checkpoint.config.first_stage
-    assert first is not None
-    assert "f" * 64 in entry["reason"]
-    assert first.encoder in entry["reason"]
-    assert str(tmp_path) not in entry["reason"]
-    assert client.post("/v1/rank", json=BODY).status_code == 503

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from time import perf_counter
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ from tests.first_stages import SHAPES, first_stage_config, ranker_of, scorer_wei
 from tests.text_rankers import texts
 
 from cerberank_models.first_stage import scorer
-from cerberank_models.first_stage.scorer import FirstStageScorer, weight_shapes, widened
+from cerberank_models.first_stage.scorer import FirstStageScorer, widened
 from cerberank_models.network.text_ranker import Side
 
 HALF = 2.0**-11
@@ -77,25 +76,3 @@ def test_wrong_weights_and_vectors_are_refused() -> None:
     for size in (0, 12):
         with pytest.raises(ValueError, match=f"has {size} numbers, this first stage's have 0 and a multiple of 8"):
             colbert(np.zeros(8, np.float16), [np.zeros(size, np.float16)])
-
-
-@pytest.mark.parametrize(("shape", "size"), [(SHAPES["dot"], 384), (SHAPES["twin"], 384)], ids=["dot", "twin"])
-def test_thousands_of_candidates_are_fast(shape: dict[str, Any], size: int) -> None:
-    """Prints the time of 2,000 candidates of MiniLM's width; a bound would depend on the machine."""
-    config = first_stage_config(**shape)
-    config = config.model_copy(update={"transformer": config.transformer.model_copy(update={"hidden_size": size})})
-    generator = np.random.default_rng(0)
-    tested = FirstStageScorer(
-        config, {name: generator.normal(size=part) for name, part in weight_shapes(config).items()}
-    )
-    document_vectors = [vector / np.linalg.norm(vector) for vector in generator.normal(size=(2000, size))]
-    known = [vector.astype(np.float16) for vector in document_vectors]
-    times = []
-    for _ in range(20):
-        begin = perf_counter()
-        scores = tested(known[7], known)
-        times.append(perf_counter() - begin)
-    print(f"{shape}: {1000 * min(times):.2f} ms")  # noqa: T201
-    assert scores.shape == (2000,)
-    if shape == SHAPES["dot"]:
-        assert int(scores.argmax()) == 7

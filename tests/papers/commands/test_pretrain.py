@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -17,7 +12,6 @@ from tests.papers.pretraining.networks import save_base
 from tests.program import program, replaced
 
 from cerberank_training.runs.base import open_base
-from cerberank_training.runs.record import STATE
 from cerberank_training.students.shape import StudentShape
 from cerberank_training.students.shapes import build_student
 from cerberank_training.tracking.log_file import read_log
@@ -49,38 +43,6 @@ def options(folder: Path, out: str, *, family: str = "bert", steps: int = 4, eve
 def logged(out: Path) -> set[str]:
     """The names of all figures of a run."""
     return set().union(*read_log(out / "log.jsonl"))
-
-
-@pytest.mark.slow
-def test_a_killed_process_resumes_with_the_same_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """`kill -9` after the first saved state, the command again: the weights of a run without interruption, and without
-    the two processes that make the batches of the interrupted one.
-
-    The whole run logs every loss and says how well the head does on held-out documents. All runs have one thread, since
-    the order of a sum, and its last bit with it, depends on their number; only the killed one needs a process.
-    """
-
-    def call(out: str) -> list[str]:
-        return options(tmp_path, out, steps=40, every=10)
-
-    assert program("train pretrain")(call("whole")) == 0
-    assert "on 15 examples of --dev, accuracy" in capsys.readouterr().out
-    assert {"loss/mlm", "loss/ssp", "dev", "dev/ssp_hard"} <= logged(tmp_path / "whole")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "cerberank", "train", "pretrain", *call("cut"), "--workers", "2"],
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )
-    state, limit = tmp_path / "cut" / STATE, time.monotonic() + 240
-    while not state.exists() and process.poll() is None and time.monotonic() < limit:
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    assert process.wait() == -signal.SIGKILL
-    assert not (tmp_path / "cut" / "model.safetensors").exists()
-    assert program("train pretrain")([*call("cut"), "--workers", "2"]) == 0
-    whole, cut = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "cut"))
-    assert all(torch.equal(value, cut[name]) for name, value in whole.items())
 
 
 def test_electra_learns_and_a_student_starts_from_the_folder(tmp_path: Path) -> None:

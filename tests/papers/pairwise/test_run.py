@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -35,10 +34,6 @@ CONFIG = PairwiseConfig(
 )
 
 
-class Killed(Exception):
-    pass
-
-
 def teachers(bi: dict[str, Any] = TWIN) -> Teachers:
     return Teachers(
         mono=FrozenTeacher("mono", text_ranker(MONO, seed=1, dropout=0.1), bert_tokenizer()),
@@ -56,33 +51,6 @@ def run(
 ) -> PairwiseRun:
     triples = TripleSampler(questions(), (), TripleSampling(own_share=1.0), seed=config.seed)
     return PairwiseRun(folder, ranker, bert_tokenizer(), triples, config, objective=objective, teachers=taught)
-
-
-def killed_at_the_second_evaluation() -> Callable[[TextRanker], float]:
-    values = iter([1.0])
-
-    def measure(ranker: TextRanker) -> float:
-        value = next(values, None)
-        if value is None:
-            raise Killed
-        return value
-
-    return measure
-
-
-def test_a_killed_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
-    """Stopped after the state of step 4, with dropout and both teachers: weights and optimiser as without a stop."""
-    run(tmp_path / "whole", text_ranker(TR_TWIN, dropout=0.1), taught=teachers()).train(lambda ranker: 1.0)
-    with pytest.raises(Killed):
-        run(tmp_path / "cut", text_ranker(TR_TWIN, dropout=0.1), taught=teachers()).train(
-            killed_at_the_second_evaluation()
-        )
-    other = text_ranker(TR_TWIN, seed=9, dropout=0.1)
-    run(tmp_path / "cut", other, taught=teachers()).train(lambda ranker: 1.0)
-    whole, cut = (torch.load(tmp_path / name / "state.pt", weights_only=True) for name in ("whole", "cut"))
-    assert all(torch.equal(value, cut["ranker"][name]) for name, value in whole["ranker"].items())
-    for moments, others in zip(whole["optimizer"]["state"].values(), cut["optimizer"]["state"].values(), strict=True):
-        assert all(torch.equal(value, others[name]) for name, value in moments.items())
 
 
 def test_training_a_student_changes_no_teacher(tmp_path: Path) -> None:

@@ -21,10 +21,8 @@ from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.question_lines import read_questions
-from cerberank_models.drop import RatioSchedule, relative_cost
+from cerberank_models.drop import relative_cost
 from cerberank_models.rank_pairs import rank_pairs
-from cerberank_models.ranking.assemble import loss_of
-from cerberank_service.ranking.pipeline import choose_schedule
 from cerberank_training.commands.tune import SECTION
 from cerberank_training.commands.unlabelled import unlabelled, unlabelled_content
 
@@ -80,17 +78,6 @@ def test_the_figures_say_what_they_are_measured_against(made: Path) -> None:
     assert "35 questions without labels" in card
     assert "against the model's own ranking" in card
     assert str(made) not in card
-
-
-def test_a_latency_target_chooses_among_its_schedules(made: Path) -> None:
-    """The service quotes the points of agreement that the schedule costs, and no others."""
-    config = read_checkpoint(made / "faster").config
-    cheapest = config.tuned_schedules[-1]
-    policy = choose_schedule(config, 1, lambda policy: relative_cost(config.stage_layers, policy.ratios), cheapest.cost)
-    assert policy == RatioSchedule(cheapest.schedule)
-    loss = loss_of(config.tuned_schedules, policy.ratios)
-    assert set(loss) == {"agreement", "top1_agreement", "overlap@5"}
-    assert loss["agreement"] > 0
 
 
 def test_a_killed_run_goes_on_to_the_same_checkpoint(

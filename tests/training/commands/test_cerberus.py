@@ -11,14 +11,12 @@ import pytest
 import torch
 from tests.authors_cerberus import save, twin
 from tests.program import program
-from tests.tiny import bert_tokenizer, random_checkpoint, save_cross_encoder, save_tokenizer
-from tests.training.acceleration.unlabelled import write_questions
-from tests.training.letters import dev_jsonl, jsonl, questions
+from tests.tiny import bert_tokenizer, random_checkpoint, save_tokenizer
+from tests.training.letters import jsonl, questions
 from transformers import AutoTokenizer
 
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.convert.golden_texts import GOLDEN_TEXTS
 from cerberank_models.ranker import Ranker
 from cerberank_training.runs.base import open_base
@@ -92,46 +90,6 @@ def test_the_checkpoint_is_exported_to_int8_and_back_to_the_authors_format(folde
     assert program("import")([str(tmp_path / "back"), str(tmp_path / "again"), "--forms", "none"]) == 0
     one, other = (load_ranker(read_checkpoint(tmp_path / name)).state_dict() for name in ("imported", "again"))
     assert all(torch.equal(value, other[name]) for name, value in one.items())
-
-
-def test_a_student_of_the_tiny_recipe_is_written_and_read_back(tmp_path: Path) -> None:
-    """With the weights that it was trained to, bit by bit, and so with its scores."""
-    wide = {"hidden_size": 128, "num_attention_heads": 2, "max_position_embeddings": 160}
-    base, run, back = save_cross_encoder("electra", tmp_path / "base", **wide), tmp_path / "run", tmp_path / "back"
-    call = ["--recipe", "tiny", "--base", str(base), "--train", jsonl(tmp_path), "--dev", dev_jsonl(tmp_path)]
-    few = ["--exits", "", "--steps", "2", "--evaluate-every", "1", "--forms", "none", "--device", "cpu"]
-    assert program("train distil")([*call, *few, "--out", str(run)]) == 0
-    assert program("export")([str(run / "checkpoint"), str(back), "--cerberus"]) == 0
-    assert program("import")([str(back), str(tmp_path / "again"), "--forms", "none", "--max-length", "32"]) == 0
-    student, again = read_checkpoint(run / "checkpoint"), read_checkpoint(tmp_path / "again")
-    assert (student.config.architecture, student.config.architecture.heads) == (again.config.architecture, 3)
-    one, other = (load_ranker(each).state_dict() for each in (student, again))
-    assert one.keys() == other.keys()
-    assert all(torch.equal(value, other[name]) for name, value in one.items())
-
-
-@pytest.mark.slow
-@torch.inference_mode()
-def test_the_checkpoint_gets_a_cascade(folder: Path, tmp_path: Path) -> None:
-    """Exits and a drop schedule; what survives has the score of the authors' network, also of a text that is cut."""
-    imported, faster = tmp_path / "imported", tmp_path / "faster"
-    assert program("import")([str(folder), str(imported), "--forms", "none"]) == 0
-    data = str(write_questions(tmp_path / "questions.jsonl"))
-    few = ["--exits", "1", "--held-out", "25", "--epochs", "2", "--trials", "0", "--gate-questions", "5"]
-    bounds = ["--max-cost", "0.8", "--min-agreement", "0", "--forms", "none"]
-    call = [str(imported), "--data", data, "--out", str(faster), *few, *bounds]
-    with torch.inference_mode(mode=False):
-        assert program("train accelerate")(call) == 0
-    checkpoint = read_checkpoint(faster)
-    assert any(checkpoint.config.drop_schedule)
-    assert checkpoint.config.encoding == read_checkpoint(imported).config.encoding
-    question, candidates = read_questions(Path(data))[0]
-    texts = [*(each.text for each in candidates), "it was built in paris " * 40]
-    wanted = AUTHORS.scores(AutoTokenizer.from_pretrained(folder), question, texts)
-    ranked = Ranker.load(faster, backend="torch").rank(question, texts)
-    survivors = {each.index: each.score for each in ranked if each.stage == 1}
-    assert 0 < len(survivors) < len(texts)
-    assert all(abs(score - wanted[row]) < 1e-5 for row, score in survivors.items())
 
 
 @pytest.mark.parametrize(

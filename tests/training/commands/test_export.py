@@ -12,11 +12,8 @@ from typing import Any
 
 import pytest
 from tests.program import program
-from tests.training.letters import jsonl, questions
 from transformers import AutoModelForSequenceClassification
 
-from cerberank_models.convert.checkpoint import Forms
-from cerberank_training.commands import export as command
 from cerberank_training.commands.export import HubError, check_repository, push_folder
 
 main = program("export")
@@ -158,23 +155,6 @@ def test_what_is_no_repository_is_refused(wrong: str) -> None:
     """Before anything is written."""
     with pytest.raises(HubError, match="--push-to-hub"):
         check_repository(wrong)
-
-
-@pytest.mark.parametrize("named", [True, False])
-def test_data_by_format_and_files_of_rank_are_taken(
-    *, named: bool, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`jsonl:PATH` and, as for `import`, PATH give the same texts."""
-    measured: dict[str, set[str]] = {}
-
-    def export_checkpoint(*_: object, forms: Forms, **__: object) -> None:
-        measured.update({text: {candidate.text for candidate in candidates} for text, candidates in forms.calibration})
-
-    monkeypatch.setattr(command, "export_checkpoint", export_checkpoint)
-    data = jsonl(tmp_path)
-    spec = data if named else data.removeprefix("jsonl:")
-    assert program("export")([str(tiny_checkpoint), str(tmp_path / "out"), "--int8-texts", spec]) == 0
-    assert measured == {each.text: {row.candidate.text for row in each.candidates} for each in questions()}
 
 
 @pytest.mark.parametrize(

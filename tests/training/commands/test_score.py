@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +23,6 @@ main = program("data score")
 QUESTIONS = 40
 SINGLE = os.environ | {"OMP_NUM_THREADS": "1"}
 """Threads of many small processes would wait for each other."""
-WAIT_SECONDS = 120.0
 
 
 @pytest.fixture(scope="module")
@@ -59,32 +56,6 @@ def command(out: Path, teacher: Path, data: Path, *more: str) -> list[str]:
 def content(folder: Path) -> dict[str, bytes]:
     """Every shard's bytes."""
     return {path.name: path.read_bytes() for path in folder.glob("shard-*.parquet")}
-
-
-def start(arguments: list[str]) -> subprocess.Popen[bytes]:
-    program = [sys.executable, "-m", "cerberank", "data", "score", *arguments]
-    return subprocess.Popen(program, stderr=subprocess.PIPE, env=SINGLE)
-
-
-@pytest.mark.slow
-def test_a_killed_run_goes_on_to_the_same_cache(teacher: Path, data: Path, tmp_path: Path) -> None:
-    """A run that was killed gives bit for bit the cache of an uninterrupted run."""
-    arguments = command(tmp_path / "killed", teacher, data, "--shard-pairs", "2")
-    shards = QUESTIONS * 10 // 2
-    process, end = start(arguments), time.monotonic() + WAIT_SECONDS
-    while not content(tmp_path / "killed"):
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end, "no shard appeared"
-        time.sleep(0.002)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
-    assert 0 < len(content(tmp_path / "killed")) < shards
-    whole = command(tmp_path / "whole", teacher, data, "--shard-pairs", "2")
-    for rest in (start(arguments), start(whole)):
-        _, errors = rest.communicate(timeout=WAIT_SECONDS)
-        assert rest.returncode == 0, errors
-    assert content(tmp_path / "killed") == content(tmp_path / "whole")
-    assert len(content(tmp_path / "whole")) == shards
 
 
 @pytest.mark.slow

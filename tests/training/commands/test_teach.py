@@ -82,19 +82,6 @@ def test_texts_longer_than_the_bases_positions_are_refused(tmp_path: Path, capsy
     assert f"cerberank train teach: --max-length 4000: {tmp_path / 'base'} has " in capsys.readouterr().err
 
 
-def test_a_finished_teacher_is_extended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """After an early stop, more steps need more patience, which then counts."""
-    save_cross_encoder("bert", tmp_path / "base")
-    common = ["--evaluate-every", 1, "--learning-rate", 1e-9]
-    assert call(tmp_path, "--steps", 2, *common) == 0
-    assert call(tmp_path, "--steps", 9, "--patience", 3, *common) == 0
-    assert reached(tmp_path) == 4  # the first, and three without a gain
-    assert call(tmp_path, "--steps", 12, "--patience", 3, *common) == 1
-    assert "more steps need a larger --patience" in capsys.readouterr().err
-    assert call(tmp_path, "--steps", 12, "--patience", 5, *common) == 0
-    assert reached(tmp_path) == 6
-
-
 def test_single_pairs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """SSP's epochs are of pairs, questions without a positive kept on demand; no loss compares them."""
     save_cross_encoder("bert", tmp_path / "base")

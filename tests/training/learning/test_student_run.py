@@ -84,32 +84,6 @@ def test_gradient_checkpointing_gives_the_same_weights_with_less_memory(family: 
     assert kept["lean"] < kept["plain"] / 2
 
 
-def test_a_killed_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    """Interrupted after the state of step 4 and resumed: the same weights and log as without interruption."""
-    config = replace(CONFIG, tokens_per_step=70)
-    whole, cut = dropping(), dropping()
-    run(tmp_path / "whole", config, whole).train(lambda ranker: 1.0)
-
-    class Killed(Exception):
-        pass
-
-    values = iter([1.0, 1.0])
-
-    def fail_in_step_6(ranker: RankingNetwork) -> float:
-        value = next(values, None)
-        if value is None:
-            raise Killed
-        return value
-
-    with pytest.raises(Killed):
-        run(tmp_path / "cut", config, cut).train(fail_in_step_6)
-    resumed = dropping(seed=9)
-    run(tmp_path / "cut", config, resumed).train(lambda ranker: 1.0)
-    state = torch.load(tmp_path / "whole" / "state.pt", weights_only=True)["ranker"]
-    again = torch.load(tmp_path / "cut" / "state.pt", weights_only=True)["ranker"]
-    assert all(torch.equal(state[name], again[name]) for name in state)
-
-
 class Noted:
     """Groups that note which steps were asked for; that of a step in `breaks` cannot be read."""
 

@@ -102,34 +102,6 @@ def test_a_pusher_that_dies_at_any_file_leaves_no_half_version(
     assert code == 0
 
 
-@pytest.mark.slow
-@STORES
-def test_a_pusher_killed_at_any_moment_leaves_no_half_version(
-    make: Stores, tiny_checkpoint: Path, tmp_path: Path
-) -> None:
-    """Forty real kills at random moments while versions are pushed one after the other; labels never break."""
-    names = [f"1.{index}" for index in range(40)]
-    paths = versions_of(tiny_checkpoint, tmp_path, names)
-    checkpoints = {name: read_checkpoint(path) for name, path in paths.items()}
-    store, rng = make(tmp_path / "store"), random.Random(0)
-
-    def work() -> None:
-        for name in names:
-            store.push(checkpoints[name])
-            store.move_label(MODEL, "stable", name)
-
-    for round_ in range(40):
-        pusher = fork(work)
-        time.sleep(rng.random() * 0.1)
-        assert pusher.pid is not None
-        os.kill(pusher.pid, signal.SIGKILL)
-        join(pusher)
-        check_whole(store, tmp_path / f"pulled-{round_}")
-        assert all(version in store.versions(MODEL) for version in store.labels(MODEL).values())
-    work()
-    assert set(store.versions(MODEL)) == set(names)
-
-
 @STORES
 def test_pushers_at_once_lose_no_version(make: Stores, tiny_checkpoint: Path, tmp_path: Path) -> None:
     """Four processes push twelve versions of one model while they move labels."""
