@@ -64,7 +64,7 @@ def test_an_installed_wheel_serves_the_bundled_checkpoint_anywhere(wheel: Path, 
         process = subprocess.Popen(command, cwd=folder, env=variables, stdout=output, stderr=output)
     try:
         wait_until(lambda: process.poll() is not None or "running on" in log.read_text(), seconds=60)
-        address = re.search(r"running on (http://[\d.:]+)", log.read_text())
+        address = re.search(r"running on (http://[\d.]+:\d+)", log.read_text())
         assert address is not None, log.read_text()
         question = {"question": "How tall is it?", "candidates": ["It opened in 1889.", "It is 330 metres tall."]}
         wait_until(lambda: httpx.get(f"{address[1]}/health/ready").status_code == 200, seconds=60)

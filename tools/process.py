@@ -22,7 +22,7 @@ START_SECONDS = 120.0
 """Seconds to wait for the service; long enough to import a small model first."""
 LONGEST_SECONDS, LOOK_SECONDS = 90.0, 0.1
 SERVE = ("-m", "cerberank", "serve")
-ADDRESS = re.compile(r"running on (https?://[\d.:]+)")
+ADDRESS = re.compile(r"running on (https?://[\d.]+:\d+)")
 """The address of a port in the log, the public port's first."""
 ROOT = Path(__file__).resolve().parents[1]
 
