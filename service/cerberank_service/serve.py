@@ -92,7 +92,7 @@ class Server:
         while self._thread.is_alive() and not self._server.started:
             self._thread.join(POLL_SECONDS)
         if self._server.started:
-            logger.info("running on %s: %s", self._url(), self._content)
+            logger.info("running on %s (%s)", self._url(), self._content)
 
     def stop(self, *, at_once: bool = False) -> None:
         """Close the listening socket; end after the requests in progress are answered, or `at_once`."""
