@@ -97,6 +97,12 @@ COMMANDS = (
         on_demand={**TORCH, "ray": "ray"},
     ),
     *_of(
+        "cerberank",
+        "mcp",
+        ("mcp", "mcp_server:mcp", "Serve the tools `rerank` and `filter` to a language model (MCP)."),
+        on_demand={**TORCH, **dict.fromkeys(("onnx", "onnxscript", "transformers"), "import")},
+    ),
+    *_of(
         TRAINING,
         "import",
         ("import", "commands.import_checkpoint:import_", "Make a checkpoint from a Hugging Face model that ranks."),

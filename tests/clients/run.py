@@ -73,8 +73,9 @@ def run(client: Path, environment: Path, url: str) -> bool:
         command.append(str(client / f"test_{client.name}.py"))
     # Nothing of this project is to be importable there, nor may a vendor's key be in reach.
     kept = {name: value for name, value in os.environ.items() if not name.endswith("_API_KEY") and name != "PYTHONPATH"}
+    ours = {"CERBERANK_URL": url, "CERBERANK_PROGRAM": str(Path(sys.executable).with_name("cerberank"))}
     try:
-        done = subprocess.run(command, env=kept | {"CERBERANK_URL": url}, timeout=RUN_SECONDS, check=False, cwd=client)
+        done = subprocess.run(command, env=kept | ours, timeout=RUN_SECONDS, check=False, cwd=client)
     except (OSError, subprocess.TimeoutExpired) as error:
         print(error)  # noqa: T201
         return False
