@@ -14,13 +14,16 @@ class Result:
     index: int
     """The candidate's place in the request's list of candidates, counted from 0."""
     score: float | None
-    """P(the candidate answers the question) by the last stage that scored it; None if a deadline passed before any."""
+    """P(the candidate answers the question) by the last stage that scored it; None if no stage did, because the lexical
+    layer dropped it or a deadline passed before."""
     stage: int
     """The stage that gave the score, counted from 0, or -1. A result of a later stage ranks above one of an earlier."""
     truncated: bool = False
     """True if the end of the candidate's text was not read."""
     raw_score: float | None = None
     """The network's score before calibration; None for a model that is not calibrated."""
+    lexical_score: float | None = None
+    """The BM25 score of a candidate that the lexical layer dropped before any stage; None for all others."""
     text: str | None = None
     id: str | int | None = None
     """The caller's id for the candidate."""
@@ -41,6 +44,8 @@ class Result:
         }
         if self.raw_score is not None:
             values["raw_score"] = self.raw_score
+        if self.lexical_score is not None:
+            values["lexical_score"] = self.lexical_score
         if self.id is not None:
             values["id"] = self.id
         if self.metadata is not None:
@@ -63,6 +68,7 @@ class Result:
             stage=values["stage"],
             truncated=values.get("truncated", False),
             raw_score=values.get("raw_score"),
+            lexical_score=values.get("lexical_score"),
             text=values.get("text"),
             id=values.get("id"),
             metadata=values.get("metadata"),
@@ -80,6 +86,8 @@ class Answer(Sequence[Result]):
     version: str
     drop_schedule: tuple[float, ...] = ()
     """The drop ratio of each exit."""
+    lexical_ratio: float = 0.0
+    """The share of the candidates that the lexical layer was to drop before the first stage."""
     complete: bool = True
     """False if a deadline ended the ranking before the last stage; the order is then that of the stages that ran."""
     answerable: float | None = None
@@ -117,6 +125,7 @@ class Answer(Sequence[Result]):
             "model": self.model,
             "version": self.version,
             "drop_schedule": list(self.drop_schedule),
+            "lexical_ratio": self.lexical_ratio,
             "complete": self.complete,
             "answerable": self.answerable,
             "results": [result.to_json() for result in self.results],
@@ -132,6 +141,7 @@ class Answer(Sequence[Result]):
             model=values["model"],
             version=values["version"],
             drop_schedule=tuple(values["drop_schedule"]),
+            lexical_ratio=values.get("lexical_ratio", 0.0),
             complete=values["complete"],
             answerable=values.get("answerable"),
             candidates=values["usage"]["candidates"],

@@ -39,6 +39,10 @@ MOST_SCHEDULES, MOST_METRICS = 64, 64
 """The most tuned schedules, and the most different metrics of them. Each is a series of the service."""
 
 
+SCHEDULES = frozenset({"drop_schedule", "drop_minimum", "lexical_ratio", "longer_lists", "tuned_schedules"})
+"""The fields of a ranker that hold its drop schedules, which fit its exits and its data only."""
+
+
 class OpaqueRankerError(ValueError):
     """The operation needs the ranker's layers, but the ranker is one opaque graph; the message says what works."""
 
@@ -142,7 +146,19 @@ class Stage(Frozen):
     kind: Literal["exit", "heads"]
 
 
-class TunedSchedule(Frozen):
+LexicalRatio = Annotated[DropRatio, Field(exclude_if=lambda ratio: ratio == 0.0)]
+"""The fraction of the candidates that the lexical layer drops before the first stage (`lexical.py`); omitted if 0."""
+
+
+class DropSchedule(Frozen):
+    """The shares of the candidates that are dropped before and after the stages."""
+
+    schedule: tuple[DropRatio, ...] = ()
+    """One ratio for every stage but the last. Empty: nothing is dropped after a stage."""
+    lexical_ratio: LexicalRatio = 0.0
+
+
+class TunedSchedule(DropSchedule):
     """A drop schedule that `tune` or `accelerate` measured on held-out questions, with its cost and its metrics."""
 
     schedule: tuple[DropRatio, ...]
@@ -153,6 +169,12 @@ class TunedSchedule(Frozen):
     dropping nothing, with its standard error `map_loss_error`, as means over the dev sets. `accelerate` has no labels
     and measures against the model's own ranking: `top1_agreement`, `overlap@5`, their mean `agreement`, and
     `agreement_loss`."""
+
+
+class ListSchedule(DropSchedule):
+    """The default drop schedule of questions with at least `candidates` distinct candidates."""
+
+    candidates: Count
 
 
 class RankerConfig(Frozen):
@@ -170,6 +192,12 @@ class RankerConfig(Frozen):
     or heads."""
     drop_schedule: tuple[DropRatio, ...] = ()
     """The default drop ratio of every stage but the last, including the first stage. Empty: nothing is dropped."""
+    lexical_ratio: LexicalRatio = 0.0
+    longer_lists: Annotated[
+        tuple[ListSchedule, ...], Field(max_length=MOST_SCHEDULES, exclude_if=lambda schedules: schedules == ())
+    ] = ()
+    """Default schedules that replace `drop_schedule` and `lexical_ratio` for questions with more candidates, because
+    the same ratios lose less among more. Ascending by `candidates`; omitted from `config.json` if empty."""
     drop_minimum: Count = 1
     """The least number of candidates that this checkpoint's own schedules leave alive. An early exit that finds the
     worse half of 200 candidates reliably is wrong too often about the worse half of ten, and dropping from ten saves
@@ -194,10 +222,29 @@ class RankerConfig(Frozen):
             raise ValueError("a network without layers has no heads, and a first stage that ranks alone")
         if heads == 0 and depth and (not after or after[-1] != body):
             raise ValueError("a plain encoder (heads = 0) needs an exit after its last layer")
-        # Schedules: one ratio for each exit that drops, and the costliest first, as the service tries them.
+        # What only some kinds of networks have.
+        room = self.transformer.max_positions - self.transformer.position_offset
+        if self.encoding.max_length > room:
+            raise ValueError(f"max_length {self.encoding.max_length} exceeds the encoder's {room} positions")
+        if isinstance(self.transformer, OpaqueTransformer):
+            self._check_opaque()
+        self._check_decoder()
+        self._check_schedules()
+        if self.first_stage is not None:
+            self._check_first_stage(self.first_stage)
+        return self
+
+    def _check_schedules(self) -> None:
+        """Raise ValueError unless schedules have a ratio for each exit, tuned ones go from the costliest to the
+        cheapest, as the service tries them, and those of longer lists from short to long ones.
+        """
         exits = self.scored_stages - 1
-        if self.drop_schedule and len(self.drop_schedule) != exits:
-            raise ValueError(f"drop_schedule needs {exits} ratios, one per stage but the last")
+        for default in (self.drop_schedule, *(longer.schedule for longer in self.longer_lists)):
+            if default and len(default) != exits:
+                raise ValueError(f"drop_schedule needs {exits} ratios, one per stage but the last")
+        counts = [longer.candidates for longer in self.longer_lists]
+        if counts != sorted(set(counts)):
+            raise ValueError("longer_lists must be listed by distinct numbers of candidates, ascending")
         for tuned in self.tuned_schedules:
             if len(tuned.schedule) != exits:
                 raise ValueError(f"every tuned schedule needs {exits} ratios, one per stage but the last")
@@ -206,16 +253,6 @@ class RankerConfig(Frozen):
         costs = [tuned.cost for tuned in self.tuned_schedules]
         if costs != sorted(costs, reverse=True):
             raise ValueError("tuned_schedules must go from the costliest to the cheapest")
-        # What only some kinds of networks have.
-        room = self.transformer.max_positions - self.transformer.position_offset
-        if self.encoding.max_length > room:
-            raise ValueError(f"max_length {self.encoding.max_length} exceeds the encoder's {room} positions")
-        if isinstance(self.transformer, OpaqueTransformer):
-            self._check_opaque()
-        self._check_decoder()
-        if self.first_stage is not None:
-            self._check_first_stage(self.first_stage)
-        return self
 
     def _check_first_stage(self, first: TextRankerConfig) -> None:
         """Raise ValueError if `first` is a joint text ranker, or reads documents in windows."""
@@ -330,25 +367,43 @@ class RankerConfig(Frozen):
             return (float(first.layers),)
         return (first.layers * _linear_weights(first) / _linear_weights(self.body), *self.stage_layers)
 
+    def schedule_for(self, candidates: int) -> DropSchedule:
+        """The default schedule of a question with this number of distinct candidates, with a ratio for each exit."""
+        chosen = DropSchedule(schedule=self.drop_schedule, lexical_ratio=self.lexical_ratio)
+        for longer in self.longer_lists:
+            if longer.candidates <= candidates:
+                chosen = longer
+        return DropSchedule(
+            schedule=chosen.schedule or (0.0,) * (self.scored_stages - 1), lexical_ratio=chosen.lexical_ratio
+        )
+
     @property
     def schedule(self) -> tuple[float, ...]:
-        """The default drop schedule, one ratio per scored stage but the last."""
-        return self.drop_schedule or (0.0,) * (self.scored_stages - 1)
+        """The default drop ratios of questions with few candidates, one per scored stage but the last."""
+        return self.schedule_for(1).schedule
 
     def drop_policy(
         self,
         requested: float | Sequence[float] | None = None,
         *,
-        default: Sequence[float] | None = None,
+        lexical: float | None = None,
+        default: DropSchedule | None = None,
+        candidates: int = 1,
         keep: int = 1,
     ) -> DropPolicy:
-        """The drop policy for the ratios `requested` (`drop.drop_ratios`), which leaves at least `keep` candidates.
+        """The drop policy for a question with `candidates` distinct candidates, which leaves at least `keep` of them.
 
-        If `requested` is None, the ratios are `default`, or this checkpoint's `schedule` if that is None too, and
-        `drop_minimum` candidates stay at least as well. Raises ValueError for ratios that do not fit the exits.
+        `requested` are the ratios of the exits (`drop.drop_ratios`), and `lexical` is that of the lexical layer, which
+        drops nothing if only `requested` is given. Where both are None, the ratios are those of `default`, or of this
+        checkpoint's `schedule_for` the question. Without `requested`, `drop_minimum` candidates stay at least as well.
+
+        Raises ValueError for ratios that do not fit the exits.
         """
-        ratios = drop_ratios(requested, self.schedule if default is None else default)
-        return RatioSchedule(ratios, max(keep, self.drop_minimum) if requested is None else keep)
+        default = default or self.schedule_for(candidates)
+        ratios = drop_ratios(requested, default.schedule)
+        if lexical is None:
+            lexical = default.lexical_ratio if requested is None else 0.0
+        return RatioSchedule(ratios, max(keep, self.drop_minimum) if requested is None else keep, lexical)
 
 
 def _linear_weights(transformer: TransformerConfig) -> float:

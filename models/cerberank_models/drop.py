@@ -8,12 +8,16 @@ with 128 candidates and a ratio of .3, its text rounds down (90, 63, 45, 32 stay
 - At least `minimum` candidates stay.
 - Of candidates with equal scores, the earlier one stays.
 - A dropped candidate ranks below every survivor, because scores of different exits cannot be compared.
+
+Before the first stage the lexical layer may drop a share by its scores (`lexical.py`). They are often equal, so that of
+candidates with equal scores all stay if one does: candidates that share no word with the question are all kept, unless
+enough others share one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import ROUND_HALF_DOWN, Decimal
 from typing import Protocol
 
@@ -48,6 +52,16 @@ class DropPolicy(Protocol):
     def after_first(self) -> DropPolicy:
         """The policy of the stages after stage 0, renumbered from 0."""
 
+    @property
+    def lexical(self) -> float:
+        """The share of the candidates that the lexical layer drops before stage 0."""
+
+    def lexical_survivors(self, scores: NDArray[np.floating]) -> NDArray[np.int64]:
+        """The rows of the lexical `scores[n]` that enter stage 0: ascending, at least one."""
+
+    def without_lexical(self) -> DropPolicy:
+        """The policy of the candidates that the lexical layer has kept."""
+
 
 @dataclass(frozen=True, slots=True)
 class RatioSchedule:
@@ -63,16 +77,20 @@ class RatioSchedule:
     """One ratio for each stage but the last."""
     minimum: int = 1
     """The least number of candidates that stay alive."""
+    lexical: float = 0.0
+    """The share that the lexical layer drops before the first stage."""
 
     def __post_init__(self) -> None:
         """Check the ratios. NaN is rejected too, because its comparisons are false."""
-        for alpha in self.ratios:
+        for alpha in (*self.ratios, self.lexical):
             if not 0.0 <= alpha < 1.0:
                 raise ValueError(f"every drop ratio must be at least 0 and below 1, not {alpha}")
 
     def __str__(self) -> str:
-        """The ratios as reports print them, such as `0.3,0.5` or `0.85,0.95 (at least 20)`."""
+        """The ratios as reports print them: `0.3,0.5`, `0.85,0.95 (at least 20)`, or `lexical 0.2, then 0.5,0.5`."""
         ratios = ",".join(f"{alpha:g}" for alpha in self.ratios)
+        if self.lexical:
+            ratios = f"lexical {self.lexical:g}" + (f", then {ratios}" if ratios else "")
         return ratios if self.minimum == 1 else f"{ratios} (at least {self.minimum})"
 
     def survivors(self, stage: int, scores: NDArray[np.floating]) -> NDArray[np.int64]:
@@ -84,8 +102,12 @@ class RatioSchedule:
         return np.sort(best_first[: len(scores) - dropped])
 
     def expected_alive(self, candidates: int) -> tuple[int, ...]:
-        """The exact number of candidates that enter each stage."""
-        counts = [candidates]
+        """The number of candidates that enter each stage. It is exact, except that the lexical layer keeps ties.
+
+        >>> RatioSchedule((0.5,), lexical=0.2).expected_alive(100)
+        (80, 40)
+        """
+        counts = [candidates - drop_count(candidates, self.lexical, self.minimum)]
         for alpha in self.ratios:
             counts.append(counts[-1] - drop_count(counts[-1], alpha, self.minimum))
         return tuple(counts)
@@ -97,12 +119,29 @@ class RatioSchedule:
     def after_first(self) -> RatioSchedule:
         """The schedule without its first ratio. Raises ValueError for a schedule of one stage.
 
-        >>> RatioSchedule((0.9, 0.3), minimum=20).after_first()
-        RatioSchedule(ratios=(0.3,), minimum=20)
+        >>> str(RatioSchedule((0.9, 0.3), minimum=20).after_first())
+        '0.3 (at least 20)'
         """
         if not self.ratios:
             raise ValueError("there is no stage after the first")
-        return RatioSchedule(self.ratios[1:], self.minimum)
+        return replace(self, ratios=self.ratios[1:])
+
+    def lexical_survivors(self, scores: NDArray[np.floating]) -> NDArray[np.int64]:
+        """The rows with the highest scores, and those with a score that is equal to one of theirs.
+
+        >>> RatioSchedule((), lexical=0.5).lexical_survivors(np.array([0.0, 3.0, 0.0, 2.0])).tolist()
+        [1, 3]
+        >>> RatioSchedule((), lexical=0.5).lexical_survivors(np.array([0.0, 3.0, 0.0, 0.0])).tolist()
+        [0, 1, 2, 3]
+        """
+        dropped = drop_count(len(scores), self.lexical, self.minimum)
+        if not dropped:
+            return np.arange(len(scores), dtype=np.int64)
+        return np.flatnonzero(scores >= np.partition(scores, dropped)[dropped])
+
+    def without_lexical(self) -> RatioSchedule:
+        """The schedule of the candidates that the lexical layer has kept."""
+        return replace(self, lexical=0.0)
 
 
 def drop_ratios(requested: float | Sequence[float] | None, default: Sequence[float]) -> tuple[float, ...]:
@@ -199,14 +238,17 @@ def order(stages: NDArray[np.integer], scores: NDArray[np.floating]) -> NDArray[
     return np.lexsort((np.arange(len(scores)), -scores, -stages)).astype(np.int64)
 
 
-def relative_cost(stage_layers: Sequence[float], ratios: Sequence[float]) -> float:
+def relative_cost(stage_layers: Sequence[float], ratios: Sequence[float], lexical: float = 0.0) -> float:
     """Layers run per candidate, relative to running all layers (CT section 5.4), in the limit of many candidates.
+
+    `lexical` is the share that is dropped before the first stage.
 
     >>> [round(relative_cost((4, 2, 2, 2, 2), (alpha,) * 4), 3) for alpha in (0.3, 0.4, 0.5)]
     [0.629, 0.551, 0.49]
     """
     check_exits(len(stage_layers), len(ratios))
-    spent, alive = float(stage_layers[0]), 1.0
+    alive = 1.0 - lexical
+    spent = alive * stage_layers[0]
     for layers, alpha in zip(stage_layers[1:], ratios, strict=True):
         alive *= 1.0 - alpha
         spent += alive * layers

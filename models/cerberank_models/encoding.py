@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, repeat
 from typing import Literal
 
@@ -29,7 +30,7 @@ from tokenizers import Tokenizer
 from cerberank_models.config import EncodingConfig
 from cerberank_models.frame import Frame, InstructionError, prompt_frame, template_frame
 from cerberank_models.token_cache import TokenCache
-from cerberank_models.tokens import ID_BYTES, MOST_CHARACTERS, Tokens, replace_surrogates, without_limits
+from cerberank_models.tokens import ID_BYTES, MOST_CHARACTERS, Tokens, packed, replace_surrogates, without_limits
 from cerberank_models.transformer import PAIR_TEMPLATES, Family
 from cerberank_models.windows import NO_LIMIT, NO_SPAN, Windowing, Windows, cut, tokens_covered
 
@@ -37,6 +38,9 @@ CHARACTERS_PER_TOKEN = 32
 """The assumed most characters per token. English has about 4.5; only runs of blanks and long words exceed the bound."""
 UNKNOWN_TOKENS = ("[UNK]", "<unk>")
 """The names of the token for unknown text. Byte-level tokenizers have one too, but never emit it."""
+WORD_MARKS, STEM = "\u0120\u2581", 5
+"""The characters by which byte-level and SentencePiece tokenizers mark the beginning of a word, and the letters of a
+word that count where words are compared."""
 CHARACTERS_PER_WINDOW_TOKEN = 8
 """The assumed most characters per token when a text is tokenised again for windows. It is lower than
 `CHARACTERS_PER_TOKEN`, because tokenising 65,536 characters takes up to 0.1 s."""
@@ -72,6 +76,10 @@ class EncodedPairs:
     """Shape [n]: the number of tokens at the beginning of each pair that other pairs of its question share, so that a
     decoder can compute them once; None for encoders.
     """
+    begins: NDArray[np.int64] | None = None
+    """Shape [n]: the place of the candidate's first token in each pair; None for pairs that were selected or joined."""
+    question_ids: NDArray[np.int32] | None = None
+    """The ids of the question's own known tokens; None for pairs that were selected or joined."""
 
     def __len__(self) -> int:
         """The number of pairs n."""
@@ -109,6 +117,16 @@ class EncodedPairs:
     def without_prefixes(self) -> EncodedPairs:
         """The same pairs without `prefixes`, so that a decoder computes each pair as a whole."""
         return replace(self, prefixes=None)
+
+    def of_candidates(self, kept: NDArray[np.int64]) -> EncodedPairs:
+        """The pairs of the candidates `kept`, ascending, with all their windows."""
+        if self.windows is None:
+            rows, windows = kept, None
+        else:
+            rows, offsets = packed_rows(self.windows.offsets, kept)
+            windows = replace(self.windows, offsets=offsets, spans=self.windows.spans[rows])
+        unknown = None if self.unknown is None else self.unknown[rows]
+        return replace(self.select(rows), windows=windows, unknown=unknown, question_unknown=self.question_unknown)
 
     def select(self, rows: NDArray[np.integer]) -> EncodedPairs:
         """The pairs `rows`, in that order, each counted as one candidate."""
@@ -199,6 +217,22 @@ class PairEncoder:
             characters=CHARACTERS_PER_TOKEN * config.max_length,
             digest=tokenizer_digest,
         )
+
+    @cached_property
+    def stems(self) -> NDArray[np.int32]:
+        """Shape [vocabulary]: the same number for token ids that begin with the same five letters (`lexical.py`).
+
+        Case counts for nothing. Only pieces of ASCII characters are cut, because those of byte-level tokenizers stand
+        for bytes. It is computed once, when it is first needed, which takes 20 ms for a vocabulary of 30,000.
+        """
+        vocabulary = self.tokenizer.get_vocab()
+        stems = np.arange(1 + max(vocabulary.values(), default=0), dtype=np.int32)
+        first: dict[str, int] = {}
+        for piece, number in vocabulary.items():
+            word = piece.lstrip(WORD_MARKS)
+            if word.isascii():
+                stems[number] = first.setdefault(word.lower()[:STEM], number)
+        return stems
 
     def _budget(self, frame: Frame) -> int:
         """The number of tokens that a frame leaves to the segments. Raises InstructionError if they are too few."""
@@ -369,7 +403,8 @@ class PairEncoder:
         np.cumsum(by_segment.sum(axis=1), out=offsets[1:])
         token_ids = np.frombuffer(bytearray().join(pieces), dtype=np.int32)
         questions, candidates = self._mostly_unknown(frame, token_ids, offsets[:-1], lengths)
-        prefixes = (len(frame.head) + len(frame.join)) // ID_BYTES + lengths[:, 0]
+        begins = (len(frame.head) + len(frame.join)) // ID_BYTES + lengths[:, 0]
+        question = np.frombuffer(max(segments[0], key=len, default=b""), dtype=np.int32)
         return EncodedPairs(
             token_ids=token_ids,
             type_ids=np.repeat(np.tile(self._types, rows), by_segment.ravel()),
@@ -378,8 +413,15 @@ class PairEncoder:
             question_truncated=question_truncated,
             unknown=candidates,
             question_unknown=questions is not None and bool(questions[:1].any()),
-            prefixes=prefixes if frame.shared else None,
+            prefixes=begins if frame.shared else None,
+            begins=begins,
+            question_ids=question[~np.isin(question, self._wordless(frame))],
         )
+
+    def _wordless(self, frame: Frame) -> NDArray[np.int32]:
+        """The ids of a question's tokens that are no words of its own: unknown text, and those of a prompt."""
+        unknown = packed([] if self._unknown is None else [self._unknown])
+        return np.frombuffer(unknown + frame.ids_around_question, dtype=np.int32)
 
     def _mostly_unknown(
         self, frame: Frame, token_ids: NDArray[np.int32], begins: NDArray[np.int64], lengths: NDArray[np.int64]

@@ -29,6 +29,8 @@ class Frame:
     tail: bytes
     around_question: tuple[str, str] = ("", "")
     """The text before and the text after the question, which are tokenised together with it."""
+    ids_around_question: bytes = b""
+    """The tokens of `around_question`, which are not the question's own words."""
     before_candidate: str = ""
     """The text before the candidate, which is tokenised together with it."""
     shared: bool = False
@@ -78,6 +80,7 @@ def prompt_frame(tokenizer: Tokenizer, prompt: PromptTemplate, instruction: str 
         join=_ids(tokenizer, *prompt.join),
         tail=_ids(tokenizer, *prompt.tail),
         around_question=(before, behind),
+        ids_around_question=_ids(tokenizer, before, behind),
         before_candidate=prompt.candidate.removesuffix(CANDIDATE),
         shared=True,
     )

@@ -27,7 +27,7 @@ from cerberank_models.output import installed_by
 from cerberank_models.rank_pairs import pairs_policy, rank_pairs
 from cerberank_models.ranking.assemble import ResponseOptions, answer_of, response_of, whole_ranking
 from cerberank_models.ranking.call import RankCall
-from cerberank_models.ranking.prepare import Model, prepare, score_texts
+from cerberank_models.ranking.prepare import Model, after_lexical, prepare, score_texts
 from cerberank_models.request import RankRequest, Texts, checked_pair, is_blank
 from cerberank_models.store import Store
 from cerberank_models.windows import MOST_ROWS, Reading, windowing_of
@@ -154,6 +154,7 @@ class Ranker:
         min_score: float | None = None,
         min_precision: float | None = None,
         drop_ratio: float | Sequence[float] | None = None,
+        lexical_ratio: float | None = None,
         deadline_ms: float | None = None,
         windows: Reading | None = None,
         instruction: str | None = None,
@@ -178,6 +179,7 @@ class Ranker:
             min_score=min_score,
             min_precision=min_precision,
             drop_ratio=drop_ratio,
+            lexical_ratio=lexical_ratio,
             deadline_ms=deadline_ms,
             windows=windows,
             instruction=instruction,
@@ -185,7 +187,7 @@ class Ranker:
             return_heads=True,
         )
         end = None if request.deadline_ms is None else began + request.deadline_ms / 1000.0
-        prepared = prepare(RankCall.of(request).limited(MOST_ROWS), self._model)
+        prepared = after_lexical(prepare(RankCall.of(request).limited(MOST_ROWS), self._model))
         if self.first_stage is not None and prepared.texts is not None:
             prepared = score_texts(prepared, self.first_stage.backend.encode(prepared.texts.encoded))
         ranked = None

@@ -162,6 +162,7 @@ MEANT = {
     **dict.fromkeys(("k", "n", "limit", "top"), "top_k"),
     **dict.fromkeys(("threshold", "score_threshold"), "min_score"),
     **dict.fromkeys(("alpha", "drop"), "drop_ratio"),
+    "lexical": "lexical_ratio",
 }
 """The field that is meant by a name of another service's or library's."""
 
@@ -221,6 +222,13 @@ class RankRequest(Wire):
     drop_ratio: Annotated[
         DropRatioIn | None,
         Field(description="Share of the candidates that each exit drops: one number, or one per exit."),
+    ] = None
+    lexical_ratio: Annotated[
+        Ratio | None,
+        Field(
+            description="Share of the candidates that is dropped before any stage, by the words that they share with "
+            "the question; 0 if left out beside `drop_ratio`."
+        ),
     ] = None
     deadline_ms: Annotated[
         float | None,

@@ -7,13 +7,14 @@ from __future__ import annotations
 
 import logging
 from functools import partial
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from fastapi import FastAPI, Path, Request
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, model_validator
 
 from cerberank_models import __version__
 from cerberank_models.checkpoint.store.checkpoint_store import NAME, Label, Reference, Version
+from cerberank_models.config import DropSchedule
 from cerberank_models.request import Few, Ratio
 from cerberank_service.access.access import bearer, digest, same
 from cerberank_service.errors import ErrorBody, Kind, ServiceError
@@ -45,9 +46,19 @@ class LabelMove(Change):
 
 
 class ScheduleChange(Change):
-    """One drop ratio for every exit, a list with one per exit, or null for the checkpoint's own schedule."""
+    """One drop ratio for every exit, a list with one per exit, or null for the checkpoint's own schedule.
+
+    The lexical layer drops the share `lexical_ratio`. With null for the schedule it must be 0.
+    """
 
     drop_schedule: Ratio | Annotated[list[Ratio], Few] | None
+    lexical_ratio: Ratio = 0.0
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.drop_schedule is None and self.lexical_ratio:
+            raise ValueError("lexical_ratio needs a drop_schedule beside it")
+        return self
 
 
 def _without_token(token: bytes, request: Request) -> ServiceError | None:
@@ -120,10 +131,12 @@ def _add_models(app: FastAPI, service: Service) -> None:
     def drop_schedule(model: Name, version: Name, change: ScheduleChange) -> Models:
         live = versions.find(model, version, serving=False)  # the version may be a label
         try:
-            live.schedule = live.checkpoint.config.drop_policy(change.drop_schedule).ratios
+            policy = live.checkpoint.config.drop_policy(change.drop_schedule, lexical=change.lexical_ratio)
         except ValueError as error:
             raise ServiceError(Kind.INVALID, f"drop_schedule: {error}") from error
-        logger.info("operator: %s@%s drops %s", *live.reference, list(live.schedule))
+        own = change.drop_schedule is None
+        live.schedule = None if own else DropSchedule(schedule=policy.ratios, lexical_ratio=policy.lexical)
+        logger.info("operator: %s@%s drops %s", *live.reference, "by its own schedule" if own else policy)
         return shown(model)
 
 

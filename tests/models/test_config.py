@@ -5,7 +5,7 @@ from pydantic import ValidationError
 from tests.text_rankers import ENCODING, JOINT_TWIN, MONO, NAMES, SHAPES, TR_TWIN, TWIN
 from tests.tiny import hugging_face_config, random_ranker
 
-from cerberank_models.config import RankerConfig
+from cerberank_models.config import DropSchedule, RankerConfig
 from cerberank_models.convert.from_hugging_face import transformer_config
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.text_config import TextEncodingConfig, TextRankerConfig
@@ -153,8 +153,8 @@ def test_a_policy_is_the_caller_s_or_the_checkpoint_s() -> None:
     config = RankerConfig.model_validate(changed(exits=[{"after": 1}], drop_schedule=[0.3], drop_minimum=5))
     assert config.drop_policy() == RatioSchedule((0.3,), 5)
     assert config.drop_policy(keep=9) == RatioSchedule((0.3,), 9)
-    assert config.drop_policy(default=(0.1,)) == RatioSchedule((0.1,), 5)
-    assert config.drop_policy(0.5, default=(0.1,), keep=2) == RatioSchedule((0.5,), 2)
+    assert config.drop_policy(default=DropSchedule(schedule=(0.1,))) == RatioSchedule((0.1,), 5)
+    assert config.drop_policy(0.5, default=DropSchedule(schedule=(0.1,)), keep=2) == RatioSchedule((0.5,), 2)
     with pytest.raises(ValueError, match="not 2"):
         config.drop_policy((0.5, 0.5))
     with pytest.raises(ValueError, match="below 1"):

@@ -59,6 +59,23 @@ def test_survivors_are_the_best_and_ties_keep_the_earlier(scores: np.ndarray, pe
     assert RatioSchedule((percent / 100,), minimum).survivors(0, scores).tolist() == sorted(best)
 
 
+@given(scores=scores, percent=hundredths, minimum=st.integers(1, 5))
+def test_the_lexical_layer_keeps_what_ties_with_a_kept_candidate(
+    scores: np.ndarray, percent: int, minimum: int
+) -> None:
+    """All that is dropped is worse than all that is kept, and no more is dropped than the share."""
+    policy = RatioSchedule((0.5,), minimum, percent / 100)
+    kept = policy.lexical_survivors(scores).tolist()
+    dropped = sorted(set(range(len(scores))) - set(kept))
+    least = policy.expected_alive(len(scores))[0]
+    assert kept == sorted(kept)
+    assert max(scores[dropped], default=-np.inf) < min(scores[kept])
+    assert len(kept) >= least == len(scores) - drop_count(len(scores), percent / 100, minimum)
+    assert sum(scores[row] > min(scores[kept]) for row in kept) < max(least, 1)
+    assert policy.lexical_survivors(0.0 * scores).tolist() == list(range(len(scores)))
+    assert policy.without_lexical().expected_alive(len(scores))[0] == len(scores)
+
+
 @given(st.lists(hundredths, min_size=1, max_size=4), st.integers(1, 40), st.integers(1, 10))
 def test_what_is_expected_to_be_alive_is_what_survives(percents: list[int], candidates: int, minimum: int) -> None:
     """Expected and actual survivors are equal at each stage; an exit that does not wait drops none."""

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from cerberank_models.checkpoint.folder import REQUIRED, Checkpoint, write_checkpoint
-from cerberank_models.config import RankerConfig
+from cerberank_models.config import SCHEDULES, RankerConfig
 
 
 def revise_checkpoint(
@@ -25,7 +25,7 @@ def revise_checkpoint(
     the network, and FileExistsError if `path` exists.
     """
     config = config or checkpoint.config
-    fixed = {"drop_schedule", "drop_minimum", "tuned_schedules", "name", "languages"}
+    fixed = {*SCHEDULES, "name", "languages"}
     if config.model_dump(exclude=fixed) != checkpoint.config.model_dump(exclude=fixed):
         raise ValueError(
             "a revision may change a checkpoint's name, languages and schedules, not its network or encoding"

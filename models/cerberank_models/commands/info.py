@@ -43,8 +43,16 @@ def facts_of(checkpoint: Checkpoint) -> dict[str, object]:
         "most_tokens": config.encoding.max_length,
         "windows": config.encoding.windows,
         "exits_after_layers": [exit_.after for exit_ in config.exits],
+        "default_lexical_drop": config.lexical_ratio,
         "default_drops": list(config.drop_schedule or ()),
-        "schedules": [{"drops": list(each.schedule), "cost": each.cost} for each in config.tuned_schedules],
+        "drops_of_longer_lists": [
+            {"candidates": each.candidates, "lexical": each.lexical_ratio, "drops": list(each.schedule)}
+            for each in config.longer_lists
+        ],
+        "schedules": [
+            {"lexical": each.lexical_ratio, "drops": list(each.schedule), "cost": each.cost}
+            for each in config.tuned_schedules
+        ],
         "first_stage": None if config.first_stage is None else config.first_stage.name,
         "calibration_questions": None if calibration is None else calibration.data.questions,
         "metrics": dict(manifest.metrics),

@@ -21,7 +21,7 @@ from cerberank_models.answer import Answer
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.commands.options import OWN, BackendOptions, Ratios, Windows, chosen_device, one_or_all
 from cerberank_models.commands.question_lines import QuestionLine, read_line
-from cerberank_models.commands.values import Count
+from cerberank_models.commands.values import Count, Dropped
 from cerberank_models.output import printable
 from cerberank_models.progress import progress
 from cerberank_models.rank_pairs import NonFiniteScoreError
@@ -41,6 +41,7 @@ def rank(
     top_k: Count | None = None,
     windows: Windows = None,
     drop_ratio: Ratios | None = None,
+    lexical_ratio: Dropped | None = None,
     backend: BackendOptions = OWN,
     threads: Count | None = None,
     return_text: bool = False,
@@ -61,6 +62,7 @@ def rank(
         top_k: Results for each question (default: all).
         windows: Reading of long texts.
         drop_ratio: Share of the candidates that each exit drops: one number, or one for each exit (0.3,0.3).
+        lexical_ratio: Share of the candidates that is dropped before any layer, by BM25.
         backend: Backend.
         threads: Threads of the model (default: all usable processors).
         return_text: Repeat the text of each candidate in the answer.
@@ -83,6 +85,7 @@ def rank(
                 ranker.rank,
                 top_k=top_k,
                 drop_ratio=one_or_all(drop_ratio),
+                lexical_ratio=lexical_ratio,
                 windows=windows,
                 return_text=return_text,
             )

@@ -78,6 +78,7 @@ Count = Annotated[int, at_least(1)]
 Positive = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]
 NotNegative = Annotated[float, Parameter(validator=Number(gte=0, lt=math.inf))]
 Share = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
+Dropped = Annotated[float, Parameter(validator=Number(gte=0, lt=1))]
 Percent = Annotated[float, Parameter(validator=Number(gte=0, lte=100))]
 Interval = Annotated[float, Parameter(converter=_interval, n_tokens=1, validator=Number(gt=0, lt=math.inf))]
 """A whole number of steps, or a share of them below 1."""

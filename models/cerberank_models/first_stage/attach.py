@@ -254,7 +254,7 @@ def exported(
 
 
 def _with_first_stage(old: RankerConfig, first: TextRankerConfig, alpha: float) -> RankerConfig:
-    changes = {"first_stage": first, "drop_schedule": (alpha, *old.schedule), "tuned_schedules": ()}
+    changes = {"first_stage": first, "drop_schedule": (alpha, *old.schedule), "longer_lists": (), "tuned_schedules": ()}
     return RankerConfig.model_validate({**dict(old), **changes})
 
 

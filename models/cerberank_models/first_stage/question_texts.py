@@ -64,6 +64,22 @@ class QuestionTexts:
         """True if the question's own text must be encoded."""
         return len(self.encoded) > len(self.cold)
 
+    def select(self, rows: NDArray[np.int64]) -> QuestionTexts:
+        """The texts of only the candidates `rows`, ascending; without those cold texts that no other candidate has."""
+        place_of = {row: place for place, row in enumerate(rows.tolist())}
+        kept = {text: [place_of[row] for row in of_text if row in place_of] for text, of_text in self.cold.items()}
+        stays = np.array([True] * self.leads + [bool(of_text) for of_text in kept.values()], np.bool_)
+        encoded = self.encoded.select(np.flatnonzero(stays))
+        return replace(
+            self,
+            vectors=tuple(self.vectors[row] for row in rows.tolist()),
+            cold={text: of_text for text, of_text in kept.items() if of_text},
+            encoded=encoded,
+            tokens=encoded.tokens,
+            truncated=self.truncated[rows],
+            sources={**self.sources, "computed": len(encoded)},
+        )
+
     def released(self) -> QuestionTexts:
         """This object without vectors and tokens, whose memory is freed because they were scored."""
         return replace(self, question=None, vectors=(), cold={}, encoded=NO_PAIRS)

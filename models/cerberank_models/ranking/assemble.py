@@ -25,30 +25,38 @@ NO_RANKING = Ranking(
 
 
 def whole_ranking(prepared: Prepared, ranked: Ranking | None) -> Ranking:
-    """The ranking of all distinct candidates, with a first stage as stage 0.
+    """The ranking of all distinct candidates, with a first stage as stage 0, and UNSCORED as that of the candidates
+    that the lexical layer dropped.
 
     `ranked` is the ranking of the pairs, or None if there were none. With a first stage, the scores of pairs are used
     only if all pairs have one: after a deadline the pairs with a score are the longest, not the best.
     """
     if not prepared.candidates:
         return NO_RANKING
-    if prepared.first_scores is None:
+    if prepared.first_scores is None and prepared.lexical_scores is None:
         assert ranked is not None, "without a first stage there are pairs"
         return ranked
-    scores = prepared.first_scores.copy()
+    # The scores of the first stage, or none, which those of the pairs replace.
+    count, first = len(prepared.candidates), prepared.first_scores is not None
+    scores = np.full(count, np.nan) if prepared.first_scores is None else prepared.first_scores.copy()
     stages = np.where(np.isnan(scores), UNSCORED, 0)
     survivors, heads, spans = prepared.survivors, None, None
-    if ranked is not None and not (ranked.stages == UNSCORED).any():
+    if ranked is not None and not (first and (ranked.stages == UNSCORED).any()):
         scores[survivors] = ranked.scores
-        stages[survivors] = ranked.stages + 1
+        stages[survivors] = ranked.stages + first
         if ranked.heads is not None:
-            heads = np.full((len(scores), ranked.heads.shape[1]), np.nan)
+            heads = np.full((count, ranked.heads.shape[1]), np.nan)
             heads[survivors] = ranked.heads
         if ranked.spans is not None:
-            spans = np.full((len(scores), 2), NO_SPAN, dtype=np.int64)
+            spans = np.full((count, 2), NO_SPAN, dtype=np.int64)
             spans[survivors] = ranked.spans
+    # What the lexical layer dropped stands below what it kept, in the order of its scores.
+    levels, within = stages, np.nan_to_num(scores)
+    if (lexical := prepared.lexical_scores) is not None:
+        dropped = ~np.isnan(lexical)
+        levels, within = stages - dropped, np.where(dropped, lexical, within)
     return Ranking(
-        order=order(stages, np.nan_to_num(scores)),
+        order=order(levels, within),
         scores=scores,
         stages=stages,
         heads=heads,
@@ -83,19 +91,23 @@ def answer_of(prepared: Prepared, ranking: Ranking) -> RankAnswer:
         )
     # What the reader of the answer should know about texts, options and the outcome.
     ratios = prepared.policy.ratios
-    loss = loss_of(checkpoint.config.tuned_schedules, ratios)
+    lexical = None if prepared.lexical_scores is None else prepared.lexical_scores[places]
+    loss = loss_of(checkpoint.config.tuned_schedules, ratios, prepared.policy.lexical)
+    dropped = 0 if lexical is None else int((~np.isnan(lexical)).sum())
     unknown = int(prepared.unknown[places].sum())
     question_unknown = prepared.pairs.question_unknown
     warnings = [
         *prepared.cut_warnings(),
         *unknown_warnings(question=question_unknown, candidates=unknown),
         *call_warnings(prepared.call, checkpoint),
-        *outcome_warnings(complete=ranking.complete, unscored=int((stages == UNSCORED).sum())),
+        *outcome_warnings(complete=ranking.complete, unscored=int((stages == UNSCORED).sum()) - dropped),
     ]
     return RankAnswer(
         model=checkpoint.config.name,
         version=checkpoint.manifest.version,
         drop_schedule=ratios,
+        lexical_ratio=prepared.policy.lexical,
+        lexical_scores=lexical,
         expected_loss=loss if (stages < len(ratios)).any() else {},
         complete=ranking.complete,
         order=by_rank[: prepared.call.top_k],
@@ -114,13 +126,13 @@ def answer_of(prepared: Prepared, ranking: Ranking) -> RankAnswer:
     )
 
 
-def loss_of(tuned: Sequence[TunedSchedule], ratios: tuple[float, ...]) -> dict[str, float]:
+def loss_of(tuned: Sequence[TunedSchedule], ratios: tuple[float, ...], lexical: float = 0.0) -> dict[str, float]:
     """Points of each metric that a schedule loses against the most accurate tuned one; empty if it was not tuned."""
-    metrics_of = {entry.schedule: entry.metrics for entry in tuned}
-    if ratios not in metrics_of:
+    metrics_of = {(entry.schedule, entry.lexical_ratio): entry.metrics for entry in tuned}
+    if (ratios, lexical) not in metrics_of:
         return {}
     best = max(tuned, key=lambda entry: entry.cost).metrics
-    reached = metrics_of[ratios]
+    reached = metrics_of[ratios, lexical]
     names = [name for name in best if name in reached and not name.endswith(("_loss", "_loss_error"))]
     return {name: round(best[name] - reached[name], 3) for name in names}  # as `tune` rounds them
 
@@ -155,6 +167,7 @@ def response_of(answer: RankAnswer, options: ResponseOptions) -> dict[str, Any]:
         "model": answer.model,
         "version": answer.version,
         "drop_schedule": list(answer.drop_schedule),
+        "lexical_ratio": answer.lexical_ratio,
         "expected_loss": dict(answer.expected_loss),
         "complete": answer.complete,
         "answerable": None if answer.calibrated is None else answer.calibrated.answerable,
@@ -189,6 +202,8 @@ def _result(answer: RankAnswer, options: ResponseOptions, index: int) -> dict[st
         "stage": int(answer.stages[index]),
         "truncated": bool(answer.truncated[index]),
     }
+    if answer.lexical_scores is not None and not np.isnan(answer.lexical_scores[index]):
+        result["lexical_score"] = float(answer.lexical_scores[index])
     if answer.calibrated is not None and result["score"] is not None:
         result["raw_score"] = float(answer.scores[index])
     if (window := answer.window(index)) is not None:

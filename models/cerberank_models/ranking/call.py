@@ -39,6 +39,8 @@ class RankCall:
     top_k: int | None = None
     drop_ratio: float | tuple[float, ...] | None = None
     """One ratio for every exit, or one per exit; None for the version's drop schedule."""
+    lexical_ratio: float | None = None
+    """The share that the lexical layer drops; None for the version's, or for none if the call has a `drop_ratio`."""
     deadline_ms: float | None = None
     latency_target_ms: float | None = None
     """Use the tuned schedule that drops least and is predicted to end within this time; ignored with `drop_ratio`."""
@@ -66,6 +68,7 @@ class RankCall:
             model=request.model,
             top_k=request.top_k,
             drop_ratio=request.ratios,
+            lexical_ratio=request.lexical_ratio,
             deadline_ms=request.deadline_ms,
             latency_target_ms=request.latency_target_ms,
             priority=request.priority,
@@ -110,7 +113,7 @@ class RankAnswer:
     order: NDArray[np.int64]
     """The candidates' places in the request, best first, already cut to `top_k`."""
     scores: Scores
-    """The network's own scores; NaN for candidates that no stage scored before the deadline."""
+    """The network's own scores; NaN for candidates that no stage scored: before the deadline, or at all."""
     stages: NDArray[np.int64]
     """The last stage that scored each candidate, -1 for none."""
     heads: Scores | None
@@ -118,6 +121,9 @@ class RankAnswer:
     truncated: NDArray[np.bool_]
     """True where the candidate's end was not read."""
     tokens: int
+    lexical_ratio: float = 0.0
+    lexical_scores: Scores | None = None
+    """The lexical scores of candidates that the lexical layer dropped, NaN for others; None if it dropped none."""
     question_truncated: bool = False
     """True where the question's end was not read."""
     unknown: int = 0

@@ -17,6 +17,7 @@ from cyclopts import Parameter
 
 from cerberank_models.commands.options import Ratios
 from cerberank_models.commands.store import check_target, moved
+from cerberank_models.commands.values import Dropped
 from cerberank_models.connection import bearer_of, checked_url
 from cerberank_models.output import UsageError, say, say_json
 from cerberank_service.commands.probe import own_address, pinned
@@ -164,6 +165,7 @@ def schedule(
     ratios: Ratios = (),
     /,
     *,
+    lexical_ratio: Dropped = 0.0,
     reset: bool = False,
     port: Port = OWN,
 ) -> None:
@@ -172,15 +174,16 @@ def schedule(
     Args:
         reference: MODEL@VERSION or MODEL@LABEL.
         ratios: Share of candidates that exits drop: one number for all exits, or one for each (0.3,0.5).
+        lexical_ratio: Share of candidates that is dropped before any layer, by BM25.
         reset: Use the schedule of the checkpoint again.
         port: The admin port.
     """
-    if bool(ratios) == reset:
+    if bool(ratios) == reset or (reset and lexical_ratio):
         raise UsageError("name the ratios, or --reset the schedule")
     wanted = None if reset else ratios[0] if len(ratios) == 1 else list(ratios)
     model, version = _parts(reference)
     place = ("models", model, "versions", version, "drop-schedule")
-    port.show(port.open().ask("PUT", *place, body={"drop_schedule": wanted}))
+    port.show(port.open().ask("PUT", *place, body={"drop_schedule": wanted, "lexical_ratio": lexical_ratio}))
 
 
 def drain(*, port: Port = OWN) -> None:
@@ -198,7 +201,8 @@ def _line(entry: dict[str, Any]) -> str:
     labels = entry.get("labels", ())
     wanted = [f"wanted as {label}" for label in entry.get("wanted", ()) if label not in labels]
     notes = [*labels, *wanted, *(note for note in ("rollback", "pinned") if entry.get(note))]
-    dropped = f"drops {entry['drop_schedule']}" if entry.get("drop_schedule") else ""
+    lexical = f"lexical {entry['lexical_ratio']:g}, then " if entry.get("lexical_ratio") else ""
+    dropped = f"drops {lexical}{entry['drop_schedule']}" if lexical or entry.get("drop_schedule") else ""
     return "  ".join(filter(None, [name, entry["state"], ",".join(notes), dropped, entry.get("reason") or ""]))
 
 

@@ -35,6 +35,9 @@ class Result(Wire):
         Field(description="P(the candidate answers) at the stage reached, 0..1; null before any."),
     ]
     raw_score: Annotated[float | None, Field(description="The network's own score; only of a calibrated model.")] = None
+    lexical_score: Annotated[
+        float | None, Field(description="Its BM25 score; only if the lexical layer dropped it before any stage.")
+    ] = None
     stage: Annotated[int, Field(description="The last stage that scored it, counted from 0; -1 for none.")]
     truncated: Annotated[bool, Field(description="True if its end was not read.")]
     window: Annotated[
@@ -67,6 +70,9 @@ class RankResponse(Wire):
     model: str
     version: str
     drop_schedule: list[float]
+    lexical_ratio: Annotated[
+        float, Field(description="Share of the candidates that the lexical layer was to drop before any stage.")
+    ]
     expected_loss: Annotated[
         dict[str, float],
         Field(

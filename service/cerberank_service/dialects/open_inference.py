@@ -41,6 +41,7 @@ class InferParameters(VendorWire):
     """Options of a request."""
 
     drop_ratio: Ratio | None = None
+    lexical_ratio: Ratio | None = None
     timeout: Annotated[int | None, Field(ge=1, le=LONGEST_TIMEOUT, description="The deadline, in microseconds.")] = None
     binary_data_output: Annotated[bool, Field(description="Accepted; answers are JSON.")] = False
 
@@ -92,6 +93,7 @@ def parse(document: Document) -> tuple[RankCall, InferRequest]:
         model=document.path.get("model"),
         version=document.path.get("version"),
         drop_ratio=request.parameters.drop_ratio,
+        lexical_ratio=request.parameters.lexical_ratio,
         deadline_ms=None if timeout is None else timeout / 1000.0,
     )
     return call, request

@@ -58,6 +58,8 @@ class ModelEntry(BaseModel):
     exits: list[int] | None = None
     first_stage: dict[str, JsonValue] | None = None
     drop_schedule: list[float] | None = None
+    lexical_ratio: float | None = None
+    longer_lists: list[dict[str, JsonValue]] | None = None
     drop_minimum: int | None = None
     tuned_schedules: list[dict[str, JsonValue]] | None = None
     score: str | None = None

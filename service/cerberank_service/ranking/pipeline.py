@@ -22,7 +22,7 @@ from cerberank_models.first_stage.vector_cache import VectorCache
 from cerberank_models.rank_pairs import NonFiniteScoreError, Ranking
 from cerberank_models.ranking.assemble import answer_of, whole_ranking
 from cerberank_models.ranking.call import CallError, RankAnswer, RankCall, Timing
-from cerberank_models.ranking.prepare import Prepared, prepare, score_texts
+from cerberank_models.ranking.prepare import Prepared, after_lexical, prepare, score_texts
 from cerberank_models.token_cache import TokenCache
 from cerberank_models.windows import OVERLAP_SHARE
 from cerberank_service.engine.runner import not_a_number
@@ -88,16 +88,19 @@ class Question:
         return self.prepared.texts is not None and self.prepared.first_scores is None
 
     def begun(self) -> Question:
-        """The question with its first work. Raises ServiceError.
+        """The question with its first work, after the lexical layer has dropped its share. Raises ServiceError.
 
         If all vectors are known, the first stage scores the candidates here, and the work is that of the survivors.
         """
-        texts = self.prepared.texts
         if not self.prepared.candidates:
             return self
-        if texts is not None and not len(texts.encoded):
-            return self._after_texts(())
-        return replace(self, work=self._next_work())
+        began = time.monotonic()
+        with _as_service_errors():
+            prepared = after_lexical(self.prepared)
+        entered = replace(self, prepared=prepared, encode_seconds=self.encode_seconds + time.monotonic() - began)
+        if prepared.texts is not None and not len(prepared.texts.encoded):
+            return entered._after_texts(())
+        return replace(entered, work=entered._next_work())
 
     def after(self, ranked: Ranked, *, follows: int | None = None) -> Question:
         """The question after the engine's result for its work. Raises ServiceError.
@@ -136,16 +139,16 @@ class Question:
             follows=follows,
         )
         if texts is None:
-            return work(pairs=prepared.pairs, policy=prepared.policy)
+            return work(pairs=prepared.pairs, policy=prepared.pairs_policy)
         if prepared.first_scores is None:
             return work(
                 pairs=texts.encoded,
                 policy=VECTORS_ALONE,
-                later_tokens=_expected_tokens(prepared)(prepared.policy)[1:],
+                later_tokens=_expected_tokens(prepared)(prepared.stages_policy)[1:],
                 leads=texts.leads,
                 ordered=any(vector is not None for vector in texts.vectors),
             )
-        dropped = len(prepared.candidates) - len(prepared.survivors)
+        dropped = len(prepared.entered) - len(prepared.survivors)
         return work(pairs=prepared.pairs, policy=prepared.pairs_policy, begins_at=1, ordered=True, dropped=dropped)
 
     def ranking(self) -> Ranking:
@@ -253,19 +256,27 @@ class Pipeline:
         def seconds(policy: DropPolicy) -> float:
             return live.engine.predict(tokens_by_stage(policy), call.priority)
 
-        policy = choose_schedule(config, call.top_k or 1, seconds, target / 1000.0 - question.encode_seconds)
+        policy = choose_schedule(
+            config, call.top_k or 1, seconds, target / 1000.0 - question.encode_seconds, lexical=call.lexical_ratio
+        )
         return replace(question, prepared=replace(prepared, policy=policy))
 
 
 def choose_schedule(
-    config: RankerConfig, keep: int, seconds: Callable[[DropPolicy], float], target: float
+    config: RankerConfig,
+    keep: int,
+    seconds: Callable[[DropPolicy], float],
+    target: float,
+    *,
+    lexical: float | None = None,
 ) -> DropPolicy:
     """The tuned schedule that drops least among those whose predicted `seconds` are at most `target`.
 
-    If none meets the target, it is the fastest one. At least `keep` candidates survive. There must be a schedule.
+    If none meets the target, it is the fastest one. At least `keep` candidates survive. `lexical` replaces the lexical
+    ratios of the schedules. There must be a schedule.
     """
     for entry in sorted(config.tuned_schedules, key=lambda entry: -entry.cost):
-        policy = config.drop_policy(default=entry.schedule, keep=keep)
+        policy = config.drop_policy(lexical=lexical, default=entry, keep=keep)
         if seconds(policy) <= target:
             break
     return policy
@@ -276,8 +287,13 @@ def _expected_tokens(prepared: Prepared) -> Callable[[DropPolicy], tuple[float, 
     if prepared.texts is None:
         return partial(stage_tokens, prepared.pairs)
     # The tokens of the cold texts, then those of the pairs that survive.
-    texts, mean, count = float(prepared.texts.tokens), pair_tokens(prepared), len(prepared.candidates)
-    return lambda policy: (texts, *(rows * mean for rows in policy.expected_alive(count)[1:]))
+    texts, mean, count = prepared.texts.tokens, pair_tokens(prepared), len(prepared.entered)
+
+    def expected(policy: DropPolicy) -> tuple[float, ...]:
+        entering, *later = policy.expected_alive(count)
+        return (texts * entering / count, *(rows * mean for rows in later))
+
+    return expected
 
 
 def pair_tokens(prepared: Prepared) -> float:

@@ -180,17 +180,19 @@ class Comparison:
     overlap: float
     """Rank-biased overlap; 1 for equal orders."""
     shift: float
-    """Mean absolute difference of the candidates' scores, each at the last stage that the candidate reached."""
+    """Mean absolute difference of the candidates' scores, each at the last stage that the candidate reached. Those
+    that a lexical layer dropped have no score, and are left out."""
 
 
 def compare(
     order: NDArray[np.int64], scores: Scores, other_order: NDArray[np.int64], other_scores: Scores
 ) -> Comparison:
     """Compare two rankings of the same candidates; orders hold every candidate once, best first."""
+    scored = ~(np.isnan(scores) | np.isnan(other_scores))
     return Comparison(
         flipped=bool(order[0] != other_order[0]),
         overlap=rank_biased_overlap(order, other_order),
-        shift=float(np.abs(scores - other_scores).mean()),
+        shift=float(np.abs(scores - other_scores)[scored].mean()) if scored.any() else 0.0,
     )
 
 

@@ -194,6 +194,7 @@ def log_answer(
         "model": answer.model,
         "version": answer.version,
         "drop_schedule": list(answer.drop_schedule),
+        "lexical_ratio": answer.lexical_ratio,
         "complete": answer.complete,
         "candidates": len(answer.scores),
         "tokens": answer.tokens,

@@ -62,7 +62,7 @@ class Metrics:
             model=[model],
             version=[version],
             stage=[str(stage) for stage in range(stages)],
-            schedule=tuple(dict.fromkeys([*(label_of(entry.schedule) for entry in tuned), OTHER])),
+            schedule=tuple(dict.fromkeys([*(label_of(entry.schedule, entry.lexical_ratio) for entry in tuned), OTHER])),
             metric=tuple(dict.fromkeys(name for entry in tuned for name in entry.metrics)),
         )
         metrics = VersionMetrics(self, (model, version), children, counts or BackendCounts())
@@ -190,9 +190,11 @@ class VersionMetrics:
         child(series.REQUEST_CANDIDATES).observe(len(answer.scores))
         child(series.DUPLICATE_CANDIDATES).inc(duplicates)
         child(series.TRUNCATED_CANDIDATES).inc(int(answer.truncated.sum()))
+        if answer.lexical_scores is not None:
+            child(series.LEXICAL_DROPPED_CANDIDATES).inc(int(np.count_nonzero(~np.isnan(answer.lexical_scores))))
         for source, texts in vectors.items():
             self._metrics[series.VECTORS].labels(source, *self._version).inc(texts)
-        schedule = label_of(answer.drop_schedule)
+        schedule = label_of(answer.drop_schedule, answer.lexical_ratio)
         child(series.SCHEDULES, schedule if (series.SCHEDULES, schedule) in self._children else OTHER).inc()
         for metric, points in answer.expected_loss.items():
             if (series.EXPECTED_LOSS_POINTS, metric) in self._children:
@@ -233,13 +235,13 @@ class Scraped(Collector):
             yield family
 
 
-def label_of(schedule: Sequence[float]) -> str:
+def label_of(schedule: Sequence[float], lexical: float = 0.0) -> str:
     """The label of a schedule in the metrics.
 
-    >>> label_of((0.3, 0.5))
-    '0.3,0.5'
+    >>> label_of((0.3, 0.5)), label_of((0.3, 0.5), 0.2)
+    ('0.3,0.5', 'lexical 0.2,0.3,0.5')
     """
-    return ",".join(f"{ratio:g}" for ratio in schedule)
+    return ",".join([f"lexical {lexical:g}"] * (lexical > 0.0) + [f"{ratio:g}" for ratio in schedule])
 
 
 def heads_agree(heads: Scores | None) -> bool | None:

@@ -181,6 +181,12 @@ GRAPH_MISSES = Series(
 DROPPED_CANDIDATES = Series(
     Counter, "dropped_candidates", "Candidates that were dropped after a stage", ("stage", *VERSION)
 )
+LEXICAL_DROPPED_CANDIDATES = Series(
+    Counter,
+    "lexical_dropped_candidates",
+    "Candidates of answered questions that the lexical layer dropped before any stage",
+    VERSION,
+)
 ENGINE_STEPS = Series(Counter, "engine_steps", "Computed steps, by stage", ("stage", *VERSION))
 ENGINE_BUSY_SECONDS = Series(
     Counter, "engine_busy_seconds", "Seconds in which steps were computed, by stage", ("stage", *VERSION)

@@ -58,6 +58,7 @@ class RequestSpan:
                 "cerberank.model": answer.model,
                 "cerberank.version": answer.version,
                 "cerberank.drop_schedule": answer.drop_schedule,
+                "cerberank.lexical_ratio": answer.lexical_ratio,
                 "cerberank.complete": answer.complete,
                 "cerberank.candidates": len(answer.scores),
                 "cerberank.tokens": answer.tokens,

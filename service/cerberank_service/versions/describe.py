@@ -11,6 +11,7 @@ from typing import Any
 
 from cerberank_models.calibration import Calibration
 from cerberank_models.checkpoint.store.checkpoint_store import LABELS, Reference
+from cerberank_models.config import DropSchedule
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import LiveVersion
 from cerberank_service.versions.state import ModelState, Snapshot, State, VersionState
@@ -75,18 +76,17 @@ def _entry(
 def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
     """The fields of a loaded version."""
     config, manifest = live.checkpoint.config, live.checkpoint.manifest
-    form = settings.form(manifest.files)
+    form, schedule = settings.form(manifest.files), live.schedule or config.schedule_for(1)
     return {
         "architecture": str(config.architecture),
         "stages": config.scored_stages,
         "exits": [exit_.after for exit_ in config.exits],
         "first_stage": _first_stage(live, settings),
-        "drop_schedule": list(live.schedule),
+        "drop_schedule": list(schedule.schedule),
+        "lexical_ratio": schedule.lexical_ratio,
+        "longer_lists": [] if live.schedule else [_dumped(longer) for longer in config.longer_lists],
         "drop_minimum": config.drop_minimum,
-        "tuned_schedules": [
-            {"schedule": list(entry.schedule), "cost": entry.cost, "metrics": dict(entry.metrics)}
-            for entry in config.tuned_schedules
-        ],
+        "tuned_schedules": [_dumped(entry) for entry in config.tuned_schedules],
         # How to read a score.
         "score": config.score_form if live.checkpoint.calibration is None else f"calibrated from {config.score_form}",
         "calibration": _calibration(live.checkpoint.calibration),
@@ -102,6 +102,11 @@ def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
         "metrics": manifest.metrics,
         "source": _named(manifest.source, settings),
     }
+
+
+def _dumped(schedule: DropSchedule) -> dict[str, Any]:
+    """The schedule with its lexical ratio, which `config.json` omits if it is 0."""
+    return {**schedule.model_dump(mode="json"), "lexical_ratio": schedule.lexical_ratio}
 
 
 def _calibration(calibration: Calibration | None) -> dict[str, Any] | None:

@@ -20,7 +20,7 @@ from cerberank_models.backends.registry import open_backend, spec_of
 from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.store.checkpoint_store import Reference
-from cerberank_models.config import RankerConfig
+from cerberank_models.config import DropSchedule, RankerConfig
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.first_stage.backend import WithFirstStage
 from cerberank_models.first_stage.opening import (
@@ -101,8 +101,8 @@ class LiveVersion:
         """Worker threads use all of it but its backend, which belongs to the engine."""
         self.unused_vectors = unused_vectors
         """The reason that the store of vectors is not used; empty if it is used or not set."""
-        self.schedule = checkpoint.config.schedule
-        """The drop schedule of calls without drop ratios; an operator may change it."""
+        self.schedule: DropSchedule | None = None
+        """The drop schedule that an operator has set for calls without drop ratios; None for the checkpoint's own."""
         self.leases = 0
         """Number of requests that use the version; `VersionRegistry` counts them."""
 

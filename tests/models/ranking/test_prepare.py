@@ -9,6 +9,7 @@ import pytest
 from tests.service.fakes import FakeBackend, checkpoint_for, ranker_config
 
 from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.config import DropSchedule
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank_pairs import Ranking
 from cerberank_models.ranking.assemble import answer_of
@@ -58,7 +59,7 @@ def test_an_operator_s_schedule_takes_the_place_of_the_checkpoint_s(checkpoint: 
     model = Model(checkpoint=checkpoint, encoder=checkpoint.encoder())
     for ratio, used in ((None, (0.1, 0.1)), (0.2, (0.2, 0.2))):
         call = RankCall(question="how?", candidates=candidates("a", "b"), drop_ratio=ratio)
-        assert prepare(call, model, schedule=(0.1, 0.1)).policy.ratios == used
+        assert prepare(call, model, schedule=DropSchedule(schedule=(0.1, 0.1))).policy.ratios == used
 
 
 def test_ratios_that_do_not_fit_the_exits_are_refused(checkpoint: Checkpoint) -> None:

@@ -54,6 +54,7 @@ options = st.fixed_dictionaries(
         "min_score": st.sampled_from([0.2, 0.5]),
         "min_precision": st.sampled_from([0.5, 0.9, 0.99]),
         "drop_ratio": ratios,
+        "lexical_ratio": st.sampled_from([0.0, 0.3, 0.5, 0.9]),
         "windows": st.sampled_from(["best", "mean", "off"]),
         "instruction": st.sampled_from(["", "find food", "a" * 200]),
     },

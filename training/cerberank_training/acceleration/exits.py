@@ -19,7 +19,7 @@ from cyclopts.validators import Number
 from torch import Tensor, nn
 
 from cerberank_models.commands.values import Count, Whole
-from cerberank_models.config import ExitConfig, RankerConfig
+from cerberank_models.config import SCHEDULES, ExitConfig, RankerConfig
 from cerberank_models.convert.from_hugging_face import initialise
 from cerberank_models.network.exits import Exit
 from cerberank_models.network.ranking_network import RankingNetwork
@@ -57,7 +57,7 @@ def with_exits(source: RankingNetwork, exits: Sequence[ExitConfig], *, seed: int
     """
     source_config = source.config
     last = source_config.exits[-1:] if source_config.architecture.heads == 0 else ()
-    dump = source_config.model_dump(exclude={"exits", "drop_schedule", "drop_minimum", "tuned_schedules"})
+    dump = source_config.model_dump(exclude={"exits", *SCHEDULES})
     config = RankerConfig.model_validate({**dump, "exits": (*exits, *last)})
     ranker = RankingNetwork(config)
     initialise(ranker.exits, seed=seed)

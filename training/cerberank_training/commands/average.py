@@ -18,6 +18,7 @@ from torch import Tensor
 from cerberank_models.backends.torch_backend import load_ranker
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN
+from cerberank_models.config import SCHEDULES, RankerConfig
 from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import note
@@ -80,7 +81,7 @@ def average_rankers(rankers: Sequence[RankingNetwork]) -> RankingNetwork:
     if rankers[0].config.first_stage is not None:
         raise ValueError("checkpoint 1 has a first stage: average without one, then give the result one")
     result = copy.deepcopy(rankers[0])
-    result.config = result.config.model_copy(update={"drop_schedule": (), "drop_minimum": 1, "tuned_schedules": ()})
+    result.config = RankerConfig.model_validate(result.config.model_dump(exclude={*SCHEDULES}))
     for index, ranker in enumerate(rankers):
         _check_fit(result, ranker, index + 1)
     with torch.no_grad():

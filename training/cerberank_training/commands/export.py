@@ -144,7 +144,7 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: OtherFol
     weights = not form.no_weights
     if form.drop_schedule:
         ranker.config = type(ranker.config).model_validate(
-            {**ranker.config.model_dump(), "drop_schedule": form.drop_schedule}
+            {**ranker.config.model_dump(exclude={"lexical_ratio", "longer_lists"}), "drop_schedule": form.drop_schedule}
         )
     export_checkpoint(
         ranker,
