@@ -6,14 +6,11 @@ import re
 import shutil
 import subprocess
 import sys
-from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
 from tools.reference import DOCS, ROOT, llms_txt, pages_of_the_site
 
 
-@pytest.mark.skipif(find_spec("zensical") is None, reason="needs zensical")
 def test_the_site_builds_strictly(tmp_path: Path) -> None:
     """With every page, the index for the search and llms.txt; a link that leads nowhere would end the build."""
     shutil.copytree(DOCS, tmp_path / "docs")

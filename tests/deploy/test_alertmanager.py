@@ -1,13 +1,13 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from tools.process import installed
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 FILE = DEPLOY / "alertmanager" / "alertmanager.yml"
@@ -26,9 +26,7 @@ MATCHER = re.compile(r'(\w+)(=~?)"(.*)"')
 
 def test_amtool_accepts_it() -> None:
     """By Alertmanager's own check of its configuration."""
-    program = shutil.which("amtool")
-    if program is None:
-        pytest.skip("needs amtool, of Debian's prometheus-alertmanager")
+    program = installed("amtool", "prometheus-alertmanager")
     result = subprocess.run([program, "check-config", str(FILE)], capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -8,6 +7,7 @@ from typing import Any
 import pytest
 import yaml
 from tools.nginx import directive
+from tools.process import installed
 
 from cerberank_service.serve import GRACE_SECONDS
 from cerberank_service.settings import Settings
@@ -19,9 +19,7 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 
 def test_docker_compose_accepts_it() -> None:
     """With all profiles; the file is only read, no daemon is asked."""
-    program = shutil.which("docker-compose")
-    if program is None:
-        pytest.skip("needs Debian's docker-compose")
+    program = installed("docker-compose", "docker-compose")
     command = [program, "--file", str(ROOT / "docker-compose.yml"), "--profile", "*", "config", "--quiet"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stderr

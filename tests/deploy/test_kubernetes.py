@@ -11,6 +11,7 @@ import kubernetes_validate
 import pytest
 import yaml
 from starlette.testclient import TestClient
+from tools.process import installed
 
 from cerberank_service.engine.waiting_states import LEAST_STATE_BYTES
 from cerberank_service.http.body import UNCOUNTED_BYTES
@@ -26,10 +27,9 @@ LABELS = {"app.kubernetes.io/name": "cerberank"}
 @cache
 def render(folder: Path, *, one_of_each: bool = True) -> dict[str, dict[str, Any]]:
     """The objects of a kustomization by kind, or by kind and name where there may be several ConfigMaps."""
-    program = shutil.which("kubectl")
-    if program is None:
-        pytest.skip("needs kubectl, for its kustomize")
-    result = subprocess.run([program, "kustomize", str(folder)], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [installed("kubectl", "kubectl"), "kustomize", str(folder)], capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stderr
     objects = list(yaml.safe_load_all(result.stdout))
     several = set() if one_of_each else {"ConfigMap"}

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
+from tools.process import installed
 
 from cerberank_service.engine.engine import LEAST_SECONDS
 from cerberank_service.telemetry.series import SECONDS
@@ -21,10 +20,9 @@ RUN_BOOK = "{{ with $externalLabels.runbook }}{{ . }}{{ else }}docs/runbook.md{{
 
 
 def promtool(*arguments: str) -> None:
-    program = shutil.which("promtool")
-    if program is None:
-        pytest.skip("needs promtool, of Debian's prometheus")
-    result = subprocess.run([program, *arguments], capture_output=True, text=True, check=False)
+    result = subprocess.run(
+        [installed("promtool", "prometheus"), *arguments], capture_output=True, text=True, check=False
+    )
     assert result.returncode == 0, result.stdout + result.stderr
 
 

@@ -10,10 +10,10 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-import pytest
 from cerberank.cli import main
 from tools.mtail import options
 from tools.nginx import command, configure
+from tools.process import installed
 
 from cerberank_service.serve import GRACE_SECONDS
 from cerberank_service.settings import Settings
@@ -32,9 +32,7 @@ def value(name: str, text: str = UNIT) -> str:
 
 def test_systemd_accepts_units_and_drop_ins(tmp_path: Path) -> None:
     """By systemd's own check, which says what it ignores; the program is there for it."""
-    checker = shutil.which("systemd-analyze")
-    if checker is None:
-        pytest.skip("needs systemd-analyze")
+    checker = installed("systemd-analyze", "systemd")
     for file in FOLDER.iterdir():
         (tmp_path / file.name).write_text(file.read_text().replace(PROGRAM, "/bin/true"))
     drop_ins = tmp_path / "cerberank@0.service.d"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -12,7 +11,7 @@ from typing import Any
 
 import pytest
 from tools.api_examples import COMMAND_AND_ANSWER, DOCUMENTED, PAGES, run
-from tools.process import Process, serving
+from tools.process import Process, installed, serving
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_service.dialects import DIALECTS
@@ -49,10 +48,10 @@ def same(answer: Any, documented: Any, tolerance: float = TOLERANCE) -> bool:
     return bool(answer == documented)
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="needs curl")
 @pytest.mark.parametrize(("command", "documented"), COMMANDS, ids=[command.split()[2] for command, _ in COMMANDS])
 def test_a_command_answers_what_the_page_shows(command: str, documented: str, served: Process) -> None:
     """Word for word, but for the port; after another checkpoint was bundled: `python -m tools.api_examples`."""
+    installed("curl", "curl")
     answer = run(command, served)
     assert same(answer, json.loads(documented)), json.dumps(answer, indent=1)
 

@@ -11,6 +11,7 @@ import pytest
 from tests.authors_cerberus import save, twin
 from tests.e2e.shell import blocks, run_in_shell
 from tests.tanda import Twin
+from tools.process import installed
 
 
 def wikiqa(questions: int) -> str:
@@ -42,9 +43,9 @@ def published(folder: Path) -> None:
         (folder / f"unique.{part}").write_text("".join(f"how {number}\n" for number in numbers))
 
 
-@pytest.mark.skipif(shutil.which("unzip") is None, reason="the page unpacks by unzip")
 def test_every_command_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From a folder with the downloads; services start, answer, and are ended."""
+    installed("unzip", "unzip")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     published(tmp_path)

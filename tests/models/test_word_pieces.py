@@ -33,7 +33,6 @@ TEXTS = st.lists(st.text(st.characters(exclude_categories=["Cs"])) | st.lists(PI
 
 @pytest.fixture(scope="module")
 def fast() -> WordPieces:
-    pytest.importorskip("nanotoken", reason="the extra nanotoken is not installed")
     return WordPieces(TOKENIZER)
 
 

@@ -95,33 +95,6 @@ def test_a_killed_grid_goes_on_and_the_best_on_dev_is_given_as_a_command(
     )
 
 
-def test_the_best_on_dev_comes_first(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """With figures that were made up: the table in order of dev MAP, of equal ones the earlier; the best's command."""
-    figures = {"1.0": 60.0, "3.0": 70.25, "5.0": 70.25}
-
-    def run_command(verb: str, *options: object) -> None:
-        (Path(str(options[list(options).index("--out") + 1])) / "checkpoint").mkdir(parents=True)
-
-    def read(folder: Path) -> SimpleNamespace:
-        return SimpleNamespace(results={"best": figures[folder.name.split("-")[3]]})
-
-    monkeypatch.setattr(sweep_runs, "run_command", run_command)
-    for module in (grid, sweep_runs):
-        monkeypatch.setattr(module, "read_record", read)
-    assert sweep(command(tmp_path, "--alpha", ".1", "--tau", "1,3,5", "--learning-rate", "1e-5")) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert [line.split("|")[2:5:2] for line in lines if line.startswith("| 0")] == [
-        [" 3 ", " 70.25 "],
-        [" 5 ", " 70.25 "],
-        [" 1 ", " 60.00 "],
-    ]
-    (repeat,) = [shlex.split(line) for line in lines if line.startswith("cerberank train distil")]
-    assert repeat[-8:-2] == ["--alpha", "0.1", "--tau", "3.0", "--learning-rate", "1e-05"]
-    assert (tmp_path / "out" / "table.md").read_text().splitlines() == lines[:-2]
-
-
 @pytest.mark.parametrize(
     ("more", "message"),
     [
@@ -191,14 +164,6 @@ def test_teachers_have_a_grid(tmp_path: Path, ran: list[str], capsys: pytest.Cap
     assert "begun with training.clip 0.0, not 1.0" in capsys.readouterr().err
     assert sweep([*words, "--alpha", "0"]) == 2
     assert "--alpha is for --verb distil" in capsys.readouterr().err
-
-
-def test_without_forms_is_what_a_grid_does_anyway(tmp_path: Path, planned: list[list[str]]) -> None:
-    """`--forms` is taken as `distil` takes it; the runs write no forms unasked."""
-    for number, forms in enumerate((["--forms", "none"], [])):
-        options = command(tmp_path, "--alpha", "0.1", "--tau", "3", "--learning-rate", "1e-3", *forms)
-        assert sweep(replaced(options, "--out", tmp_path / str(number))) == 0
-        assert planned[-1].count("none") == 1
 
 
 def test_a_grid_is_bound_to_its_settings_and_to_the_content_of_what_it_reads(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from itertools import pairwise, permutations
 
 import ir_measures
@@ -11,6 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from ir_measures import Qrel, ScoredDoc, calc_aggregate
+from tools.process import installed
 
 from cerberank_training.evaluation.measures import MeasureNameError, expected_measure, parse_measures
 
@@ -55,9 +55,9 @@ def test_with_ties_values_are_means_over_all_orders(rows: list[tuple[int, int]],
         assert expected_measure(measure, labels, ranks, missed) == pytest.approx(np.mean(alone))
 
 
-@pytest.mark.skipif(shutil.which("perl") is None, reason="gdeval is a Perl program")
 def test_exponential_gains_are_those_of_gdeval() -> None:
     """ir_measures takes `dcg='exp-log2'` from TREC's program gdeval, which prints five decimal places."""
+    installed("perl", "perl")
     rng = np.random.default_rng(1)
     rows = [(rng.integers(0, 4, size=12), rng.permutation(12)) for _ in range(10)]
     rows = [(labels, ranks) for labels, ranks in rows if labels.any()]

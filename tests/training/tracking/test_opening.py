@@ -93,7 +93,6 @@ def test_tensorboard_has_every_point_once(saved: int, tmp_path: Path) -> None:
 
 def test_mlflow_has_every_point_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a folder, which MLflow makes faster than a database: one run, finished, with the settings as parameters."""
-    pytest.importorskip("mlflow")
     from mlflow.tracking import MlflowClient
 
     from cerberank_training.tracking.ml_flow import MlFlow
@@ -118,7 +117,6 @@ def test_mlflow_has_every_point_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_wandb_has_every_point_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Offline: a folder for each call, of one run, whose histories together have every step once."""
-    pytest.importorskip("wandb")
     from wandb.proto.wandb_internal_pb2 import Record
 
     monkeypatch.setenv("WANDB_MODE", "offline")
