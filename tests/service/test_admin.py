@@ -239,6 +239,9 @@ def test_the_drop_schedule_is_set_for_calls_that_choose_none(public: TestClient,
             admin.put(VERSION.format("stable") + "/drop-schedule", json={"drop_schedule": given}).raise_for_status()
             assert public.post("/v1/rank", json=body).json()["drop_schedule"] == ratios
             assert public.post("/v1/rank", json=body | {"drop_ratio": 0.9}).json()["drop_schedule"] == [0.9, 0.9]
+    change = {"drop_schedule": 0, "lexical_ratio": 0.5}
+    admin.put(VERSION.format("stable") + "/drop-schedule", json=change).raise_for_status()
+    assert public.post("/v1/rank", json=body).json()["lexical_ratio"] == 0.5
 
 
 def test_what_does_not_fit_is_refused_in_the_one_body(public: TestClient, admin: TestClient) -> None:
@@ -247,6 +250,7 @@ def test_what_does_not_fit_is_refused_in_the_one_body(public: TestClient, admin:
         ("PUT", VERSION.format("1") + "/drop-schedule", {"drop_schedule": [0.1]}),
         ("PUT", VERSION.format("1") + "/drop-schedule", {"drop_schedule": 1.0}),
         ("PUT", VERSION.format("1") + "/drop-schedule", {}),
+        ("PUT", VERSION.format("1") + "/drop-schedule", {"drop_schedule": None, "lexical_ratio": 0.5}),
         ("PUT", LABEL.format("stable"), {"version": "../../etc"}),
         ("PUT", LABEL.format("stable"), {"version": "stable"}),
         ("PUT", LABEL.format("stable"), {"version": "2", "other": 1}),

@@ -13,10 +13,12 @@ from tests.service.observe import samples
 
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.import_model import import_model
 from cerberank_models.commands.import_options import ImportOptions
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank_pairs import rank_pairs
+from cerberank_models.ranker import Ranker
 from cerberank_models.windows import AS_SERVED
 from cerberank_service.versions.loading import load
 
@@ -46,3 +48,30 @@ def test_it_is_ranked_as_offline_in_two_dialects(open_app: Serve, tmp_path: Path
     counted = samples(client)
     assert counted[f"cerberank_tokens_total{{model=opaque,stage=0,version={version}}}"] > 64
     assert not [name for name in counted if "stage=1" in name]
+
+
+def test_the_lexical_layer_drops_before_its_one_stage(open_app: Serve, tmp_path: Path) -> None:
+    """A checkpoint states the share, or a request; the engine runs what is left, other dialects give 0 for the rest."""
+    save_shipped(tmp_path / "source", seed=0)
+    import_model(str(tmp_path / "source"), tmp_path / "out", ImportOptions(name="opaque", forms=("fp32",), opaque=True))
+    imported = read_checkpoint(tmp_path / "out")
+    config = imported.config.model_copy(update={"lexical_ratio": 0.5})
+    checkpoint = revise_checkpoint(imported, tmp_path / "lexical", version="2", config=config)
+    client = once_ready(open_app(load, checkpoint=checkpoint.path, precision="fp32", threads=1))
+    body = BODY | {"candidates": ["the tower is tall", "bees", "330 metres", "how tall is it"]}
+    answer = client.post("/v1/rank", json=body).raise_for_status().json()
+    assert (answer["lexical_ratio"], answer["drop_schedule"]) == (0.5, [])
+    dropped = [result for result in answer["results"] if "lexical_score" in result]
+    assert [(result["score"], result["stage"]) for result in dropped] == [(None, -1), (None, -1)]
+    assert [result["index"] for result in dropped] == [1, 2]
+    assert answer["warnings"] == []
+    offline = Ranker.load(checkpoint.path, precision="fp32", threads=1).rank(**body, return_text=False).to_json()
+    assert {name: answer[name] for name in offline} == offline
+    whole = client.post("/v1/rank", json=body | {"drop_ratio": 0}).json()
+    assert {result["stage"] for result in whole["results"]} == {0}
+    assert whole["usage"]["tokens"] > answer["usage"]["tokens"]
+    cohere = client.post("/v1/rerank", json={"query": body["question"], "documents": body["candidates"]}).json()
+    assert [result["relevance_score"] for result in cohere["results"]][2:] == [0.0, 0.0]
+    (entry,) = client.get("/v1/models").json()["models"]
+    assert (entry["lexical_ratio"], entry["longer_lists"]) == (0.5, [])
+    assert samples(client)["cerberank_lexical_dropped_candidates_total{model=opaque,version=2}"] == 4

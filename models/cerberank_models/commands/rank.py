@@ -133,7 +133,8 @@ def _rank_texts(answered: Answered, file: BinaryIO, question: str) -> int:
     for warning in answer.warnings:
         sys.stderr.write(f"{printable(warning)}\n")
     for result in answer:
-        sys.stdout.write(f"{result.score:.4f}  {printable(candidates[result.index])}\n")
+        score = "dropped" if result.score is None else f"{result.score:.4f}"  # by the lexical layer, without a score
+        sys.stdout.write(f"{score}  {printable(candidates[result.index])}\n")
     sys.stdout.flush()
     return 0
 

@@ -15,9 +15,9 @@ from cerberank_models.config import TunedSchedule
 from cerberank_models.drop import UNSCORED
 from cerberank_models.encoding import Candidate
 from cerberank_models.rank_pairs import Ranking
-from cerberank_models.ranking.assemble import answer_of
+from cerberank_models.ranking.assemble import answer_of, whole_ranking
 from cerberank_models.ranking.call import RankAnswer, RankCall
-from cerberank_models.ranking.prepare import Model, prepare
+from cerberank_models.ranking.prepare import Model, after_lexical, prepare
 
 TEXTS = ("b", "a", "b", "c")
 """Three distinct pairs for four candidates."""
@@ -108,3 +108,19 @@ def test_a_missed_deadline_and_unscored_candidates_are_warned_about(checkpoint: 
     assert not answer.complete
     assert answer.warnings[0].startswith("the deadline passed")
     assert answer.warnings[1].startswith("3 candidates were not scored")
+
+
+def test_after_a_deadline_what_the_lexical_layer_kept_stands_before_what_it_dropped(checkpoint: Checkpoint) -> None:
+    """Neither has a score; only the former are said to have had no time."""
+    texts = ("honey", "bees", "how tall", "tall")
+    call = RankCall(
+        question="how tall", candidates=tuple(Candidate(text=text) for text in texts), lexical_ratio=0.5, drop_ratio=0.0
+    )
+    kept = after_lexical(prepare(call, Model(checkpoint=checkpoint, encoder=checkpoint.encoder())))
+    stages, scores = np.array([UNSCORED, 0]), np.array([np.nan, 0.5])
+    ranked = Ranking(order=np.array([1, 0]), scores=scores, stages=stages, heads=None, complete=False)
+    answer = answer_of(kept, whole_ranking(kept, ranked))
+    assert answer.order.tolist() == [3, 2, 0, 1]
+    assert answer.stages.tolist() == [UNSCORED, UNSCORED, UNSCORED, 0]
+    assert answer.warnings[1].startswith("1 candidate was not scored")
+    assert answer.falling_scores().tolist() == [0.5, 0.0, 0.0, 0.0]

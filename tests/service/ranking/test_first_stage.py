@@ -149,3 +149,19 @@ def test_the_tuned_schedule_in_time_drops_by_its_first_ratio(serve_first: Open) 
     assert served.rank(**body)["drop_schedule"] == [0.9, 0.0, 0.0]
     assert served.pairs.runs[0] == (0, 2)
     assert served.rank(**body, candidates=TEXTS[:3])["drop_schedule"] == [0.0, 0.0, 0.0]
+
+
+def test_the_lexical_layer_stands_before_the_first_stage(serve_first: Open) -> None:
+    """What it drops has no vector computed, and is counted apart; stages and drop ratios are numbered as without it."""
+    served = serve_first()
+    texts = [*(f"tall text {number}" for number in range(10)), *TEXTS[:10]]
+    answer = served.rank(candidates=texts, lexical_ratio=0.5)
+    out = [result for result in answer["results"] if "lexical_score" in result]
+    assert sorted(result["index"] for result in out) == list(range(10, 20))
+    assert {result["stage"] for result in out} == {-1}
+    assert sum(served.vectors.encoded) == 1 + 10
+    assert [result["stage"] for result in answer["results"]][:10] == [3] * 4 + [1] * 1 + [0] * 5
+    alone = served.rank(candidates=texts[:10])
+    assert alone["results"] == answer["results"][:10]
+    counted = {name.partition("{")[0]: value for name, value in served.samples().items() if 'stage="' not in name}
+    assert counted["cerberank_lexical_dropped_candidates_total"] == 10

@@ -47,6 +47,14 @@ def test_what_was_asked_for_and_the_checkpoint_s_minimum_stay_alive(keep: int, m
     assert predicted == [RatioSchedule(entry.schedule, minimum) for entry in (GENTLE, MIDDLE, HARSH)]
 
 
+def test_a_tuned_schedule_has_its_lexical_ratio_or_the_request_s() -> None:
+    """Its time is predicted with it."""
+    lexical = GENTLE.model_copy(update={"lexical_ratio": 0.4})
+    for requested, ratio in ((None, 0.4), (0.0, 0.0), (0.7, 0.7)):
+        policy = choose_schedule(config_of(lexical), 1, lambda policy: policy.lexical, 1.0, lexical=requested)
+        assert policy == RatioSchedule(GENTLE.schedule, 4, ratio)
+
+
 def test_the_loss_is_against_the_most_accurate_schedule() -> None:
     """In points by metric, not of what tuning says about its own loss; a gain is negative.
 

@@ -205,12 +205,15 @@ def test_a_change_at_the_top_weighs_more_than_one_below() -> None:
 
 
 def test_flip_and_shift() -> None:
-    """Another first candidate is a flip; the shift is the mean absolute difference."""
+    """Another first candidate is a flip; the shift is the mean absolute difference where both have a score."""
     scores, other = np.asarray([0.9, 0.5, 0.1]), np.asarray([0.5, 0.9, 0.1])
     same = compare(np.asarray([0, 1, 2]), scores, np.asarray([0, 2, 1]), other)
     assert not same.flipped
     assert same.shift == pytest.approx(0.8 / 3)
     assert compare(np.asarray([0, 1, 2]), scores, np.asarray([1, 0, 2]), other).flipped
+    dropped = np.asarray([0.5, 0.9, np.nan])
+    assert compare(np.asarray([0, 1, 2]), scores, np.asarray([0, 2, 1]), dropped).shift == pytest.approx(0.4)
+    assert compare(np.asarray([0, 1, 2]), scores, np.asarray([0, 2, 1]), np.full(3, np.nan)).shift == 0.0
 
 
 def test_the_figures_are_described_by_means() -> None:

@@ -9,7 +9,7 @@ import { timingBar } from "./timing.js";
 
 const form = byId("ask");
 const [question, candidates, ratio, example, button] = ["question", "candidates", "ratio", "example", "rank"].map(byId);
-const firstRatio = byId("first-ratio");
+const [lexicalRatio, firstRatio] = ["lexical-ratio", "first-ratio"].map(byId);
 const [neighbours, windows, own] = ["neighbours", "windows", "default"].map(byId);
 const EVERY_MS = 2000;
 let exits = [];
@@ -32,27 +32,34 @@ async function describeModel() {
     return;
   }
   if (!began) showProblem();
-  exits = model.exits ?? [];
   firstStages = model.first_stage && model.stages > 1 ? 1 : 0; // one that ranks alone drops nothing
+  exits = (model.exits ?? []).slice(0, model.stages - 1 - firstStages); // an exit that is the last stage drops nothing
   byId("model").textContent = `${model.model} ${model.version}, ${model.architecture}, ${model.precision} on ${model.backend}`;
   windows.checked = model.windows !== "off";
   if (windows.checked) inWindows = model.windows;
   byId("context").hidden = !model.context;
   neighbours.checked &&= Boolean(model.context);
-  byId("own").hidden = firstStages + exits.length === 0;
   byId("first").hidden = firstStages === 0;
   byId("each").hidden = exits.length === 0;
   byId("default-help").textContent = described(model);
+  lexicalRatio.value = String(model.lexical_ratio ?? 0);
   firstRatio.value = String(firstStages ? model.drop_schedule[0] : 0);
   ratio.value = String(model.drop_schedule?.[firstStages] ?? 0);
   showRatios();
 }
 
-/** The default schedule in words. */
-function described({ drop_schedule: ratios, drop_minimum: least }) {
-  if (!ratios.some((each) => each > 0)) return "It drops none.";
-  const shares = ratios.map((each) => `${Math.round(100 * each)} %`).join(", then ");
-  return `It drops ${shares} of the candidates` + (least > 1 ? `, and keeps at least ${least}.` : ".");
+/** The default schedules in words. */
+function described({ drop_schedule, lexical_ratio, longer_lists, drop_minimum: least }) {
+  const longer = (longer_lists ?? []).map((list) => ` From ${list.candidates} candidates on it drops ${shares(list.lexical_ratio, list.schedule)}.`);
+  const kept = least > 1 ? `, and keeps at least ${least}` : "";
+  return `It drops ${shares(lexical_ratio, drop_schedule)}${kept}.${longer.join("")}`;
+}
+
+function shares(lexical, ratios) {
+  const percent = (share) => `${Math.round(100 * share)} %`;
+  const drops = ratios.some((each) => each > 0) ? ratios.map(percent) : [];
+  if (lexical > 0) drops.unshift(`${percent(lexical)} by their words`);
+  return drops.length ? `${drops.join(", then ")} of the candidates` : "none";
 }
 
 function showCount() {
@@ -61,16 +68,17 @@ function showCount() {
 }
 
 function showRatios() {
-  for (const slider of [firstRatio, ratio]) {
+  for (const slider of [lexicalRatio, firstRatio, ratio]) {
     byId(`${slider.id}-value`).textContent = `${Math.round(100 * Number(slider.value))} %`;
   }
 }
 
 /** The schedule of the sliders; nothing where the default is wanted, so that the service decides as for any client. */
 function dropRatios() {
-  if (own.checked || firstStages + exits.length === 0) return {};
+  if (own.checked) return {};
   const each = exits.map(() => Number(ratio.value));
-  return { drop_ratio: firstStages ? [Number(firstRatio.value), ...each] : Number(ratio.value) };
+  const drop_ratio = firstStages ? [Number(firstRatio.value), ...each] : Number(ratio.value);
+  return { drop_ratio, lexical_ratio: Number(lexicalRatio.value) };
 }
 
 /** The candidates; where the lines follow each other, each has those of its own text beside it as context. */
@@ -133,7 +141,7 @@ function loadExample() {
 
 example.append(...EXAMPLES.map(({ name }, index) => make("option", { value: String(index) }, name)));
 example.addEventListener("change", loadExample);
-for (const slider of [firstRatio, ratio]) {
+for (const slider of [lexicalRatio, firstRatio, ratio]) {
   slider.addEventListener("input", () => {
     own.checked = false;
     showRatios();

@@ -27,12 +27,17 @@ export function resultsTable(answer, given, exits, firstStages) {
   const stages = [...new Set(places.map((result) => result.stage))].sort((left, right) => right - left);
   for (const stage of stages) {
     const reached = places.filter((result) => result.stage === stage);
+    const lexical = reached.some((result) => result.lexical_score !== undefined);
     const spanning = { scope: "rowgroup", role: "rowheader", colspan: String(names.length) };
-    const title = make("tr", { role: "row" }, make("th", spanning, groupTitle(stage - firstStages, reached.length, exits)));
+    const title = make("tr", { role: "row" }, make("th", spanning, lexical ? lexicalTitle(reached.length) : groupTitle(stage - firstStages, reached.length, exits)));
     const rows = reached.map((result) => row(result, given[result.index], names));
     table.append(make("tbody", { role: "rowgroup" }, title, ...rows));
   }
   return table;
+}
+
+function lexicalTitle(count) {
+  return `Dropped by the lexical layer: ${candidatesIn(count)}, with BM25 scores of the words in common with the question`;
 }
 
 /** `stage` counts the exits from 0; -1 is a first stage. */
@@ -49,7 +54,7 @@ function row(result, { text, previous, next }, names) {
   const cells = [
     make("td", { class: "place", role: "cell" }, String(result.place)),
     make("td", { class: "text", role: "cell" }, before, ...shortened(text, result.window), after, cut),
-    make("td", { class: "score", role: "cell", "data-name": "Score" }, bar(result.score)),
+    make("td", { class: "score", role: "cell", "data-name": "Score" }, result.score === null ? (result.lexical_score ?? 0).toFixed(2) : bar(result.score)),
   ];
   const heads = names.slice(3);
   if (heads.length > 0 && result.heads === undefined) {

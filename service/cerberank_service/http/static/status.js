@@ -11,7 +11,8 @@ const NOW = {
   cerberank_requests_total: "Answered",
   cerberank_errors_total: "Errors",
   cerberank_tokens_total: "Tokens run, all stages",
-  cerberank_dropped_candidates_total: "Candidates dropped",
+  cerberank_dropped_candidates_total: "Candidates dropped at stages",
+  cerberank_lexical_dropped_candidates_total: "Candidates dropped by words",
 };
 
 /** Titles of the entries of `/v1/models`, in the order of the page; other entries come after them under their names. */
@@ -37,11 +38,13 @@ const TITLES = {
   metrics: "Measured before the push",
   source: "Source",
 };
-const SHOWN_OTHERWISE = ["model", "version", "stages", "drop_schedule", "drop_minimum", "tuned_schedules", "calibration"];
+const SHOWN_OTHERWISE = [
+  "model", "version", "stages", "drop_schedule", "lexical_ratio", "longer_lists", "drop_minimum", "tuned_schedules", "calibration",
+];
 
 const percent = (share) => `${(100 * share).toLocaleString("en", { maximumFractionDigits: 0 })}\u00a0%`;
 const rounded = (number) => number.toLocaleString("en", { maximumFractionDigits: 2, useGrouping: false });
-const ratios = (schedule) => schedule.map(percent).join(", then ");
+const ratios = (schedule, lexical) => [...(lexical > 0 ? [`${percent(lexical)} by words`] : []), ...schedule.map(percent)].join(", then ");
 
 function fact(value) {
   if (Array.isArray(value)) return value.map(fact).join(", ") || "none";
@@ -81,16 +84,21 @@ function modelCard(entry) {
           name === "architecture" ? architecture(model[name]) : fact(model[name]),
         ),
       ]),
-      ...(model.drop_schedule?.length ? [make("dt", {}, "Dropped by default"), make("dd", {}, defaultDrops(model))] : []),
+      ...(drops(model) ? [make("dt", {}, "Dropped by default"), make("dd", {}, defaultDrops(model))] : []),
     ),
     schedules(model.tuned_schedules ?? []),
     thresholds(model.calibration),
   );
 }
 
-function defaultDrops({ drop_schedule, drop_minimum }) {
+function drops({ drop_schedule, lexical_ratio, longer_lists }) {
+  return Boolean(drop_schedule?.length || lexical_ratio || longer_lists?.length);
+}
+
+function defaultDrops({ drop_schedule, lexical_ratio, longer_lists, drop_minimum }) {
   const kept = drop_minimum > 1 ? `; at least ${drop_minimum} candidates stay` : "";
-  return `${ratios(drop_schedule)} of the candidates${kept}`;
+  const longer = (longer_lists ?? []).map((list) => `; from ${list.candidates} on ${ratios(list.schedule, list.lexical_ratio) || "none"}`);
+  return `${ratios(drop_schedule, lexical_ratio) || "none"} of the candidates${longer.join("")}${kept}`;
 }
 
 function table(caption, titles, rows) {
@@ -108,9 +116,9 @@ function schedules(tuned) {
   const figure = (metrics, name) => (name in metrics ? rounded(metrics[name]) : "");
   return table(
     "Schedules that were tuned for latency targets",
-    ["Dropped at the exits", "Cost", "MAP", "P@1"],
-    tuned.map(({ schedule, cost, metrics }) => [
-      ratios(schedule), percent(cost), figure(metrics, "map"), figure(metrics, "p@1"),
+    ["Dropped", "Cost", "MAP", "P@1"],
+    tuned.map(({ schedule, lexical_ratio, cost, metrics }) => [
+      ratios(schedule, lexical_ratio), percent(cost), figure(metrics, "map"), figure(metrics, "p@1"),
     ]),
   );
 }

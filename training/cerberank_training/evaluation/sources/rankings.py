@@ -146,7 +146,7 @@ def _served(
     by_candidate = sorted(results, key=lambda result: result["index"])
     stages = np.asarray([result["stage"] for result in by_candidate])
     # Calibrated scores of two candidates may be equal although the network's scores differ.
-    scores = [result.get("raw_score", result["score"]) for result in by_candidate]
+    scores = [result.get("raw_score", result.get("lexical_score", result["score"])) for result in by_candidate]
     ranks = {"final": ranks_of(np.asarray(scores), stages)}
     heads = [result.get("heads") for result in by_candidate]
     if all(heads):
