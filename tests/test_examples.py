@@ -6,13 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 
 import httpx
 import pytest
+from tests.http_server import Asked, answering
 from tests.service.observe import wait_until
 from tests.tiny import save_cross_encoder
 from tools.process import Process, installed, serving
@@ -30,36 +29,23 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Process]:
         yield running
 
 
-class LanguageModel(BaseHTTPRequestHandler):
+def language_model(asked: Asked) -> tuple[int, object, dict[str, str]]:
     """OpenAI's chat interface, whose answer is the prompt."""
-
-    def do_POST(self) -> None:
-        """Answer with the last message."""
-        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        answer = json.dumps({"choices": [{"message": body["messages"][-1]}]}).encode()
-        self.send_response(200)
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        self.wfile.write(answer)
-
-    def log_message(self, format: str, *arguments: object) -> None:
-        """Write no log."""
+    return 200, {"choices": [{"message": json.loads(asked.body)["messages"][-1]}]}, {}
 
 
 def test_the_rag_backend_answers_from_the_right_text(service: Process, tmp_path: Path) -> None:
     """The prompt has the text that answers; a question that no text answers never reaches the language model."""
     (tmp_path / "texts.txt").write_text(f"It was built for the fair of 1889.\n{BEST}\nBees make honey.\n")
-    model = HTTPServer(("127.0.0.1", 0), LanguageModel)
-    threading.Thread(target=model.serve_forever, daemon=True).start()
     port = free_port()
-    variables = {
-        "TEXTS": str(tmp_path / "texts.txt"),
-        "CERBERANK_URL": service.url,
-        "LLM": f"http://127.0.0.1:{model.server_port}/v1",
-        "LLM_MODEL": "any",
-    }
+    variables = {"TEXTS": str(tmp_path / "texts.txt"), "CERBERANK_URL": service.url, "LLM_MODEL": "any"}
     command = [sys.executable, "-m", "uvicorn", "rag_backend:app", "--app-dir", str(EXAMPLES), "--port", str(port)]
-    with subprocess.Popen(command, env=os.environ | variables, stderr=subprocess.DEVNULL) as backend:
+    with (
+        answering(language_model) as url,
+        subprocess.Popen(
+            command, env=os.environ | variables | {"LLM": f"{url}/v1"}, stderr=subprocess.DEVNULL
+        ) as backend,
+    ):
         try:
             wait_until(lambda: _answers(port))
             answer = _ask(port, "How tall is the Eiffel Tower?")
@@ -68,8 +54,6 @@ def test_the_rag_backend_answers_from_the_right_text(service: Process, tmp_path:
             assert _ask(port, "Who painted the ceiling of the chapel?") == {"answer": None, "sources": []}
         finally:
             backend.terminate()
-            model.shutdown()
-            model.server_close()
 
 
 def _answers(port: int) -> bool:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 import os
 import resource
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import httpx
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from tests.http_server import Asked, answering
 from tests.service.observe import wait_until
 from tools.process import Process, serving
 
@@ -26,20 +25,12 @@ def collector() -> Iterator[Collector]:
     """The URL of a collector, and what it has received."""
     received: list[ExportTraceServiceRequest] = []
 
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            received.append(ExportTraceServiceRequest.FromString(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(200)
-            self.end_headers()
+    def receive(asked: Asked) -> tuple[int, object, dict[str, str]]:
+        received.append(ExportTraceServiceRequest.FromString(asked.body))
+        return 200, b"", {}
 
-        def log_message(self, format: str, *arguments: object) -> None:
-            pass
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}", received
-    server.shutdown()
-    server.server_close()
+    with answering(receive) as url:
+        yield url, received
 
 
 @pytest.fixture

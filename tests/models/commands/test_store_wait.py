@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import threading
 from collections.abc import Callable, Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cerberank.cli import main
+from tests.http_server import Asked, answering
 from tools.versions import versions_of
 
 from cerberank_models.checkpoint.store.folder_store import FolderStore
@@ -19,42 +18,29 @@ from cerberank_models.commands import store as command
 MODEL = "random-tiny"
 
 
-class FakeService(ThreadingHTTPServer):
+@dataclass
+class FakeService:
     """Answers with the first of `entries`, then with the next; the last one stays."""
 
-    entries: list[dict[str, Any]]
-    before_answer: Callable[[], object] | None = None
+    url: str = ""
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    before_answer: Callable[[], object] = lambda: None
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class Handler(BaseHTTPRequestHandler):
-    def do_GET(self) -> None:
-        server = self.server
-        assert isinstance(server, FakeService)
-        if server.before_answer is not None:
-            server.before_answer()
-        entries = server.entries
-        entry = entries.pop(0) if len(entries) > 1 else entries[0]
-        content = json.dumps({"models": [{"model": MODEL, "version": "0", "state": "ready", "labels": []}, entry]})
-        self.send_response(200 if self.path == "/v1/models" else 404)
-        self.end_headers()
-        self.wfile.write(content.encode())
-
-    def log_message(self, *_: Any) -> None:
-        """Say nothing."""
+    def respond(self, asked: Asked) -> tuple[int, object, dict[str, str]]:
+        """The list of models, with one that is ready before the entry."""
+        self.before_answer()
+        entry = self.entries.pop(0) if len(self.entries) > 1 else self.entries[0]
+        content = {"models": [{"model": MODEL, "version": "0", "state": "ready", "labels": []}, entry]}
+        return (200 if asked.path == "/v1/models" else 404), content, {}
 
 
 @pytest.fixture
 def service(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeService]:
     monkeypatch.setattr(command, "POLL_SECONDS", 0.01)
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")  # which a service on this machine does not need
-    with FakeService(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield server
-        server.shutdown()
+    service = FakeService()
+    with answering(service.respond) as service.url:
+        yield service
 
 
 @pytest.fixture
@@ -105,7 +91,7 @@ def test_the_label_of_a_rejected_push_goes_back_unless_it_has_moved_on(
     assert main(push) == 1
     assert store.labels(MODEL) == {"stable": "3"}
     assert "could not be moved back: stable stands for 3 and not for 1 any more\n" in capsys.readouterr().err
-    service.before_answer = None
+    service.before_answer = lambda: None
     store.move_label(MODEL, "stable", "1")
     assert main(push) == 1
     assert store.labels(MODEL) == {"stable": "1"}

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cerberank.cli import main
+from tests.http_server import Asked, answering
 
 Capture = pytest.CaptureFixture[str]
 TOKEN = "a-token-of-the-tests"
@@ -22,41 +21,26 @@ MODEL = "fake-ranker"
 class Port:
     """The requests to an admin port, and its answers."""
 
-    url: str
+    url: str = ""
     status: int = 200
     answer: Any = field(default_factory=dict)
     """Sent as JSON; bytes as they are."""
     asked: list[tuple[str, str, str | None, Any]] = field(default_factory=list)
 
+    def respond(self, asked: Asked) -> tuple[int, object, dict[str, str]]:
+        """The same answer to every request, which is noted."""
+        body = json.loads(asked.body) if asked.body else None
+        self.asked.append((asked.method, asked.path, asked.headers.get("authorization"), body))
+        return self.status, self.answer, {}
+
 
 @pytest.fixture
 def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[Port]:
     """An admin port that knows nothing of labels; no other token is in the environment."""
-
-    class Handler(BaseHTTPRequestHandler):
-        def answer(self) -> None:
-            body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
-            given = self.headers.get("Authorization")
-            known.asked.append((self.command, self.path, given, json.loads(body) if body else None))
-            self.send_response(known.status)
-            self.end_headers()
-            self.wfile.write(known.answer if isinstance(known.answer, bytes) else json.dumps(known.answer).encode())
-
-        do_GET = do_PUT = do_DELETE = answer
-
-        def log_message(self, *arguments: object) -> None:
-            """Nothing is logged."""
-
     monkeypatch.delenv("CERBERANK_ADMIN_TOKEN", raising=False)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        known = Port(f"http://127.0.0.1:{server.server_port}")
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield known
-        finally:
-            server.shutdown()
-            thread.join()
+    port = Port()
+    with answering(port.respond) as port.url:
+        yield port
 
 
 def test_an_admin_port_is_asked_instead_of_a_store(

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.http_server import Asked, answering
 from tests.program import program
 from transformers import AutoModelForSequenceClassification
 
@@ -57,68 +57,41 @@ def test_a_head_is_written_with_a_word_on_long_pairs(
     assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").config.num_labels == 1
 
 
-class Hub(ThreadingHTTPServer):
+@dataclass
+class Hub:
     """Takes every file into a commit, as the hub takes small ones; refuses a token other than `secret`."""
 
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Answers)
-        self.made: list[dict[str, Any]] = []
-        self.files: dict[str, bytes] = {}
+    url: str = ""
+    made: list[dict[str, Any]] = field(default_factory=list)
+    files: dict[str, bytes] = field(default_factory=dict)
 
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self.server_port}"
-
-
-class Answers(BaseHTTPRequestHandler):
-    server: Hub
-
-    def log_message(self, *_: object) -> None:
-        pass
-
-    def do_GET(self) -> None:
-        if self.headers["Authorization"] != "Bearer secret":
-            return self._answer(401, {"error": "Invalid username or password."})
-        return self._answer(200, {"id": "team/ranker", "sha": "0" * 40, "siblings": []})
-
-    def do_POST(self) -> None:
-        body = self.rfile.read(int(self.headers["Content-Length"]))
-        if self.headers["Authorization"] != "Bearer secret":
-            return self._answer(401, {"error": "Invalid username or password."})
-        if self.path == "/api/repos/create":
-            self.server.made.append(json.loads(body))
-            return self._answer(200, {"url": f"{self.server.url}/team/ranker", "name": "team/ranker"})
-        if "/preupload/" in self.path:
-            files = [
-                {"path": file["path"], "uploadMode": "regular", "shouldIgnore": False, "oid": None}
-                for file in json.loads(body)["files"]
-            ]
-            return self._answer(200, {"files": files})
-        if "/commit/" in self.path:
-            for line in map(json.loads, body.splitlines()):
+    def respond(self, asked: Asked) -> tuple[int, object, dict[str, str]]:
+        """The answer to a request of huggingface_hub."""
+        if asked.headers["authorization"] != "Bearer secret":
+            return 401, {"error": "Invalid username or password."}, {}
+        content: dict[str, Any] = {"errors": [], "warnings": []}  # /api/validate-yaml
+        if asked.method == "GET":
+            content = {"id": "team/ranker", "sha": "0" * 40, "siblings": []}
+        elif asked.path == "/api/repos/create":
+            self.made.append(json.loads(asked.body))
+            content = {"url": f"{self.url}/team/ranker", "name": "team/ranker"}
+        elif "/preupload/" in asked.path:
+            mode = {"uploadMode": "regular", "shouldIgnore": False, "oid": None}
+            content = {"files": [{"path": file["path"]} | mode for file in json.loads(asked.body)["files"]]}
+        elif "/commit/" in asked.path:
+            for line in map(json.loads, asked.body.splitlines()):
                 if line["key"] == "file":
-                    self.server.files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
-            commit = {"commitUrl": f"{self.server.url}/team/ranker/commit/{'1' * 40}", "commitOid": "1" * 40}
-            return self._answer(200, commit | {"success": True})
-        return self._answer(200, {"errors": [], "warnings": []})  # /api/validate-yaml
-
-    def _answer(self, status: int, content: dict[str, Any]) -> None:
-        body = json.dumps(content).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
+                    self.files[line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+            address = f"{self.url}/team/ranker/commit/{'1' * 40}"
+            content = {"commitUrl": address, "commitOid": "1" * 40, "success": True}
+        return 200, content, {"Content-Type": "application/json"}
 
 
 @pytest.fixture
 def hub() -> Iterator[Hub]:
-    with Hub() as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        yield server
-        server.shutdown()
-        thread.join()
+    hub = Hub()
+    with answering(hub.respond) as hub.url:
+        yield hub
 
 
 @pytest.fixture
