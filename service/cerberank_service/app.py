@@ -15,16 +15,18 @@ from opentelemetry.trace import TracerProvider
 from pydantic import BaseModel
 
 from cerberank_models import __version__
-from cerberank_service.dialects import DIALECTS, Dialect, sagemaker, tei, weaviate
+from cerberank_service.dialects import DIALECTS, Dialect, sagemaker, tei, vllm, weaviate
 from cerberank_service.dialects.dialect import ErrorFormat, by_path
+from cerberank_service.dialects.embeddings import EmbeddingsAnswer, EmbeddingsRequest
 from cerberank_service.dialects.native_batch import BatchRequest, BatchResponse
 from cerberank_service.dialects.open_inference import InferError, InferRequest
 from cerberank_service.errors import ErrorBody, Kind, ServiceError
-from cerberank_service.http import batch_route, open_inference_routes
+from cerberank_service.http import batch_route, embeddings_route, open_inference_routes
 from cerberank_service.http.accept import CALIBRATED, TIMEOUT
 from cerberank_service.http.batch_route import BatchRoute
 from cerberank_service.http.body import Bodies
 from cerberank_service.http.connections import AnswersHead, Guard
+from cerberank_service.http.embeddings_route import EmbeddingsRoute
 from cerberank_service.http.error_responses import ErrorResponses
 from cerberank_service.http.openapi import (
     add_document,
@@ -115,13 +117,29 @@ def create_app(
         response_model=BatchResponse,
         openapi_extra=describe_body(BatchRequest, keyed=keyed),
     )
+    app.add_api_route(
+        embeddings_route.PATH,
+        EmbeddingsRoute(rank).__call__,
+        methods=["POST"],
+        name="embeddings",
+        summary="Vectors of texts, by the bi-encoder of a model's first stage",
+        tags=["openai"],
+        response_model=EmbeddingsAnswer,
+        responses=describe_errors(vllm.VllmError),
+        openapi_extra=describe_body(EmbeddingsRequest, keyed=keyed),
+    )
     open_inference_routes.add(app, service, rank)
     add_health(app, service)
     add_models(app, service)
     add_metrics(app, Exposition(service, seconds=limits.exposition_seconds))
     add_document(app)
     add_pages(app)
-    requests: list[type[BaseModel]] = [*(dialect.request for dialect in dialects), InferRequest, BatchRequest]
+    requests: list[type[BaseModel]] = [
+        *(dialect.request for dialect in dialects),
+        InferRequest,
+        BatchRequest,
+        EmbeddingsRequest,
+    ]
     failures: list[type[BaseModel]] = [*(dialect.error for dialect in dialects), ErrorBody, InferError]
     with_components(app, requests, failures, keyed=keyed)
     return app
@@ -133,7 +151,8 @@ def _error_formats(paths: Mapping[str, Sequence[Dialect]]) -> dict[str, ErrorFor
     A path with a parameter stands for all paths that begin as it does, because no route matches a line feed in it.
     """
     formats = {path.partition("{")[0]: dialects[0].format_error for path, dialects in paths.items()}
-    return formats | {"/info": tei.format_error, "/meta": weaviate.format_error} | open_inference_routes.ERROR_FORMATS
+    others = {"/info": tei.format_error, "/meta": weaviate.format_error, embeddings_route.PATH: vllm.format_error}
+    return formats | others | open_inference_routes.ERROR_FORMATS
 
 
 class Described(TypedDict):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from starlette.testclient import TestClient
 from tests.bounds import PROBABILITIES
@@ -99,6 +100,21 @@ def test_the_ranking_is_the_offline_one(case: Case) -> None:
     assert answer["drop_schedule"] == [0.5, *case.checkpoint.config.drop_schedule[1:]]
     assert answer["usage"]["tokens"] == wanted.tokens
     assert answer["complete"]
+
+
+def test_embeddings_are_the_vectors_that_the_first_stage_compares(case: Case) -> None:
+    """Their cosines are its scores; vectors that no cosine compares are refused."""
+    client = case.serve()
+    answer = client.post("/v1/embeddings", json={"input": [QUESTION, *TEXTS]})
+    if case.checkpoint.config.first_stage.token_ranker != "dot":
+        assert answer.status_code == 400
+        assert "not compared by cosine" in answer.json()["error"]["message"]
+        return
+    question, *texts = (np.asarray(each["embedding"]) for each in answer.json()["data"])
+    dropped = {each["index"]: each["score"] for each in rank(client)["results"] if each["stage"] == 0}
+    assert len(dropped) == len(TEXTS) // 2
+    cosines = {index: (1 + float(question @ texts[index])) / 2 for index in dropped}
+    assert cosines == pytest.approx(dropped, abs=ROUNDED)
 
 
 def test_cached_stored_and_computed_vectors_give_the_same_scores(case: Case, tmp_path: Path) -> None:

@@ -195,7 +195,7 @@ class Pipeline:
         live = question.live
         if question.work is None:
             return question
-        key, ranked = await self._run(live, question.work)
+        key, ranked = await self.run(live, question.work)
         if not question.in_first_stage:
             return question.after(ranked)
         # The key keeps the room of the survivors' pairs in the engine until they come.
@@ -203,15 +203,15 @@ class Pipeline:
             scored = await self._workers.run(partial(self._scored, question, ranked, key), size=size)
             del question, ranked  # frees the vectors while the pairs are ranked
             if scored.work is not None:
-                _, ranked = await self._run(live, scored.work)
+                _, ranked = await self.run(live, scored.work)
                 scored = scored.after(ranked)
             return scored
         finally:
             live.engine.cancel(key)
 
     @staticmethod
-    async def _run(live: LiveVersion, work: Work) -> tuple[int, Ranked]:
-        """The engine's key for the work, and its ranking. Raises as `rank` does."""
+    async def run(live: LiveVersion, work: Work) -> tuple[int, Ranked]:
+        """The engine's key for a work, and its ranking. Raises as `rank` does."""
         ticket = live.engine.submit(work)
         try:
             async with asyncio.timeout(_longest_wait(live, work)):

@@ -207,6 +207,11 @@ def log_answer(
     logger.info("answered", extra={FIELDS: fields | text | _trace(trace_id)})
 
 
+def log_embeddings(request: Mapping[str, str], trace_id: str | None, **answer: object) -> None:
+    """Log an answer of embeddings in one line, with the fields of its request and of the answer."""
+    logger.info("embedded", extra={FIELDS: {**request, **answer} | _trace(trace_id)})
+
+
 def log_error(
     error: ServiceError,
     request_id: str,

@@ -1,4 +1,4 @@
-"""OpenAI's SDK: the list of models, which other programs read to offer a choice."""
+"""OpenAI's SDK: the list of models, which other programs read to offer a choice, and the error of embeddings."""
 
 from __future__ import annotations
 
@@ -15,3 +15,12 @@ def test_models(task: Task) -> None:
         assert client.models.retrieve(task.model).created > 0
         with pytest.raises(openai.NotFoundError):
             client.models.retrieve("another")
+
+
+def test_embeddings_need_a_bi_encoder(task: Task) -> None:
+    """The bundled model has none, which is the SDK's own exception with the remedy."""
+    with (
+        openai.OpenAI(base_url=f"{task.url}/v1", api_key="none") as client,
+        pytest.raises(openai.BadRequestError, match="checkpoint first-stage"),
+    ):
+        client.embeddings.create(model=task.model, input=task.documents)
