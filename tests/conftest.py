@@ -191,7 +191,6 @@ def exported_once(pytestconfig: pytest.Config) -> Iterator[None]:
     """PyTorch's exporter is called once for equal networks; `pytest --cache-clear` deletes what it has made."""
     from tests.exports import exports_once
 
-    assert pytestconfig.cache is not None
     with exports_once(pytestconfig.cache.mkdir("exports")):
         yield
 

@@ -67,8 +67,7 @@ def graph_logits(ids: list[int], types: list[int], *, labels: int = 1, seed: int
     """The logits of `shipped_graph` for one pair, in float64."""
     weights = {name: value.astype(np.float64) for name, value in graph_weights(labels, seed).items()}
     both = weights["table"][ids] + weights["types"][types]
-    logits: NDArray[np.float64] = np.tanh(both @ weights["weight"]).sum(axis=0) @ weights["classifier"]
-    return logits
+    return np.tanh(both @ weights["weight"]).sum(axis=0) @ weights["classifier"]
 
 
 def save_shipped(folder: Path, *, labels: int = 1, seed: int = 0, padding_counts: bool = False) -> Path:

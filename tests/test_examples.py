@@ -64,10 +64,7 @@ def _answers(port: int) -> bool:
 
 
 def _ask(port: int, question: str) -> dict[str, object]:
-    answer: dict[str, object] = (
-        httpx.get(f"http://127.0.0.1:{port}/ask", params={"question": question}).raise_for_status().json()
-    )
-    return answer
+    return httpx.get(f"http://127.0.0.1:{port}/ask", params={"question": question}).raise_for_status().json()
 
 
 @pytest.fixture

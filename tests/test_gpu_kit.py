@@ -23,8 +23,6 @@ PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 @pytest.fixture(scope="module")
 def gpu_kit() -> ModuleType:
     spec = importlib.util.spec_from_file_location("gpu_kit", SCRIPT)
-    assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

@@ -49,8 +49,7 @@ def objects(request: pytest.FixtureRequest) -> dict[str, dict[str, Any]]:
 
 
 def pod(objects: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    spec: dict[str, Any] = objects["Deployment"]["spec"]["template"]["spec"]
-    return spec
+    return objects["Deployment"]["spec"]["template"]["spec"]
 
 
 def container(objects: dict[str, dict[str, Any]]) -> dict[str, Any]:

@@ -55,8 +55,7 @@ def fill_in(browser: Browser, texts: list[str]) -> None:
 
 def native(service: Process, candidates: Sequence[object], **fields: object) -> list[dict[str, Any]]:
     body = {"question": QUESTION, "candidates": candidates, "return_heads": True} | fields
-    results: list[dict[str, Any]] = httpx.post(f"{service.url}/v1/rank", json=body).raise_for_status().json()["results"]
-    return results
+    return httpx.post(f"{service.url}/v1/rank", json=body).raise_for_status().json()["results"]
 
 
 def shown(results: list[dict[str, Any]]) -> list[str]:

@@ -144,8 +144,7 @@ def test_copies_of_the_first_result_are_not_its_rivals() -> None:
     def ranked(raw: list[float], texts: list[str]) -> list[float]:
         scores, stages = np.array(raw), last[: len(raw)]
         copies = copies_of_first(limited_log_odds(scores), stages, texts)
-        found: list[float] = probabilities(one.stages, scores, stages, copies).scores.tolist()
-        return found
+        return probabilities(one.stages, scores, stages, copies).scores.tolist()
 
     twice = ranked([0.9, 0.2, 0.89], ["The Rhine.", "Bonn", "the  rhine. "])
     once = ranked([0.9, 0.2], ["The Rhine.", "Bonn"])

@@ -47,8 +47,7 @@ def assembled(family: Family, config: EncodingConfig, question: str, candidates:
     budget = config.max_length - 2 - template.between * (config.segments - 1)
 
     def ids(text: str) -> list[int]:
-        made: list[int] = own_tokenizer.encode(replace_surrogates(text[:characters]), add_special_tokens=False).ids
-        return made
+        return own_tokenizer.encode(replace_surrogates(text[:characters]), add_special_tokens=False).ids
 
     question_ids = ids(question)
     unread = len(question) > characters

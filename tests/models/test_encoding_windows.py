@@ -78,7 +78,6 @@ def test_windows_hold_every_token_of_a_long_text_and_short_ones_stay_the_same(
         assert (len(rows), pairs.windows is not None) == (counts[0], True)
         for place, (begin, size) in enumerate(zip(begins.tolist(), sizes.tolist(), strict=True)):
             assert parts(family, rows[place]) == (before, whole.ids[begin : begin + size], behind)
-            assert pairs.windows is not None
             span = [whole.offsets[begin][0], whole.offsets[begin + size - 1][1]]
             assert pairs.windows.spans[first[index] + place].tolist() == span
     question_tokens = len(made.tokenizer.encode(question, add_special_tokens=False).ids)
@@ -111,8 +110,6 @@ def test_a_cache_changes_nothing() -> None:
     for _ in range(2):
         got = made.encode("how ?", candidates, cache, windowing=Windowing())
         assert got.token_ids.tolist() == wanted.token_ids.tolist()
-        assert got.windows is not None
-        assert wanted.windows is not None
         assert got.windows.spans.tolist() == wanted.windows.spans.tolist()
 
 
@@ -124,7 +121,6 @@ def test_most_tokens_are_read_of_a_candidate_with_and_without_windows() -> None:
     assert (short.windows, short.lengths.tolist()) == (None, [10, 6])
     assert short.truncated.tolist() == [True, False]
     some = made.encode("how ?", [Candidate(text=text)], most_tokens=60, windowing=Windowing())
-    assert some.windows is not None
     assert some.windows.spans[-1].tolist()[1] == 2 * 60 - 1
     assert some.truncated.all()
     whole = made.encode("how ?", [Candidate(text=text)], most_tokens=10**30, windowing=Windowing())
@@ -135,7 +131,6 @@ def test_limits_cut_the_end_and_say_so() -> None:
     """Two windows of a text, and no character beyond the most."""
     made = encoder()
     pairs = made.encode("how ?", [Candidate(text="a " * 100), Candidate(text="b")], windowing=Windowing(most=2))
-    assert pairs.windows is not None
     assert pairs.windows.offsets.tolist() == [0, 2, 3]
     assert pairs.truncated_candidates.tolist() == [True, False]
     huge = made.encode("how ?", [Candidate(text="a " * MOST_CHARACTERS)], windowing=Windowing())
@@ -168,7 +163,6 @@ def test_no_more_of_a_text_is_tokenised_than_its_windows_may_hold(limits: dict[s
     """The windows are those of the whole text, whose tokens would take 12 bytes each in the cache."""
     made, cache = encoder(), TokenCache(10_000_000)
     pairs = made.encode("how ?", [Candidate(text="." * MOST_CHARACTERS)], cache, **limits)
-    assert pairs.windows is not None
     tokens, room = limits.get("most_tokens", MOST_CHARACTERS), 40 - 3 - 2
     _, begins, sizes, _ = windows_of(np.asarray([tokens]), np.asarray([room]), limits["windowing"])
     assert pairs.windows.spans.tolist() == np.stack([begins, begins + sizes], axis=1).tolist()

@@ -88,7 +88,6 @@ def asgi(client: TestClient, path: str, receive: Callable[[], Awaitable[dict[str
     async def send(message: dict[str, Any]) -> None:
         messages.append(message)
 
-    assert client.portal is not None
     client.portal.call(client.app, scope, receive, send)
     return messages
 

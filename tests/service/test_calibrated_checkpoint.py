@@ -24,8 +24,7 @@ def opened(open_app: Serve, folder: Path, **settings: Any) -> TestClient:
 
 
 def rank(client: TestClient, **fields: object) -> dict[str, Any]:
-    answer: dict[str, Any] = client.post("/v1/rank", json=BODY | fields).raise_for_status().json()
-    return answer
+    return client.post("/v1/rank", json=BODY | fields).raise_for_status().json()
 
 
 @pytest.fixture

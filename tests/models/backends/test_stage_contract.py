@@ -59,7 +59,6 @@ def test_a_slice_does_not_keep_the_whole_state(tiny_checkpoint: Path) -> None:
     """A part's storage is as large as the part, so that dropped candidates' memory is free."""
     torch_backend = TorchBackend.from_checkpoint(read_checkpoint(tiny_checkpoint))
     state = torch_backend.select(after_a_stage(torch_backend), np.array([0, 1]))
-    assert state.hidden is not None
     assert state.hidden.untyped_storage().nbytes() == torch_backend.state_bytes(state)
 
 

@@ -36,8 +36,7 @@ def encoded() -> EncodedPairs:
 @pytest.fixture(params=[ranker, encoder])
 def opened(request: pytest.FixtureRequest) -> Callable[..., TorchBackend | TorchEncoder]:
     """A ranker's backend, or a first stage's."""
-    function: Callable[..., TorchBackend | TorchEncoder] = request.param
-    return function
+    return request.param
 
 
 @pytest.mark.parametrize(("precision", "reduced"), [("fp16", False), ("bf16", True), ("fp32", True)])

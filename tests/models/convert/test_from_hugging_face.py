@@ -80,7 +80,6 @@ def test_modernberts_global_layers_come_at_regular_distances(every: int) -> None
     described = modern(layer_types=kinds)
     described.num_hidden_layers = 2  # as `from_pretrained(..., num_hidden_layers=2)` leaves it
     config = transformer_config(described).pre_norm
-    assert config is not None
     assert [config.window_of(depth) for depth in range(4)] == [4 if kind == LOCAL else None for kind in kinds]
     assert (config.theta_of(0), config.global_theta, config.local_theta) == (160_000, 160_000, 10_000)
 

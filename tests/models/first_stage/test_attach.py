@@ -42,7 +42,6 @@ def test_the_pairs_stages_are_as_they_were(plain: Checkpoint, checkpoint: Checkp
         if name not in ("config.json", "README.md"):
             assert checkpoint.manifest.files[name] == digest
     first = checkpoint.config.first_stage
-    assert first is not None
     assert first.encoder not in (ENCODER, "")
     assert checkpoint.config.schedule == (0.5, *plain.config.schedule)
     assert checkpoint.config.scored_stages == len(plain.config.stages) + 1

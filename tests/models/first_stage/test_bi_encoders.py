@@ -167,7 +167,6 @@ def test_the_verb_writes_a_checkpoint(plain: Checkpoint, tmp_path: Path, capsys:
     assert "run `cerberank train tune" in capsys.readouterr().out
     made = read_checkpoint(tmp_path / "out").config
     assert made.schedule == (0.6, *plain.config.schedule)
-    assert made.first_stage is not None
     assert (made.first_stage.token_ranker, made.first_stage.encoding.document_length) == ("dot", 20)
     assert main(arguments) == 1
     assert "cerberank checkpoint first-stage: " in capsys.readouterr().err

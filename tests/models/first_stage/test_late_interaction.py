@@ -70,13 +70,11 @@ def test_maxsim_in_fp32_is_the_library_s(tmp_path: Path) -> None:
     encoded = concat_pairs([texts.questions([QUESTION]), texts.candidates(TEXTS)])
     roles = token_roles(encoded, bi.network.config.encoding.colbert)
     assert roles.attended is not None
-    assert roles.compared is not None
     packed = PackedLayout.of(torch.from_numpy(encoded.offsets.astype(np.int32)))
     layout = replace(packed, keys=packed.pad(torch.from_numpy(roles.attended)))
     ids = torch.from_numpy(encoded.token_ids)
     with torch.inference_mode():
         _, vectors = bi.network.read(ids, torch.zeros_like(ids), layout)
-    assert vectors is not None
     question_vectors, *document_vectors = (
         vectors[start:stop][torch.from_numpy(roles.compared[start:stop])]
         for start, stop in zip(encoded.offsets[:-1], encoded.offsets[1:], strict=True)

@@ -53,7 +53,6 @@ def test_autocast_leaves_the_last_layer_in_float32(name: str) -> None:
     assert types == [torch.bfloat16, torch.float32]
     assert len(logits.reshape(PAIRS, -1)[:, 0].unique()) >= 0.97 * PAIRS
     logits.sum().backward()
-    assert last.weight.grad is not None
     assert last.weight.grad.dtype == torch.float32
 
 

@@ -53,7 +53,6 @@ def test_duplicates_stand_beside_their_pair_in_the_order_of_the_request(checkpoi
     assert answer.order.tolist() == [3, 0, 2, 1]
     assert answer.scores.tolist() == [0.4, 0.1, 0.4, 0.9]
     assert answer.stages.tolist() == [2, 0, 2, 2]
-    assert answer.heads is not None
     assert answer.heads[3].tolist() == [0.8, 1.0]
 
 
@@ -74,16 +73,13 @@ def test_blank_candidates_stand_last_with_the_score_0(checkpoint: Checkpoint) ->
         assert answer.order.tolist() == [2, 0, 1]
         assert (answer.scores.tolist(), answer.reported[1]) == ([0.4, 0.0, 0.6], 0.0)
     found = answer.calibrated
-    assert found is not None
     alone = probabilities(curves_of(fitted), np.array([0.4, 0.6]), np.array([2, 2]))
     assert (found.scores[[0, 2]].tolist(), found.answerable) == (alone.scores.tolist(), alone.answerable)
     none = ranked(fitted, " ", "", "\u200b").calibrated
-    assert none is not None
     assert (none.scores.tolist(), none.answerable) == ([0.0, 0.0, 0.0], 0.0)
 
 
 def curves_of(checkpoint: Checkpoint) -> tuple[StageCurves, ...]:
-    assert checkpoint.calibration is not None
     return checkpoint.calibration.stages
 
 

@@ -36,8 +36,7 @@ def call(folder: Path, system: str, *more: str) -> int:
 
 def settings(*words: str) -> PairwiseOptions:
     call = ("--system", "trmd-twin", "--base", "b", "--train", "jsonl:t", "--dev", "jsonl:d", "--out", "o")
-    options: PairwiseOptions = arguments_of(pairwise, replaced(call, *words), config=settings_from_recipe)["options"]
-    return options
+    return arguments_of(pairwise, replaced(call, *words), config=settings_from_recipe)["options"]
 
 
 def test_the_papers_settings_and_those_of_the_released_code() -> None:

@@ -98,7 +98,6 @@ def test_a_student_learns_from_teachers_that_were_trained(
     config = replace(CONFIG, steps=60, learning_rate=3e-3, fresh_learning_rate=3e-3, evaluate_every=60, save_every=60)
     made = teachers(bi)
     for name, teacher in (("mono", made.mono), ("bi", made.bi)):
-        assert teacher is not None
         teacher.ranker.requires_grad_(True)
         run(tmp_path / name, teacher.ranker, config=config).train(lambda ranker: 1.0)
     frozen = Teachers(

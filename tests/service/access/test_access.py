@@ -45,7 +45,6 @@ def as_header(secret: str) -> dict[str, str]:
 
 def admit(access: Access, secret: str) -> Caller:
     caller = access.caller(bearing(secret))
-    assert caller is not None
     caller.enter()
     return caller
 

@@ -146,8 +146,7 @@ texts = st.lists(st.text(alphabet=st.characters(exclude_categories=["Cs"]), max_
 
 def packed(values: list[str]) -> bytes:
     """The binary form of Triton's own client."""
-    serialised: bytes = serialize_byte_tensor(np.asarray([value.encode() for value in values], dtype=object)).item()
-    return serialised
+    return serialize_byte_tensor(np.asarray([value.encode() for value in values], dtype=object)).item()
 
 
 def binary(name: str, values: list[str]) -> Tensor:

@@ -180,7 +180,6 @@ def test_what_would_wait_too_long_is_refused_at_admission(start: Start) -> None:
                 running.ask(["b"], received=49.0, deadline=deadline)
             assert refused.value.kind is Kind.UNAVAILABLE
             refusal = refused.value.refusal
-            assert refusal is not None
             assert (refusal.reason, refusal.candidates) == ("queue", 1)
             assert refusal.seconds is not None
             assert refusal.seconds > 51.0

@@ -26,8 +26,7 @@ WHERE = {"question": "where is it?", "candidates": ["in paris", "it is old"], "t
 
 def ask(client: TestClient, *questions: Any, **headers: str) -> list[dict[str, Any]]:
     response = client.post(PATH, json={"questions": questions}, headers=headers).raise_for_status()
-    answers: list[dict[str, Any]] = response.json()["answers"]
-    return answers
+    return response.json()["answers"]
 
 
 def test_each_question_is_answered_as_it_would_be_alone(client: TestClient) -> None:

@@ -93,8 +93,7 @@ class Doors:
         with redirect_stdout(io.StringIO()) as output, pytest.MonkeyPatch.context() as patch:
             patch.setattr(Ranker, "load", lambda *given, **named: self.ranker)
             assert program("rank")(words) == 0
-        answer: dict[str, Any] = json.loads(output.getvalue())
-        return answer
+        return json.loads(output.getvalue())
 
 
 def loaded(model: str, folder: Path) -> Loaded:

@@ -208,7 +208,6 @@ def test_copies_of_killed_processes_are_removed(copies: Copies, tmp_path: Path) 
     with subprocess.Popen(
         [sys.executable, "-c", script, str(folder)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as neighbour:
-        assert neighbour.stdout is not None
         assert neighbour.stdout.readline() == b"open\n"
         (killed,) = set(folder.iterdir()) - {own}
         (killed / "fake-ranker").mkdir()

@@ -171,7 +171,6 @@ class Service:
         assert decide(store, self.models, memory=self.memory) == decision
         self.obey(decision)
         if decision.load is not None:
-            assert store is not None
             self.change(decision.load, State.LOADING, store[decision.load.model].sizes[decision.load.version])
         assert self.used() <= self.memory
         for name, model in self.models.items():

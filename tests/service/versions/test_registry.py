@@ -51,8 +51,6 @@ class Registry(VersionRegistry):
 
     def engine(self, reference: Reference) -> Any:
         known = self.snapshot.version(reference)
-        assert known is not None
-        assert known.live is not None
         return known.live.engine
 
 
@@ -114,7 +112,6 @@ def test_a_pinned_version_that_had_failed_is_tried_again(registry: Registry) -> 
     registry.loading(bad, 10)
     registry.failed(bad, "torn")
     known = registry.snapshot.version(bad)
-    assert known is not None
     assert (known.status, known.reason, known.size) == (State.FAILED, "torn", 10)
     registry.pin(bad)
     assert registry.snapshot.version(bad) is None

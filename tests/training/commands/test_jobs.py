@@ -81,7 +81,6 @@ def test_a_run_is_repeated_bound_and_extended(
     (tmp_path / file).write_text(content)
     assert train([*words, "--steps", "3"]) == 0
     record = read_record(out)
-    assert record is not None
     assert (record.results["reached"], record.planned["steps"]) == (3, 2)
     assert [call.changed for call in record.calls] == [{}, {"steps": (2, 3)}]
 
@@ -106,7 +105,6 @@ def test_a_papers_preset_runs(verb: str, recipe: str, words: list[str], tmp_path
     changes = ["--recipe", recipe, "--warmup", "0", "--precision", "fp32", "--device", "cpu", *words]
     assert program(f"train {verb}")(replaced(call, *changes)) == 0
     record = read_record(out)
-    assert record is not None
     assert record.free["recipe"] == recipe
     assert record.results["reached"] == 1
 
@@ -176,7 +174,6 @@ def test_a_base_on_the_hub_is_looked_up_and_hashed_once(
     assert {"look-ups", "downloads", "config.json", "model.safetensors"} <= set(calls)
     assert set(calls.values()) == {1}
     record = read_record(tmp_path / "out")
-    assert record is not None
     assert record.bound["base"] == {"sha256": {name: digest(snapshot / name) for name in calls if "." in name}}
     result = tmp_path / "out" / {"distil": "checkpoint", "pairwise": "ranker"}.get(verb, "")
     assert training_data(result)[-1] == earlier
@@ -248,7 +245,6 @@ def test_another_metric_chooses_the_weights(verb: str, tmp_path: Path, capsys: p
     figures = {row["step"]: row["dev_p_at_1"] for row in read_log(out / "log.jsonl") if "dev_p_at_1" in row}
     assert list(figures) == [0, 2, 4, 5]
     record = read_record(out)
-    assert record is not None
     assert record.results["best"] == pytest.approx(max(figures[step] for step in (2, 4, 5)), rel=1e-5)
     assert record.bound["dev"]["select"] == "p@1"
     assert f"dev P@1 {record.results['best']:.2f}" in capsys.readouterr().out

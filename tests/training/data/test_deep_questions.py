@@ -49,7 +49,6 @@ def test_a_depth_has_its_size_and_contains_the_lesser_ones(size: int, depths: li
     assert (deep.depths if deep else ()) == tuple(reachable)
     before: set[str] = set()
     for depth in reachable:
-        assert deep is not None
         texts = [row.candidate.text for row in deep.at(depth).candidates]
         assert len(set(texts)) == len(texts) == depth
         assert before <= set(texts)

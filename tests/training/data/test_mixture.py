@@ -117,7 +117,6 @@ def test_only_what_the_question_names_is_changed(question: str, text: str, expec
         if expected is None:
             assert wrong is None
         else:
-            assert wrong is not None
             assert re.search(expected, wrong.text), wrong.text
             assert (wrong.previous, wrong.next) == ("before", "after")
 

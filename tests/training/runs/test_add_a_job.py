@@ -34,8 +34,7 @@ def called(folder: Path, steps: int) -> dict[str, Any]:
         assert placeholder in call
         call = call.replace(placeholder, value)
     (folder / "job.py").write_text(JOB + call)
-    results: dict[str, Any] = runpy.run_path(str(folder / "job.py"))["results"]
-    return results
+    return runpy.run_path(str(folder / "job.py"))["results"]
 
 
 def test_the_job_of_the_page_is_as_short_as_it_says() -> None:

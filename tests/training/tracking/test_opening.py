@@ -102,7 +102,6 @@ def test_mlflow_has_every_point_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     points = killed_and_resumed(tmp_path / "run", "mlflow", logs=False)
     client = MlflowClient()
     experiment = client.get_experiment_by_name("cerberank")
-    assert experiment is not None
     (run,) = client.search_runs([experiment.experiment_id])
     assert (run.info.run_name, run.info.status) == ("a run", "FINISHED")
     assert run.data.params == {"train.steps": "6"}

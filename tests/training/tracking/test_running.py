@@ -24,7 +24,6 @@ def test_a_killed_process_runs_no_more(tmp_path: Path) -> None:
     """While it lives, the folder is running and another run is refused; after kill -9 it is free."""
     assert not is_running(tmp_path)
     with subprocess.Popen([sys.executable, "-c", HOLD, str(tmp_path)], stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
         assert process.stdout.readline() == b"held\n"
         assert is_running(tmp_path)
         with pytest.raises(ValueError, match="another process trains in"), running(tmp_path):

@@ -58,8 +58,7 @@ def test_a_tracker_that_cannot_begin_is_refused(tmp_path: Path) -> None:
 
 
 def reached(folder: Path) -> int:
-    last: int = results_of_log(folder, counts=bool)["reached"]
-    return last
+    return results_of_log(folder, counts=bool)["reached"]
 
 
 def test_the_log_is_cut_where_a_run_goes_on(tmp_path: Path) -> None:
