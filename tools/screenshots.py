@@ -34,11 +34,12 @@ def _take_all(browser: Browser, service: Process) -> None:
     for theme in ("light", "dark"):
         for device, size in (("desk", DESKTOP), ("phone", TALL_PHONE)):
             browser.look(theme, size)
+            browser.driver.get("about:blank")  # so that the address of the last picture does not fill the form
             browser.driver.get(f"{service.url}/")
-            browser.wait_for("#model", "cerberank-mini")
-            browser.slide("#ratio", 0.4)
-            Select(browser.find("#example")).select_by_index(1)
             browser.wait_for("#summary", "12 candidates in")
+            Select(browser.find("#example")).select_by_visible_text("A hundred candidates")
+            browser.wait_for("#summary", "100 candidates in")
+            browser.driver.execute_script("document.activeElement.blur(); scrollTo({top: 0, behavior: 'instant'})")
             _save(browser, f"playground-{device}-{theme}")
         browser.look(theme, DESKTOP)
         browser.driver.get(f"{service.url}/status")

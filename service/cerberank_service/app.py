@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from enum import Enum
 from functools import partial
-from typing import TypedDict, Union
+from typing import Any, TypedDict, Union
 
 from fastapi import FastAPI, Request, Response
 from fastapi.middleware.cors import CORSMiddleware
@@ -75,6 +75,7 @@ def create_app(
         redirect_slashes=False,  # a redirect would name `http` behind a proxy that ends TLS
         responses=describe_errors(ErrorBody),
         generate_unique_id_function=operation_id,
+        openapi_tags=_sections(dialects),
     )
     app.state.service = service
     if settings.cors_list:
@@ -141,7 +142,7 @@ def create_app(
         EmbeddingsRequest,
     ]
     failures: list[type[BaseModel]] = [*(dialect.error for dialect in dialects), ErrorBody, InferError]
-    with_components(app, requests, failures, keyed=keyed)
+    with_components(app, requests, failures)
     return app
 
 
@@ -153,6 +154,13 @@ def _error_formats(paths: Mapping[str, Sequence[Dialect]]) -> dict[str, ErrorFor
     formats = {path.partition("{")[0]: dialects[0].format_error for path, dialects in paths.items()}
     others = {"/info": tei.format_error, "/meta": weaviate.format_error, embeddings_route.PATH: vllm.format_error}
     return formats | others | open_inference_routes.ERROR_FORMATS
+
+
+def _sections(dialects: Sequence[Dialect]) -> list[dict[str, Any]]:
+    """The sections of the OpenAPI document in their order, with a sentence for each dialect."""
+    own = "Use `POST /v1/rank`, unless you have a client that speaks one of the interfaces below."
+    others = {dialect.tag: f"For clients of {dialect.tag}." for dialect in dialects}
+    return [{"name": tag, "description": text} for tag, text in (others | {"cerberank": own}).items()]
 
 
 class Described(TypedDict):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from collections.abc import Iterator, Sequence
 from hashlib import sha256
@@ -41,16 +42,28 @@ def browser(chromium: Browser, service: Process) -> Browser:
     """On the playground of a ready service, as on a desk by day."""
     chromium.look("light", DESKTOP)
     chromium.requested()
+    chromium.driver.get("about:blank")  # so that the address of the last test does not fill the form
     chromium.driver.get(f"{service.url}/")
-    chromium.wait_for("#model", "random-tiny 1")
+    chromium.wait_for("#summary", "12 candidates in")
     chromium.console()
     return chromium
 
 
 def fill_in(browser: Browser, texts: list[str]) -> None:
+    unfold(browser)
+    browser.driver.execute_script("document.getElementById('summary').textContent = ''")
     for selector, text in (("#question", QUESTION), ("#candidates", "\n".join(texts))):
         browser.find(selector).clear()
         browser.find(selector).send_keys(text)
+
+
+def unfold(browser: Browser) -> None:
+    browser.driver.execute_script("for (const each of document.querySelectorAll('details')) each.open = true")
+
+
+def sent(browser: Browser) -> Any:
+    """The body of the request that the page shows as curl, as a shell would give it to curl."""
+    return json.loads(shlex.split(browser.texts("#curl")[0])[4])
 
 
 def native(service: Process, candidates: Sequence[object], **fields: object) -> list[dict[str, Any]]:
@@ -64,7 +77,7 @@ def shown(results: list[dict[str, Any]]) -> list[str]:
 
 
 def test_a_question_is_ranked_by_clicking(browser: Browser, service: Process) -> None:
-    """The order, scores and heads are the API's; time, cost and version are named."""
+    """The order, scores and heads are the API's; the time is shown, and the request as curl."""
     fill_in(browser, TEXTS)
     browser.find("#rank").click()
     browser.wait_for("#summary", "10 candidates in")
@@ -72,7 +85,7 @@ def test_a_question_is_ranked_by_clicking(browser: Browser, service: Process) ->
     assert browser.texts("td.text") == [TEXTS[result["index"]].strip() for result in expected]
     assert browser.texts("td.score b") == shown(expected)
     assert len(browser.texts("td.head b")) == sum(len(result["heads"]) for result in expected)
-    assert "random-tiny 1" in browser.texts("#summary")[0]
+    assert sent(browser) == {"question": QUESTION, "candidates": [text.strip() for text in TEXTS], "return_heads": True}
     assert [text.rsplit(" ", 2)[0] for text in browser.texts(".timing li")] == [
         "read and encode",
         "queue",
@@ -87,6 +100,8 @@ def test_the_slider_shows_where_each_candidate_was_dropped(browser: Browser, ser
     fill_in(browser, TEXTS)
     browser.find("#rank").click()
     browser.wait_for("#summary", ", 0 dropped")
+    assert not browser.find("#ratio").is_displayed()
+    browser.find("#default").click()
     browser.slide("#ratio", 0.4)
     assert browser.texts("#ratio-value") == ["40 %"]
     expected = native(service, TEXTS, drop_ratio=0.4)
@@ -115,6 +130,7 @@ def test_the_default_schedule_is_the_service_s(chromium: Browser, tiny_checkpoin
         expected = native(service, TEXTS)
         assert sum(result["stage"] < 2 for result in expected) == 6
         assert chromium.texts("td.text") == [TEXTS[result["index"]].strip() for result in expected]
+        chromium.find("#default").click()
         chromium.slide("#ratio", 0.0)
         chromium.wait_for("#summary", ", 0 dropped")
         chromium.find("#default").click()
@@ -177,9 +193,10 @@ def test_long_texts_are_folded_and_low_scores_are_not_bold(browser: Browser, ser
     fill_in(browser, ["x"])
     script = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input', {bubbles: true}))"
     browser.driver.execute_script(script, browser.find("#candidates"), "\n".join(texts))
-    assert browser.texts("#count") == ["2 candidates."]
+    assert browser.texts("#count") == ["2 candidates, one on each line"]
     browser.find("#rank").click()
     browser.wait_for("#summary", "2 candidates in")
+    unfold(browser)
     expected = {result["index"]: result for result in native(service, texts)}
     window = expected[0]["window"]
     assert browser.texts("mark") == [texts[0][window["start"] : window["end"]]]
@@ -215,6 +232,53 @@ def test_the_box_of_windows_begins_with_the_model_s_rule(
         chromium.wait_for("mark", "word")
 
 
+@pytest.mark.parametrize(
+    ("text", "candidates"),
+    [
+        ("one\n two \n\n", ["one", "two"]),
+        ("one\nline\n\n\nit's two", ["one line", "it's two"]),
+        ('["one", {"text": "two", "id": 7}]', ["one", {"text": "two", "id": 7}]),
+        ('{"query": "asked", "documents": ["one"]}', ["one"]),
+        ("[sic] one\n{two", ["[sic] one", "{two"]),
+    ],
+)
+def test_candidates_are_lines_passages_or_json(browser: Browser, text: str, candidates: list[object]) -> None:
+    """A body's question fills its field, and the page says how many candidates it has read."""
+    script = "arguments[0].value = arguments[1]; arguments[0].dispatchEvent(new Event('input', {bubbles: true}))"
+    browser.driver.execute_script(script, browser.find("#candidates"), text)
+    browser.driver.execute_script("document.getElementById('summary').textContent = ''")
+    assert browser.texts("#count")[0].startswith(f"{len(candidates)} candidate")
+    browser.find("#rank").click()
+    browser.wait_for("#summary", f"{len(candidates)} candidate")
+    assert sent(browser)["candidates"] == candidates
+    assert (sent(browser)["question"] == "asked") == ("query" in text)
+
+
+def test_a_link_and_a_reload_show_the_same(browser: Browser) -> None:
+    """The form is in the part of the address that is not sent."""
+    fill_in(browser, TEXTS)
+    browser.find("#rank").click()
+    browser.wait_for("#summary", "10 candidates in")
+    link, texts = browser.driver.current_url, browser.texts("td.text")
+    browser.driver.get("about:blank")
+    browser.driver.get(link)
+    browser.wait_for("#summary", "10 candidates in")
+    assert browser.texts("td.text") == texts
+    assert browser.find("#question").get_attribute("value") == QUESTION
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desk", "phone"])
+def test_the_first_screen_shows_a_ranking(browser: Browser, service: Process, size: tuple[int, int]) -> None:
+    """Of the first example."""
+    browser.look("light", size)
+    browser.driver.get("about:blank")
+    browser.driver.get(f"{service.url}/")
+    browser.wait_for("#summary", "12 candidates in")
+    bottom = browser.driver.execute_script("return document.querySelector('td.text').getBoundingClientRect().bottom")
+    assert bottom < size[1]
+    assert browser.driver.execute_script("return scrollY") == 0
+
+
 def test_a_phone_shows_the_answer(browser: Browser) -> None:
     """The page goes to the ranking, below the form; keys that it lacks are not named."""
     browser.look("light", PHONE)
@@ -230,7 +294,8 @@ def test_a_phone_shows_the_answer(browser: Browser) -> None:
 def test_every_example_ranks(browser: Browser) -> None:
     """Choosing one is enough."""
     menu = Select(browser.find("#example"))
-    for option in range(1, len(menu.options)):
+    assert len(menu.options) > 4
+    for option in reversed(range(1, len(menu.options))):  # the first one is chosen
         browser.driver.execute_script("document.getElementById('summary').textContent = ''")
         menu.select_by_index(option)
         count = len(browser.find("#candidates").get_attribute("value").splitlines())
@@ -241,8 +306,18 @@ def test_every_example_ranks(browser: Browser) -> None:
 def test_the_keyboard_is_enough(browser: Browser) -> None:
     """From the top: skip link, pages, form; Control and Enter rank."""
     keys = ActionChains(browser.driver)
-    keys.send_keys(Keys.TAB * 6).send_keys(QUESTION).send_keys(Keys.TAB).send_keys("330 metres").send_keys(Keys.ENTER)
-    keys.send_keys("in paris").key_down(Keys.CONTROL).send_keys(Keys.ENTER).key_up(Keys.CONTROL).perform()
+
+    def select_all() -> None:
+        keys.key_down(Keys.CONTROL).send_keys("a").key_up(Keys.CONTROL)
+
+    keys.send_keys(Keys.TAB * 6)
+    select_all()
+    keys.send_keys(QUESTION).send_keys(Keys.TAB * 2)
+    select_all()
+    keys.send_keys("330 metres").send_keys(Keys.ENTER).send_keys("in paris").key_down(Keys.CONTROL).send_keys(
+        Keys.ENTER
+    ).key_up(Keys.CONTROL)
+    keys.perform()
     browser.wait_for("#summary", "2 candidates in")
 
 
@@ -280,11 +355,22 @@ def test_nothing_comes_from_elsewhere(browser: Browser, service: Process) -> Non
 
 
 def test_the_status_page_counts(browser: Browser, service: Process) -> None:
-    """The figures of `/metrics` appear without reloading."""
+    """The figures of `/metrics` appear without reloading: times and errors by kind. What is unfolded stays so."""
     browser.driver.get(f"{service.url}/status")
-    browser.wait_for("#cerberank_requests_total", "0")
+    browser.wait_for("#cerberank_requests_total", "1")  # the playground's example
+    browser.find("#models summary").click()
     native(service, TEXTS)
-    browser.wait_for("#cerberank_requests_total", "1")
+    httpx.post(f"{service.url}/v1/rank", json={})
+    httpx.post(f"{service.url}/v1/rank", json={})
+    httpx.get(f"{service.url}/nothing")
+    browser.wait_for("#cerberank_requests_total", "2")
+    browser.wait_for("#cerberank_errors_total", "3")
+    browser.wait_for("#now .help", "invalid 2, not found 1")
+    figures = httpx.get(f"{service.url}/metrics").text
+    buckets = re.findall(r'phase_seconds_bucket{le="([^"]+)".*phase="total".* ([\d.]+)$', figures, re.MULTILINE)
+    half = float(next(bound for bound, count in buckets if float(count) >= 1))
+    assert browser.texts("#median")[0] in {f"{1000 * half:.1f} ms", f"{1000 * half:.0f} ms", f"{half:g} s"}
+    assert browser.find("#models details").get_attribute("open") == "true"
 
 
 def test_behind_the_proxy_the_status_page_has_no_figures(chromium: Browser, service: Process, tmp_path: Path) -> None:
@@ -319,6 +405,7 @@ def test_the_status_page_describes_the_model(browser: Browser, service: Process)
     """The architecture in words, and figures that are rounded."""
     browser.driver.get(f"{service.url}/status")
     browser.wait_for("#models", "B3 3H1: 3 shared layers, 3 heads of 1 layer")
+    unfold(browser)
     assert not re.search(r"\d\.\d{3}|_", browser.find("#models").text)
 
 
@@ -342,12 +429,14 @@ def test_axe_finds_no_serious_violation(browser: Browser, service: Process, them
         pytest.skip("needs axe-core: npm install --no-save axe-core")
     browser.look(theme, size)
     fill_in(browser, TEXTS)
+    browser.find("#default").click()
     browser.slide("#ratio", 0.4)
     browser.find("#rank").click()
     browser.wait_for("#summary", "10 candidates in")
     assert _violations(browser) == []
     browser.driver.get(f"{service.url}/status")
     browser.wait_for("#models", "Architecture")
+    unfold(browser)
     assert _violations(browser) == []
 
 

@@ -27,9 +27,9 @@ def operation_id(route: APIRoute) -> str:
 
 
 def describe_body(*models: type[BaseModel], keyed: bool) -> dict[str, Any]:
-    """The `requestBody` of an operation whose body is one of `models`; with `keyed` it needs an API key."""
-    body = {"requestBody": {"required": True, "content": _content(models)}}
-    return body | {"security": [{KEY: []}]} if keyed else body
+    """The `requestBody` of an operation whose body is one of `models`, and its API key, which `keyed` services need."""
+    security: list[dict[str, list[str]]] = [{KEY: []}] if keyed else [{}, {KEY: []}]
+    return {"requestBody": {"required": True, "content": _content(models)}, "security": security}
 
 
 def describe_path(path: str) -> dict[str, Any]:
@@ -58,13 +58,8 @@ def _content(models: Sequence[type[BaseModel]]) -> dict[str, Any]:
     return {"application/json": {"schema": references[0] if len(references) == 1 else {"anyOf": references}}}
 
 
-def with_components(
-    app: FastAPI, bodies: Sequence[type[BaseModel]], errors: Sequence[type[BaseModel]], *, keyed: bool = False
-) -> None:
-    """Add the schemas of request bodies and errors, which operations refer to, to the document of `app.openapi()`.
-
-    With `keyed`, add the security scheme too.
-    """
+def with_components(app: FastAPI, bodies: Sequence[type[BaseModel]], errors: Sequence[type[BaseModel]]) -> None:
+    """Add what operations refer to: the schemas of request bodies and errors, and the security scheme."""
     original = app.openapi
     models: list[tuple[type[BaseModel], JsonSchemaMode]] = [(model, "validation") for model in bodies]
     models += [(model, "serialization") for model in errors]
@@ -75,8 +70,8 @@ def with_components(
         _, definitions = models_json_schema(models, ref_template=COMPONENT)
         components = document.setdefault("components", {})
         components.setdefault("schemas", {}).update(definitions["$defs"])
-        if keyed:
-            components["securitySchemes"] = {KEY: {"type": "http", "scheme": "bearer"}}
+        text = "An API key, which the service needs if CERBERANK_KEYS_FILE is set."
+        components["securitySchemes"] = {KEY: {"type": "http", "scheme": "bearer", "description": text}}
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]

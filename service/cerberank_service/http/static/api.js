@@ -11,19 +11,21 @@ export async function models() {
   return (await (await ask("v1/models")).json()).models;
 }
 
-/** Sums of the series in `/metrics` over their labels, by name; null if a proxy refuses this path. @param {string[]} names */
-export async function series(names) {
+/**
+ * The samples in `/metrics`; null if a proxy refuses this path.
+ * @returns {Promise<{name: string, labels: Record<string, string>, value: number}[] | null>}
+ */
+export async function samples() {
   const response = await ask("metrics").catch((error) => {
     if (![401, 403, 404].includes(error.status)) throw error;
     return null;
   });
   if (response === null) return null;
-  const lines = (await response.text()).split("\n");
-  const sum = (name) =>
-    lines
-      .filter((line) => line.startsWith(`${name} `) || line.startsWith(`${name}{`))
-      .reduce((total, line) => total + Number(line.slice(line.lastIndexOf(" ") + 1)), 0);
-  return Object.fromEntries(names.map((name) => [name, sum(name)]));
+  return [...(await response.text()).matchAll(/^(\w+)(?:{(.*)})? (\S+)$/gm)].map(([, name, labels = "", value]) => ({
+    name,
+    labels: Object.fromEntries([...labels.matchAll(/(\w+)="((?:[^"\\]|\\.)*)"/g)].map(([, key, each]) => [key, each])),
+    value: Number(value),
+  }));
 }
 
 async function ask(path, options) {

@@ -26,4 +26,8 @@ export function showProblem(...parts) {
 export const candidatesIn = (count) => (count === 1 ? "1 candidate" : `${count} candidates`);
 
 /** A number with as many digits as matter. @param {number} value */
-export const milliseconds = (value) => `${value < 10 ? value.toFixed(1) : Math.round(value)} ms`;
+export const milliseconds = (value) =>
+  value < 1000 ? `${value < 10 ? value.toFixed(1) : Math.round(value)} ms` : `${Number((value / 1000).toPrecision(3))} s`;
+
+/** Languages by their codes. @param {string[] | null} codes */
+export const languagesOf = (codes) => (codes ?? []).map((code) => new Intl.DisplayNames("en", { type: "language" }).of(code)).join(", ");

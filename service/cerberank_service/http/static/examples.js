@@ -1,5 +1,22 @@
 /** Questions to begin with; written for this page. */
 
+const COUNTRIES = `Australia Canberra dollar, Austria Vienna euro, Brazil Brasília real, Bulgaria Sofia lev, Canada Ottawa dollar,
+Chile Santiago peso, China Beijing renminbi, Colombia Bogotá peso, Cuba Havana peso, Denmark Copenhagen krone,
+Egypt Cairo pound, Ethiopia Addis\u00a0Ababa birr, Finland Helsinki euro, France Paris euro, Ghana Accra cedi,
+Greece Athens euro, Hungary Budapest forint, Iceland Reykjavik króna, India New\u00a0Delhi rupee, Indonesia Jakarta rupiah,
+Ireland Dublin euro, Italy Rome euro, Japan Tokyo yen, Kenya Nairobi shilling, Latvia Riga euro, Morocco Rabat dirham,
+Nepal Kathmandu rupee, Norway Oslo krone, Peru Lima sol, Poland Warsaw złoty, Portugal Lisbon euro, Spain Madrid euro,
+Thailand Bangkok baht, Vietnam Hanoi dong`;
+
+const aboutCountries = COUNTRIES.split(/,\s/).flatMap((each) => {
+  const [country, capital, money] = each.split(" ");
+  return [
+    `${capital} is the capital of ${country}.`,
+    `In ${country} people pay with the ${money}.`,
+    `Trains from ${capital} reach most other cities of ${country}.`,
+  ];
+});
+
 export const EXAMPLES = [
   {
     name: "The map of the Underground",
@@ -48,5 +65,10 @@ export const EXAMPLES = [
       "The windscreen should be cleared of ice before driving.",
       "Norway has more electric cars for each inhabitant than any other country.",
     ],
+  },
+  {
+    name: "A hundred candidates",
+    question: "What do people pay with in Hungary?",
+    candidates: aboutCountries.slice(0, 100),
   },
 ];

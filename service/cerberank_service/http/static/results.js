@@ -7,6 +7,9 @@
 import { candidatesIn, make } from "./dom.js";
 
 const LONG = 400; // characters of a candidate that are shown whole
+const MOST = { last: 8, dropped: 2 }; // rows of the last stage, and of a group of dropped candidates, that are not folded
+const LEAST = 3; // of which those with scores of nearly 0 are folded too
+const LOW = 0.005;
 const APART = 0.02; // heads have columns if their scores of any candidate differ by so much
 
 /**
@@ -31,13 +34,30 @@ export function resultsTable(answer, given, exits, firstStages) {
     const spanning = { scope: "rowgroup", role: "rowheader", colspan: String(names.length) };
     const title = make("tr", { role: "row" }, make("th", spanning, lexical ? lexicalTitle(reached.length) : groupTitle(stage - firstStages, reached.length, exits)));
     const rows = reached.map((result) => row(result, given[result.index], names));
-    table.append(make("tbody", { role: "rowgroup" }, title, ...rows));
+    const behind = Math.max(LEAST, reached.findLastIndex((result) => result.score >= LOW) + 1);
+    const begin = Math.min(behind, stage === firstStages + exits.length ? MOST.last : MOST.dropped);
+    table.append(make("tbody", { role: "rowgroup" }, title, ...folded(rows, begin, names.length)));
   }
   return table;
 }
 
 function lexicalTitle(count) {
   return `Dropped by the lexical layer: ${candidatesIn(count)}, with BM25 scores of the words in common with the question`;
+}
+
+/** The rows, of which those from `begin` on are shown by a button if they are more than one. */
+function folded(rows, begin, columns) {
+  const rest = rows.slice(begin);
+  if (rest.length < 2) return rows;
+  for (const each of rest) each.hidden = true;
+  const button = make("button", { type: "button", class: "more" }, `Show ${rest.length} more`);
+  const cell = make("td", { role: "cell", colspan: String(columns) }, button);
+  const last = make("tr", { role: "row" }, cell);
+  button.addEventListener("click", () => {
+    for (const each of rest) each.hidden = false;
+    last.remove();
+  });
+  return [...rows, last];
 }
 
 /** `stage` counts the exits from 0; -1 is a first stage. */

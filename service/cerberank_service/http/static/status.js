@@ -1,19 +1,13 @@
 /** The status page: what is served and how busy it is, asked anew every two seconds. */
 
-import { models, series } from "./api.js";
-import { byId, make, showProblem } from "./dom.js";
+import { models, samples } from "./api.js";
+import { byId, languagesOf, make, milliseconds, showProblem } from "./dom.js";
 import { reasonOf, sentence } from "./states.js";
 
 const EVERY_MS = 2000;
-const NOW = {
-  cerberank_requests_in_flight: "Requests in flight",
-  cerberank_queued_tokens: "Tokens queued",
-  cerberank_requests_total: "Answered",
-  cerberank_errors_total: "Errors",
-  cerberank_tokens_total: "Tokens run, all stages",
-  cerberank_dropped_candidates_total: "Candidates dropped at stages",
-  cerberank_lexical_dropped_candidates_total: "Candidates dropped by words",
-};
+const LATENCY = "cerberank_request_phase_seconds_bucket";
+const ERRORS = "cerberank_errors_total";
+const ANSWERED = "cerberank_requests_total";
 
 /** Titles of the entries of `/v1/models`, in the order of the page; other entries come after them under their names. */
 const TITLES = {
@@ -38,6 +32,7 @@ const TITLES = {
   metrics: "Measured before the push",
   source: "Source",
 };
+const FIRST = ["state", "reason", "labels", "wanted", "languages", "aliases"]; // the other entries are folded
 const SHOWN_OTHERWISE = [
   "model", "version", "stages", "drop_schedule", "lexical_ratio", "longer_lists", "drop_minimum", "tuned_schedules", "calibration",
 ];
@@ -66,28 +61,29 @@ function architecture(name) {
 /** @param {object} entry an entry of `/v1/models`, whose `wanted` has all labels by which the store names the version */
 function modelCard(entry) {
   const missing = (entry.wanted ?? []).filter((label) => !entry.labels.includes(label));
-  const model = { ...entry, wanted: missing.length ? missing : null };
+  const aliases = entry.aliases?.length ? entry.aliases : null;
+  const model = { ...entry, aliases, wanted: missing.length ? missing : null, languages: languagesOf(entry.languages) || null };
   const rest = Object.keys(model).filter((name) => !(name in TITLES) && !SHOWN_OTHERWISE.includes(name));
   const known = [...Object.keys(TITLES), ...rest].filter((name) => ![undefined, null].includes(model[name]));
+  const row = (name) => [
+    make("dt", {}, TITLES[name] ?? name.replaceAll("_", " ")),
+    make("dd", name === "state" ? { class: model.state } : {}, name === "architecture" ? architecture(model[name]) : fact(model[name])),
+  ];
+  const dropped = drops(model) ? [make("dt", {}, "Dropped by default"), make("dd", {}, defaultDrops(model))] : [];
+  const folded = known.filter((name) => !FIRST.includes(name)).flatMap(row);
   return make(
     "article",
     {},
     make("h3", {}, `${model.model} ${model.version ?? ""}`),
+    make("dl", { class: "facts" }, ...known.filter((name) => FIRST.includes(name)).flatMap(row)),
     make(
-      "dl",
-      { class: "facts" },
-      ...known.flatMap((name) => [
-        make("dt", {}, TITLES[name] ?? name.replaceAll("_", " ")),
-        make(
-          "dd",
-          name === "state" ? { class: model.state } : {},
-          name === "architecture" ? architecture(model[name]) : fact(model[name]),
-        ),
-      ]),
-      ...(drops(model) ? [make("dt", {}, "Dropped by default"), make("dd", {}, defaultDrops(model))] : []),
+      "details",
+      {},
+      make("summary", {}, "Network, schedules and thresholds"),
+      make("dl", { class: "facts" }, ...folded, ...dropped),
+      schedules(model.tuned_schedules ?? []),
+      thresholds(model.calibration),
     ),
-    schedules(model.tuned_schedules ?? []),
-    thresholds(model.calibration),
   );
 }
 
@@ -134,9 +130,11 @@ function thresholds(calibration) {
   );
 }
 
-/** Replaces only what changed, so that a screen reader is not told the same again. */
+/** Replaces only what changed, so that a screen reader is not told the same again; what was unfolded stays so. */
 function update(element, children) {
   const fresh = make("div", {}, ...children);
+  const before = element.querySelectorAll("details");
+  for (const [place, each] of fresh.querySelectorAll("details").entries()) each.open = before[place]?.open ?? false;
   if (fresh.innerHTML !== element.innerHTML) element.replaceChildren(...fresh.childNodes);
 }
 
@@ -144,7 +142,7 @@ let figures = true; // until the path of the figures is refused
 
 async function refresh() {
   try {
-    const [served, now] = await Promise.all([models(), figures ? series(Object.keys(NOW)) : null]);
+    const [served, now] = await Promise.all([models(), figures ? samples() : null]);
     const state = served.map(sentence).join(" ");
     if (byId("state").textContent !== state) byId("state").textContent = state;
     update(byId("models"), served.map(modelCard));
@@ -159,10 +157,44 @@ async function refresh() {
   }
 }
 
+/** The figures since the start of this process. @param {Awaited<ReturnType<typeof samples>>} now */
 function tiles(now) {
-  return Object.entries(NOW).map(([name, title]) =>
-    make("div", {}, make("dt", {}, title), make("dd", { id: name }, now[name].toLocaleString("en"))),
-  );
+  const of = (name) => now.filter((sample) => sample.name === name);
+  const sum = (name) => of(name).reduce((total, { value }) => total + value, 0);
+  const number = (name) => sum(name).toLocaleString("en");
+  const latency = of(LATENCY).filter(({ labels }) => labels.phase === "total");
+  const kinds = of(ERRORS).filter(({ value }) => value > 0).sort((left, right) => right.value - left.value);
+  const errors = kinds.map(({ labels, value }) => `${labels.kind.replaceAll("_", " ")} ${value.toLocaleString("en")}`).join(", ");
+  const tile = (title, content, id, note = null) =>
+    make("div", {}, make("dt", {}, title), make("dd", { id }, content), note && make("dd", { class: "help" }, note));
+  return [
+    tile("Half answered within", within(latency, 0.5), "median"),
+    tile("95 % answered within", within(latency, 0.95), "p95"),
+    tile("Answered", number(ANSWERED), ANSWERED),
+    tile("Errors", number(ERRORS), ERRORS, errors || null),
+    tile("In progress", number("cerberank_requests_in_flight"), "in-flight"),
+    tile("Up for", duration(Date.now() / 1000 - sum("process_start_time_seconds")), "uptime"),
+  ];
+}
+
+/** The bound of the first bucket that holds a share of the answers. @param {{labels: {le: string}, value: number}[]} buckets cumulative */
+function within(buckets, share) {
+  const counts = new Map();
+  for (const { labels, value } of buckets) {
+    const bound = labels.le === "+Inf" ? Infinity : Number(labels.le);
+    counts.set(bound, (counts.get(bound) ?? 0) + value);
+  }
+  const bounds = [...counts.keys()].sort((left, right) => left - right);
+  const all = counts.get(Infinity) ?? 0;
+  if (all === 0) return "–";
+  const bound = bounds.find((each) => counts.get(each) >= share * all);
+  return bound === Infinity ? `over ${milliseconds(1000 * bounds.at(-2))}` : milliseconds(1000 * bound);
+}
+
+/** @param {number} seconds */
+function duration(seconds) {
+  if (seconds < 3600) return `${Math.max(1, Math.floor(seconds / 60))} min`;
+  return seconds < 48 * 3600 ? `${Math.floor(seconds / 3600)} h` : `${Math.floor(seconds / 86400)} days`;
 }
 
 refresh();
