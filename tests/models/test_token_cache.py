@@ -22,15 +22,6 @@ def tokenised(cache: TokenCache, texts: list[str]) -> list[str]:
     return missing
 
 
-def test_only_what_is_missing_is_tokenised() -> None:
-    """Items come in the order of the texts, whichever of them were cached; hits, misses and size are counted."""
-    cache = TokenCache(10**6)
-    assert tokenised(cache, ["a", "bb"]) == ["a", "bb"]
-    assert tokenised(cache, ["c", "bb", "d", "a", ""]) == ["c", "d", ""]
-    assert (cache.counts.hits, cache.counts.misses) == (2, 5)
-    assert cache.counts.size == 5 * ENTRY_BYTES + len("abbcd")
-
-
 def test_without_room_nothing_is_looked_up() -> None:
     """0 switches it off."""
     cache = TokenCache(0)

@@ -1,25 +1,19 @@
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from tests.service.asking import held
 from tests.service.conftest import Serve
 from tests.service.fakes import GIVES_NAN, RAISES, SECRET, FakeBackend
-from tests.service.observe import engine_of, wait_until
 
-from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_models.request import EXAMPLE
 from cerberank_service.app import ANY_HOST, create_app
 from cerberank_service.dialects import DIALECTS
 from cerberank_service.dialects.dialect import by_path
-from cerberank_service.dialects.native_schema import RankResponse
 
 TEXTS = ["it is old", "330 metres", "made of iron", "in paris", "1889"]
 BODY: dict[str, Any] = {"question": "how tall is it?", "candidates": TEXTS}
@@ -29,12 +23,6 @@ BODY: dict[str, Any] = {"question": "how tall is it?", "candidates": TEXTS}
 def limited(serve_once: Serve) -> TestClient:
     """An app with small limits."""
     return serve_once(FakeBackend(), max_candidates=3, max_body_bytes=4096)
-
-
-def rank(client: TestClient, **fields: object) -> dict[str, Any]:
-    answer: dict[str, Any] = client.post("/v1/rank", json=BODY | fields).raise_for_status().json()
-    RankResponse.model_validate(answer)
-    return answer
 
 
 @pytest.mark.parametrize(
@@ -121,49 +109,6 @@ def test_the_caller_s_request_id_is_used_when_it_is_fit_for_a_log(client: TestCl
         answer = client.post("/v1/rank", json=BODY, headers={"X-Request-Id": odd})
         assert answer.headers["X-Request-Id"] == answer.json()["id"] != odd
         assert len(answer.json()["id"]) == 32
-
-
-def test_clients_share_batches_and_a_bad_one_harms_nobody(serve: Serve, encoder: PairEncoder) -> None:
-    """Eight questions that wait together; two of them fail, six get what they get alone."""
-    backend = FakeBackend()
-    client = serve(backend)
-    alone = {name: rank(client, candidates=[f"{name} one", f"{name} two"]) for name in "abcdef"}
-    backend.runs.clear()
-    bodies = [[f"{name} one", f"{name} two"] for name in "abc"] + [["x", RAISES], ["y", GIVES_NAN]]
-    bodies += [[f"{name} one", f"{name} two"] for name in "def"]
-    asked = [[Candidate(text=text) for text in texts] for texts in [BODY["candidates"], *bodies]]
-    every = sum(encoder.encode(BODY["question"], candidates).tokens for candidates in asked)
-    with ThreadPoolExecutor(9) as pool:
-        with held(backend):
-            first = pool.submit(client.post, "/v1/rank", json=BODY)
-            assert backend.entered.wait(20)
-            pending = [
-                pool.submit(client.post, "/v1/rank", json={"question": BODY["question"], "candidates": texts})
-                for texts in bodies
-            ]
-            wait_until(lambda: engine_of(client).queued_tokens == every)
-        answers = [future.result(30) for future in pending]
-    assert first.result().status_code == 200
-    assert [answer.status_code for answer in answers] == [200, 200, 200, 500, 500, 200, 200, 200]
-    fine = [answer.json() for answer in answers if answer.status_code == 200]
-    for answer, name in zip(fine, "abcdef", strict=True):
-        assert answer["results"] == alone[name]["results"]
-    assert max(count for _, count in backend.runs) >= 12  # the six good ones ran on together
-
-
-def test_no_text_reaches_the_log(
-    serve: Serve, caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Neither for good requests nor for failing ones."""
-    caplog.set_level(logging.DEBUG, logger="cerberank_service")
-    client = serve(FakeBackend())
-    for candidate in ("confidential", f"confidential {RAISES}", f"confidential {GIVES_NAN}"):
-        client.post("/v1/rank", json={"question": "private?", "candidates": [candidate]})
-    client.post("/v1/rank", content=b'{"question": "private?", "confidential": 1}')
-    output = capsys.readouterr()
-    for logged in (caplog.text, output.out, output.err):
-        assert "private" not in logged
-        assert "confidential" not in logged
 
 
 def test_the_openapi_document_describes_every_wire(client: TestClient) -> None:

@@ -51,19 +51,3 @@ def test_it_answers_nearly_as_in_fp32(precision: str, tiny_checkpoint: Path, tmp
     got, expected = scores(half), scores(exact)
     assert 0 < np.abs(got - expected).max() <= HALF_TOLERANCE[precision]
     assert len(set(got)) == len(BODY["candidates"])
-
-
-@pytest.mark.parametrize(
-    ("settings", "command"),
-    [
-        ({"backend": "torch", "precision": "bf16"}, "`cerberank export FOLDER OUT` keeps it"),
-        ({"backend": "onnx", "precision": "fp16"}, "cerberank export FOLDER OUT --forms fp16"),
-    ],
-)
-def test_what_cannot_be_served_names_the_command(settings: dict[str, str], command: str, open_app: Serve) -> None:
-    """The bundled checkpoint has no weights and no fp16 graphs: the service says what makes them."""
-    client = open_app(load, checkpoint=None, device="cpu", **settings)
-    versions = service_of(client).versions
-    wait_until(lambda: versions.snapshot.state is not State.LOADING)
-    assert client.get("/health/ready").status_code == 503
-    assert command in client.get("/v1/models").json()["models"][0]["reason"]

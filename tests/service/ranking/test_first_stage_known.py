@@ -46,24 +46,6 @@ def test_known_vectors_skip_the_engines_first_stage(serve_first: Open) -> None:
     assert sum(without.vectors.encoded) == 2 * (len(TEXTS) + 1)
 
 
-def test_stored_vectors_are_not_computed(serve_first: Open, tmp_path: Path) -> None:
-    """With a store only the question is encoded; scores are those of computed vectors; metrics tell the sources."""
-    fresh = serve_first()
-    wanted = fresh.rank()
-    served = serve_first(vectors=store_of(tmp_path / "vectors", fresh.vectors, TEXTS, encoder=ENCODER))
-    assert served.rank()["results"] == wanted["results"]
-    assert sum(served.vectors.encoded) == 1
-    served.rank()
-    assert sum(served.vectors.encoded) == 1
-    series = served.samples()
-    of = 'model="fake-ranker",source="{}",version="7"'
-    counts = {
-        source: series["cerberank_vectors_total{" + of.format(source) + "}"]
-        for source in ("cache", "store", "computed")
-    }
-    assert counts == {"cache": 1.0, "store": 2.0 * len(TEXTS), "computed": 1.0}
-
-
 def test_known_vectors_do_not_hide_a_full_queue(serve_first: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     """Most of twelve questions at once whose candidates' vectors are known are refused; nothing stays queued."""
     monkeypatch.setattr(Settings, "encode_workers", 1)
