@@ -147,8 +147,11 @@ TRAFFIC: dict[str, tuple[Panel, ...]] = {
         ),
         Panel(
             title="Candidates dropped by exit",
-            says="Per second; none with a drop ratio of 0.",
-            queries={"exit {{stage}}": total("cerberank_dropped_candidates_total", "stage")},
+            says="Per second, and by the lexical layer before the first stage; none with a drop ratio of 0.",
+            queries={
+                "exit {{stage}}": total("cerberank_dropped_candidates_total", "stage"),
+                "lexical layer": total("cerberank_lexical_dropped_candidates_total"),
+            },
         ),
         Panel(
             title="Model time for a token",

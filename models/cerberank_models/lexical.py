@@ -32,11 +32,13 @@ def lexical_scores(encoder: PairEncoder, pairs: EncodedPairs) -> Scores:
     # The occurrences after the question, as places of a table with a row for each pair.
     begins, ends = pairs.offsets[:-1] + pairs.begins, pairs.offsets[1:]
     hits = np.flatnonzero(numbers)
-    rows = np.searchsorted(ends, hits, side="right")
+    rows = np.repeat(np.arange(len(pairs)), pairs.lengths)[hits]
     behind = hits >= begins[rows]
     table = rows[behind] * (len(words) + 1) + numbers[hits[behind]]
-    places, counts = np.unique(table, return_counts=True)
+    counts = np.bincount(table)
+    places = np.flatnonzero(counts)
     rows, columns = np.divmod(places, len(words) + 1)
+    counts = counts[places]
     # BM25: rare words count more, repetitions less and less, and the same number of them less in a longer text.
     holding = np.bincount(columns, minlength=len(words) + 1)
     rarity = np.log((len(pairs) + 0.5) / (holding + 0.5))
