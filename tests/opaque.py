@@ -11,6 +11,7 @@ import transformers
 from numpy.typing import NDArray
 from onnx import numpy_helper
 from tests.tiny import albert_tokenizer, bert_tokenizer, hugging_face_config, roberta_tokenizer, save_tokenizer
+from tokenizers import Tokenizer
 
 GRAPH = """<ir_version: 8, opset_import: ["" : 17]>
 shipped ({inputs}) => (float[n, {labels}] {output}) {{
@@ -78,45 +79,26 @@ def save_shipped(folder: Path, *, labels: int = 1, seed: int = 0, padding_counts
     return folder
 
 
+SMALL = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64, "initializer_range": 0.3}
+
+
 def save_deberta(folder: Path) -> Path:
     """A DeBERTa-v2 of one label with relative positions, as mxbai-rerank v1 is one, and a SentencePiece tokenizer."""
-    torch.manual_seed(0)
-    config = transformers.DebertaV2Config(
-        vocab_size=200,
-        hidden_size=32,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        intermediate_size=64,
-        pooler_hidden_size=32,
-        max_position_embeddings=64,
-        type_vocab_size=0,
-        relative_attention=True,
-        position_buckets=16,
-        pos_att_type=["p2c", "c2p"],
-        norm_rel_ebd="layer_norm",
-        share_att_key=True,
-        position_biased_input=False,
-        initializer_range=0.3,
-        num_labels=1,
-    )
-    transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
-    save_tokenizer(albert_tokenizer(), folder, model_max_length=64)
-    return folder
+    positions = {"max_position_embeddings": 64, "position_buckets": 16, "pos_att_type": ["p2c", "c2p"]}
+    positions |= {"relative_attention": True, "position_biased_input": False, "share_att_key": True}
+    sizes = {"vocab_size": 200, "num_hidden_layers": 2, "pooler_hidden_size": 32, "type_vocab_size": 0, "num_labels": 1}
+    config = transformers.DebertaV2Config(norm_rel_ebd="layer_norm", **SMALL, **positions, **sizes)
+    return _save(config, albert_tokenizer(), folder)
 
 
 def save_mpnet(folder: Path) -> Path:
     """An MPNet of two labels: relative and absolute positions, which count from the padding token, and no types."""
+    sizes = {"vocab_size": 300, "num_hidden_layers": 1, "max_position_embeddings": 66, "num_labels": 2}
+    return _save(transformers.MPNetConfig(**SMALL, **sizes), roberta_tokenizer(), folder, types=False)
+
+
+def _save(config: transformers.PretrainedConfig, tokenizer: Tokenizer, folder: Path, *, types: bool = True) -> Path:
     torch.manual_seed(0)
-    config = transformers.MPNetConfig(
-        vocab_size=300,
-        hidden_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=4,
-        intermediate_size=64,
-        max_position_embeddings=66,
-        initializer_range=0.3,
-        num_labels=2,
-    )
     transformers.AutoModelForSequenceClassification.from_config(config).save_pretrained(folder)
-    save_tokenizer(roberta_tokenizer(), folder, types=False, model_max_length=64)
+    save_tokenizer(tokenizer, folder, types=types, model_max_length=64)
     return folder

@@ -194,12 +194,6 @@ def test_the_store_s_volume_is_one_that_pods_may_write(name: str) -> None:
     assert objects["PersistentVolumeClaim"]["spec"]["accessModes"] == ["ReadWriteMany"]
 
 
-def test_the_image_for_a_bucket_is_one_that_can_be_built() -> None:
-    """The library for it is an extra, which the Dockerfile takes as an argument."""
-    assert container(render(FOLDER / "store-s3"))["image"] == "cerberank:cpu-s3"
-    assert 'ARG EXTRAS=""' in (DEPLOY.parent / "Dockerfile").read_text()
-
-
 def test_the_autoscaler_s_metric_is_the_offered_seconds(objects: dict[str, dict[str, Any]]) -> None:
     """Refused ones too; from the counter through the adapter to the autoscaler, by name, as a rate."""
     (rule,) = yaml.safe_load((FOLDER / "prometheus-adapter.yaml").read_text())["rules"]["custom"]

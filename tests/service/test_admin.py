@@ -168,27 +168,28 @@ def test_a_label_moves_and_is_rolled_back(public: TestClient, admin: TestClient,
     assert store.labels("fake-ranker") == {"stable": "1"}
 
 
-def test_a_rollback_of_a_rejected_push_moves_the_label_to_what_serves(
-    public: TestClient, admin: TestClient, store: FolderStore, made: Callable[..., Checkpoint]
-) -> None:
-    """Not to the version before that one: it is the rejected push that is taken back, and only once."""
+@pytest.fixture
+def rejected(public: TestClient, admin: TestClient, store: FolderStore, made: Callable[..., Checkpoint]) -> None:
+    """The stable label stands for version 4, which is rejected; version 2 serves, and before it 1 did."""
     admin.put(LABEL.format("stable"), json={"version": "2"}).raise_for_status()
     wait_until(lambda: entry(public, "1").get("rollback"))
     push(store, made("4", golden_shift=0.5), "stable")
     wait_until(lambda: entry(public, "4").get("state") == "failed")
+
+
+@pytest.mark.usefixtures("rejected")
+def test_a_rollback_of_a_rejected_push_moves_the_label_to_what_serves(
+    public: TestClient, admin: TestClient, store: FolderStore
+) -> None:
+    """Not to the version before that one: it is the rejected push that is taken back, and only once."""
     rolled = admin.post("/v1/models/fake-ranker/rollback").json()
     assert (rolled["before"], rolled["version"]) == ("4", "2")
     assert (served_by(public), store.labels("fake-ranker")) == ("2", {"stable": "2"})
 
 
-def test_a_rollback_looks_at_the_label_as_it_is_now(
-    public: TestClient, admin: TestClient, store: FolderStore, made: Callable[..., Checkpoint]
-) -> None:
+@pytest.mark.usefixtures("rejected")
+def test_a_rollback_looks_at_the_label_as_it_is_now(public: TestClient, admin: TestClient, store: FolderStore) -> None:
     """Not as the last poll has seen it: the rejected push was already taken back by another hand."""
-    admin.put(LABEL.format("stable"), json={"version": "2"}).raise_for_status()
-    wait_until(lambda: entry(public, "1").get("rollback"))
-    push(store, made("4", golden_shift=0.5), "stable")
-    wait_until(lambda: entry(public, "4").get("state") == "failed")
     source = service_of(public).source
     source.stop()  # no further poll
     store.move_label("fake-ranker", "stable", "2")

@@ -65,11 +65,13 @@ def test_a_deadline_in_the_first_stage_answers_with_what_is_known(serve_first: O
     assert all((each["score"] is None) == (each["stage"] == -1) for each in answer["results"])
 
 
-def test_a_deadline_behind_the_first_stage_answers_with_its_order(serve_first: Open) -> None:
-    """Nobody's pairs were run in time: all candidates have the first stage's scores, and the answer is not complete."""
-    served = serve_first()
-    whole = {each["index"]: each["score"] for each in served.rank(drop_ratio=0.9)["results"] if each["stage"] == 0}
-    answer = answered_too_late(served, served.pairs)
+def scores_of_the_dropped(served: Served) -> dict[int, float]:
+    """The first stage's scores of candidates that it drops, in an answer without a deadline."""
+    return {each["index"]: each["score"] for each in served.rank(drop_ratio=0.9)["results"] if each["stage"] == 0}
+
+
+def check_order_of_the_first_stage(answer: Any, whole: dict[int, float]) -> None:
+    """All candidates have its scores, by which they are in order."""
     assert not answer["complete"]
     assert {each["stage"] for each in answer["results"]} == {0}
     scores = [each["score"] for each in answer["results"]]
@@ -78,10 +80,18 @@ def test_a_deadline_behind_the_first_stage_answers_with_its_order(serve_first: O
     assert {index: scores_by_index[index] for index in whole} == whole
 
 
+def test_a_deadline_behind_the_first_stage_answers_with_its_order(serve_first: Open) -> None:
+    """Nobody's pairs were run in time: all candidates have the first stage's scores, and the answer is not complete."""
+    served = serve_first()
+    whole = scores_of_the_dropped(served)
+    answer = answered_too_late(served, served.pairs)
+    check_order_of_the_first_stage(answer, whole)
+
+
 def test_a_deadline_within_the_pairs_first_stage_keeps_the_first_stages_order(serve_first: Open) -> None:
     """Two of several steps ran in time, of the longest pairs, not of the best: no pair's score counts yet."""
     served = serve_first(step_tokens=128)
-    whole = {each["index"]: each["score"] for each in served.rank(drop_ratio=0.9)["results"] if each["stage"] == 0}
+    whole = scores_of_the_dropped(served)
     run, steps = served.pairs.run, []
 
     def slow(state: FakeState, stage: int) -> StageOutput[FakeState]:
@@ -93,12 +103,7 @@ def test_a_deadline_within_the_pairs_first_stage_keeps_the_first_stages_order(se
     answer = served.rank(drop_ratio=0.0, deadline_ms=1000)
     assert [stage for stage, _ in steps] == [0, 0]
     assert sum(rows for _, rows in steps) < len(TEXTS)
-    assert not answer["complete"]
-    assert {each["stage"] for each in answer["results"]} == {0}
-    scores = [each["score"] for each in answer["results"]]
-    assert scores == sorted(scores, reverse=True)
-    scores_by_index = {each["index"]: each["score"] for each in answer["results"]}
-    assert {index: scores_by_index[index] for index in whole} == whole
+    check_order_of_the_first_stage(answer, whole)
 
 
 def test_warm_up_measures_the_first_stage(serve_first: Open) -> None:
