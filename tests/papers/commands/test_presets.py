@@ -15,12 +15,12 @@ from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_papers.commands import pairwise, pretrain
 from cerberank_papers.pretraining.examples import GROUP
-from cerberank_papers.pretraining.pretraining_run import PretrainingConfig
+from cerberank_papers.pretraining.learner import PretrainingConfig
 from cerberank_training.commands import teach
 from cerberank_training.commands.presets import options_from_recipe, presets, read_preset, student_settings
 from cerberank_training.data.sampling import Group, PairSampling
-from cerberank_training.learning.student_run import TokenSteps
-from cerberank_training.learning.train_config import ramp_steps
+from cerberank_training.learning.student_learner import TokenSteps
+from cerberank_training.runner.train_config import ramp_steps
 from cerberank_training.teachers.fine_tuning import TeacherConfig
 
 COMMANDS = {"teach": teach.teach, "pretrain": pretrain.pretrain, "pairwise": pairwise.pairwise}

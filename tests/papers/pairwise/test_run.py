@@ -15,12 +15,13 @@ from tests.training.letters import questions
 
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.text_encoding import TextEncoder
+from cerberank_papers.pairwise.learner import PairwiseBatch, PairwiseConfig, pairwise_learner
 from cerberank_papers.pairwise.objective import PairwiseObjective
-from cerberank_papers.pairwise.pairwise_run import PairwiseConfig, PairwiseRun
 from cerberank_papers.pairwise.teachers import FrozenTeacher, Teachers
-from cerberank_papers.pairwise.triple_sampling import TripleSampler, TripleSampling
+from cerberank_papers.pairwise.triple_sampling import Triple, TripleSampler, TripleSampling
 from cerberank_training.evaluation.dev_figures import dev_figures
 from cerberank_training.evaluation.sources.text_ranker import text_ranks
+from cerberank_training.runner.loop import Loop
 
 CONFIG = PairwiseConfig(
     steps=6,
@@ -48,9 +49,11 @@ def run(
     config: PairwiseConfig = CONFIG,
     objective: PairwiseObjective = PairwiseObjective(),  # noqa: B008 - frozen
     taught: Teachers = Teachers(),  # noqa: B008 - frozen
-) -> PairwiseRun:
+) -> Loop[TextRanker, Triple, PairwiseBatch]:
     triples = TripleSampler(questions(), (), TripleSampling(own_share=1.0), seed=config.seed)
-    return PairwiseRun(folder, ranker, bert_tokenizer(), triples, config, objective=objective, teachers=taught)
+    return Loop(
+        folder, pairwise_learner(ranker, bert_tokenizer(), triples, config, objective=objective, teachers=taught)
+    )
 
 
 def test_training_a_student_changes_no_teacher(tmp_path: Path) -> None:

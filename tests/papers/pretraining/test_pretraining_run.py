@@ -14,9 +14,17 @@ from tests.papers.pretraining.networks import save_base
 from cerberank_models.encoding import Candidate
 from cerberank_papers.pretraining.batches import Batches
 from cerberank_papers.pretraining.examples import Example
+from cerberank_papers.pretraining.learner import (
+    Choice,
+    DevExamples,
+    PretrainingConfig,
+    batches_of,
+    dev_metrics,
+    pretraining_learner,
+)
 from cerberank_papers.pretraining.network import LossWeights
-from cerberank_papers.pretraining.pretraining_run import Choice, PretrainingConfig, PretrainingRun, dev_metrics
-from cerberank_papers.pretraining.start import build_start
+from cerberank_papers.pretraining.start import Start, build_start
+from cerberank_training.runner.loop import Loop
 from cerberank_training.runs.base import open_base
 from cerberank_training.tracking.log_file import read_log
 
@@ -40,13 +48,22 @@ CONFIG = PretrainingConfig(
 )
 
 
+def trained(
+    folder: Path, start: Start, dev: list[Example], config: PretrainingConfig, select: Choice = "last"
+) -> dict[str, float]:
+    """The figures of the weights that a run has chosen."""
+    examples = DevExamples(dev, batches_of(start, config), torch.device("cpu"), config, select)
+    Loop(folder, pretraining_learner(start, GROUPS, config, select=select), dev_name="dev").train(examples.figures)
+    return examples.figures(start.network)
+
+
 def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:
     """Accuracy, positives in front and hard negatives behind, counted from the network's own scores after training."""
     listed = [GROUPS.group(index) for index in range(12)]
     start = build_start(open_base(str(save_base("bert", tmp_path / "base"))), LossWeights(mlm=0), seed=1)
     before = {name: value.clone() for name, value in start.network.state_dict().items()}
     dev = [example for group in listed for example in group]
-    metrics = PretrainingRun(tmp_path / "out", start, GROUPS, dev, CONFIG).train()
+    metrics = trained(tmp_path / "out", start, dev, CONFIG)
     batches = Batches(start.tokenizer, family="bert", max_length=62, masks=False, seed=1)
     right, first, hard = [], [], []
     for index, group in enumerate(listed):
@@ -66,8 +83,7 @@ def test_metrics_are_those_of_the_trained_network(tmp_path: Path) -> None:
 def test_the_last_weights_are_taken_or_the_best(select: Choice, tmp_path: Path) -> None:
     """By default those of the last step, whatever the figure that the log has for them."""
     start = build_start(open_base(str(save_base("bert", tmp_path / "base"))), LossWeights(), seed=1)
-    run = PretrainingRun(tmp_path / "out", start, GROUPS, GROUPS.group(0), replace(CONFIG, steps=8), select=select)
-    figures = run.train()
+    figures = trained(tmp_path / "out", start, GROUPS.group(0), replace(CONFIG, steps=8), select)
     log = [line for line in read_log(tmp_path / "out" / "log.jsonl") if "dev" in line and line["step"]]
     chosen = log[-1] if select == "last" else max(log, key=lambda line: line["dev"])
     for name in ("ssp_accuracy", "ssp_first", "mlm"):

@@ -14,7 +14,7 @@ from cerberank_models.config import ExitConfig
 from cerberank_models.network.exits import Exit
 from cerberank_training.acceleration.exits import ExitTraining, exit_logits, train_exits, with_exits
 from cerberank_training.acceleration.vectors import PooledVectors
-from cerberank_training.learning.divergence import DivergenceError
+from cerberank_training.runner.divergence import DivergenceError
 
 TRAINING = ExitTraining(epochs=12, questions_per_step=8, learning_rate=3e-3)
 

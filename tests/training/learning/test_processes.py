@@ -16,10 +16,11 @@ from tests.training.letters import questions as letters
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.commands.distil import network_ranks
 from cerberank_training.evaluation.dev_figures import dev_figures
+from cerberank_training.learning.student_learner import student_learner
 from cerberank_training.learning.student_objective import StudentObjective
-from cerberank_training.learning.student_run import StudentRun
-from cerberank_training.learning.train_config import StudentConfig
-from cerberank_training.runs.processes import TIMEOUT, Processes, leave_group
+from cerberank_training.runner.loop import Loop
+from cerberank_training.runner.processes import TIMEOUT, Processes, leave_group
+from cerberank_training.runner.train_config import StudentConfig
 
 CONFIG = StudentConfig(
     steps=5,
@@ -42,10 +43,10 @@ def train(folder: Path, *, accumulate: int = 1) -> None:
         part = processes.part(questions)
         calls.append(len(part))
         with torch.random.fork_rng():  # of the weights of one process, so that both runs have the same figures
-            return dev_figures(network_ranks(encoder(), "cpu"), questions, processes=processes)(random_ranker())
+            return dev_figures(network_ranks(encoder(), "cpu"), questions)(random_ranker())
 
     config = replace(CONFIG, accumulate=accumulate)
-    StudentRun(folder, random_ranker(), sampler(), encoder(), config, objective=OBJECTIVE).train(measure)
+    Loop(folder, student_learner(random_ranker(), sampler(), encoder(), config, objective=OBJECTIVE)).train(measure)
     if processes.rank == 0:
         (folder / "parts.json").write_text(json.dumps(processes.gather(calls)))
     else:

@@ -23,13 +23,14 @@ from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.transformer import Family
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.data.sampling import Group, Sampler
-from cerberank_training.learning import loop
-from cerberank_training.learning.divergence import DivergenceError
+from cerberank_training.learning.batch import Batch
 from cerberank_training.learning.example_options import ExampleOptions
-from cerberank_training.learning.loop import BatchLoss, Loop, tensor_cores
-from cerberank_training.learning.student_run import StudentRun, TokenSteps
-from cerberank_training.learning.train_config import StudentConfig
-from cerberank_training.runs.processes import Processes
+from cerberank_training.learning.student_learner import TokenSteps, first_pairs_cut, student_learner
+from cerberank_training.runner import loop
+from cerberank_training.runner.divergence import DivergenceError
+from cerberank_training.runner.loop import BatchLoss, Learner, Loop, tensor_cores
+from cerberank_training.runner.steps_ahead import Source
+from cerberank_training.runner.train_config import StudentConfig
 from cerberank_training.tracking.log_file import results_of_log
 
 CONFIG = StudentConfig(
@@ -59,8 +60,15 @@ def dropping(seed: int = 0) -> RankingNetwork:
     return random_ranker(seed=seed, dropout=CONFIG.dropout)
 
 
-def run(folder: Path, config: StudentConfig = CONFIG, ranker: RankingNetwork | None = None) -> StudentRun:
-    return StudentRun(folder, ranker or random_ranker(dropout=config.dropout), sampler(), encoder(), config)
+def run(
+    folder: Path,
+    config: StudentConfig = CONFIG,
+    ranker: RankingNetwork | None = None,
+    groups: Source[Group] | None = None,
+    workers: int = 0,
+) -> Loop[RankingNetwork, Group, Batch]:
+    ranker = ranker or random_ranker(dropout=config.dropout)
+    return Loop(folder, student_learner(ranker, groups or sampler(), encoder(), config), workers=workers)
 
 
 @pytest.mark.parametrize("family", ["bert", "albert"])  # ALBERT's layer stands at all depths
@@ -113,7 +121,7 @@ def test_the_next_batch_is_prepared_while_a_step_computes(tmp_path: Path) -> Non
         assert not groups.steps or groups.fourth.wait(timeout=60)
         return 1.0
 
-    StudentRun(tmp_path, random_ranker(), groups, LETTERS, CONFIG).train(dev)
+    run(tmp_path, groups=groups).train(dev)
     assert groups.steps == list(range(CONFIG.steps))
     assert batch_threads() == []
 
@@ -124,10 +132,7 @@ def test_batches_of_other_processes_are_the_same(tmp_path: Path) -> None:
     config = replace(CONFIG, tokens_per_step=70, decay=False)
     run(tmp_path / "thread", config).train(lambda ranker: 1.0)
     for steps, workers in ((4, 2), (6, 1)):
-        ahead = StudentRun(
-            tmp_path / "ahead", dropping(), GROUPS, LETTERS, replace(config, steps=steps), workers=workers
-        )
-        ahead.train(lambda ranker: 1.0)
+        run(tmp_path / "ahead", replace(config, steps=steps), workers=workers).train(lambda ranker: 1.0)
     assert multiprocessing.active_children() == []
     thread, other = (torch.load(tmp_path / name / "state.pt", weights_only=True) for name in ("thread", "ahead"))
     assert other["position"] == thread["position"]
@@ -137,7 +142,7 @@ def test_batches_of_other_processes_are_the_same(tmp_path: Path) -> None:
 def test_workers_are_begun_without_a_fork(tmp_path: Path, spawned: None) -> None:
     """By spawn, as on macOS and Windows; a forkserver copies the same: the weights of a thread's."""
     for workers in (0, 1):
-        StudentRun(tmp_path / str(workers), dropping(), GROUPS, LETTERS, CONFIG, workers=workers).train(lambda _: 1.0)
+        run(tmp_path / str(workers), workers=workers).train(lambda _: 1.0)
     thread, other = (torch.load(tmp_path / name / "state.pt", weights_only=True)["ranker"] for name in "01")
     assert all(torch.equal(value, other[name]) for name, value in thread.items())
 
@@ -145,7 +150,7 @@ def test_workers_are_begun_without_a_fork(tmp_path: Path, spawned: None) -> None
 def test_a_batch_that_cannot_be_prepared_ends_the_run(tmp_path: Path) -> None:
     """With the error itself, after the steps before it, and without a thread that goes on."""
     with pytest.raises(OSError, match="the groups cannot be read"):
-        StudentRun(tmp_path, random_ranker(), Noted(breaks=4), LETTERS, CONFIG).train(lambda ranker: 1.0)
+        run(tmp_path, groups=Noted(breaks=4)).train(lambda ranker: 1.0)
     assert torch.load(tmp_path / "state.pt", weights_only=True)["step"] == 4
     assert batch_threads() == []
 
@@ -191,18 +196,15 @@ def loop_of(
     loss: BatchLoss[Nothing],
     is_fresh: Callable[[str], bool] = lambda name: False,
 ) -> Loop[RankingNetwork, int, Nothing]:
-    return Loop(
-        folder,
-        network,
-        config,
-        forward=network,
+    learner = Learner(
+        network=network,
+        config=config,
         items=lambda step, position: [step],
         batch=lambda items: Nothing(),
         loss=loss,
         is_fresh=is_fresh,
-        processes=Processes(),
-        device=torch.device("cpu"),
     )
+    return Loop(folder, learner)
 
 
 class Diverging:
@@ -252,7 +254,7 @@ def test_overflowing_gradients_of_fp16_lower_the_scale_alone(tmp_path: Path) -> 
     before = {name: weight.clone() for name, weight in network.state_dict().items()}
 
     def overflowing(step: int, forward: torch.nn.Module, *_: object) -> tuple[torch.Tensor, dict[str, torch.Tensor]]:
-        weight = forward.get_parameter("embeddings.tokens.weight")
+        weight = network.get_parameter("embeddings.tokens.weight")
         return (weight.sum() * 0.0 + 1e-38).sqrt() * 0.0 + (0.0 * weight.sum()).sqrt(), {}
 
     loop_of(tmp_path, network, config, overflowing).train(lambda ranker: 1.0)
@@ -359,7 +361,7 @@ def test_pairs_that_do_not_fit_are_counted(tmp_path: Path) -> None:
     sampling = ExampleOptions(negatives=4, hard_negatives=0, other_negatives=0).chosen()
     for asked, share in ((question, 5), (replace(question, text=f"what is {long} ?"), 1)):
         groups = Sampler([asked], sampling, seed=1)
-        cut, pairs = StudentRun(tmp_path / str(share), random_ranker(), groups, encoder(), CONFIG).count_cut()
+        cut, pairs = first_pairs_cut(groups, encoder())
         assert pairs == 1000
         assert cut == pairs / share
 

@@ -18,9 +18,11 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 from cerberank_models.convert.families import FAMILIES, UnsupportedModelError
 from cerberank_training.evaluation.dev_figures import dev_figures
 from cerberank_training.learning.losses import logit_difference
-from cerberank_training.learning.train_config import Precision
+from cerberank_training.runner.loop import Loop
+from cerberank_training.runner.train_config import Precision
 from cerberank_training.runs.base import Base, open_base
-from cerberank_training.teachers.fine_tuning import TeacherConfig, TeacherRun, classifier, teacher_ranks
+from cerberank_training.teachers.fine_tuning import TeacherConfig, classifier, teacher_learner, teacher_ranks
+from cerberank_training.teachers.teacher_reader import TeacherReader
 
 CONFIG = TeacherConfig(
     steps=4, max_length=32, precision="fp32", examples_per_step=2, evaluate_every=2, learning_rate=1e-3
@@ -33,9 +35,10 @@ def base_of(family: str, folder: Path, **changes: object) -> Base:
 
 def trained(base: Base, folder: Path, config: TeacherConfig = CONFIG, workers: int = 0) -> tuple[float, Any]:
     """The best figure of a run, and its model."""
-    run = TeacherRun(folder, base, sampler(), config, workers=workers)
-    rank = teacher_ranks(run.reader, "cpu", config.precision)
-    return run.train(dev_figures(rank, questions())), run.model
+    model = classifier(base, config)
+    reader = TeacherReader(base.tokenizer(), model.config, config.input)
+    run = Loop(folder, teacher_learner(model, reader, sampler(), config), workers=workers)
+    return run.train(dev_figures(teacher_ranks(reader, "cpu", config.precision), questions())), model
 
 
 def first_step(folder: Path) -> dict[str, float]:

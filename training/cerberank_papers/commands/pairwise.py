@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -14,31 +14,30 @@ from tokenizers import Tokenizer
 
 from cerberank_models.commands.values import RECIPE_KEY, Count, DataSpec, Share
 from cerberank_models.first_stage.text_ranker_folder import read_text_ranker, write_text_ranker
-from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.output import UsageError, say
 from cerberank_models.text_config import TextEncodingConfig
 from cerberank_models.text_encoding import TextEncoder
+from cerberank_papers.pairwise.learner import PairwiseConfig, pairwise_learner
 from cerberank_papers.pairwise.objective import PairwiseObjective
-from cerberank_papers.pairwise.pairwise_run import PairwiseConfig, PairwiseRun
 from cerberank_papers.pairwise.teachers import FrozenTeacher, Teachers
 from cerberank_papers.pairwise.text_rankers import SYSTEMS, System, build_text_ranker, released_settings
+from cerberank_papers.pairwise.triple_batch import count_cut
 from cerberank_papers.pairwise.triple_sampling import TripleSampler, TripleSampling, triple_sampler_for
+from cerberank_training.commands.dev_options import DevQuestions, Select
 from cerberank_training.commands.presets import RECIPE_HELP, options_from_recipe
-from cerberank_training.commands.run_options import DevQuestions, RunOptions, Select
 from cerberank_training.data import Question, check_named, read_questions
 from cerberank_training.data.sampling import cut_note
-from cerberank_training.evaluation.dev_figures import dev_figures
+from cerberank_training.evaluation.dev_figures import RankingTraining, dev_figures
 from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.evaluation.sources.text_ranker import text_ranks
-from cerberank_training.learning.train_config import bound_settings, free_settings
+from cerberank_training.runner.options import RunOptions
+from cerberank_training.runner.run import Inputs, Job, run_job
+from cerberank_training.runner.train_config import bound_settings
 from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.content import folder_content
-from cerberank_training.runs.dev_set import chosen_size, dev_set, figure_name, held_out_contents, in_common, measured
+from cerberank_training.runs.dev_set import chosen_size, dev_set, figure_name, held_out_contents, in_common
 from cerberank_training.runs.launched import is_first_process
 from cerberank_training.runs.record import RunRecord, results_suffix
-from cerberank_training.runs.run import Inputs, Job, run_job
-from cerberank_training.runs.trained_on import write_training_data
-from cerberank_training.tracking.log_file import results_of_log
 from cerberank_training.tracking.trained import Trained
 
 
@@ -150,7 +149,7 @@ def pairwise(*, options: PairwiseOptions) -> Trained:
     """
     job = TextRankerJob(options)
     results = run_job(job)
-    trained = Trained.of(job.result, results, out=options.out, figure=figure_name(options.select))
+    trained = Trained.of(job.result, results, out=options.out, figure=job.dev_name)
     if not is_first_process():
         return trained
     best = f"best dev {TITLES[options.select]} {results['best']:.2f}{results_suffix(results)}"
@@ -162,11 +161,10 @@ def pairwise(*, options: PairwiseOptions) -> Trained:
 class TextRankerInputs(Inputs):
     """The base and the data of a text ranker."""
 
+    config: PairwiseConfig
     questions: Sequence[Question]
     triples: TripleSampler
     dev: Sequence[Question]
-    config: PairwiseConfig
-    """The settings with whole numbers of steps."""
 
 
 class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
@@ -174,6 +172,11 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
 
     verb = "pairwise"
     result_name = "ranker"
+
+    @property
+    def dev_name(self) -> str:
+        """The log's name of the metric that chooses the weights."""
+        return figure_name(self.options.select)
 
     @property
     def system(self) -> System:
@@ -192,14 +195,14 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
         if self.system.taught != bool(self.teachers):
             need = "needs --mono or --bi, or both" if self.system.taught else "learns from no teacher"
             raise UsageError(f"{options.system} {need}.")
-        chosen_size("", options.dev_questions)
+        chosen_size(options.dev, options.dev_questions)
         check_named(options.train)
         check_named(options.dev)
 
     def open(self) -> TextRankerInputs:
         """Open the base, and the questions to train on and to choose by."""
         options = self.options
-        size = chosen_size("", options.dev_questions)
+        size = chosen_size(options.dev, options.dev_questions)
         base = open_hugging_face_base(options.base, reason="a text ranker starts from a Hugging Face encoder")
         base_content = base.content()
         dev = dev_set(options.dev, size)
@@ -225,16 +228,14 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
                 | {"colbert_texts": options.loss.colbert_texts or None}  # earlier runs lack it
                 | {"train": EARLIER | bound_settings(config)},
             },
-            free=free_settings(config)
-            | {"names": {name: getattr(options, name) for name in ("base", "train", "dev", "mono", "bi", "out")}}
-            | {"device": options.run.place, "recipe": options.recipe},
+            names={"train": options.train, "dev": options.dev}
+            | {role: str(path) for role, path in self.teachers.items()},
+            recipe=options.recipe,
         )
 
     def prepare(self, inputs: TextRankerInputs, record: RunRecord) -> TextRankerTraining:
         """Build the network from the base, and load its teachers."""
-        options, loss = self.options, self.options.loss
-        # An extended run keeps the schedule of its first call.
-        config = replace(inputs.config, planned=record.planned["steps"])
+        options, loss, config = self.options, self.options.loss, inputs.config
         ranker, tokenizer = build_text_ranker(
             self.system,
             inputs.base,
@@ -246,62 +247,45 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
             mean=loss.mean,
             colbert_texts=loss.colbert_texts,
         )
-        run = PairwiseRun(
-            self.out,
-            ranker,
-            tokenizer,
-            inputs.triples,
-            config,
-            objective=loss.objective,
-            teachers=Teachers(mono=_teacher(options.mono, config), bi=_teacher(options.bi, config)),
-            device=options.run.place,
-            workers=options.run.batch_workers,
-            figure=figure_name(options.select),
-            trackers=options.run.trackers(self.out, record),
+        encoder, triples = TextEncoder(tokenizer, ranker.config), inputs.triples
+        # Lines on dev questions that are trained on, and on texts that are cut in the first step.
+        cuts = cut_note(
+            *count_cut(triples.step(0, config.examples_per_step), encoder),
+            what="texts",
+            option="--question-length or --document-length",
         )
         return TextRankerTraining(
-            job=self, inputs=inputs, config=config, ranker=ranker, tokenizer=tokenizer, run=run, record=record
+            learner=pairwise_learner(
+                ranker,
+                tokenizer,
+                triples,
+                config,
+                objective=loss.objective,
+                teachers=Teachers(mono=_teacher(options.mono, config), bi=_teacher(options.bi, config)),
+            ),
+            measure=dev_figures(text_ranks(encoder), inputs.dev, options.select),
+            start_lines=(in_common(inputs.dev, (question.text for question in inputs.questions)), cuts),
+            dev=inputs.dev,
+            job=self,
+            tokenizer=tokenizer,
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TextRankerTraining:
-    """A text ranker, and the run that trains it."""
+@dataclass(frozen=True, kw_only=True)
+class TextRankerTraining(RankingTraining):
+    """A text ranker, and what it learns from."""
 
     job: TextRankerJob
-    inputs: TextRankerInputs
-    config: PairwiseConfig
-    ranker: TextRanker
     tokenizer: Tokenizer
-    run: PairwiseRun
-    record: RunRecord
-
-    @property
-    def start_lines(self) -> Sequence[str]:
-        """Lines on dev questions that are trained on, and on texts that are cut."""
-        cuts = cut_note(*self.run.count_cut(), what="texts", option="--question-length or --document-length")
-        return in_common(self.inputs.dev, (question.text for question in self.inputs.questions)), cuts
-
-    def train(self) -> dict[str, Any]:
-        """Train, and leave the weights that are best on dev in the ranker."""
-        dev, encoder = self.inputs.dev, TextEncoder(self.tokenizer, self.ranker.config)
-        write_training_data(self.job.out, self.record, base=self.inputs.base.folder)
-        best = self.run.train(dev_figures(text_ranks(encoder), dev, self.job.options.select, self.run.processes))
-        return {"best": best, "questions": measured(dev)}
-
-    def further_results(self) -> dict[str, Any]:
-        """The last step, the best step and the dev figure at the start, from the log."""
-        figure = figure_name(self.job.options.select)
-        return results_of_log(self.job.out, counts=self.config.all_trained, figure=figure)
 
     def write(self, record: RunRecord) -> None:
         """Write the folder of the text ranker."""
         options = self.job.options
         write_text_ranker(
             self.job.result,
-            self.ranker,
+            self.learner.network,
             self.tokenizer,
-            version=f"steps-{self.config.steps}-seed-{self.config.seed}",
+            version=f"steps-{self.learner.config.steps}-seed-{self.learner.config.seed}",
             source=f"TRMD {options.system}, run {record.digest}",
             metrics={figure_name(options.select): record.results["best"]},
         )

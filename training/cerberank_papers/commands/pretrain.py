@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import torch
 from cyclopts import App, Parameter
 
 from cerberank_models.commands.values import RECIPE_KEY, Count
@@ -15,26 +16,25 @@ from cerberank_models.output import say
 from cerberank_papers.pretraining.document_table import DocumentTable, open_documents
 from cerberank_papers.pretraining.documents import READERS
 from cerberank_papers.pretraining.examples import ExampleGroups, Objective
-from cerberank_papers.pretraining.network import LossWeights
-from cerberank_papers.pretraining.pretraining_run import (
-    FIGURE,
+from cerberank_papers.pretraining.learner import (
     METRICS,
     Choice,
+    DevExamples,
     PretrainingConfig,
-    PretrainingRun,
+    batches_of,
+    pretraining_learner,
 )
+from cerberank_papers.pretraining.network import LossWeights
 from cerberank_papers.pretraining.start import Start, build_start, check_start, save_encoder
 from cerberank_training.commands.presets import RECIPE_HELP, options_from_recipe
-from cerberank_training.commands.run_options import RunOptions
-from cerberank_training.learning.train_config import bound_settings, free_settings
+from cerberank_training.runner.options import RunOptions
+from cerberank_training.runner.run import Inputs, Job, Training, run_job
+from cerberank_training.runner.train_config import bound_settings
 from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.content import Content, data_content
 from cerberank_training.runs.dev_set import check_held_out
 from cerberank_training.runs.launched import is_first_process
 from cerberank_training.runs.record import RunRecord
-from cerberank_training.runs.run import Inputs, Job, run_job
-from cerberank_training.runs.trained_on import write_training_data
-from cerberank_training.tracking.log_file import results_of_log
 
 REASON = "pre-training starts from a Hugging Face encoder"
 
@@ -109,11 +109,10 @@ class PretrainingInputs(Inputs):
     """The base and the data of an encoder."""
 
     generator: Base | None
+    config: PretrainingConfig
     documents: DocumentTable
     train: ExampleGroups
     dev: ExampleGroups
-    config: PretrainingConfig
-    """The settings with whole numbers of steps."""
 
 
 class PretrainingJob(Job[PretrainOptions, PretrainingInputs]):
@@ -121,6 +120,11 @@ class PretrainingJob(Job[PretrainOptions, PretrainingInputs]):
 
     verb = "pretrain"
     result_name = "model.safetensors"
+
+    @property
+    def dev_name(self) -> str:
+        """The log's name of the measure that chooses the weights; the others are `dev/NAME`."""
+        return "dev"
 
     def open(self) -> PretrainingInputs:
         """Open the encoder and the documents to train on and to measure on."""
@@ -141,7 +145,6 @@ class PretrainingJob(Job[PretrainOptions, PretrainingInputs]):
         train = ExampleGroups(documents, options.objective, seed=options.training.seed, whole_negatives=whole)
         config = options.training.resolved(len(train))
         takes_last = options.select == "last"  # records of earlier versions mean this
-        places = {name: getattr(options, name) for name in ("base", "generator", "documents", "dev", "out")}
         return PretrainingInputs(
             base=base,
             generator=generator,
@@ -156,7 +159,8 @@ class PretrainingJob(Job[PretrainOptions, PretrainingInputs]):
                 "dev": dev_content,
                 "settings": settings | bound_settings(config) | ({} if takes_last else {"select": options.select}),
             },
-            free=free_settings(config) | {"recipe": options.recipe, "device": options.run.place, "names": places},
+            names={name: getattr(options, name) for name in ("generator", "documents", "dev")},
+            recipe=options.recipe,
         )
 
     def prepare(self, inputs: PretrainingInputs, record: RunRecord) -> EncoderTraining:
@@ -171,51 +175,35 @@ class PretrainingJob(Job[PretrainOptions, PretrainingInputs]):
             token_types=options.token_types,
         )
         examples = [each for index in range(options.dev_groups) for each in inputs.dev.group(index)]
-        run = PretrainingRun(
-            self.out,
-            start,
-            inputs.train,
-            examples,
-            replace(inputs.config, planned=record.planned["steps"]),
-            select=options.select,
-            device=options.run.place,
-            workers=options.run.batch_workers,
-            trackers=options.run.trackers(self.out, record),
+        config, device = inputs.config, torch.device(options.run.place)
+        dev = DevExamples(examples, batches_of(start, config), device, config, options.select)
+        new = "".join(f", {part} made anew" for part in start.fresh)
+        return EncoderTraining(
+            learner=pretraining_learner(start, inputs.train, config, select=options.select),
+            measure=dev.figures,
+            start_lines=(f"{len(inputs.documents):,} documents{new}",),
+            out=self.out,
+            start=start,
+            dev=dev,
         )
-        return EncoderTraining(self, inputs, start, len(examples), run, record)
 
 
-@dataclass(frozen=True, slots=True)
-class EncoderTraining:
-    """An encoder with its heads, and the run that trains it."""
+@dataclass(frozen=True, kw_only=True)
+class EncoderTraining(Training):
+    """An encoder with its heads, and what it learns from."""
 
-    job: PretrainingJob
-    inputs: PretrainingInputs
+    out: Path
     start: Start
-    examples: int
-    """The number of examples that are measured on."""
-    run: PretrainingRun
-    record: RunRecord
+    dev: DevExamples
 
-    @property
-    def start_lines(self) -> Sequence[str]:
-        """A line on the documents and the new parts of the network."""
-        new = "".join(f", {part} made anew" for part in self.start.fresh)
-        return (f"{len(self.inputs.documents):,} documents{new}",)
-
-    def train(self) -> dict[str, Any]:
-        """Train, and leave the chosen weights in the network."""
-        write_training_data(self.job.out, self.record, base=self.inputs.base.folder)
-        figures = self.run.train()
-        return {"examples": self.examples} | {name: figures[name] for name in METRICS if name in figures}
-
-    def further_results(self) -> dict[str, Any]:
-        """The last step, from the log."""
-        return {"reached": results_of_log(self.job.out, counts=bool, figure=FIGURE)["reached"]}
+    def results(self, best: float) -> dict[str, Any]:
+        """The number of examples that are measured on, and the metrics of the chosen weights."""
+        figures = self.dev.figures(self.start.network)
+        return {"examples": len(self.dev.examples)} | {name: figures[name] for name in METRICS if name in figures}
 
     def write(self, record: RunRecord) -> None:
         """Write the encoder, its tokenizer and the head of its own pre-training."""
-        save_encoder(self.start, self.job.out)
+        save_encoder(self.start, self.out)
 
 
 def _content(spec: str) -> Content:

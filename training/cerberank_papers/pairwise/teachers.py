@@ -15,8 +15,8 @@ from cerberank_models.network.text_ranker import Reading, TextRanker
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.transformer import PAIR_TEMPLATES
 from cerberank_papers.pairwise.triple_batch import TripleBatch
-from cerberank_training.learning.loop import training_precision
-from cerberank_training.learning.train_config import Precision
+from cerberank_training.runner.loop import training_precision
+from cerberank_training.runner.train_config import Precision
 
 
 class FrozenTeacher:
@@ -29,15 +29,12 @@ class FrozenTeacher:
         self.tokenizer = tokenizer
         self._precision = precision
 
-    def to(self, device: torch.device) -> None:
-        """Move the weights to the student's device."""
-        self.ranker.to(device)
-
     @torch.no_grad()
     def read(self, batch: TripleBatch) -> Reading:
-        """The teacher's output for the batch, without gradients."""
-        with training_precision(batch.owners.device, self._precision):
-            return self.ranker(batch.questions, batch.documents, batch.owners)  # type: ignore[no-any-return]
+        """The teacher's output for the batch, without gradients, on the device of the batch."""
+        device = batch.owners.device
+        with training_precision(device, self._precision):
+            return self.ranker.to(device)(batch.questions, batch.documents, batch.owners)  # type: ignore[no-any-return]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -30,13 +30,13 @@ from cerberank_training.data.sampling import (
     first_sizes,
     sampler_for,
 )
-from cerberank_training.evaluation.dev_figures import RankedQuestions, dev_figures
+from cerberank_training.evaluation.dev_figures import RankedQuestions, RankingTraining, dev_figures
 from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.evaluation.variants import Scorer, rank_questions
 from cerberank_training.learning.strategies import strategy_of
-from cerberank_training.learning.student_run import StudentRun
-from cerberank_training.learning.threads import step_work, training_threads
-from cerberank_training.learning.train_config import free_settings
+from cerberank_training.learning.student_learner import first_pairs_cut, step_work, student_learner
+from cerberank_training.runner.run import Inputs, Job, run_job
+from cerberank_training.runner.train_config import StudentConfig
 from cerberank_training.runs.base import open_base
 from cerberank_training.runs.card import dev_metric, read_summary, run_card, summary_of
 from cerberank_training.runs.dev_set import (
@@ -46,12 +46,10 @@ from cerberank_training.runs.dev_set import (
     figure_name,
     held_out_contents,
     in_common,
-    measured,
     selected,
 )
 from cerberank_training.runs.launched import launched_processes, note_of
 from cerberank_training.runs.record import RunRecord, results_suffix
-from cerberank_training.runs.run import Inputs, Job, run_job
 from cerberank_training.runs.trained_on import training_data
 from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.students.settings import StudentSettings
@@ -60,7 +58,6 @@ from cerberank_training.teachers.completeness import refuse_missing_scores, scor
 from cerberank_training.teachers.scoring.hugging_face import teacher_origin
 from cerberank_training.teachers.scoring.model_scores import is_model, score_by_model
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
-from cerberank_training.tracking.log_file import results_of_log
 from cerberank_training.tracking.trained import Trained
 
 FORMS = ("fp32", "int8")
@@ -74,13 +71,14 @@ def train_student(options: DistilOptions) -> Trained:
     if (options.train is None) == (options.groups is None):
         raise UsageError("Give --train or --groups.")
     job = StudentJob(replace(options, recipe=read_preset(options.recipe).name))
-    return Trained.of(job.result, run_job(job), out=job.out, figure=figure_name(options.select))
+    return Trained.of(job.result, run_job(job), out=job.out, figure=job.dev_name)
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudentInputs(Inputs):
     """The base and the data of a student."""
 
+    config: StudentConfig
     settings: StudentSettings
     """The settings with the depth of the base."""
     questions: QuestionTable
@@ -106,6 +104,11 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         """The name of the strategy. Raises ValueError if the heads and the teachers fit none."""
         settings = self.options.settings
         return strategy_of(settings.objective.strategy, heads=settings.shape.heads, teachers=len(self.options.teacher))
+
+    @property
+    def dev_name(self) -> str:
+        """The log's name of the metric that chooses the weights."""
+        return figure_name(self.options.select)
 
     @property
     def size(self) -> Size:
@@ -155,9 +158,10 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         folders = self._score_folders(scored_data(groups, data))
         teachers = {place: TeacherScoreCache.open(folder) for place, folder in folders.items()}
         # The record states the paths, but a resumed run may have others.
-        places = {name: str(value) for name in ("train", "groups", "dev", "out") if (value := getattr(options, name))}
+        names = {name: str(value) for name in ("train", "groups", "dev") if (value := getattr(options, name))}
         return StudentInputs(
             base=base,
+            config=settings.train,
             settings=settings,
             questions=questions,
             groups=groups,
@@ -170,12 +174,8 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
                 "teachers": [teachers[path].content(folders[path]) for path in options.teacher],
                 "settings": settings.bound(drawn=not options.groups, strategy=self.strategy),
             },
-            free={
-                **free_settings(settings.train),
-                "recipe": options.recipe,
-                "names": places | {"base": base.name, "place": base.place, "commit": base.commit},
-                "device": options.run.place,
-            },
+            names=names,
+            recipe=options.recipe,
         )
 
     def _score_folders(self, data: str) -> dict[Path, Path]:
@@ -219,47 +219,47 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
 
     def prepare(self, inputs: StudentInputs, record: RunRecord) -> StudentTraining:
         """Build the network from the base. Raises MissingScoreError if a teacher has not scored all pairs."""
-        options = self.options
+        options, train = self.options, inputs.config
         refuse_missing_scores(inputs.teachers, inputs.groups, data=options.data)
         terms = None if options.terms is None else read_terms(options.terms)
         names = names_of(self.out, name=options.name, default=name_of(self.out.resolve().name), terms=terms)
-        # An extended run keeps the schedule of its first call.
-        settings = replace(
-            inputs.settings,
-            shape=replace(inputs.settings.shape, name=names.name),
-            train=replace(inputs.settings.train, planned=record.planned["steps"]),
-        )
-        train = settings.train
+        settings = replace(inputs.settings, shape=replace(inputs.settings.shape, name=names.name), train=train)
+        # 1. The network, and what it learns.
         student = build_student(settings.shape, inputs.base, seed=train.seed, dropout=train.dropout)
         if names.languages:
             student.ranker.config = student.ranker.config.model_copy(update={"languages": names.languages})
-        # The loop resumes here if the folder has a state.
-        run = StudentRun(
-            self.out,
-            student.ranker,
-            inputs.groups,
-            student.encoder(),
-            train,
-            objective=settings.objective,
-            teachers=[inputs.teachers[path] for path in options.teacher],
-            device=options.run.place,
-            workers=options.run.batch_workers,
-            figure=figure_name(options.select),
-            trackers=options.run.trackers(self.out, record),
+        encoder, teachers = student.encoder(), [inputs.teachers[path] for path in options.teacher]
+        learner = student_learner(
+            student.ranker, inputs.groups, encoder, train, objective=settings.objective, teachers=teachers
+        )
+        work = step_work(student.ranker, train, settings.sampling, max_length=settings.shape.max_length)
+        # 2. Lines on the data, the heads, the start and the first step. Heads of a resumed run have the saved weights.
+        shared, contents = in_common(inputs.dev, inputs.questions.question_texts()), inputs.bound["teachers"]
+        copied = (
+            "" if self.is_saved else copied_heads(student.ranker, settings.objective, contents, dropout=train.dropout)
+        )
+        start = (
+            student.start,
+            "" if teachers else "learns from the labels alone",
+            first_sizes(learner.items(0, 0)),
+            cut_note(*first_pairs_cut(inputs.groups, encoder), what="pairs", option="--max-length"),
         )
         return StudentTraining(
+            learner=replace(learner, work=work),
+            measure=dev_figures(network_ranks(student.encoder(), options.run.place), inputs.dev, options.select),
+            start_lines=(shared, copied, "; ".join(filter(None, start))),
+            dev=inputs.dev,
             job=self,
             inputs=inputs,
             settings=settings,
             names=names,
             student=student,
-            run=run,
-            shared=in_common(inputs.dev, inputs.questions.question_texts()),
+            shared=shared,
         )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StudentTraining:
+@dataclass(frozen=True, kw_only=True)
+class StudentTraining(RankingTraining):
     """A student, and the run that trains it."""
 
     job: StudentJob
@@ -268,37 +268,8 @@ class StudentTraining:
     """The settings with the name of the model, the depth of the base, and the steps of the first call."""
     names: ModelNames
     student: Student
-    run: StudentRun
     shared: str
     """A line on dev questions that are trained on."""
-
-    @property
-    def start_lines(self) -> Sequence[str]:
-        """Lines on the data, the heads, the start and the first step."""
-        objective, teachers = self.settings.objective, self.inputs.bound["teachers"]
-        # Heads of a resumed run have the saved weights.
-        dropout = self.settings.train.dropout
-        copied = "" if self.job.is_saved else copied_heads(self.student.ranker, objective, teachers, dropout=dropout)
-        cuts = cut_note(*self.run.count_cut(), what="pairs", option="--max-length")
-        sizes = first_sizes(self.run.first_step())
-        labels = "" if teachers else "learns from the labels alone"
-        return self.shared, copied, "; ".join(filter(None, (self.student.start, labels, sizes, cuts)))
-
-    def train(self) -> dict[str, Any]:
-        """Train, and leave the weights that are best on dev in the student."""
-        settings, inputs, options = self.settings, self.inputs, self.job.options
-        length = settings.shape.max_length
-        work = step_work(self.student.ranker, settings.train, settings.sampling, max_length=length)
-        rank = network_ranks(self.student.encoder(), options.run.place)
-        measure = dev_figures(rank, inputs.dev, options.select, self.run.processes)
-        with training_threads(work):
-            best = self.run.train(measure)
-        return {"best": best, "questions": measured(inputs.dev)}
-
-    def further_results(self) -> dict[str, Any]:
-        """The last step, the best step and the dev figure at the start, from the log."""
-        figure = figure_name(self.job.options.select)
-        return results_of_log(self.job.out, counts=self.settings.train.all_trained, figure=figure)
 
     def write(self, record: RunRecord) -> None:
         """Write the checkpoint, and say what it is and which commands come next."""

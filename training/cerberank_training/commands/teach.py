@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from cyclopts import App, Group, Parameter
 
@@ -13,8 +13,8 @@ from cerberank_models.commands.values import DataSpec
 from cerberank_models.convert.loading import quiet_transformers
 from cerberank_models.convert.teacher_input import FILE
 from cerberank_models.output import UsageError, say
+from cerberank_training.commands.dev_options import DevQuestions, Select, data_help
 from cerberank_training.commands.presets import RECIPE_HELP, options_from_recipe
-from cerberank_training.commands.run_options import DevQuestions, RunOptions, Select, data_help
 from cerberank_training.data import Question, check_named, open_questions
 from cerberank_training.data.question_table import QuestionTable
 from cerberank_training.data.sampling import (
@@ -25,10 +25,11 @@ from cerberank_training.data.sampling import (
     first_sizes,
     sampler_for,
 )
-from cerberank_training.evaluation.dev_figures import dev_figures
+from cerberank_training.evaluation.dev_figures import RankingTraining, dev_figures
 from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.learning.example_options import ExampleOptions
-from cerberank_training.learning.train_config import free_settings
+from cerberank_training.runner.options import RunOptions
+from cerberank_training.runner.run import Inputs, Job, run_job
 from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.dev_set import (
     chosen_size,
@@ -36,15 +37,12 @@ from cerberank_training.runs.dev_set import (
     figure_name,
     held_out_contents,
     in_common,
-    measured,
     selected,
 )
 from cerberank_training.runs.launched import is_first_process, note_of
 from cerberank_training.runs.record import RunRecord, results_suffix
-from cerberank_training.runs.run import Inputs, Job, run_job
-from cerberank_training.runs.trained_on import write_training_data
-from cerberank_training.teachers.fine_tuning import TeacherConfig, TeacherRun, teacher_ranks
-from cerberank_training.tracking.log_file import results_of_log
+from cerberank_training.teachers.fine_tuning import TeacherConfig, classifier, teacher_learner, teacher_ranks
+from cerberank_training.teachers.teacher_reader import TeacherReader
 from cerberank_training.tracking.trained import Trained
 
 TRAINING = Group("Training (the rate rises in the warm-up, then falls linearly to 0)", sort_key=1)
@@ -83,8 +81,9 @@ def teach(*, options: TeachOptions) -> Trained:
     Args:
         options: Options.
     """
-    results = run_job(TeacherJob(options))
-    trained = Trained.of(options.out, results, out=options.out, figure=figure_name(options.select))
+    job = TeacherJob(options)
+    results = run_job(job)
+    trained = Trained.of(options.out, results, out=options.out, figure=job.dev_name)
     if not is_first_process():
         return trained
     best = f"best dev {TITLES[options.select]} {results['best']:.2f}{results_suffix(results)}"
@@ -102,7 +101,6 @@ class TeacherInputs(Inputs):
     """The base and the data of a teacher."""
 
     config: TeacherConfig
-    """The settings with the number of steps, which `--epochs` gives in passes over the data."""
     questions: QuestionTable
     sampler: Sampler | PairSampler
     dev: Sequence[Question]
@@ -113,6 +111,11 @@ class TeacherJob(Job[TeachOptions, TeacherInputs]):
 
     verb = "teach"
     result_name = FILE
+
+    @property
+    def dev_name(self) -> str:
+        """The log's name of the metric that chooses the weights."""
+        return figure_name(self.options.select)
 
     def check_own(self) -> None:
         """Raise ValueError, which names the option."""
@@ -137,7 +140,6 @@ class TeacherJob(Job[TeachOptions, TeacherInputs]):
         sampler = sampler_for(options.train, questions, sampling, seed=options.training.seed)
         config = options.training.resolved(len(sampler))
         content, dev_content = held_out_contents(options.train, questions, options.dev, dev)
-        names = {"train": options.train, "dev": options.dev, "out": str(options.out)}
         return TeacherInputs(
             base=base,
             config=config,
@@ -151,64 +153,44 @@ class TeacherJob(Job[TeachOptions, TeacherInputs]):
                 "sampling": {"mode": options.examples.sampling} | asdict(sampling),
                 "settings": config.bound,
             },
-            free=free_settings(config)
-            | {"recipe": options.recipe, "device": options.run.place}
-            | {"names": names | {"base": base.name, "place": base.place, "commit": base.commit}},
+            names={"train": options.train, "dev": options.dev},
+            recipe=options.recipe,
         )
 
     def prepare(self, inputs: TeacherInputs, record: RunRecord) -> TeacherTraining:
-        """Load the network. An extended run keeps the schedule of its first call."""
-        options, config = self.options, replace(inputs.config, planned=record.planned["steps"])
-        run = TeacherRun(
-            self.out,
-            inputs.base,
-            inputs.sampler,
-            config,
-            device=options.run.place,
-            workers=options.run.batch_workers,
-            figure=figure_name(options.select),
-            trackers=options.run.trackers(self.out, record),
+        """Load the network."""
+        base, config, sampler = inputs.base, inputs.config, inputs.sampler
+        model = classifier(base, config)
+        reader = TeacherReader(base.tokenizer(), model.config, config.input)
+        rank = teacher_ranks(reader, self.options.run.place, config.precision)
+        # Lines on dev questions that are trained on, and on the start and the first step.
+        new_head = "" if base.is_cross_encoder else ", and its classifier of two logits from random weights"
+        groups = [sampler.step(each, 1)[0] for each in range(LOOKED_AT)]
+        start = (
+            f"starts from {base.place}, {base.kind}{new_head}",
+            first_sizes(sampler.step(0, config.examples_per_step)),
+            cut_note(*reader.count_cut(groups), what="pairs", option="--max-length"),
         )
-        return TeacherTraining(job=self, inputs=inputs, config=config, run=run, record=record)
+        return TeacherTraining(
+            learner=teacher_learner(model, reader, sampler, config),
+            measure=dev_figures(rank, inputs.dev, self.options.select),
+            start_lines=(in_common(inputs.dev, inputs.questions.question_texts()), "; ".join(filter(None, start))),
+            dev=inputs.dev,
+            job=self,
+            inputs=inputs,
+        )
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TeacherTraining:
-    """A teacher, and the run that trains it."""
+@dataclass(frozen=True, kw_only=True)
+class TeacherTraining(RankingTraining):
+    """A teacher, and what it learns from."""
 
     job: TeacherJob
     inputs: TeacherInputs
-    config: TeacherConfig
-    run: TeacherRun
-    record: RunRecord
-
-    @property
-    def start_lines(self) -> Sequence[str]:
-        """Lines on dev questions that are trained on, and on the start and the first step."""
-        base, size, sampler = self.inputs.base, self.config.examples_per_step, self.inputs.sampler
-        new_head = "" if base.is_cross_encoder else ", and its classifier of two logits from random weights"
-        start = f"starts from {base.place}, {base.kind}{new_head}"
-        groups = [sampler.step(each, 1)[0] for each in range(LOOKED_AT)]
-        cuts = cut_note(*self.run.reader.count_cut(groups), what="pairs", option="--max-length")
-        shared = in_common(self.inputs.dev, self.inputs.questions.question_texts())
-        return shared, "; ".join(filter(None, (start, first_sizes(sampler.step(0, size)), cuts)))
-
-    def train(self) -> dict[str, Any]:
-        """Train, and leave the weights that are best on dev in the teacher."""
-        options, dev = self.job.options, self.inputs.dev
-        write_training_data(self.job.out, self.record, base=self.inputs.base.folder)
-        rank = teacher_ranks(self.run.reader, options.run.place, self.config.precision)
-        best = self.run.train(dev_figures(rank, dev, options.select, self.run.processes))
-        return {"best": best, "questions": measured(dev)}
-
-    def further_results(self) -> dict[str, Any]:
-        """The last step, the best step and the dev figure at the start, from the log."""
-        figure = figure_name(self.job.options.select)
-        return results_of_log(self.job.out, counts=self.config.all_trained, figure=figure)
 
     def write(self, record: RunRecord) -> None:
         """Write a folder that Hugging Face's classes load, with the rules of what the teacher reads."""
         with quiet_transformers():
-            self.run.model.save_pretrained(self.job.out)
+            self.learner.network.save_pretrained(self.job.out)
         self.inputs.base.tokenizer().save_pretrained(self.job.out)
-        self.config.input.write(self.job.out)
+        self.inputs.config.input.write(self.job.out)

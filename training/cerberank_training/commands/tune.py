@@ -19,7 +19,7 @@ from cerberank_models.commands.values import Count, DataSpec, Integers, Share, W
 from cerberank_models.output import UsageError, say
 from cerberank_models.progress import progress
 from cerberank_models.windows import windowing_of
-from cerberank_training.commands.run_options import data_help
+from cerberank_training.commands.dev_options import data_help
 from cerberank_training.data import Question, read_questions, sampled, set_names
 from cerberank_training.data.deep_questions import DEPTH_PAIRS, deep_questions
 from cerberank_training.evaluation.plots import FIGURE_2, tuning_plot

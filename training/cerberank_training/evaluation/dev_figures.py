@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TypeVar
+from dataclasses import dataclass
+from typing import Any, TypeVar
 
 from cerberank_training.data import Question
 from cerberank_training.evaluation.figures import Evaluation
 from cerberank_training.evaluation.variants import Ranks
-from cerberank_training.runs.processes import Processes
+from cerberank_training.runner.processes import Processes
+from cerberank_training.runner.run import Training
+from cerberank_training.runs.dev_set import measured
 
 NetworkT = TypeVar("NetworkT")
 RankedQuestions = Iterable[tuple[Question, Mapping[str, Ranks]]]
@@ -19,7 +22,6 @@ def dev_figures(
     rank: Callable[[NetworkT, Sequence[Question]], RankedQuestions],
     questions: Sequence[Question],
     metric: str = "map",
-    processes: Processes = Processes(),  # noqa: B008 - frozen
 ) -> Callable[[NetworkT], dict[str, float]]:
     """A function that measures `metric` (one of METRICS) of a network on `questions`, in percent, by variant.
 
@@ -27,10 +29,21 @@ def dev_figures(
     """
 
     def measure(network: NetworkT) -> dict[str, float]:
-        evaluation = Evaluation()
+        processes, evaluation = Processes.current(), Evaluation()
         for question, ranks in rank(network, processes.part(questions)):
             evaluation.add(question, ranks)
         figures = Evaluation.joined(processes.gather(evaluation)).figures()
         return {name: row.mean[metric] for name, row in figures.items()}
 
     return measure
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankingTraining(Training):
+    """A training that is measured by the ranking of questions."""
+
+    dev: Sequence[Question]
+
+    def results(self, best: float) -> dict[str, Any]:
+        """The best figure, and the number of questions that it is the mean of."""
+        return {"best": best, "questions": measured(self.dev)}

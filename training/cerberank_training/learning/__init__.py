@@ -1,1 +1,1 @@
-"""The training of students: batches, losses, strategies, and the resumable loop in one process or several."""
+"""What students learn: the pairs of a step, losses, and the strategies that give heads their teachers."""

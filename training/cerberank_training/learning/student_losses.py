@@ -25,18 +25,18 @@ def heads_loss(
     batch: Batch,
     *,
     step: int,
-    pair_share: float = 1.0,
+    pair_factor: float = 1.0,
     parts: dict[str, Tensor] | None = None,
 ) -> Tensor:
     """The sum of `lambda_i L_i` over the heads, from `logits[N, k]`.
 
-    `pair_share` is the factor for means over pairs when several processes share the pairs of a step. The losses are
+    `pair_factor` is the loop's factor for means over pairs. The losses are
     added to `parts` by name, before they are multiplied by lambda_i: `head_i` is L_i (for `kd_sum` the sum over
     teachers), `head_i/labels` its loss on labels, and `head_i/teacher_j` its loss on a teacher's scores.
     """
     parts = {} if parts is None else parts
     heads = logits.shape[1]
-    hard = _hard(objective, logits, batch, pair_share)
+    hard = _hard(objective, logits, batch, pair_factor)
     taught = _mean_score(batch.teachers) if objective.strategy == "kd_mean" else batch.teachers
     pairs = lessons(objective.strategy, step=step, heads=heads, teachers=taught.shape[1])
     if not pairs:
@@ -51,7 +51,7 @@ def heads_loss(
             scores,
             batch,
             tau=of_head(objective.tau, head),
-            pair_share=pair_share,
+            pair_factor=pair_factor,
         )
         loss = knowledge_distillation_loss(hard[head], soft, of_head(objective.alpha, head))
         losses.append(of_head(objective.weights, head) * loss)
@@ -62,14 +62,14 @@ def heads_loss(
 
 
 def exit_loss(
-    objective: StudentObjective, logits: Tensor, batch: Batch, heads: Tensor | None, *, pair_share: float = 1.0
+    objective: StudentObjective, logits: Tensor, batch: Batch, heads: Tensor | None, *, pair_factor: float = 1.0
 ) -> Tensor:
     """The loss of one exit, from its `logits[N, 1]` and, if exits learn from heads, the logits `heads[N, k]`."""
-    hard = _hard(objective, logits, batch, pair_share)[0]
+    hard = _hard(objective, logits, batch, pair_factor)[0]
     if heads is None:
         return hard
     # The score for ranking is the mean of the heads' probabilities; the exit learns the logit of this mean.
-    soft = pair_share * distillation_loss(logits, _mean_score(heads.detach()), objective.tau[0])[0]
+    soft = pair_factor * distillation_loss(logits, _mean_score(heads.detach()), objective.tau[0])[0]
     return knowledge_distillation_loss(hard, soft, objective.alpha[0])
 
 
@@ -79,22 +79,22 @@ def _mean_score(logits: Tensor) -> Tensor:
 
 
 def _soft(
-    objective: StudentObjective, logits: Tensor, scores: Tensor, batch: Batch, *, tau: float, pair_share: float
+    objective: StudentObjective, logits: Tensor, scores: Tensor, batch: Batch, *, tau: float, pair_factor: float
 ) -> Tensor:
     """The loss of one head's `logits[N, 1]` against a teacher's `scores[N, 1]`."""
     match objective.teacher_loss:
         case "kl":
-            return pair_share * distillation_loss(logits, scores, tau)[0]
+            return pair_factor * distillation_loss(logits, scores, tau)[0]
         case "mse":
-            return pair_share * squared_loss(logits, scores)[0]
+            return pair_factor * squared_loss(logits, scores)[0]
         case "margin-mse":
             return margin_loss(logits, scores, batch.labels, batch.questions)[0]
         case "listwise":
             return ranking_loss(logits, scores, tau, batch.questions)[0]
 
 
-def _hard(objective: StudentObjective, logits: Tensor, batch: Batch, pair_share: float) -> Tensor:
-    loss = pair_share * pointwise_loss(logits, batch.labels)
+def _hard(objective: StudentObjective, logits: Tensor, batch: Batch, pair_factor: float) -> Tensor:
+    loss = pair_factor * pointwise_loss(logits, batch.labels)
     if objective.listwise_weight:
         loss = loss + objective.listwise_weight * listwise_loss(logits, batch.labels, batch.questions)
     return loss

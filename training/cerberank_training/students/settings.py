@@ -12,7 +12,7 @@ from cerberank_models.output import UsageError
 from cerberank_training.data.sampling import Sampling
 from cerberank_training.learning.example_options import ExampleOptions
 from cerberank_training.learning.student_objective import COMPARES, StudentObjective
-from cerberank_training.learning.train_config import StudentConfig, bound_settings
+from cerberank_training.runner.train_config import StudentConfig, bound_settings
 from cerberank_training.students.shape import StudentShape
 
 

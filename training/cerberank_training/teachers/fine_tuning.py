@@ -9,8 +9,6 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
-from types import MappingProxyType
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -32,16 +30,14 @@ from cerberank_training.data.sampling import Group
 from cerberank_training.evaluation.dev_figures import RankedQuestions
 from cerberank_training.evaluation.question_metrics import ranks_of
 from cerberank_training.learning.batch import moved
-from cerberank_training.learning.loop import DevMetric, Figures, Loop, autocast, training_precision
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
-from cerberank_training.learning.recomputation import hugging_face_layers
-from cerberank_training.learning.steps_ahead import EqualSteps, Source
-from cerberank_training.learning.train_config import Precision, TrainConfig, bound_settings
+from cerberank_training.runner.loop import Learner, Losses, autocast
+from cerberank_training.runner.recomputation import hugging_face_layers
+from cerberank_training.runner.steps_ahead import EqualSteps, Source
+from cerberank_training.runner.train_config import Precision, TrainConfig, bound_settings
 from cerberank_training.runs.base import Base
-from cerberank_training.runs.processes import Processes
 from cerberank_training.teachers.scoring.hugging_face import differences
 from cerberank_training.teachers.teacher_reader import TeacherReader
-from cerberank_training.tracking.tracker import Tracker
 
 DROPOUT = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "classifier_dropout_prob"),
@@ -129,59 +125,34 @@ def teacher_batch(groups: Sequence[Group], read: TeacherReader) -> TeacherBatch:
     return TeacherBatch(read.padded(read(pairs)), labels, sizes.cumsum(0))
 
 
-class TeacherRun:
-    """The fine-tuning of one teacher in one folder."""
+def teacher_learner(
+    model: Any, reader: TeacherReader, groups: Source[Group], config: TeacherConfig
+) -> Learner[Any, Group, TeacherBatch]:
+    """A classifier that learns from groups."""
+    return Learner(
+        network=model,
+        config=config,
+        items=EqualSteps(groups, config.examples_per_step),
+        batch=partial(teacher_batch, read=reader),
+        loss=partial(teacher_loss, config.loss),
+        layers=hugging_face_layers(model),
+    )
 
-    def __init__(
-        self,
-        folder: Path,
-        base: Base,
-        groups: Source[Group],
-        config: TeacherConfig,
-        *,
-        device: str = "cpu",
-        workers: int = 0,
-        figure: str = "dev_map",
-        trackers: Mapping[str, Tracker] = MappingProxyType({}),
-    ) -> None:
-        """Load the base and, when `folder` holds a state, resume the run."""
-        self._config = config
-        self._device = torch.device(device)
-        self.processes = Processes.join(self._device)
-        """The processes that share each step, which this one has joined."""
-        self.model = classifier(base, config)
-        self.reader = TeacherReader(base.tokenizer(), self.model.config, config.input)
-        self._loop = Loop(
-            folder,
-            self.model,
-            config,
-            forward=self.model,
-            items=EqualSteps(groups, config.examples_per_step),
-            batch=partial(teacher_batch, read=self.reader),
-            loss=self._batch_loss,
-            layers=hugging_face_layers(self.model),
-            processes=self.processes,
-            device=self._device,
-            workers=workers,
-            figure=figure,
-            trackers=trackers,
-        )
 
-    def train(self, dev_metric: DevMetric[Any]) -> float:
-        """Train to the last step, load the best weights into the model, and return their figure on dev."""
-        return self._loop.train(dev_metric)
-
-    def _batch_loss(
-        self, step: int, forward: nn.Module, batch: TeacherBatch, pair_share: float
-    ) -> tuple[Tensor, Figures]:
-        with training_precision(self._device, self._config.precision):
-            logits = forward(**batch.inputs).logits
-        difference, losses = logit_difference(logits)[:, None], {}
-        if self._config.loss != "listwise":
-            losses["pointwise"] = pair_share * pointwise_loss(difference, batch.labels)[0]
-        if self._config.loss != "pointwise":
-            losses["listwise"] = listwise_loss(difference, batch.labels, batch.questions)[0]
-        return torch.stack(list(losses.values())).sum(), losses if len(losses) > 1 else {}
+def teacher_loss(
+    kind: Literal["pointwise", "listwise", "both"],
+    step: int,
+    forward: nn.Module,
+    batch: TeacherBatch,
+    pair_factor: float,
+) -> tuple[Tensor, Losses]:
+    """The loss of a batch, and its parts if there are two."""
+    difference, losses = logit_difference(forward(**batch.inputs).logits)[:, None], {}
+    if kind != "listwise":
+        losses["pointwise"] = pair_factor * pointwise_loss(difference, batch.labels)[0]
+    if kind != "pointwise":
+        losses["listwise"] = listwise_loss(difference, batch.labels, batch.questions)[0]
+    return torch.stack(list(losses.values())).sum(), losses if len(losses) > 1 else {}
 
 
 def teacher_ranks(

@@ -20,7 +20,7 @@ from cerberank_models.commands.values import Count, DataSpec, Whole
 from cerberank_models.output import say
 from cerberank_models.progress import progress
 from cerberank_models.windows import windowing_of
-from cerberank_training.commands.run_options import data_help
+from cerberank_training.commands.dev_options import data_help
 from cerberank_training.data import Question, read_questions, sampled, set_names
 from cerberank_training.evaluation.calibration_fit import (
     Scored,

@@ -13,7 +13,7 @@ from cerberank_models.commands.options import OWN, BackendOptions, Windows
 from cerberank_models.commands.values import Count, DataSpec, Integers, Whole
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.output import UsageError
-from cerberank_training.commands.run_options import data_help
+from cerberank_training.commands.dev_options import data_help
 from cerberank_training.data import Subset
 from cerberank_training.data.deep_questions import DEPTH_PAIRS
 from cerberank_training.evaluation.measures import Measure, parse_measures

@@ -53,6 +53,12 @@ class Processes:
             distributed.init_process_group("nccl" if device.type == "cuda" else "gloo", timeout=TIMEOUT)
         return cls(distributed.get_rank(), count)
 
+    @classmethod
+    def current(cls) -> Processes:
+        """The group that was joined, or a single process."""
+        joined = distributed.is_available() and distributed.is_initialized()
+        return cls(distributed.get_rank(), distributed.get_world_size()) if joined else cls()
+
     def share(self, items: Sequence[ItemT]) -> list[ItemT]:
         """This process's share: every `count`-th item. Raises ValueError when the shares would differ in size."""
         if len(items) % self.count:

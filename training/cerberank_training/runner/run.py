@@ -1,29 +1,27 @@
 """The life of a training run, written once: check, open, record, train, finish, write.
 
-A job says what is trained: a student (`train distil`), a teacher (`teach`), a text ranker (`pairwise`), or an encoder
-(`pretrain`). A killed run continues when its command is repeated.
+A job says what is trained: a student (`train distil`), a teacher (`teach`), the exits of a ranker (`accelerate`), a
+text ranker (`pairwise`), or an encoder (`pretrain`). A killed run continues when its command is repeated.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
+from cerberank_training.runner.folder import check_writable, writing
+from cerberank_training.runner.loop import DevMetric, Learner, Loop
+from cerberank_training.runner.options import RunOptions
+from cerberank_training.runner.processes import leave_group
+from cerberank_training.runner.train_config import TrainConfig, free_settings
 from cerberank_training.runs.base import Base
-from cerberank_training.runs.folder import check_writable, writing
 from cerberank_training.runs.launched import is_first_process, note_of
-from cerberank_training.runs.processes import leave_group
 from cerberank_training.runs.record import STATE, RunRecord, open_run
-
-
-class CommonOptions(Protocol):
-    """The options that every job has."""
-
-    def check(self, config: Any) -> None:
-        """Raise ValueError for a step that processes cannot share, and for a device that is not there."""
+from cerberank_training.runs.trained_on import write_training_data
+from cerberank_training.tracking.log_file import results_of_log
 
 
 class JobOptions(Protocol):
@@ -34,11 +32,11 @@ class JobOptions(Protocol):
         """The folder of the run."""
 
     @property
-    def run(self) -> CommonOptions:
+    def run(self) -> RunOptions:
         """The device, the trackers and the like."""
 
     @property
-    def training(self) -> object:
+    def training(self) -> TrainConfig:
         """The settings of the loop."""
 
 
@@ -47,28 +45,30 @@ class Inputs:
     """The base and the settings of a run, opened once; a job adds its data."""
 
     base: Base
+    config: TrainConfig
+    """The settings of the loop with whole numbers of steps, which may follow from the data."""
     bound: Mapping[str, Any]
     """The settings that all calls must have in common; data are given by the SHA-256 of their content."""
-    free: Mapping[str, Any]
-    """The settings that a call may change; `steps` is one."""
+    names: Mapping[str, str | None] = field(default_factory=dict)
+    """Data and folders as the call named them, such as `train` and `dev`; a later call may name them otherwise."""
+    recipe: str | None = None
 
 
-class Training(Protocol):
-    """A network with everything that it learns from."""
+@dataclass(frozen=True, kw_only=True)
+class Training(ABC):
+    """A network, what it learns from, and what becomes of it."""
 
-    @property
-    def start_lines(self) -> Sequence[str]:
-        """Lines about the start of the run; empty ones are left out."""
+    learner: Learner[Any, Any, Any]
+    measure: DevMetric[Any]
+    """The measures on dev. Every process calls it, and may read a part of the data."""
+    start_lines: Sequence[str] = ()
+    """Lines about the data and the start; empty ones are left out."""
 
-    def train(self) -> Mapping[str, Any]:
-        """Train to the last step, from the saved state if there is one; return the figures of the best weights.
+    def results(self, best: float) -> Mapping[str, Any]:
+        """The results that the record gets beside the steps, in every process; the network has the best weights."""
+        return {"best": best}
 
-        Every process calls this method and knows the figures.
-        """
-
-    def further_results(self) -> Mapping[str, Any]:
-        """Further results, which the first process reads from the run's files; the last step is `reached`."""
-
+    @abstractmethod
     def write(self, record: RunRecord) -> None:
         """Write the result of the finished run, from the first process."""
 
@@ -98,6 +98,11 @@ class Job(ABC, Generic[OptionsT, InputsT]):
         return self.out / self.result_name
 
     @property
+    def dev_name(self) -> str:
+        """The log's name of the measure that chooses the weights."""
+        return "dev_map"
+
+    @property
     def is_saved(self) -> bool:
         """True if an earlier call has saved a state."""
         return (self.out / STATE).is_file()
@@ -120,40 +125,56 @@ class Job(ABC, Generic[OptionsT, InputsT]):
 
     @abstractmethod
     def prepare(self, inputs: InputsT, record: RunRecord) -> Training:
-        """Build the network and make ready what it learns from. The record has the steps of the first call."""
+        """Build the network from the inputs, whose `config` keeps the schedule of the first call of an extended run."""
 
 
 def run_job(job: Job[OptionsT, InputsT]) -> Mapping[str, Any]:
-    """Train what the job says, and return the results in the record; processes other than the first return the figures.
+    """Train what the job says, and return the results in the record; processes other than the first return their own.
 
     Raises the errors of the job, BoundError when the folder holds another run, and OSError when the disk is full.
     """
-    with writing(job.out):
+    out, options = job.out, job.options.run
+    with writing(out):
         # 1. Checks that need no data come first, because opening data may take minutes.
         job.check()
-        check_writable(job.out)
+        check_writable(out)
 
         # 2. What the run reads, and the SHA-256 of it all.
         inputs = job.open()
 
         # 3. The run in this folder: new, killed, to be extended, or finished. A folder of another run is refused.
-        bound, free = inputs.bound, inputs.free
-        run = open_run(job.out, job.verb, result=job.result, bound=bound, free=free, is_saved=job.is_saved)
+        base = inputs.base
+        names = {**inputs.names, "base": base.name, "place": base.place, "commit": base.commit, "out": str(out)}
+        free = {**free_settings(inputs.config), "recipe": inputs.recipe, "names": names, "device": options.place}
+        run = open_run(out, job.verb, result=job.result, bound=inputs.bound, free=free, is_saved=job.is_saved)
         if run.is_finished:
             job.check_finished(run.record)
             return run.record.results
 
-        # 4. The network. From `begin` on, the record binds every later call.
-        training = job.prepare(inputs, run.record)
+        # 4. The network, and the loop, which resumes here if there is a state. From `begin` on, the record binds every
+        # later call. Data that the base and this run were trained on stay known, also if this call is killed.
+        config = replace(inputs.config, planned=run.record.planned["steps"])
+        training = job.prepare(replace(inputs, config=config), run.record)
+        trackers = options.trackers(out, run.record)
+        loop = Loop(
+            out,
+            training.learner,
+            device=options.place,
+            workers=options.batch_workers,
+            dev_name=job.dev_name,
+            trackers=trackers,
+        )
         run.begin(*training.start_lines)
+        write_training_data(out, run.record, base=base.folder)
 
         # 5. Steps, evaluations and saved states.
-        figures = training.train()
+        results = training.results(loop.train(training.measure))
         leave_group()
         if not is_first_process():  # on another machine it may not see the last files of the first process yet
-            return figures
+            return results
 
         # 6. The record is finished before the result is written: after a kill in between, the next call only writes it.
-        record = run.finish(**figures, **training.further_results())
+        steps = results_of_log(out, counts=config.all_trained, figure=job.dev_name)
+        record = run.finish(**steps, **results)
         training.write(record)
         return record.results

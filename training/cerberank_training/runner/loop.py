@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Generic, TypeVar
@@ -22,23 +23,24 @@ from torch.nn.parallel import DistributedDataParallel
 from cerberank_models.checkpoint.atomic import replacing
 from cerberank_models.progress import progress
 from cerberank_models.rank_pairs import NonFiniteScoreError
-from cerberank_training.learning.attention import training_attention
-from cerberank_training.learning.divergence import DivergenceError, check_finite
-from cerberank_training.learning.recomputation import Recomputed
-from cerberank_training.learning.steps_ahead import BatchT, ItemT, Preparation, PreparedStep, StepsAhead
-from cerberank_training.learning.train_config import Precision, TrainConfig
-from cerberank_training.runs.processes import Processes
+from cerberank_training.runner.divergence import DivergenceError, check_finite
+from cerberank_training.runner.processes import Processes
+from cerberank_training.runner.recomputation import Recomputed, training_attention
+from cerberank_training.runner.steps_ahead import BatchT, ItemT, Preparation, PreparedStep, StepsAhead
+from cerberank_training.runner.threads import training_threads
+from cerberank_training.runner.train_config import Precision, TrainConfig
 from cerberank_training.runs.record import STATE
 from cerberank_training.tracking.running import running
 from cerberank_training.tracking.tracker import Tracker, Tracking
 
 NetworkT = TypeVar("NetworkT", bound=nn.Module)
 
-Figures = Mapping[str, Tensor]
-BatchLoss = Callable[[int, nn.Module, BatchT, float], tuple[Tensor, Figures]]
+Losses = Mapping[str, Tensor]
+"""The losses that a loss is made of, by name."""
+BatchLoss = Callable[[int, nn.Module, BatchT, float], tuple[Tensor, Losses]]
 DevMetric = Callable[[NetworkT], float | Mapping[str, float]]
 FINAL = "final"
-"""The figure of an evaluation by which weights are chosen."""
+"""The name of the measure by which weights are chosen, among those of an evaluation."""
 SMALLEST_SCALE = 1.0
 """In fp16 the loss is scaled, and a step whose gradients overflow lowers the scale and changes no weight. If gradients
 overflow at a scale below this one, the training has diverged."""
@@ -46,6 +48,35 @@ AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 """The types of products by precision."""
 SAVE_SECONDS = 600.0
 """The longest time between two saved states, apart from the step that runs at its end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Learner(Generic[NetworkT, ItemT, BatchT]):
+    """A network with what it learns from: all that the loop needs of a job."""
+
+    network: NetworkT
+    config: TrainConfig
+    items: Callable[[int, int], list[ItemT]]
+    """The items of a step of all processes, from its number and the number of items before it."""
+    batch: Callable[[list[ItemT]], BatchT]
+    """Makes tensors of some items. Other processes may call it, so it must not hold the network."""
+    loss: BatchLoss[BatchT]
+    """The loss to minimise and the losses that it is made of by name, from the step, `forward`, a batch on the device,
+    and the factor for means over the batch's pairs. With this factor all pairs of a step have the same weight, in
+    whichever batch or process they are; means over items need none.
+    """
+    forward: nn.Module | None = None
+    """A module that wraps the network, if its own `forward` is not what the loss calls."""
+    layers: Sequence[nn.Module] = ()
+    """The layers of gradient checkpointing."""
+    is_fresh: Callable[[str], bool] = lambda name: False
+    """True if the weight of this name has the second of the `config`'s rates."""
+    in_order: bool = False
+    """True if a step begins where the one before it ends, so that a single process makes the batches."""
+    takes_last: bool = False
+    """True if the last weights count as the best."""
+    work: float | None = None
+    """The number of products of a weight and an input in a step, if it is known; a small one gets few threads."""
 
 
 class Loop(Generic[NetworkT, ItemT, BatchT]):
@@ -57,50 +88,34 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
     def __init__(
         self,
         folder: Path,
-        network: NetworkT,
-        config: TrainConfig,
+        learner: Learner[NetworkT, ItemT, BatchT],
         *,
-        forward: nn.Module,
-        items: Callable[[int, int], list[ItemT]],
-        batch: Callable[[list[ItemT]], BatchT],
-        loss: BatchLoss[BatchT],
-        processes: Processes,
-        device: torch.device,
+        device: str = "cpu",
         workers: int = 0,
-        layers: Sequence[nn.Module] = (),
-        is_fresh: Callable[[str], bool] = lambda name: False,
-        figure: str = "dev_map",
-        takes_last: bool = False,
+        dev_name: str = "dev_map",
         trackers: Mapping[str, Tracker] = MappingProxyType({}),
     ) -> None:
-        """Prepare the run and, when `folder` holds a state, resume it.
+        """Prepare the run and, when `folder` holds a state, resume it. The processes that torchrun started are joined.
 
-        `forward` is a module that wraps the `network`, and takes part in the exchange of gradients. `items` returns
-        those of a step from its number and the number of items before it, and `batch` makes tensors of some of them;
-        `workers` processes do both ahead of the training, or a thread if it is 0.
-
-        `loss` takes the step, `forward`, a batch on the `device`, and the factor for means over the batch's pairs. With
-        this factor all pairs of a step have the same weight, in whichever batch or process they are; means over items
-        need none. It returns the loss to minimise, and the losses that it is made of by name.
-
-        `layers` are those of gradient checkpointing. `is_fresh` says by its name whether a weight has the second of the
-        `config`'s rates. `figure` is the log's name for the figure on dev. With `takes_last` the last weights count as
-        the best.
+        `workers` processes make the batches ahead of the training, or a thread if it is 0. `dev_name` is the log's
+        name for what is measured on dev.
         """
+        config = learner.config
         self._folder = folder
+        self._learner = learner
         self._config = config
-        self._loss = loss
-        self._processes = processes
-        self._device = device
-        self._network = network.to(device)
-        self._forward = Recomputed(forward, layers, device) if config.gradient_checkpointing else forward
-        if processes.count > 1:
+        self._device = torch.device(device)
+        self._processes = Processes.join(self._device)
+        self._network = learner.network.to(self._device)
+        forward = learner.forward or learner.network
+        if config.gradient_checkpointing:
+            forward = Recomputed(forward, learner.layers, self._device)
+        self._forward: nn.Module = InPrecision(forward, self._device, config.precision)
+        if self._processes.count > 1:
             self._forward = DistributedDataParallel(self._forward, find_unused_parameters=True)
-        self._is_fresh = is_fresh
-        self._figure = figure
-        self._takes_last = takes_last
+        self._dev_name = dev_name
         self._optimizer = self._new_optimizer()
-        self._scaler = torch.amp.GradScaler(device.type, enabled=config.precision == "fp16")
+        self._scaler = torch.amp.GradScaler(self._device.type, enabled=config.precision == "fp16")
         self._step = 0
         self._best = float("-inf")
         self._without_gain = 0
@@ -108,23 +123,26 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
         self._tracking = Tracking(folder, trackers)
         folder.mkdir(parents=True, exist_ok=True)
         position = self._resume() if (folder / STATE).exists() else 0
-        prepare = Preparation(items=items, batch=batch, accumulate=config.accumulate, processes=processes)
+        prepare = Preparation(
+            items=learner.items, batch=learner.batch, accumulate=config.accumulate, processes=self._processes
+        )
+        workers = min(workers, 1) if learner.in_order else workers
         self._ahead = StepsAhead(prepare, config.steps, workers=workers, position=position)
 
     def train(self, dev_metric: DevMetric[NetworkT]) -> float:
-        """Train to the last step, load the best weights into the network, and return their dev figure.
+        """Train to the last step, load the best weights into the network, and return their measure on dev.
 
-        `dev_metric` returns one figure, or several by name; `final` then chooses the weights. Every process calls it
-        and may measure a part of the data; the figures of the first process are used. Raises ValueError when another
+        `dev_metric` returns one measure, or several by name; `final` then chooses the weights. Every process calls it
+        and may read a part of the data; the measures of the first process are used. Raises ValueError when another
         process trains in the folder, and DivergenceError at the first loss or gradient that is not finite; the last
         saved state is then from before.
         """
         try:
             if self._processes.rank > 0:
-                with tensor_cores(self._device):
+                with tensor_cores(self._device), training_threads(self._learner.work):
                     self._steps(dev_metric)
             elif self._has_steps_left:
-                with running(self._folder), tensor_cores(self._device):
+                with running(self._folder), tensor_cores(self._device), training_threads(self._learner.work):
                     self._tracking.begin(self._step)
                     finished = False
                     try:
@@ -140,13 +158,13 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
         return self._best
 
     def _steps(self, dev_metric: DevMetric[NetworkT]) -> None:
-        config, shown_figures = self._config, {"loss": "-"}
+        config, shown = self._config, {"loss": "-"}
         if self._best > float("-inf"):
-            shown_figures["best"] = f"{self._best:.2f}"
+            shown["best"] = f"{self._best:.2f}"
         name, is_shown = self._folder.name, not self._processes.rank
         if not self._step:  # never the best, because some weights still have their random start values
             with progress(total=1, unit="evaluation", desc=f"{name}, on dev", leave=False, shown=is_shown):
-                shown_figures["start"] = f"{self._measure(dev_metric):.2f}"
+                shown["start"] = f"{self._measure(dev_metric):.2f}"
         with progress(total=config.steps, initial=self._step, unit="step", desc=name, shown=is_shown) as bar:
             self._saved_at = time.monotonic()
             while self._has_steps_left:
@@ -160,10 +178,10 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
                 evaluated = self._step % config.evaluate_every == 0 or self._step == config.steps
                 if evaluated:
                     bar.set_description(f"{name}, on dev", refresh=sys.stderr.isatty())
-                    shown_figures["dev"] = f"{self._evaluate(dev_metric):.2f}"
-                    shown_figures["best"] = f"{self._best:.2f}"
+                    shown["dev"] = f"{self._evaluate(dev_metric):.2f}"
+                    shown["best"] = f"{self._best:.2f}"
                     bar.set_description(name, refresh=False)
-                bar.set_postfix(shown_figures | {"loss": f"{figures['loss']:.4f}"}, refresh=False)
+                bar.set_postfix(shown | {"loss": f"{figures['loss']:.4f}"}, refresh=False)
                 bar.update()
                 save_is_due = time.monotonic() - self._saved_at >= SAVE_SECONDS
                 # An evaluation writes best.pt, which may never be later than state.pt.
@@ -173,7 +191,7 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
     def _new_optimizer(self, *, decay_all: bool = False) -> torch.optim.AdamW:
         """AdamW, which decays matrices, or with `decay_all` biases and norms too."""
         fused = True if self._device.type == "cuda" else None  # one kernel for all weights
-        groups = _parameter_groups(self._network, self._config, self._is_fresh, decay_all=decay_all)
+        groups = _parameter_groups(self._network, self._config, self._learner.is_fresh, decay_all=decay_all)
         return torch.optim.AdamW(groups, weight_decay=self._config.weight_decay, fused=fused)
 
     @property
@@ -210,14 +228,14 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
     def _backward(self, step: PreparedStep[BatchT]) -> dict[str, Tensor | float]:
         """Add the gradients of the step's batches up, and return the figures of the step."""
         pairs = sum(batch.pairs for batch in step.batches)
-        sum_factor = self._processes.share_of_mean(pairs) / pairs
+        share_of_mean = self._processes.share_of_mean(pairs)
         losses: dict[str, Tensor] = {}
         for number, batch in enumerate(step.batches, start=1):
-            share = sum_factor * batch.pairs * len(step.batches)
+            pair_factor = share_of_mean / pairs * batch.pairs * len(step.batches)
             # The processes exchange the summed gradients once, in the backward pass of the last batch.
             forward, is_last = self._forward, number == len(step.batches)
             with forward.no_sync() if isinstance(forward, DistributedDataParallel) and not is_last else nullcontext():
-                loss, parts = self._loss(self._step, forward, batch.on(self._device), share)
+                loss, parts = self._learner.loss(self._step, forward, batch.on(self._device), pair_factor)
                 torch.autograd.backward(self._scaler.scale(loss / len(step.batches)))
             for name, part in ({"loss": loss} | {f"loss/{name}": part for name, part in parts.items()}).items():
                 mean = part.detach() / len(step.batches)
@@ -236,15 +254,15 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
             raise DivergenceError(f"on dev {error}", step=self._step, rate=rate) from error
         by_name = {FINAL: measured} if isinstance(measured, int | float) else measured
         value = self._processes.sum(0.0 if self._processes.rank else by_name[FINAL])
-        parts = {f"{self._figure}/{name.replace(' ', '_')}": part for name, part in by_name.items() if name != FINAL}
-        self._track({self._figure: value, **parts})
+        parts = {f"{self._dev_name}/{name.replace(' ', '_')}": part for name, part in by_name.items() if name != FINAL}
+        self._track({self._dev_name: value, **parts})
         return value
 
     def _evaluate(self, dev_metric: DevMetric[NetworkT]) -> float:
         value = self._measure(dev_metric)
         if not self._config.all_trained(self._step):
             return value
-        if value <= self._best and not self._takes_last:
+        if value <= self._best and not self._learner.takes_last:
             self._without_gain += 1
             return value
         self._best = value
@@ -312,6 +330,21 @@ def training_precision(device: torch.device, precision: Precision) -> Iterator[N
     """Compute the block's forward pass in `precision`, with the fastest attention for `device`."""
     with training_attention(device), autocast(device, precision):
         yield
+
+
+class InPrecision(nn.Module):
+    """A module whose forward pass is computed in `precision`."""
+
+    def __init__(self, module: nn.Module, device: torch.device, precision: Precision) -> None:
+        super().__init__()
+        self.module = module
+        self._device = device
+        self._precision: Precision = precision
+
+    def forward(self, *arguments: Any, **named: Any) -> Any:
+        """Call the module."""
+        with training_precision(self._device, self._precision):
+            return self.module(*arguments, **named)
 
 
 def autocast(device: torch.device, precision: Precision) -> torch.autocast:

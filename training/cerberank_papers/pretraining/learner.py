@@ -1,13 +1,10 @@
-"""A run of context-aware pre-training, by `loop.Loop`."""
+"""Encoders that learn context-aware pre-training."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from itertools import islice
-from pathlib import Path
-from types import MappingProxyType
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -21,16 +18,13 @@ from cerberank_papers.pretraining.batches import Batches
 from cerberank_papers.pretraining.examples import GROUP, Example, ExampleGroups, Item
 from cerberank_papers.pretraining.start import Start
 from cerberank_training.learning.batch import moved
-from cerberank_training.learning.loop import FINAL, Figures, Loop, autocast, training_precision
 from cerberank_training.learning.losses import logit_difference
-from cerberank_training.learning.recomputation import hugging_face_layers
-from cerberank_training.learning.steps_ahead import EqualSteps
-from cerberank_training.learning.train_config import TrainConfig
-from cerberank_training.runs.processes import Processes
-from cerberank_training.tracking.tracker import Tracker
+from cerberank_training.runner.loop import FINAL, Learner, Losses, autocast
+from cerberank_training.runner.processes import Processes
+from cerberank_training.runner.recomputation import hugging_face_layers
+from cerberank_training.runner.steps_ahead import EqualSteps
+from cerberank_training.runner.train_config import TrainConfig
 
-FIGURE = "dev"
-"""The log's name for the figure that chooses the weights; the others are `dev/NAME`."""
 LOSSES = ("ssp", "mlm", "rtd")
 METRICS = ("ssp_accuracy", "ssp_first", "ssp_hard")
 """The figures of the binary head, in percent. The last is only measured if there are hard negatives."""
@@ -82,95 +76,72 @@ def example_batch(items: list[Item], batches: Batches) -> ExampleBatch:
     return ExampleBatch(batches(items))
 
 
-class PretrainingRun:
-    """The pre-training of one network in one folder."""
+def batches_of(start: Start, config: PretrainingConfig) -> Batches:
+    """The encoding of examples as the network of `start` reads them."""
+    weights = start.network.weights
+    masks = weights.mlm > 0 or (start.family == "electra" and weights.rtd > 0)
+    return Batches(start.tokenizer, family=start.family, max_length=config.max_length, masks=masks, seed=config.seed)
 
-    def __init__(
-        self,
-        folder: Path,
-        start: Start,
-        train: ExampleGroups,
-        dev: list[Example],
-        config: PretrainingConfig,
-        *,
-        select: Choice = "last",
-        device: str = "cpu",
-        workers: int = 0,
-        trackers: Mapping[str, Tracker] = MappingProxyType({}),
-    ) -> None:
-        """Prepare the run and, when `folder` holds a state, resume it. `dev` has whole groups."""
-        self._network = start.network
-        self._dev = dev
-        self._config = config
-        self._select = select
-        self._device = torch.device(device)
-        self._processes = Processes.join(self._device)
-        weights = start.network.weights
-        masks = weights.mlm > 0 or (start.family == "electra" and weights.rtd > 0)
-        self._batches = Batches(
-            start.tokenizer, family=start.family, max_length=config.max_length, masks=masks, seed=config.seed
-        )
-        self._loop = Loop(
-            folder,
-            start.network,
-            config,
-            forward=start.network,
-            items=EqualSteps(train, config.examples_per_step // GROUP),
-            batch=partial(example_batch, batches=self._batches),
-            loss=self._batch_loss,
-            layers=hugging_face_layers(start.network),
-            processes=self._processes,
-            device=self._device,
-            workers=workers,
-            figure=FIGURE,
-            takes_last=select == "last",
-            trackers=trackers,
-        )
 
-    def train(self) -> dict[str, float]:
-        """Train to the last step, load the chosen weights into the network, and return their `figures`."""
-        self._loop.train(self._measured)
-        return self.figures()
+def pretraining_learner(
+    start: Start, train: ExampleGroups, config: PretrainingConfig, *, select: Choice = "last"
+) -> Learner[nn.Module, Item, ExampleBatch]:
+    """An encoder with its heads that learns from groups of examples."""
+    return Learner(
+        network=start.network,
+        config=config,
+        items=EqualSteps(train, config.examples_per_step // GROUP),
+        batch=partial(example_batch, batches=batches_of(start, config)),
+        loss=pretraining_loss,
+        layers=hugging_face_layers(start.network),
+        takes_last=select == "last",
+    )
 
-    def figures(self) -> dict[str, float]:
-        """The METRICS on dev in percent, and the mean LOSSES.
+
+def pretraining_loss(step: int, forward: nn.Module, batch: ExampleBatch, pair_factor: float) -> tuple[Tensor, Losses]:
+    """The loss of a batch, and each of its losses. All batches have equal numbers of examples."""
+    outputs = forward(**batch.inputs)
+    return outputs["loss"], {name: outputs[name] for name in LOSSES if name in outputs}
+
+
+@dataclass(frozen=True)
+class DevExamples:
+    """Examples in whole groups that a network in training is measured on."""
+
+    examples: list[Example]
+    batches: Batches
+    device: torch.device
+    config: PretrainingConfig
+    select: Choice = "last"
+
+    def figures(self, network: nn.Module) -> dict[str, float]:
+        """The METRICS in percent, the mean LOSSES, and by the name `final` the one that chooses the weights.
 
         `ssp_accuracy` is the accuracy on all examples (80 % are negatives); `ssp_first`, the share of groups whose
         positive has the highest score; `ssp_hard`, the share of hard negatives with a lower score than their positive,
         left out without hard negatives.
         """
-        self._network.eval()
-        numbered = iter([(index, [example]) for index, example in enumerate(self._dev)])
+        network.eval()
+        processes, numbered = Processes.current(), iter([(i, [each]) for i, each in enumerate(self.examples)])
         chunks = list(iter(lambda: list(islice(numbered, TOGETHER)), []))
-        own = [self._outputs(example_batch(chunk, self._batches)) for chunk in self._processes.part(chunks)]
-        outputs = [each for part in self._processes.gather(own) for each in part]
+        own = [self._outputs(network, example_batch(chunk, self.batches)) for chunk in processes.part(chunks)]
+        outputs = [each for part in processes.gather(own) for each in part]
         sizes = [len(each["scores"]) for each in outputs]
+        figures = dev_metrics(self.examples, np.concatenate([each["scores"] for each in outputs]))
         losses = {
             name: float(np.average([each[name] for each in outputs], weights=sizes))
             for name in LOSSES
             if name in outputs[0]
         }
-        return dev_metrics(self._dev, np.concatenate([each["scores"] for each in outputs])) | losses
+        return figures | losses | {FINAL: figures["ssp_accuracy" if self.select == "last" else self.select]}
 
     @torch.inference_mode()
-    def _outputs(self, batch: ExampleBatch) -> dict[str, NDArray[np.float32]]:
+    def _outputs(self, network: nn.Module, batch: ExampleBatch) -> dict[str, NDArray[np.float32]]:
         """The scores of the examples, and the losses of the batch."""
-        with autocast(self._device, self._config.precision):
-            outputs = self._network(**batch.on(self._device).inputs)
+        with autocast(self.device, self.config.precision):
+            outputs = network(**batch.on(self.device).inputs)
         losses = {name: outputs[name].float().cpu().numpy() for name in LOSSES if name in outputs}
         return {"scores": logit_difference(outputs["ssp_logits"]).cpu().numpy()} | losses
-
-    def _measured(self, network: nn.Module) -> dict[str, float]:
-        figures = self.figures()
-        return figures | {FINAL: figures["ssp_accuracy" if self._select == "last" else self._select]}
-
-    def _batch_loss(
-        self, step: int, forward: nn.Module, batch: ExampleBatch, pair_share: float
-    ) -> tuple[Tensor, Figures]:
-        """The loss of a batch, and each of its losses. All batches have equal numbers of examples."""
-        with training_precision(self._device, self._config.precision):
-            outputs = forward(**batch.inputs)
-        return outputs["loss"], {name: outputs[name] for name in LOSSES if name in outputs}
 
 
 def dev_metrics(dev: list[Example], scores: NDArray[np.float32]) -> dict[str, float]:

@@ -11,9 +11,10 @@ import torch
 from tests.tiny import random_ranker
 
 from cerberank_training.data.sampling import PairSampling
-from cerberank_training.learning import threads
 from cerberank_training.learning.example_options import ExampleOptions
-from cerberank_training.learning.train_config import StudentConfig
+from cerberank_training.learning.student_learner import step_work
+from cerberank_training.runner import threads
+from cerberank_training.runner.train_config import StudentConfig
 
 
 def test_work_is_weights_without_tables_by_tokens() -> None:
@@ -23,10 +24,10 @@ def test_work_is_weights_without_tables_by_tokens() -> None:
     weights = sum(each.numel() for each in ranker.parameters()) - tables
     groups = ExampleOptions(negatives=2, hard_negatives=1, other_negatives=1).chosen()
     config = StudentConfig(steps=1, examples_per_step=3)
-    assert threads.step_work(ranker, config, groups, max_length=10) == weights * 3 * 5 * 10
-    assert threads.step_work(ranker, config, PairSampling(unanswered=False), max_length=10) == weights * 3 * 10
+    assert step_work(ranker, config, groups, max_length=10) == weights * 3 * 5 * 10
+    assert step_work(ranker, config, PairSampling(unanswered=False), max_length=10) == weights * 3 * 10
     by_tokens = StudentConfig(steps=1, tokens_per_step=70)
-    assert threads.step_work(ranker, by_tokens, groups, max_length=10) == weights * 70
+    assert step_work(ranker, by_tokens, groups, max_length=10) == weights * 70
 
 
 def test_threads_last_as_long_as_the_training(monkeypatch: pytest.MonkeyPatch) -> None:

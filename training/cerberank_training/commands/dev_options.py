@@ -1,0 +1,43 @@
+"""Types of options for data, and for the dev set that chooses weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+from cyclopts import Parameter, Token
+
+from cerberank_training.evaluation.question_metrics import METRICS
+from cerberank_training.runs.dev_set import DRAWN, Size
+
+
+def data_help(what: str) -> str:
+    """The help of an option that names questions."""
+    return f"{what}, as FORMAT:PATH (docs/data.md)."
+
+
+def _dev_size(type_: Any, tokens: Sequence[Token]) -> Size:
+    words = tokens[0].value
+    if words != "all" and not (words.isdecimal() and int(words)):
+        raise ValueError(f"takes a whole number of at least 1, or all, not {words!r}")
+    return "all" if words == "all" else int(words)
+
+
+DevQuestions = Annotated[
+    int | Literal["all"] | None,
+    Parameter(
+        converter=_dev_size,
+        n_tokens=1,
+        help=f"Number of questions of --dev to draw, or all (default: {DRAWN}; for asnq all).",
+    ),
+]
+
+
+def _check_metric(type_: Any, name: str) -> None:
+    if name not in METRICS:
+        raise ValueError(f"Choose from {', '.join(METRICS)}.")
+
+
+Select = Annotated[
+    str, Parameter(help=f"Metric on dev to choose weights by: {', '.join(METRICS)}.", validator=_check_metric)
+]
