@@ -11,9 +11,9 @@ from tests.papers.pretraining.documents import articles, paragraphs
 from tests.papers.pretraining.networks import save_base
 from tests.program import program, replaced
 
+from cerberank_training.learning.student_network import build_student
+from cerberank_training.learning.student_settings import StudentShape
 from cerberank_training.runs.base import open_base
-from cerberank_training.students.shape import StudentShape
-from cerberank_training.students.shapes import build_student
 from cerberank_training.tracking.log_file import read_log
 
 

@@ -11,8 +11,7 @@ from cerberank_models.output import UsageError
 from cerberank_training.commands.distil_command import student_options
 from cerberank_training.commands.presets import read_preset, student_settings
 from cerberank_training.data.sampling import PairSampling
-from cerberank_training.learning.example_options import ExampleOptions
-from cerberank_training.students.settings import StudentSettings
+from cerberank_training.learning.student_settings import ExampleOptions, StudentSettings
 
 ELECTRA = "electra-base-b11-3h1"
 

@@ -17,10 +17,9 @@ from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.commands.distil import network_ranks
 from cerberank_training.evaluation.dev_figures import dev_figures
 from cerberank_training.learning.student_learner import student_learner
-from cerberank_training.learning.student_objective import StudentObjective
+from cerberank_training.learning.student_settings import StudentConfig, StudentObjective
 from cerberank_training.runner.loop import Loop
 from cerberank_training.runner.processes import TIMEOUT, Processes, leave_group
-from cerberank_training.runner.train_config import StudentConfig
 
 CONFIG = StudentConfig(
     steps=5,

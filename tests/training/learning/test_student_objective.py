@@ -19,7 +19,7 @@ from cerberank_training.learning.losses import (
 )
 from cerberank_training.learning.strategies import Choice, strategy_of
 from cerberank_training.learning.student_losses import exit_loss, heads_loss
-from cerberank_training.learning.student_objective import StudentObjective, TeacherLoss
+from cerberank_training.learning.student_settings import StudentObjective, TeacherLoss
 
 GENERATOR = torch.Generator().manual_seed(0)
 LABELS = torch.tensor([1.0, 0.0, 0.0, 1.0, 0.0])

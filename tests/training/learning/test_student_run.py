@@ -24,13 +24,12 @@ from cerberank_models.transformer import Family
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.data.sampling import Group, Sampler
 from cerberank_training.learning.batch import Batch
-from cerberank_training.learning.example_options import ExampleOptions
 from cerberank_training.learning.student_learner import TokenSteps, first_pairs_cut, student_learner
+from cerberank_training.learning.student_settings import ExampleOptions, StudentConfig
 from cerberank_training.runner import loop
 from cerberank_training.runner.divergence import DivergenceError
 from cerberank_training.runner.loop import BatchLoss, Learner, Loop, tensor_cores
 from cerberank_training.runner.steps_ahead import Source
-from cerberank_training.runner.train_config import StudentConfig
 from cerberank_training.tracking.log_file import results_of_log
 
 CONFIG = StudentConfig(

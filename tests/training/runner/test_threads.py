@@ -11,10 +11,9 @@ import torch
 from tests.tiny import random_ranker
 
 from cerberank_training.data.sampling import PairSampling
-from cerberank_training.learning.example_options import ExampleOptions
 from cerberank_training.learning.student_learner import step_work
+from cerberank_training.learning.student_settings import ExampleOptions, StudentConfig
 from cerberank_training.runner import threads
-from cerberank_training.runner.train_config import StudentConfig
 
 
 def test_work_is_weights_without_tables_by_tokens() -> None:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from cerberank_training.runner.train_config import StudentConfig
+from cerberank_training.learning.student_settings import StudentConfig
 
 
 def test_stages_are_drawn_uniformly_after_the_warm_start() -> None:

@@ -14,8 +14,8 @@ from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.from_hugging_face import initialise, load_weights, transformer_config
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.text_config import ColbertTokens, TextEncodingConfig, TextRankerConfig
+from cerberank_training.learning.student_network import pretrained_encoder
 from cerberank_training.runs.base import Base
-from cerberank_training.students.shapes import pretrained_encoder
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -26,9 +26,9 @@ from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.progress import progress
 from cerberank_training.acceleration.vectors import PooledVectors
 from cerberank_training.learning.losses import distillation_loss, listwise_loss
+from cerberank_training.learning.student_network import copy_norm
 from cerberank_training.runner.divergence import check_finite
 from cerberank_training.runner.loop import decayed
-from cerberank_training.students.shapes import copy_norm
 
 
 @Parameter(name="*")

@@ -38,10 +38,14 @@ from cerberank_training.acceleration.schedule import (
 )
 from cerberank_training.acceleration.vectors import FrozenBody, compute_vectors
 from cerberank_training.commands.tune import SECTION
-from cerberank_training.commands.unlabelled import unlabelled, unlabelled_content, unlabelled_trained_on
+from cerberank_training.commands.unlabelled import (
+    calibration_texts,
+    unlabelled,
+    unlabelled_content,
+    unlabelled_trained_on,
+)
 from cerberank_training.evaluation.gate import GateError
 from cerberank_training.evaluation.schedule_search import DevSets, Tuning, TuningBounds, schedule_table, tune
-from cerberank_training.students.calibration import calibration_texts
 from cerberank_training.teachers.scoring.teacher import files_revision
 
 LEAST = 20

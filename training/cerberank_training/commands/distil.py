@@ -20,6 +20,7 @@ from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, say
 from cerberank_training.commands.distil_options import DistilOptions
 from cerberank_training.commands.presets import read_preset
+from cerberank_training.commands.unlabelled import calibration_texts
 from cerberank_training.data import Question, check_named, open_questions
 from cerberank_training.data.question_table import QuestionTable
 from cerberank_training.data.sampling import (
@@ -35,8 +36,9 @@ from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.evaluation.variants import Scorer, rank_questions
 from cerberank_training.learning.strategies import strategy_of
 from cerberank_training.learning.student_learner import first_pairs_cut, step_work, student_learner
+from cerberank_training.learning.student_network import Student, build_student, copied_heads, fitted
+from cerberank_training.learning.student_settings import StudentConfig, StudentSettings
 from cerberank_training.runner.run import Inputs, Job, run_job
-from cerberank_training.runner.train_config import StudentConfig
 from cerberank_training.runs.base import open_base
 from cerberank_training.runs.card import dev_metric, read_summary, run_card, summary_of
 from cerberank_training.runs.dev_set import (
@@ -51,9 +53,6 @@ from cerberank_training.runs.dev_set import (
 from cerberank_training.runs.launched import launched_processes, note_of
 from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.trained_on import training_data
-from cerberank_training.students.calibration import calibration_texts
-from cerberank_training.students.settings import StudentSettings
-from cerberank_training.students.shapes import Student, build_student, copied_heads, fitted
 from cerberank_training.teachers.completeness import refuse_missing_scores, scored_data
 from cerberank_training.teachers.scoring.hugging_face import teacher_origin
 from cerberank_training.teachers.scoring.model_scores import is_model, score_by_model

@@ -11,9 +11,8 @@ from cyclopts import Group, Parameter
 from cerberank_models.commands.values import DataSpec, Names
 from cerberank_training.commands.dev_options import DevQuestions, Select, data_help
 from cerberank_training.commands.presets import RECIPE_HELP
+from cerberank_training.learning.student_settings import StudentConfig, StudentSettings
 from cerberank_training.runner.options import RunOptions
-from cerberank_training.runner.train_config import StudentConfig
-from cerberank_training.students.settings import StudentSettings
 
 RESULT = Group("Evaluation and result", sort_key=5)
 

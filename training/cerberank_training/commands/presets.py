@@ -29,9 +29,7 @@ from cyclopts.config import Dict
 from cerberank_models.commands.values import arguments_of, error_message
 from cerberank_models.output import UsageError
 from cerberank_training.commands.dev_options import DevQuestions
-from cerberank_training.learning.example_options import ExampleOptions
-from cerberank_training.students.settings import StudentSettings
-from cerberank_training.students.shape import StudentShape
+from cerberank_training.learning.student_settings import ExampleOptions, StudentSettings, StudentShape
 
 FROM, VERB, ABOUT = "from", "verb", "about"
 DISTIL = "distil"

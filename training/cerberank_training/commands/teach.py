@@ -27,7 +27,7 @@ from cerberank_training.data.sampling import (
 )
 from cerberank_training.evaluation.dev_figures import RankingTraining, dev_figures
 from cerberank_training.evaluation.question_metrics import TITLES
-from cerberank_training.learning.example_options import ExampleOptions
+from cerberank_training.learning.student_settings import ExampleOptions
 from cerberank_training.runner.options import RunOptions
 from cerberank_training.runner.run import Inputs, Job, run_job
 from cerberank_training.runs.base import open_hugging_face_base

@@ -1,1 +1,1 @@
-"""What students learn: the pairs of a step, losses, and the strategies that give heads their teachers."""
+"""Students: the settings, the network, the batches and the losses of what learns from labels and from teachers."""

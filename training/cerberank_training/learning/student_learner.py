@@ -14,10 +14,9 @@ from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.data.sampling import LOOKED_AT, Group, NegativeSampling, Sampling
 from cerberank_training.learning.batch import Batch, TeacherScores, count_cut, make_batch
 from cerberank_training.learning.student_losses import exit_loss, heads_loss
-from cerberank_training.learning.student_objective import StudentObjective
+from cerberank_training.learning.student_settings import StudentConfig, StudentObjective
 from cerberank_training.runner.loop import Learner, Losses
 from cerberank_training.runner.steps_ahead import EqualSteps, Source
-from cerberank_training.runner.train_config import StudentConfig
 from cerberank_training.runs.launched import launched_processes
 
 

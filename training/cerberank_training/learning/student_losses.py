@@ -16,7 +16,7 @@ from cerberank_training.learning.losses import (
     squared_loss,
 )
 from cerberank_training.learning.strategies import lessons
-from cerberank_training.learning.student_objective import StudentObjective, of_head
+from cerberank_training.learning.student_settings import StudentObjective, of_head
 
 
 def heads_loss(

@@ -4,14 +4,12 @@ Annotations are evaluated here, because cyclopts reads those of `TrainConfig` in
 """
 
 import math
-import random
 from dataclasses import asdict, dataclass, replace
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
-from cyclopts import Group, Parameter
-from cyclopts.validators import Number
+from cyclopts import Parameter
 
-from cerberank_models.commands.values import RECIPE_KEY, Count, Interval, NotNegative, Positive, Share, Whole
+from cerberank_models.commands.values import Count, Interval, NotNegative, Positive, Whole
 
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
 FREE = ("steps", "patience", "save_every")
@@ -119,63 +117,6 @@ class TrainConfig:
         ramp = max(1.0, ramp_steps(self.warmup, self.begun_with))
         rising = (step + 1) / ramp
         return min(rising, (self.steps - step) / max(1.0, self.steps - ramp)) if self.decay else min(rising, 1.0)
-
-
-@Parameter(name="*", group=Group("Steps and optimiser", sort_key=4))
-@dataclass(frozen=True, kw_only=True, slots=True)
-class StudentConfig(TrainConfig):
-    """The settings of a student's training, with stages, and a rate of its own for the parts on top of the body."""
-
-    # CT section 5.2: up to 2,000 tokens. Replaces `examples_per_step`; a step has at least one question or pair.
-    tokens_per_step: Count | None = None
-    """Most tokens of a step, of all processes together: groups or pairs are added until the next would not fit."""
-    fresh_learning_rate: Positive = 4e-4
-    """Highest learning rate of classifiers and exits, new ones or the base's (default: scaled with --learning-rate)."""
-    dropout: Annotated[float, Parameter(validator=Number(gte=0, lt=1))] = 0.1
-    """Dropout of the whole network."""
-    # CT section 4.3.1 draws one. All jointly share one pass through the body, for hardly more work.
-    stages: Literal["uniform", "in_turn", "joint"] = "uniform"
-    """Stages (exits, and heads) that a step trains: one, drawn uniformly or taken in turn, or all jointly."""
-    final_only: Annotated[Share, RECIPE_KEY] = 0.0
-    """Share of the steps, from the first on, that train only the heads and no exits."""
-    # A small data set would change the embeddings of its few words, and not those of other words.
-    train_token_embeddings: Annotated[bool, RECIPE_KEY] = False
-    """Train the token embeddings too."""
-
-    def __post_init__(self) -> None:
-        """Raise ValueError, which names the setting, for settings that do not fit each other."""
-        TrainConfig.__post_init__(self)  # `super()` fails in a dataclass with slots
-        if self.epochs is not None and self.tokens_per_step is not None:
-            raise ValueError("--epochs needs --examples-per-step: steps of a number of tokens differ in their examples")
-
-    @property
-    def rates(self) -> dict[str, float]:
-        """The rate of the layers, and of the small parts on top of them, which are often new."""
-        return {"learning_rate": self.learning_rate, "fresh_learning_rate": self.fresh_learning_rate}
-
-    def check_shares(self, processes: int) -> None:
-        """Raise ValueError for a step of a number of examples that cannot be shared equally."""
-        if self.tokens_per_step is None:
-            TrainConfig.check_shares(self, processes)
-
-    @property
-    def warm_start(self) -> float:
-        """The number of steps that train the heads alone."""
-        return self.final_only * self.begun_with
-
-    def trained(self, step: int, stages: int) -> tuple[int, ...]:
-        """The stages that `step` trains; they follow from the seed and the step, so all processes draw the same."""
-        if step < self.warm_start:
-            return (stages - 1,)
-        if self.stages == "joint":
-            return tuple(range(stages))
-        if self.stages == "in_turn":
-            return (step % stages,)
-        return (random.Random(f"{self.seed}/stage/{step}").randrange(stages),)
-
-    def all_trained(self, step: int) -> bool:
-        """True if exits have been trained by `step`. Weights with untrained exits cannot become the best."""
-        return self.final_only >= 1.0 or step > self.warm_start
 
 
 def bound_settings(config: TrainConfig) -> dict[str, Any]:
