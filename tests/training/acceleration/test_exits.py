@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import cast
 
 import numpy as np
@@ -12,11 +13,14 @@ from tests.tiny import random_pairs, random_ranker
 
 from cerberank_models.config import ExitConfig
 from cerberank_models.network.exits import Exit
-from cerberank_training.acceleration.exits import ExitTraining, exit_logits, train_exits, with_exits
+from cerberank_training.acceleration.exits import Exits, exits_learner, with_exits
 from cerberank_training.acceleration.vectors import PooledVectors
-from cerberank_training.runner.divergence import DivergenceError
+from cerberank_training.runner.loop import Loop
+from cerberank_training.runner.train_config import TrainConfig
 
-TRAINING = ExitTraining(epochs=12, questions_per_step=8, learning_rate=3e-3)
+TRAINING = TrainConfig(
+    steps=75, examples_per_step=8, learning_rate=3e-3, warmup=0, clip=0, precision="fp32", evaluate_every=75
+)
 
 
 def made_up(questions: int = 60, candidates: int = 8) -> PooledVectors:
@@ -28,42 +32,38 @@ def made_up(questions: int = 60, candidates: int = 8) -> PooledVectors:
     return PooledVectors(offsets=offsets, vectors=vectors, logits=logits)
 
 
-def exits(seed: int = 1) -> list[Exit]:
+def exits(seed: int = 1) -> Exits:
     ranker = with_exits(random_ranker(heads=1), [ExitConfig(after=1), ExitConfig(after=2)], seed=seed)
-    return [cast(Exit, exit_) for exit_ in ranker.exits]
+    return Exits([cast(Exit, exit_) for exit_ in ranker.exits])
 
 
-def test_an_exit_learns_the_model_s_own_order() -> None:
+def train(folder: Path, exits: Exits, pooled: PooledVectors, config: TrainConfig = TRAINING) -> None:
+    Loop(folder, exits_learner(exits, pooled, 50, config)).train(lambda exits: 0.0)
+
+
+def test_an_exit_learns_the_model_s_own_order(tmp_path: Path) -> None:
     """On questions that it was not trained on it finds the own first candidate where its vectors tell it, else not."""
-    found, learned = made_up(), exits()
-    train_exits(learned, found, 50, TRAINING)
+    found, learned = made_up(250), exits()
+    train(tmp_path, learned, found)
     with torch.inference_mode():
-        logits = exit_logits(learned, torch.from_numpy(found.vectors[400:]).float()).numpy().reshape(10, 8, 2)
-    own = found.logits[400:].reshape(10, 8)
+        logits = learned(torch.from_numpy(found.vectors[400:]).float()).numpy().reshape(200, 8, 2)
+    own = found.logits[400:].reshape(200, 8)
     right = [(logits[:, :, exit_].argmax(axis=1) == own.argmax(axis=1)).mean() for exit_ in (0, 1)]
-    assert right[0] >= 0.8
-    assert right[1] <= 0.5
+    assert right[0] >= 0.7
+    assert right[1] <= 0.3
 
 
-def test_the_result_follows_from_vectors_and_settings() -> None:
+def test_the_result_follows_from_vectors_and_settings(tmp_path: Path) -> None:
     """The same weights twice, and others for another seed; questions beyond the first ones are not read."""
-    short = ExitTraining(epochs=1, questions_per_step=8)
+    short = replace(TRAINING, steps=7, evaluate_every=7)
     found, weights = made_up(), []
-    for seed in (1, 1, 2):
+    for number, seed in enumerate((1, 1, 2)):
         learned = exits(seed)
-        train_exits(learned, found, 50, replace(short, seed=seed))
-        weights.append(learned[0].output.weight.detach().clone())
+        train(tmp_path / str(number), learned, found, replace(short, seed=seed))
+        weights.append(learned.state_dict()["exits.0.output.weight"])
         found.logits[400:] = np.nan
     assert torch.equal(weights[0], weights[1])
     assert not torch.equal(weights[0], weights[2])
-
-
-def test_a_loss_that_is_not_finite_ends_the_training() -> None:
-    """The message names the last step of the epoch, and the rate."""
-    found = made_up()
-    found.vectors[0] = np.inf
-    with pytest.raises(DivergenceError, match=r"the loss of the exits is nan in step 7, with learning rate 0\.003"):
-        train_exits(exits(), found, 50, TRAINING)
 
 
 @pytest.mark.parametrize("heads", [0, 1, 3])

@@ -14,7 +14,7 @@ from tests.training.letters import encoder, questions
 
 from cerberank_models.backends.torch_backend import TorchBackend
 from cerberank_models.network.exits import Exit
-from cerberank_training.acceleration.exits import exit_logits
+from cerberank_training.acceleration.exits import Exits
 from cerberank_training.acceleration.vectors import FrozenBody, compute_vectors
 from cerberank_training.evaluation.variants import Scorer, score_questions
 
@@ -25,7 +25,7 @@ def test_exits_give_the_served_scores_from_the_vectors(tmp_path: Path) -> None:
     found = compute_vectors(tmp_path, FrozenBody.of(ranker), encoder(), questions())
     exits = [cast(Exit, exit_) for exit_ in ranker.exits]
     with torch.inference_mode():
-        logits = exit_logits(exits, torch.from_numpy(found.vectors).float())
+        logits = Exits(exits)(torch.from_numpy(found.vectors).float())
     for index, (_, scores) in enumerate(
         score_questions(Scorer(backend=TorchBackend(ranker), encoder=encoder()), questions())
     ):

@@ -121,12 +121,20 @@ def test_a_repeat_that_differs_is_refused_by_the_fields(
     """OUT.work belongs to checkpoint, questions and settings."""
     work = tmp_path / "out.work"
     work.mkdir()
-    (work / "settings.json").write_bytes((made / "faster.work" / "settings.json").read_bytes())
-    options = ["--exits", "1", "--pooling", "first", "--held-out", "26", "--epochs", "5", "--seed", "7"]
+    (work / "record.json").write_bytes((made / "faster.work" / "record.json").read_bytes())
+    options = ["--exits", "1", "--pooling", "first", "--held-out", "26", "--learning-rate", "0.1", "--seed", "7"]
     options += ["--precision", "bf16", "--data", str(write_questions(tmp_path / "other.jsonl", seed=1))]
     assert main([*replaced([made / "imported", *COMMON], *options), "--out", str(tmp_path / "out")]) == 1
     error = capsys.readouterr().err
-    fields = ("exits.1.after", "exits.1.pooling", "held_out", "epochs", "seed", "precision", "questions")
+    fields = (
+        "exits.1.after",
+        "exits.1.pooling",
+        "held_out",
+        "settings.learning_rate",
+        "settings.seed",
+        "precision",
+        "questions",
+    )
     assert [field for field in fields if f" {field} " not in error] == []
     assert not (tmp_path / "out").exists()
 

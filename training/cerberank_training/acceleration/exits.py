@@ -1,4 +1,4 @@
-"""Trains exits on the model's own scores. The frozen body computes the exits' input vectors once.
+"""Exits that learn the model's own scores. The frozen body computes the exits' input vectors once.
 
 The loss is the sum of two losses. The listwise cross entropy (softmax over a question's candidates) trains the order,
 which decides what is dropped. The distance between the probabilities of exit and model trains the scores, because the
@@ -7,45 +7,32 @@ answer gives a dropped candidate its exit's score.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Annotated
+from dataclasses import dataclass, fields
+from functools import partial
+from typing import cast
 
 import numpy as np
 import torch
-from cyclopts import Parameter
-from cyclopts.validators import Number
 from torch import Tensor, nn
 
-from cerberank_models.commands.values import Count, Whole
 from cerberank_models.config import SCHEDULES, ExitConfig, RankerConfig
 from cerberank_models.convert.from_hugging_face import initialise
 from cerberank_models.network.exits import Exit
 from cerberank_models.network.ranking_network import RankingNetwork
-from cerberank_models.progress import progress
 from cerberank_training.acceleration.vectors import PooledVectors
+from cerberank_training.data.epochs import EpochOrder
+from cerberank_training.learning.batch import moved
 from cerberank_training.learning.losses import distillation_loss, listwise_loss
 from cerberank_training.learning.student_network import copy_norm
-from cerberank_training.runner.divergence import check_finite
-from cerberank_training.runner.loop import decayed
+from cerberank_training.runner.loop import Learner, Losses
+from cerberank_training.runner.steps_ahead import EqualSteps
+from cerberank_training.runner.train_config import TrainConfig
 
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ExitTraining:
-    """The settings that, together with the vectors, determine the exits; the first are options of the command."""
-
-    epochs: Count = 10
-    """Number of passes over the questions."""
-    learning_rate: Annotated[float, Parameter(validator=Number(gte=1e-9, lte=1))] = 1e-3
-    """Highest learning rate."""
-    seed: Whole = 1
-    """Random seed."""
-    questions_per_step: Annotated[int, Parameter(parse=False)] = 32
-    weight_decay: Annotated[float, Parameter(parse=False)] = 0.01
-    tau: Annotated[float, Parameter(parse=False)] = 3.0
-    """The temperature of both orders; it gives weight to more candidates than the model's first."""
+EXAMPLES_PER_STEP = 32
+"""The number of questions of a step."""
+TAU = 3.0
+"""The temperature of both orders; it gives weight to more candidates than the model's first."""
 
 
 def with_exits(source: RankingNetwork, exits: Sequence[ExitConfig], *, seed: int) -> RankingNetwork:
@@ -69,49 +56,72 @@ def with_exits(source: RankingNetwork, exits: Sequence[ExitConfig], *, seed: int
     return ranker.eval()
 
 
-def train_exits(exits: Sequence[Exit], pooled: PooledVectors, questions: int, training: ExitTraining) -> list[float]:
-    """Train `exits` in place on the first `questions` of `pooled`, and return the loss of each exit in the last epoch.
+class Exits(nn.Module):
+    """E exits that read pooled vectors."""
 
-    The result depends only on the vectors and the settings. Raises DivergenceError when a loss is not finite.
-    """
-    modules = nn.ModuleList(exits)
-    weights = [weight for name, weight in modules.named_parameters() if ".norm." not in name]
-    groups = [
-        {"params": [weight for weight in weights if decayed(weight)], "weight_decay": training.weight_decay},
-        {"params": [weight for weight in weights if not decayed(weight)], "weight_decay": 0.0},
-    ]
-    optimiser = torch.optim.AdamW(groups, lr=training.learning_rate)
-    steps = training.epochs * math.ceil(questions / training.questions_per_step)
-    rate = torch.optim.lr_scheduler.LinearLR(optimiser, 1.0, 0.0, total_iters=steps)
-    order = np.random.default_rng(training.seed)
-    losses: list[Tensor] = []
-    for _ in progress(range(training.epochs), unit="epoch", desc="exits"):
-        losses = []
-        shuffled = order.permutation(questions)
-        for start in range(0, questions, training.questions_per_step):
-            loss = _loss(exits, pooled, shuffled[start : start + training.questions_per_step].tolist(), training)
-            optimiser.zero_grad()
-            torch.autograd.backward(loss.sum())
-            optimiser.step()
-            rate.step()
-            losses.append(loss.detach())
-        last = float(losses[-1].sum())  # no later loss is finite once the weights are not
-        check_finite({"loss of the exits": last}, step=rate.last_epoch, rate=training.learning_rate)
-    return torch.stack(losses).mean(dim=0).tolist()
+    def __init__(self, exits: Sequence[Exit]) -> None:
+        super().__init__()
+        self.exits = nn.ModuleList(exits)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """The logits `[N, E]`, from the pooled vectors `[N, E, D]`."""
+        return torch.stack(
+            [cast(Exit, exit_).classify(vectors[:, index]) for index, exit_ in enumerate(self.exits)], dim=1
+        )
 
 
-def exit_logits(exits: Sequence[Exit], vectors: Tensor) -> Tensor:
-    """The logits `[N, E]` of E exits, from the pooled `vectors` `[N, E, D]`."""
-    return torch.stack([exit_.classify(vectors[:, index]) for index, exit_ in enumerate(exits)], dim=1)
+@dataclass(frozen=True, slots=True)
+class VectorBatch:
+    """The pooled vectors of N pairs of Q questions, with the model's final scores of them."""
+
+    vectors: Tensor
+    """`[N, E, D]`."""
+    logits: Tensor
+    """`[N]`: the final scores."""
+    targets: Tensor
+    """`[N]`: the softmax of a question's final scores."""
+    questions: Tensor
+    """`[Q + 1]`: question i owns the pairs `questions[i]:questions[i + 1]`."""
+
+    @property
+    def pairs(self) -> int:
+        """The number of pairs."""
+        return len(self.logits)
+
+    def on(self, device: torch.device) -> VectorBatch:
+        """The batch on `device`."""
+        return VectorBatch(*(moved(getattr(self, each.name), device) for each in fields(self)))
 
 
-def _loss(exits: Sequence[Exit], pooled: PooledVectors, taken: Sequence[int], training: ExitTraining) -> Tensor:
-    """The loss of each exit, `[E]`, on some questions."""
-    rows = [pooled.rows(question) for question in taken]
-    vectors = torch.from_numpy(np.concatenate([pooled.vectors[row] for row in rows])).float()
-    final_logits = torch.from_numpy(np.concatenate([pooled.logits[row] for row in rows]))
-    offsets = torch.tensor([0, *(row.stop - row.start for row in rows)]).cumsum(0)
-    logits = exit_logits(exits, vectors)
-    targets = torch.cat([torch.from_numpy(pooled.logits[row] / training.tau).softmax(dim=0) for row in rows])
-    points = distillation_loss(logits, final_logits[:, None].expand_as(logits), 1.0)
-    return listwise_loss(logits / training.tau, targets, offsets) + points
+def vector_batch(questions: Sequence[int], pooled: PooledVectors) -> VectorBatch:
+    """The vectors and scores of the questions with these numbers."""
+    rows = [pooled.rows(question) for question in questions]
+    scores = [torch.from_numpy(pooled.logits[row]) for row in rows]
+    return VectorBatch(
+        vectors=torch.from_numpy(np.concatenate([pooled.vectors[row] for row in rows])).float(),
+        logits=torch.cat(scores),
+        targets=torch.cat([(each / TAU).softmax(dim=0) for each in scores]),
+        questions=torch.tensor([0, *map(len, scores)]).cumsum(0),
+    )
+
+
+def exits_learner(
+    exits: Exits, pooled: PooledVectors, questions: int, config: TrainConfig
+) -> Learner[Exits, int, VectorBatch]:
+    """Exits that learn the model's own scores on the first `questions` of `pooled`."""
+    return Learner(
+        network=exits,
+        config=config,
+        items=EqualSteps(EpochOrder(questions, seed=config.seed), config.examples_per_step),
+        batch=partial(vector_batch, pooled=pooled),
+        loss=exits_loss,
+        takes_last=True,
+    )
+
+
+def exits_loss(step: int, forward: nn.Module, batch: VectorBatch, pair_factor: float) -> tuple[Tensor, Losses]:
+    """The sum of the exits' losses, and the loss of each."""
+    logits = forward(batch.vectors)
+    points = distillation_loss(logits, batch.logits[:, None].expand_as(logits), 1.0)
+    losses = listwise_loss(logits / TAU, batch.targets, batch.questions) + pair_factor * points
+    return losses.sum(), {f"exit_{number}": loss for number, loss in enumerate(losses, start=1)}

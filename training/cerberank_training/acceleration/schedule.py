@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from typing import Any
 
 import numpy as np
@@ -18,11 +19,11 @@ from numpy.typing import NDArray
 from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.drop import DropPolicy, RatioSchedule
 from cerberank_models.encoding import PairEncoder
-from cerberank_models.network.exits import Exit
-from cerberank_training.acceleration.exits import exit_logits
+from cerberank_training.acceleration.exits import Exits
 from cerberank_training.acceleration.vectors import PooledVectors
 from cerberank_training.data import Question
 from cerberank_training.evaluation.gate import GateError
+from cerberank_training.evaluation.question_metrics import ranks_of
 from cerberank_training.evaluation.schedule_search import Tuning, TuningBounds, ratios_text
 from cerberank_training.evaluation.variants import AllScores, Ranks, Scorer, apply_policy, score_questions
 
@@ -64,14 +65,30 @@ def agreement_with(own: NDArray[np.floating], ranks: Ranks) -> tuple[float, floa
 
 
 def held_out_scores(
-    exits: Sequence[Exit], pooled: PooledVectors, questions: Sequence[Question], *, start: int
+    exits: Exits, pooled: PooledVectors, questions: Sequence[Question], *, start: int
 ) -> Iterator[tuple[Question, AllScores]]:
     """The questions from `start` on with the logits of all stages, which have the order of the probabilities."""
+    device = next(exits.parameters()).device
     for index, question in enumerate(questions[start:], start=start):
         rows = pooled.rows(index)
         with torch.inference_mode():
-            logits = exit_logits(exits, torch.from_numpy(pooled.vectors[rows]).float()).double().numpy()
+            logits = exits(torch.from_numpy(pooled.vectors[rows]).float().to(device)).double().cpu().numpy()
         yield question, AllScores((*logits.T, pooled.logits[rows].astype(np.float64)), None)
+
+
+def exits_agreement(
+    exits: Exits, pooled: PooledVectors, questions: Sequence[Question], *, start: int
+) -> dict[str, float]:
+    """The agreement of each exit's order with the model's own, in percent: the mean of both figures; `final`, of all.
+
+    It is measured on the questions from `start` on.
+    """
+    rows = [
+        [fmean(agreement_with(scores.stages[-1], ranks_of(stage))) for stage in scores.stages[:-1]]
+        for _, scores in held_out_scores(exits, pooled, questions, start=start)
+    ]
+    by_exit = 100 * np.mean(rows, axis=0)
+    return {f"exit {number}": float(each) for number, each in enumerate(by_exit, 1)} | {"final": float(by_exit.mean())}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -3,40 +3,43 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Literal, cast
 
 from cyclopts import Parameter
+from safetensors.torch import load_file, save
 from tokenizers import Tokenizer
 
 from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
+from cerberank_models.checkpoint.atomic import replacing
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN, with_section
-from cerberank_models.commands.options import check_device, chosen_device
-from cerberank_models.commands.values import Count, DataSpec, Integers, Names, Percent, Share, Whole
-from cerberank_models.config import ExitConfig, Pooling, RankerConfig
+from cerberank_models.commands.values import Count, DataSpec, Integers, Names, Percent, Positive, Share, Whole
+from cerberank_models.config import ExitConfig, Pooling
 from cerberank_models.convert.checkpoint import PARITY, Forms, export_checkpoint
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.network.exits import Exit
 from cerberank_models.network.ranking_network import RankingNetwork
-from cerberank_models.output import UsageError, note, say
-from cerberank_training.acceleration.exits import ExitTraining, train_exits, with_exits
+from cerberank_models.output import UsageError, say
+from cerberank_training.acceleration.exits import EXAMPLES_PER_STEP, Exits, exits_learner, with_exits
 from cerberank_training.acceleration.schedule import (
     GRID,
     TITLES,
     AgainstOwnRanking,
     FormAgreement,
     check_drops,
+    exits_agreement,
     held_out_scores,
     measure_form,
     within_gate,
 )
-from cerberank_training.acceleration.vectors import FrozenBody, compute_vectors
+from cerberank_training.acceleration.vectors import FrozenBody, PooledVectors, compute_vectors
 from cerberank_training.commands.tune import SECTION
 from cerberank_training.commands.unlabelled import (
     calibration_texts,
@@ -44,8 +47,15 @@ from cerberank_training.commands.unlabelled import (
     unlabelled_content,
     unlabelled_trained_on,
 )
+from cerberank_training.data import Question
 from cerberank_training.evaluation.gate import GateError
 from cerberank_training.evaluation.schedule_search import DevSets, Tuning, TuningBounds, schedule_table, tune
+from cerberank_training.runner.options import RunOptions
+from cerberank_training.runner.run import Inputs, Job, Training, run_job
+from cerberank_training.runner.train_config import TrainConfig, bound_settings
+from cerberank_training.runs.base import Base
+from cerberank_training.runs.launched import note_of
+from cerberank_training.runs.record import RunRecord
 from cerberank_training.teachers.scoring.teacher import files_revision
 
 LEAST = 20
@@ -68,7 +78,12 @@ class AccelerateOptions:
     """Layers to add an exit after, such as 2,4 (default: after one to four sixths of all layers)."""
     pooling: Pooling = "mean"
     """Vector that exits read: the mean of the tokens, or the first or last token."""
-    training: ExitTraining = field(default_factory=ExitTraining)
+    epochs: Positive = 10
+    """Number of passes over the questions."""
+    learning_rate: Positive = 1e-3
+    """Highest learning rate."""
+    seed: Whole = 1
+    """Random seed."""
     held_out: Count = 300
     """Number of questions, from the end of the file, that choose the schedule and are not trained on (at least 20)."""
     max_loss: Percent | None = None
@@ -79,8 +94,7 @@ class AccelerateOptions:
     """Least number of candidates that a schedule keeps."""
     trials: Whole = 200
     """Number of schedules that Optuna tries after the grid; 0 skips Optuna."""
-    device: str = "auto"
-    """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
+    run: RunOptions = field(default_factory=RunOptions)
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Precision in which the hidden states are computed."""
     forms: Names = ("fp32", "int8")
@@ -89,6 +103,25 @@ class AccelerateOptions:
     """Number of held-out questions that check each form."""
     min_agreement: Percent = 95.0
     """Least share of --gate-questions with the same first candidate, in percent."""
+
+    @property
+    def training(self) -> TrainConfig:
+        """The settings of the loop."""
+        return TrainConfig(
+            epochs=self.epochs,
+            examples_per_step=EXAMPLES_PER_STEP,
+            evaluate_every=0.1,
+            learning_rate=self.learning_rate,
+            warmup=0.0,
+            clip=0.0,
+            precision="fp32",
+            seed=self.seed,
+        )
+
+    @property
+    def work(self) -> Path:
+        """The folder of the run, which may be removed after it."""
+        return self.out.with_name(f"{self.out.name}.work")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -100,6 +133,106 @@ class Accelerated:
     """As of `tune`, against the model's own ranking."""
     forms: Mapping[str, FormAgreement]
     """The agreement of the weights and of each ONNX form, with the schedule, with the model's own ranking."""
+
+
+@dataclass(frozen=True)
+class ExitsJob(Job[AccelerateOptions, Inputs]):
+    """The training of exits on a ranker's own scores, in OUT.work."""
+
+    verb = "accelerate"
+    result_name = "exits.safetensors"
+    checkpoint: Checkpoint
+
+    @property
+    def out(self) -> Path:
+        """The folder of the run."""
+        return self.options.work
+
+    @property
+    def dev_name(self) -> str:
+        """The log's name of the agreement of the exits with the model's own order, on the held-out questions."""
+        return "dev_agreement"
+
+    @cached_property
+    def ranker(self) -> RankingNetwork:
+        """The network, with new exits until they are trained."""
+        return _with_untrained_exits(self.checkpoint, self.options)
+
+    @cached_property
+    def exits(self) -> Exits:
+        """The exits of the ranker that are new."""
+        return Exits([cast(Exit, exit_) for exit_ in self.ranker.exits][: len(self.ranker.config.stages) - 1])
+
+    @cached_property
+    def questions(self) -> Sequence[Question]:
+        """The questions to train on, and after them those to choose the schedule by."""
+        return unlabelled(self.options.data)
+
+    @property
+    def start(self) -> int:
+        """The number of the first question that is held out. Raises ValueError if there are too few of either."""
+        options, start = self.options, len(self.questions) - self.options.held_out
+        if min(start, options.held_out) < LEAST:
+            raise ValueError(
+                f"--held-out {options.held_out} of {len(self.questions)} questions leaves {start} to train on: "
+                f"there must be at least {LEAST} of either"
+            )
+        return start
+
+    @cached_property
+    def pooled(self) -> PooledVectors:
+        """What exits read. The body does not change, so it is computed once, and kept for a repeated call."""
+        options = self.options
+        body = FrozenBody.of(self.ranker, device=options.run.place, precision=options.precision)
+        Bound(self.out, self._read()).begin()
+        return compute_vectors(self.out, body, self.checkpoint.encoder(), self.questions)
+
+    def _read(self) -> dict[str, Any]:
+        """All that determines the vectors."""
+        return {
+            "checkpoint": files_revision([self.checkpoint.path / MANIFEST]),
+            "exits": [exit_.model_dump() for exit_ in self.ranker.config.exits],
+            "precision": self.options.precision,
+            "questions": unlabelled_content(self.options.data, self.questions),
+        }
+
+    def open(self) -> Inputs:
+        """Open the ranker and the questions."""
+        options, path = self.options, self.checkpoint.path
+        base = Base(place=str(path), folder=path, name=path.resolve().name, checkpoint=self.checkpoint)
+        read, config = self._read(), options.training.resolved(self.start)
+        return Inputs(
+            base=base,
+            config=config,
+            bound=read | {"held_out": options.held_out, "settings": bound_settings(config)},
+            names={"train": options.data},
+        )
+
+    def check_finished(self, record: RunRecord) -> None:
+        """Say that only the schedule is chosen."""
+        note_of(self.verb, f"the exits in {self.out} are trained")
+
+    def prepare(self, inputs: Inputs, record: RunRecord) -> ExitsTraining:
+        """Compute what the exits read."""
+        warning = unlabelled_trained_on(self.checkpoint.path, self.options.data, self.questions)
+        return ExitsTraining(
+            learner=exits_learner(self.exits, self.pooled, self.start, inputs.config),
+            measure=partial(exits_agreement, pooled=self.pooled, questions=self.questions, start=self.start),
+            start_lines=(f"--data: {warning}" if warning else "",),
+            result=self.result,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExitsTraining(Training):
+    """Exits, and what they learn from."""
+
+    result: Path
+
+    def write(self, record: RunRecord) -> None:
+        """Write the weights of the exits."""
+        with replacing(self.result) as file:
+            file.write(save(self.learner.network.cpu().state_dict()))
 
 
 def accelerate(checkpoint: Path, /, *, options: AccelerateOptions) -> Accelerated:
@@ -118,44 +251,25 @@ def accelerate(checkpoint: Path, /, *, options: AccelerateOptions) -> Accelerate
         raise FileExistsError(f"{options.out} exists; a checkpoint is never overwritten")
     if unknown := set(options.forms) - set(PARITY):
         raise UsageError(f"--forms are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}.")
-    device = chosen_device(options.device)
-    check_device(device)
-    return _run(read_checkpoint(checkpoint), replace(options, device=device))
-
-
-def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> Accelerated:
-    # 1. The network with new exits, and the questions in two parts: to train them, and to choose the schedule.
-    training = options.training
-    ranker = _with_untrained_exits(checkpoint, options)
-    questions = unlabelled(options.data)
-    start = len(questions) - options.held_out
-    if min(start, options.held_out) < LEAST:
-        raise ValueError(
-            f"--held-out {options.held_out} of {len(questions)} questions leaves {start} to train on: "
-            f"there must be at least {LEAST} of either"
-        )
-    if warning := unlabelled_trained_on(checkpoint.path, options.data, questions):
-        note(f"cerberank train accelerate: --data: {warning}")
-    # 2. The body does not change, so what exits read is computed once, and kept for a repeated call.
-    body = FrozenBody.of(ranker, device=options.device, precision=options.precision)
-    work = options.out.with_name(f"{options.out.name}.work")
-    content = unlabelled_content(options.data, questions)
-    Bound(work, _settings(checkpoint, options, ranker.config, training) | {"questions": content}).begin()
-    pooled = compute_vectors(work, body, checkpoint.encoder(), questions)
-    exits = [cast(Exit, exit_) for exit_ in ranker.exits][: len(ranker.config.stages) - 1]
-    train_exits(exits, pooled, start, training)
-    held_out = list(held_out_scores(exits, pooled, questions, start=start))
-    # 3. The schedule is chosen by the model's own ranking, among those that the gate of the forms accepts.
+    options.run.check(options.training)
+    # 1. Exits learn the model's own scores, in OUT.work.
+    job = ExitsJob(options, read_checkpoint(checkpoint))
+    run_job(job)
+    source, ranker, questions, start = job.checkpoint, job.ranker, job.questions, job.start
+    exits = job.exits
+    exits.load_state_dict(load_file(job.result))
+    held_out = list(held_out_scores(exits.eval(), job.pooled, questions, start=start))
+    # 2. The schedule is chosen by the model's own ranking, among those that the gate of the forms accepts.
     dev = DevSets(
         ranker.config.stage_layers, {"held out": held_out}, minimum=options.minimum, reference=AgainstOwnRanking()
     )
     max_loss = 3.0 if options.max_loss is None and options.max_cost is None else options.max_loss
     bounds = TuningBounds(max_loss=max_loss, max_cost=options.max_cost, least={"top1_agreement": options.min_agreement})
-    tuning = tune(dev, bounds, ratios=GRID, trials=options.trials, seed=options.training.seed)
+    tuning = tune(dev, bounds, ratios=GRID, trials=options.trials, seed=options.seed)
     check_drops(tuning)
     checked = random.Random(0).sample(held_out, min(options.gate_questions, len(held_out)))
     tuning = within_gate(tuning, bounds, checked, minimum=options.minimum, least=options.min_agreement)
-    # 4. The checkpoint, each form of which is measured with the schedule.
+    # 3. The checkpoint, each form of which is measured with the schedule.
     ranker.config = ranker.config.model_copy(
         update={
             "drop_schedule": tuning.default.schedule,
@@ -170,32 +284,32 @@ def _run(checkpoint: Checkpoint, options: AccelerateOptions) -> Accelerated:
 
     def accept(precision: str, form: Backend[Any]) -> None:
         policy = RatioSchedule(tuning.default.schedule, options.minimum)
-        figures = measure_form(form, checkpoint.encoder(), checked, policy)
+        figures = measure_form(form, source.encoder(), checked, policy)
         say(f"{precision}: {figures}")
         forms[precision] = figures
         try:
             figures.check(precision, options.min_agreement)
         except GateError as error:
             again = "a smaller --max-loss or a larger --max-cost"
-            raise GateError(f"{error}; repeat with {again}, which takes little time while {work} is kept") from error
+            raise GateError(f"{error}; repeat with {again}, which takes little time while {job.out} is kept") from error
 
     accept("weights", TorchBackend(ranker))
     export_checkpoint(
         ranker,
-        Tokenizer.from_file(str(checkpoint.path / "tokenizer.json")),
+        Tokenizer.from_file(str(source.path / "tokenizer.json")),
         options.out,
-        card=with_section((checkpoint.path / "README.md").read_text(encoding="utf-8"), SECTION, text),
-        version=options.version or f"{checkpoint.manifest.version}-accelerated",
-        source=checkpoint.manifest.source,
-        metrics=checkpoint.manifest.metrics,
+        card=with_section((source.path / "README.md").read_text(encoding="utf-8"), SECTION, text),
+        version=options.version or f"{source.manifest.version}-accelerated",
+        source=source.manifest.source,
+        metrics=source.manifest.metrics,
         forms=Forms(
             precisions=options.forms,
-            calibration=calibration_texts(questions[:start], seed=options.training.seed),
+            calibration=calibration_texts(questions[:start], seed=options.seed),
             accept=accept,
         ),
-        files={RUN: checkpoint.path / RUN} if RUN in checkpoint.manifest.files else {},
+        files={RUN: source.path / RUN} if RUN in source.manifest.files else {},
     )
-    say(f"{options.out} is written; {work} may be removed")
+    say(f"{options.out} is written; {job.out} may be removed")
     return Accelerated(checkpoint=options.out, tuning=tuning, forms=forms)
 
 
@@ -223,22 +337,7 @@ def _with_untrained_exits(checkpoint: Checkpoint, options: AccelerateOptions) ->
     if list(places) != sorted(set(places)) or places[0] < 1 or places[-1] > most:
         exits = ",".join(map(str, places))
         raise ValueError(f"--exits {exits} must come after distinct, ascending body layers 1..{most}")
-    return with_exits(
-        source, [ExitConfig(after=place, pooling=options.pooling) for place in places], seed=options.training.seed
-    )
-
-
-def _settings(
-    checkpoint: Checkpoint, options: AccelerateOptions, config: RankerConfig, training: ExitTraining
-) -> dict[str, Any]:
-    """The settings that may not change when a run is continued, without the questions."""
-    return {
-        "checkpoint": files_revision([checkpoint.path / MANIFEST]),
-        "exits": [exit_.model_dump() for exit_ in config.exits],
-        "precision": options.precision,
-        "held_out": options.held_out,
-        **asdict(training),
-    }
+    return with_exits(source, [ExitConfig(after=place, pooling=options.pooling) for place in places], seed=options.seed)
 
 
 def _report(tuning: Tuning, dev: DevSets, options: AccelerateOptions, trained: int) -> str:
