@@ -91,7 +91,7 @@ def test_a_run_is_repeated_bound_and_extended(
         (
             "distil",
             "ct/asnq",
-            ["--body-layers", "2", "--exits", "1,2", "--tokens-per-step", "200", "--max-length", "64"],
+            ["--body-layers", "2", "--exits", "1,2", "--examples-per-step", "4", "--max-length", "64"],
         ),
         ("pairwise", "trmd/colbert", ["--examples-per-step", "4", "--system", "colbert", "--select", "map"]),
         ("pretrain", "ssp/pretrain-dslc", ["--objective", "dslc"]),

@@ -25,16 +25,15 @@ class DistilOptions:
     recipe: Annotated[str, Parameter(help=RECIPE_HELP)]
     base: str
     """Encoder, cross-encoder or checkpoint: folder or hub id."""
-    train: Annotated[DataSpec | None, Parameter(help=data_help("Questions to draw examples from"))] = None
+    train: Annotated[DataSpec | None, Parameter(help=data_help("Questions to train on"))] = None
     groups: DataSpec | None = None
-    """Groups of `data sample` in their order, as jsonl:PATH, instead of --train."""
+    """Groups of `data sample`, instead of --train."""
     dev: DataSpec
-    """Questions to choose weights by, as FORMAT:PATH."""
+    """Questions that choose the weights."""
     teacher: tuple[Path, ...] = ()
-    """Teacher: a checkpoint, a Hugging Face classifier's folder or hub id, or the cache that `data score` made of its
-    scores; repeat for several."""
+    """Teacher: folder or hub id of a model, or the cache of its scores that `data score` made; repeat for several."""
     out: Path
-    """Folder of the run; the result is OUT/checkpoint."""
+    """Folder of the run, with OUT/checkpoint."""
     run: RunOptions = field(default_factory=RunOptions)
     dev_questions: Annotated[DevQuestions, Parameter(group=RESULT)] = None
     select: Annotated[Select, Parameter(group=RESULT)] = "map"
@@ -45,7 +44,7 @@ class DistilOptions:
     version: Annotated[str | None, Parameter(group=RESULT)] = None
     """Version in stores and services (default: strategy, steps, seed and a digest of the run)."""
     terms: Annotated[str | None, Parameter(group=RESULT)] = None
-    """Licence and terms of the data for the card, as text or a file."""
+    """Licence and terms of the data: text, or a file."""
     settings: StudentSettings = field(default_factory=StudentSettings)
 
     @property

@@ -46,14 +46,14 @@ class StudentShape:
 
     name: Annotated[str, Parameter(parse=False)] = "student"
     layers: Count | None = None
-    """Number of the base's layers to use, counted from the first."""
+    """Layers of the base to use, from the first."""
     # None takes the depth of a checkpoint; for other bases all layers but one for the heads (`fitted`).
     body_layers: Whole | None = None
-    """Layers of the body that all heads share (b of B_b kH_h); each head gets the base's other layers."""
+    """Layers that all heads share (b of B_b kH_h)."""
     heads: Whole = 1
     """Number of heads (k of B_b kH_h)."""
     exits: Integers = ()
-    """Body layers with an exit after them, such as 2,4, or none."""
+    """Body layers with an exit, such as 2,4, or none."""
     exit_pooling: Annotated[Literal["mean", "first"], RECIPE_KEY] = "mean"
     """Vector that exits read: the mean of the tokens, or the first token."""
     # `shared` adds no type, and the third segment has the last one.
@@ -68,8 +68,7 @@ class StudentShape:
     question_length: Count = 48
     """Most tokens of the question."""
     windows: Reading = "best"
-    """Reading of candidates that do not fit, on dev and by the checkpoint: the best or the mean score of their windows,
-    or cut (off)."""
+    """Long candidates: the best or the mean score of their windows, or cut (off)."""
     context: bool = False
     """Read the previous and the next sentence too (SSP)."""
 
@@ -101,15 +100,14 @@ class StudentObjective:
     """
 
     strategy: Choice | None = None
-    """Losses of one head with several teachers: their sum (kd_sum), one teacher at each step in turn (kd_rr), or the
-    mean of their probabilities as one teacher (kd_mean)."""
+    """One head's loss with several teachers: of all, of one in turn, or of their mean."""
     alpha: Annotated[tuple[float, ...], listed(float, "0.1 or 0,0.5,1", within=Number(gte=0, lte=1))] = (0.5,)
-    """Weight of the labels against the teachers, 0 to 1; or one per head."""
+    """Weight of the labels, 0 to 1; or one per head."""
     tau: Annotated[tuple[float, ...], listed(float, "5 or 1,3,5", within=Number(gt=0, lt=math.inf))] = (3.0,)
-    """Temperature of the distillation; or one per head, such as 1,3,5."""
+    """Temperature of teachers; or one per head."""
     # `mse` and `margin-mse` have no temperature.
     teacher_loss: TeacherLoss = "kl"
-    """Loss against the teachers' scores: kl is the papers'; margin-mse and listwise compare a question's candidates."""
+    """Loss against the teachers' scores; kl is the papers'."""
     weights: Annotated[
         tuple[float, ...],
         listed(float, "1 or 1,0,1", within=Number(gte=0, lt=math.inf)),
@@ -119,9 +117,9 @@ class StudentObjective:
     """Weights of the heads' losses: one number, or one per head."""
     # CT: the labels. From the heads they learn with the settings of head 1, which is in no paper.
     exits: Annotated[Literal["labels", "heads"], Parameter(name="exits-learn")] = "labels"
-    """Targets of the exits: the labels, or the scores of the model's own heads."""
+    """Targets of the exits: labels, or the heads' scores."""
     listwise_weight: NotNegative = 0.0
-    """Weight of the listwise loss on the labels; 0 in the papers."""
+    """Weight of the listwise loss on the labels."""
 
     def lesson(self, head: int, heads: int, teachers: Sequence[object]) -> tuple[object, ...]:
         """All that determines the loss of one of the `heads` with given logits; the same if they learn the same."""
@@ -144,17 +142,17 @@ class ExampleOptions:
     """The rule by which the examples of a step are drawn. Options without effect are refused as a call is read."""
 
     sampling: Literal["grouped", "pairs"] = "grouped"
-    """Examples of a step: groups of a question's candidates (ours), or every labelled pair once an epoch (papers)."""
+    """Groups of a question's candidates, or every labelled pair once an epoch."""
     unanswered: Literal["keep", "drop"] = "drop"
-    """Questions without a positive in --sampling pairs: kept or left out."""
+    """Questions without a positive, with --sampling pairs."""
     negatives: Whole = 2
-    """Negatives of a group from the question's own candidates."""
+    """Negatives from the question's own candidates."""
     hard_negatives: Whole = 2
-    """Negatives that share rare words, from the article if there is one."""
+    """Negatives of the article that share rare words."""
     hard_pool: Annotated[Whole, RECIPE_KEY] = 12
     """Number of sentences with the rarest shared words from which hard negatives are drawn."""
     other_negatives: Whole = 1
-    """Other negatives, from the article, or else from the candidates."""
+    """Other negatives of the article."""
 
     def chosen(self) -> Sampling:
         """The sampling."""
@@ -174,14 +172,14 @@ class StudentConfig(TrainConfig):
     """The settings of a student's training, with stages, and a rate of its own for the parts on top of the body."""
 
     # CT section 5.2: up to 2,000 tokens. Replaces `examples_per_step`; a step has at least one question or pair.
-    tokens_per_step: Count | None = None
+    tokens_per_step: Annotated[Count | None, RECIPE_KEY] = None
     """Most tokens of a step, of all processes together: groups or pairs are added until the next would not fit."""
     fresh_learning_rate: Positive = 4e-4
-    """Highest learning rate of classifiers and exits, new ones or the base's (default: scaled with --learning-rate)."""
+    """Highest rate of classifiers and exits (default: scaled with --learning-rate)."""
     dropout: Annotated[float, Parameter(validator=Number(gte=0, lt=1))] = 0.1
     """Dropout of the whole network."""
     # CT section 4.3.1 draws one. All jointly share one pass through the body, for hardly more work.
-    stages: Literal["uniform", "in_turn", "joint"] = "uniform"
+    stages: Annotated[Literal["uniform", "in_turn", "joint"], RECIPE_KEY] = "uniform"
     """Stages (exits, and heads) that a step trains: one, drawn uniformly or taken in turn, or all jointly."""
     final_only: Annotated[Share, RECIPE_KEY] = 0.0
     """Share of the steps, from the first on, that train only the heads and no exits."""

@@ -20,7 +20,7 @@ GPU_WORKERS = 4
 """By default so many processes make batches for a GPU: a step takes about 14 ms of a processor and 9 to 45 of a GPU."""
 Track = Annotated[
     tuple[Literal["tensorboard", "wandb", "mlflow"], ...],
-    Parameter(help="Tracker to send the figures of OUT/log.jsonl to; repeat for several."),
+    Parameter(help="Tracker of OUT/log.jsonl; repeat for several."),
 ]
 
 
@@ -32,7 +32,7 @@ class RunOptions:
     device: str = "auto"
     """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
     workers: Whole | None = None
-    """Processes that make batches ahead; 0 for a thread (default: 4 on a GPU, 0 on a processor)."""
+    """Processes for batches (default: 4 on a GPU, else 0)."""
     track: Track = ()
 
     @property

@@ -39,36 +39,36 @@ class TrainConfig:
     steps: Count = 2000
     """Most training steps."""
     epochs: Positive | None = None
-    """Number of passes over all questions or pairs, instead of --steps."""
+    """Passes over the data, instead of --steps."""
     examples_per_step: Count = 16
-    """Groups or pairs of a step, of all processes together."""
+    """Groups or pairs of a step."""
     accumulate: Count = 1
-    """Batches into which each process divides its part of a step."""
+    """Batches of a step in each process."""
     evaluate_every: Interval = 500
-    """Steps between evaluations on dev; below 1 a share of all."""
+    """Steps between evaluations; below 1 a share."""
     save_every: Count = 100
-    """Steps between saved states, from which a run continues."""
+    """Steps between saved states."""
     patience: Count | None = None
-    """Number of evaluations without a gain after which the run stops."""
+    """Evaluations without a gain that end the run."""
     learning_rate: Positive = 6e-5
-    """Highest learning rate of the layers and embeddings."""
+    """Highest rate of layers and embeddings."""
     # The rate falls linearly to 0 behind it. CT section 5.2 has 4,000 steps.
     warmup: NotNegative = 0.05
-    """Steps in which the rate rises; below 1 a share of all steps."""
+    """Steps in which the rate rises, or a share."""
     decay: Annotated[bool, Parameter(parse=False)] = True
     """If False, the learning rate stays constant after the warm-up (TRMD's released code)."""
     # Matrices decay, biases and norms do not. A run that a version began which decayed them too keeps that rule.
     weight_decay: NotNegative = 0.01
     """Weight decay of AdamW."""
     clip: NotNegative = 1.0
-    """Largest norm of a step's gradients; 0 for none."""
+    """Largest norm of gradients; 0 for none."""
     precision: Precision = "bf16"
-    """Precision of the forward pass in training; fp16, which needs a GPU, scales the loss."""
+    """Precision of the forward pass."""
     # Chen et al., 2016: the input of each layer alone is in memory. The gradients are the same.
-    gradient_checkpointing: Annotated[bool, Parameter(negative="--no-gradient-checkpointing")] = False
-    """Compute layers again in the backward pass, which takes less memory and a third more work."""
+    gradient_checkpointing: bool = False
+    """Less memory, for a third more work."""
     seed: Whole = 1
-    """Random seed, of new weights, dropout and the order of examples."""
+    """Seed of new weights, dropout and order."""
     planned: Annotated[int | None, Parameter(parse=False)] = None
     """The number of steps with which the run was begun; None stands for `steps`. The warm-up and the warm start are
     shares of this number, so that they do not move when the run is extended."""
