@@ -78,7 +78,7 @@ def test_every_block_of_the_page(
     assert session["ranker"].checkpoint.path == BUNDLED
     assert session["report"].map > 90
     assert (session["scores"].pairs, session["compared"].questions) == (2, 1)
-    assert session["trained"].dev_map == dev_map(read_checkpoint(tmp_path / "runs/first/checkpoint").manifest.metrics)
+    assert session["trained"].dev == dev_map(read_checkpoint(tmp_path / "runs/first/checkpoint").manifest.metrics)
     assert session["same"].version == session["ranker"].version
 
 

@@ -66,7 +66,7 @@ def test_a_result_has_the_history_of_its_run(folder: Path) -> None:
     history = pd.DataFrame(trained.history)
     assert history.loss.dropna().size == trained.steps == 2
     best = history[history.step.eq(trained.best_step)].dev_map.dropna()
-    assert best.tolist() == pytest.approx([trained.dev_map], abs=1e-3)
+    assert best.tolist() == pytest.approx([trained.dev], abs=1e-3)
     assert set(trained.figures) == {"final", "exit 1", "head 1", "head 2", "head 3"}
     assert trained.figures["head 2"] == history["dev_map/head_2"][best.index[0]]
     assert not trained.stopped_early

@@ -97,6 +97,7 @@ def test_a_value_out_of_range_names_its_option(option: str, values: list[str]) -
         (["--teacher-loss", "mse"], "--teacher-loss is for a run with --teacher"),
         (["--heads", "0"], "--heads is 0 and --exits are none"),
         (["--unanswered", "keep"], "--unanswered is for --sampling pairs"),
+        (["--strategy", "hydra"], "--strategy hydra follows from --heads and the number of --teacher"),
         (["--own", "3"], "^--own was renamed to --negatives"),
     ],
 )

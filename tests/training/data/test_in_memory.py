@@ -52,6 +52,13 @@ def test_values_of_numpy_are_numbers(tmp_path: Path) -> None:
     assert read(named_data(pd.DataFrame(arrays), tmp_path / "frame.jsonl")) == wanted
 
 
+def test_documents_have_paragraphs(tmp_path: Path) -> None:
+    for number, data in enumerate(([{"paragraphs": [["a", "b"]]}], pd.DataFrame({"paragraphs": [[["a", "b"]]]}))):
+        form, _, path = named_data(data, tmp_path / f"{number}.jsonl").partition(":")
+        assert form == "articles"
+        assert json.loads(Path(path).read_text()) == {"paragraphs": [["a", "b"]]}
+
+
 def test_questions_with_candidates_are_the_generic_format(tmp_path: Path) -> None:
     lines = [{"question": "who ?", "candidates": [{"text": "she did", "label": 1, "next": "why"}]}]
     for number, data in enumerate((lines, pd.DataFrame(lines))):

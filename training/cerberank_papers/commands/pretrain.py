@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import torch
 from cyclopts import App, Parameter
 
-from cerberank_models.commands.values import RECIPE_KEY, Count
+from cerberank_models.commands.values import RECIPE_KEY, Count, DataSpec
 from cerberank_models.config import NewTypes
 from cerberank_models.output import say
 from cerberank_papers.pretraining.document_table import DocumentTable, open_documents
@@ -59,8 +59,8 @@ class PretrainOptions:
     token_types: NewTypes = "fresh"
     """Start of token types that the base lacks: random rows (fresh), copies of the last row (copied), or a new random
     table (anew, as in SSP)."""
-    documents: Annotated[str, Parameter(help=f"Documents as FORMAT:PATH; FORMAT is one of {', '.join(READERS)}.")]
-    dev: str
+    documents: Annotated[DataSpec, Parameter(help=f"Documents as FORMAT:PATH; FORMAT is one of {', '.join(READERS)}.")]
+    dev: DataSpec
     """Held-out documents to measure on, as FORMAT:PATH."""
     dev_groups: Count = 100
     """Number of groups of five examples to draw from --dev."""

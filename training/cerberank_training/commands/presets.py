@@ -29,6 +29,7 @@ from cyclopts.config import Dict
 from cerberank_models.commands.values import arguments_of, error_message
 from cerberank_models.output import UsageError
 from cerberank_training.commands.dev_options import DevQuestions
+from cerberank_training.learning.strategies import INFERRED
 from cerberank_training.learning.student_settings import ExampleOptions, StudentSettings, StudentShape
 
 FROM, VERB, ABOUT = "from", "verb", "about"
@@ -197,6 +198,10 @@ def _check_useful(changes: Mapping[str, Any], values: Mapping[str, Any]) -> None
         raise UsageError("--examples-per-step and --tokens-per-step are two sizes of a step: give one.")
     if {"steps", "epochs"} <= changes.keys():
         raise UsageError("--steps and --epochs are two lengths of a run: give one.")
+    if changes.get("strategy") in INFERRED:
+        raise UsageError(
+            f"--strategy {changes['strategy']} follows from --heads and the number of --teacher: leave it out."
+        )
     useless: list[tuple[tuple[str, ...], str]]
     useless = [(SAMPLING, "is for --train: --groups were sampled beforehand.")] if "groups" in values else []
     useless += [

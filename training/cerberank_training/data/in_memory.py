@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -30,21 +30,25 @@ KINDS = "data are FORMAT:PATH, a DataFrame, or rows as dicts"
 def named_data(data: Data, path: Path) -> str:
     """The data as FORMAT:PATH: a string as it is; rows are written to `path`, a file of JSON lines.
 
-    Rows have the columns of the format `rows`, or the keys of the format `jsonl` if one is `candidates`. Raises
-    DataError for a value that is neither.
+    Rows have the columns of the format `rows`, or the keys of `jsonl` if one is `candidates`, or those of `articles` if
+    one is `paragraphs`. Raises DataError for a value that is neither.
     """
     if isinstance(data, str):
         return data
     if isinstance(data, Frame):
-        form = "jsonl" if "candidates" in data.columns else "rows"
+        form = _form(data.columns)
         path.write_text(data.to_json(orient="records", lines=True, force_ascii=False, double_precision=15), "utf-8")
         return f"{form}:{path}"
     form = "rows"
     with path.open("w", encoding="utf-8") as file:
         for row in _mappings(data):
-            form = "jsonl" if "candidates" in row else "rows"
+            form = _form(row)
             file.write(json.dumps(dict(row), ensure_ascii=False, default=_plain) + "\n")
     return f"{form}:{path}"
+
+
+def _form(names: Container[str]) -> str:
+    return "articles" if "paragraphs" in names else "jsonl" if "candidates" in names else "rows"
 
 
 def is_one(value: Any) -> bool:

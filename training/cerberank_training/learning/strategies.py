@@ -8,6 +8,8 @@ from __future__ import annotations
 from typing import Literal
 
 Choice = Literal["kd_sum", "kd_rr", "kd_mean"]
+INFERRED = ("hard", "single", "single_all_heads", "cerberus", "hydra")
+"""The strategies that follow from the numbers of heads and teachers; earlier versions took their names."""
 
 
 def lessons(choice: Choice | None, *, step: int, heads: int, teachers: int) -> tuple[tuple[int, int], ...]:

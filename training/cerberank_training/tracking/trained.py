@@ -16,7 +16,7 @@ class Trained:
 
     checkpoint: Path
     """The folder with the weights that were best on dev."""
-    dev_map: float
+    dev: float
     """The MAP on the dev questions in percent, or the metric of `select`."""
     best_step: int | None
     """The step of these weights; None for a run of an earlier version, and in processes other than the first."""
@@ -42,7 +42,7 @@ class Trained:
         steps = results.get("reached", 0)
         return cls(
             checkpoint=checkpoint,
-            dev_map=results["best"],
+            dev=results["best"],
             best_step=step,
             steps=steps,
             stopped_early=steps < results.get("asked", steps),
