@@ -70,11 +70,21 @@ def with_components(app: FastAPI, bodies: Sequence[type[BaseModel]], errors: Seq
         _, definitions = models_json_schema(models, ref_template=COMPONENT)
         components = document.setdefault("components", {})
         components.setdefault("schemas", {}).update(definitions["$defs"])
+        _drop_defaults(components["schemas"])
         text = "An API key, which the service needs if CERBERANK_KEYS_FILE is set."
         components["securitySchemes"] = {KEY: {"type": "http", "scheme": "bearer", "description": text}}
         return document
 
     app.openapi = openapi  # type: ignore[method-assign]
+
+
+def _drop_defaults(schema: Any) -> None:
+    """Remove the defaults of fields: generators such as openapi-typescript take such a field as one of every body."""
+    if isinstance(schema, dict):
+        for field in schema.get("properties", {}).values():
+            field.pop("default", None)
+    for part in schema.values() if isinstance(schema, dict) else schema if isinstance(schema, list) else ():
+        _drop_defaults(part)
 
 
 def add_document(app: FastAPI) -> None:

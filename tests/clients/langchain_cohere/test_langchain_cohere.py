@@ -1,11 +1,8 @@
-"""LangChain's `CohereRerank`."""
+"""LangChain's `CohereRerank`, and the example's compressor."""
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-from pathlib import Path
+import re
 
 import cohere
 import pytest
@@ -13,8 +10,6 @@ from langchain_cohere import CohereRerank
 from langchain_core.documents import Document
 
 from conftest import Task
-
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "langchain_rerank.py"
 
 
 @pytest.mark.parametrize("top_n", [2, None])
@@ -37,8 +32,12 @@ def test_objects_by_their_fields(task: Task) -> None:
     assert found[0]["index"] == task.order[0]
 
 
-def test_the_example(task: Task) -> None:
-    """examples/langchain_rerank.py, as it stands."""
-    environment = os.environ | {"CERBERANK_URL": task.url}
-    printed = subprocess.run([sys.executable, EXAMPLE], env=environment, capture_output=True, check=True).stdout
-    assert printed.decode().startswith(task.texts[1])
+def test_the_page_s_block(task: Task) -> None:
+    """That of docs/integrations.md."""
+    assert task.run_block("integrations.md", "import cohere")["best"][0].page_content == task.texts[1]
+
+
+def test_a_compressor_of_one_s_own(task: Task) -> None:
+    """examples/langchain_compressor.py keeps metadata, and adds probabilities; nothing else answers."""
+    printed = task.example("langchain_compressor.py")
+    assert re.fullmatch(r"(.*) {'line': 1, 'score': 0.9\d+, 'answerable': 0.9\d+}\n", printed)[1] == task.texts[1]

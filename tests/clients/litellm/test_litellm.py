@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -68,9 +65,6 @@ def test_an_instruction_for_vllm(task: Task) -> None:
     assert ask(task, "hosted_vllm", "", instruction="Rank answers.").results[0]["index"] == task.order[0]
 
 
-def test_the_example(task: Task) -> None:
-    """examples/litellm_rerank.py, as it stands."""
-    example = Path(__file__).resolve().parents[3] / "examples" / "litellm_rerank.py"
-    environment = os.environ | {"CERBERANK_URL": task.url}
-    printed = subprocess.run([sys.executable, example], env=environment, capture_output=True, check=True).stdout
-    assert task.texts[1] in printed.decode()
+def test_the_page_s_block(task: Task) -> None:
+    """That of docs/integrations.md."""
+    assert task.run_block("integrations.md", "import litellm")["answer"].results[0]["index"] == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 from llama_index.core.postprocessor.types import BaseNodePostprocessor
 from llama_index.core.schema import NodeWithScore, TextNode
@@ -52,3 +54,9 @@ def test_nvidia_without_a_model_takes_the_first_of_the_list(task: Task) -> None:
     """The list of `/v1/models`, in OpenAI's shape."""
     with pytest.warns(UserWarning, match="Default model is set"):
         assert NVIDIARerank(base_url=f"{task.url}/v1", api_key="none").model == task.model
+
+
+def test_a_postprocessor_of_one_s_own(task: Task) -> None:
+    """examples/llama_index_postprocessor.py keeps the node that answers, with probabilities."""
+    printed = task.example("llama_index_postprocessor.py")
+    assert re.fullmatch(r"(.*) 0.9\d+ {'answerable': 0.9\d+}\n", printed)[1] == task.texts[1]

@@ -1,8 +1,8 @@
-// The vendors' packages for JavaScript: cohere-ai, voyageai, and Vercel's AI SDK with its Cohere provider.
+// The vendors' packages for JavaScript, cohere-ai and voyageai, and the examples with Vercel's AI SDK and LangChain.js.
 
 import assert from "node:assert/strict";
-import { createCohere } from "@ai-sdk/cohere";
-import { rerank } from "ai";
+import { execFileSync } from "node:child_process";
+import { copyFileSync } from "node:fs";
 import { CohereClient, CohereClientV2 } from "cohere-ai";
 import { VoyageAIClient } from "voyageai";
 
@@ -45,14 +45,18 @@ const clients = {
     const answer = await client.rerank({ model, query, documents });
     return answer.data.map((result) => result.index).slice(0, 3);
   },
-  "@ai-sdk/cohere": async () => {
-    const cohere = createCohere({ baseURL: `${url}/v2`, apiKey: "none" });
-    const answer = await rerank({ model: cohere.reranking(model), query, documents, topN: 3 });
-    return answer.ranking.map((result) => result.originalIndex);
-  },
 };
 
 for (const [name, ask] of Object.entries(clients)) {
   assert.deepEqual(await ask(), order.slice(0, 3), name);
   console.log(`${name}: passed`);
+}
+
+for (const example of ["langchain_js.mjs", "vercel_ai.mjs"]) {
+  const program = `${import.meta.dirname}/${example}`; // Node looks for packages beside it
+  copyFileSync(`../../../examples/${example}`, program);
+  const printed = execFileSync(process.execPath, [program], { encoding: "utf8" });
+  assert(printed.startsWith(`${documents[1]} {`), printed);
+  assert.match(printed, /score: 0\.9\d+, answerable: 0\.9/);
+  console.log(`${example}: passed`);
 }

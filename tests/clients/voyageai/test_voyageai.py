@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import re
-from pathlib import Path
-from typing import Any
 
 import pytest
 import voyageai
 
 from conftest import Task
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "dialects.md"
-
 
 def test_the_page_s_example_asks_this_service(task: Task, monkeypatch: pytest.MonkeyPatch) -> None:
     """A setting that the SDK ignores would send texts and key to the vendor: nothing else can be reached here."""
     monkeypatch.setenv("HTTPS_PROXY", "http://127.0.0.1:9")
-    (program,) = re.findall(r"```python\n(import voyageai\n.*?)```", PAGE.read_text(), re.DOTALL)
-    names: dict[str, Any] = {}
-    exec(program.replace("http://127.0.0.1:8000", task.url), names)
-    assert names["best"] == 1
+    assert task.run_block("dialects.md", "import voyageai")["best"] == 1
 
 
 @pytest.mark.parametrize("path", ["/v1", "/voyage/v1"])
