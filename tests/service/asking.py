@@ -69,6 +69,15 @@ def held(*backends: FakeBackend | FakeVectors) -> Iterator[None]:
         gate.set()
 
 
+@contextmanager
+def busy(backend: FakeBackend, ask: Callable[..., Any], *arguments: object, **options: object) -> Iterator[Any]:
+    """As `held`, from when the question of `ask` is in the model; gives what `ask` does."""
+    with held(backend):
+        asked = ask(*arguments, **options)
+        assert backend.entered.wait(20)
+        yield asked
+
+
 def asgi(client: TestClient, path: str, receive: Callable[[], Awaitable[dict[str, Any]]]) -> list[dict[str, Any]]:
     """The messages of the app for a POST to `path`, whose client sends what `receive` gives."""
     scope = {

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from tests.service.asking import held
+from tests.service.asking import busy
 from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend, ranker_config
 from tests.service.observe import samples, set_speed, wait_until
@@ -134,9 +134,7 @@ def test_a_low_priority_is_refused_first(serve: Serve, path: str, body: dict[str
     tokens = client.post("/v1/rank", json=BODY | {"candidates": MANY}).json()["usage"]["tokens"]
     set_speed(client, 60.0 / tokens)
     with ThreadPoolExecutor(2) as pool:
-        with held(backend):
-            first = pool.submit(client.post, "/v1/rank", json=BODY | {"candidates": MANY})
-            assert backend.entered.wait(20)
+        with busy(backend, pool.submit, client.post, "/v1/rank", json=BODY | {"candidates": MANY}) as first:
             low = client.post(path, json=body | {"priority": 999})
             high = pool.submit(client.post, path, json=body | {"priority": 0})
             wait_until(lambda: samples(client)["cerberank_requests_in_flight{}"] == 2)
@@ -156,9 +154,7 @@ def test_what_would_wait_too_long_is_refused_at_once_by_default(serve: Serve, ca
     client = serve(backend)
     set_speed(client, 1.0)
     with ThreadPoolExecutor(1) as pool:
-        with held(backend):
-            first = pool.submit(client.post, "/v1/rank", json=BODY)
-            assert backend.entered.wait(20)
+        with busy(backend, pool.submit, client.post, "/v1/rank", json=BODY) as first:
             refused = client.post("/v1/rank", json=BODY)
         assert first.result(20).status_code == 200
     assert refused.status_code == 503

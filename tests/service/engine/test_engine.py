@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.margin import Margin
-from tests.service.asking import Clock, Running, SlowBackend, error, held, ranked
+from tests.service.asking import Clock, Running, SlowBackend, busy, error, ranked
 from tests.service.conftest import Start
 from tests.service.fakes import FakeBackend, ranker_config
 from tests.service.observe import wait_until
@@ -94,9 +94,7 @@ def test_requests_that_wait_share_batches(start: Start) -> None:
     """Requests that came while the model was busy run together, and one thread runs it all."""
     backend = FakeBackend()
     running = start(backend)
-    with held(backend):
-        first = running.ask(["a"])
-        assert backend.entered.wait(20)
+    with busy(backend, running.ask, ["a"]) as first:
         later = [running.ask(["b", "c"]) for _ in range(3)]
     for future in (first, *later):
         ranked(future)
@@ -150,9 +148,7 @@ def test_a_question_that_came_too_late_to_its_turn_is_refused(start: Start) -> N
     backend = FakeBackend()
     clock = Clock()
     running = start(backend, clock=clock)
-    with held(backend):
-        first = running.ask(["a"])
-        assert backend.entered.wait(20)
+    with busy(backend, running.ask, ["a"]) as first:
         late, other = running.ask(["b"], deadline=105.0), running.ask(["c"])
         clock.now = 106.0
     refused = error(late)
@@ -172,9 +168,7 @@ def test_what_would_wait_too_long_is_refused_at_admission(start: Start) -> None:
     running = start(backend, clock=Clock(), queue_seconds=50.0, metrics=metrics.for_model("fake-ranker", "7", 3))
     for stage in range(3):
         running.engine.speeds.observe(stage, 10**6, 10.0)
-    with held(backend):
-        first = running.ask(["a" * 10], received=100.0)
-        assert backend.entered.wait(20)
+    with busy(backend, running.ask, ["a" * 10], received=100.0) as first:
         for deadline in (None, 1e9):
             with pytest.raises(ServiceError) as refused:
                 running.ask(["b"], received=49.0, deadline=deadline)
@@ -197,9 +191,7 @@ def test_a_small_question_of_low_priority_lets_an_equal_one_go_first(start: Star
     """Though it came first."""
     backend = FakeBackend()
     running = start(backend, step_tokens=128)
-    with held(backend):
-        first = running.ask(["a"])
-        assert backend.entered.wait(20)
+    with busy(backend, running.ask, ["a"]) as first:
         answers: list[str] = []
         low, high = running.ask(["abcdefg"] * 20, priority=500), running.ask(["abcdefg"] * 20)
         low.add_done_callback(lambda _: answers.append("low"))

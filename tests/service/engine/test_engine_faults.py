@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from prometheus_client import generate_latest
-from tests.service.asking import Clock, SlowBackend, error, held, ranked
+from tests.service.asking import Clock, SlowBackend, busy, error, held, ranked
 from tests.service.conftest import Start
 from tests.service.fakes import GIVES_NAN, RAISES, SECRET, FakeBackend, FakeState, Faults
 from tests.service.observe import wait_until
@@ -26,9 +26,7 @@ def test_a_poisoned_question_fails_alone(start: Start, marker: str, stage: int) 
     backend = FakeBackend()
     backend.faults.stage = stage
     running = start(backend)
-    with held(backend):
-        first = running.ask(["hold the model"])
-        assert backend.entered.wait(20)
+    with busy(backend, running.ask, ["hold the model"]) as first:
         before, poisoned, after = running.ask(["a", "b"]), running.ask(["c", marker]), running.ask(["d"])
     failure = error(poisoned)
     assert failure.kind is Kind.INTERNAL
@@ -45,9 +43,7 @@ def test_a_client_that_has_gone_frees_its_candidates_between_steps(start: Start)
     counted = Metrics()
     running = start(backend, metrics=counted.for_model("fake-ranker", "7", 3), step_tokens=128)
     pairs = running.encoder.encode("how?", [Candidate(text="abcdefg")] * 40)
-    with held(backend):
-        gone = running.ticket(pairs)
-        assert backend.entered.wait(20)
+    with busy(backend, running.ticket, pairs) as gone:
         running.engine.cancel(gone.key)
         other = running.ask(["b"])
     assert error(gone.outcome).kind is Kind.UNAVAILABLE

@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 from starlette.testclient import TestClient
-from tests.service.asking import error, held
+from tests.service.asking import busy, error, held
 from tests.service.conftest import Serve, Start
 from tests.service.fakes import FakeBackend
 from tests.service.following import BODY
@@ -72,9 +72,7 @@ def test_a_long_step_is_allowed_its_prediction_many_times(start: Start, monkeypa
     backend = FakeBackend()
     running = start(backend)
     running.engine.speeds.observe(0, 1, 60.0)
-    with held(backend):
-        future = running.ask(["a"])
-        assert backend.entered.wait(20)
+    with busy(backend, running.ask, ["a"]) as future:
         wait_until(lambda: running.engine.stalled_seconds > 0.1)
         assert running.engine.alive
     assert not isinstance(future.result(20), ServiceError)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from tests.service.asking import asgi, goes_when_it_runs, held
+from tests.service.asking import asgi, busy, goes_when_it_runs, held
 from tests.service.conftest import Serve
 from tests.service.fakes import RAISES, FakeBackend
 from tests.service.observe import samples, service_of, set_speed, wait_until
@@ -113,9 +113,7 @@ def test_each_question_is_admitted_on_its_own(serve: Serve) -> None:
     tokens = client.post("/v1/rank", json=large).json()["usage"]["tokens"]
     set_speed(client, 60.0 / tokens)
     with ThreadPoolExecutor(2) as pool:
-        with held(backend):
-            pool.submit(client.post, "/v1/rank", json=large)
-            assert backend.entered.wait(20)
+        with busy(backend, pool.submit, client.post, "/v1/rank", json=large):
             pending = pool.submit(ask, client, WHERE | {"priority": 999}, WHERE)
             wait_until(lambda: samples(client)["cerberank_errors_total{kind=unavailable}"] == 1)
         low, high = pending.result(20)
@@ -153,9 +151,7 @@ def test_a_call_that_has_begun_is_answered_in_full(serve: Serve, end: Callable[[
     backend = FakeBackend()
     client = serve(backend)
     with ThreadPoolExecutor(1) as pool:
-        with held(backend):
-            pending = pool.submit(ask, client, HOW, WHERE)
-            assert backend.entered.wait(20)
+        with busy(backend, pool.submit, ask, client, HOW, WHERE) as pending:
             end(service_of(client).versions)
         assert [entry["status"] for entry in pending.result(20)] == [200, 200]
     refused = client.post(PATH, json={"questions": [WHERE]})

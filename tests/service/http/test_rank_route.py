@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from starlette.testclient import TestClient
-from tests.service.asking import held
+from tests.service.asking import busy, held
 from tests.service.conftest import Serve
 from tests.service.fakes import RAISES, FakeBackend
 from tests.service.observe import samples, service_of, wait_until
@@ -171,9 +171,7 @@ def test_a_question_with_a_deadline_does_not_wait_for_a_model_that_hangs(
     client = serve(backend)
     late = QUESTION | {"deadline_ms": 20}
     with ThreadPoolExecutor(1) as pool:
-        with held(backend):
-            waiting = pool.submit(client.post, "/v1/rank", json=QUESTION)
-            assert backend.entered.wait(20)
+        with busy(backend, pool.submit, client.post, "/v1/rank", json=QUESTION) as waiting:
             alone = client.post("/v1/rank", json=late)
             (entry,) = client.post("/v1/rank/batch", json={"questions": [late]}).json()["answers"]
             assert not waiting.done()
@@ -198,9 +196,7 @@ def test_a_question_whose_deadline_has_passed_is_not_tokenised_beside_others(
     monkeypatch.setattr(pipeline, "prepare", noting)
     late = QUESTION | {"question": "late?", "deadline_ms": 0.001}
     with ThreadPoolExecutor(1) as pool:
-        with held(backend):
-            waiting = pool.submit(client.post, "/v1/rank", json=QUESTION)
-            assert backend.entered.wait(20)
+        with busy(backend, pool.submit, client.post, "/v1/rank", json=QUESTION) as waiting:
             assert client.post("/v1/rank", json=late).status_code == 503
         assert waiting.result(20).status_code == 200
     assert read == ["how?"]

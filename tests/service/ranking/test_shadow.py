@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
-from tests.service.asking import held
+from tests.service.asking import busy
 from tests.service.fakes import FakeBackend, FakeState
 from tests.service.first_stages import ENCODER, FakeVectors, config_with_first_stage, loaded_with_first_stage, store_of
 from tests.service.following import Follow, entry, served_by
@@ -143,9 +143,7 @@ def test_a_busy_service_mirrors_nothing(follow: Follow, store: FolderStore, made
     wait_until(lambda: client.get(SHADOW).json()["questions"] == 1)
     stable = service_of(client).versions.find("fake-ranker@1", None)
     with ThreadPoolExecutor(1) as pool:
-        with held(backends["1"]):
-            waiting = pool.submit(served_by, client)
-            assert backends["1"].entered.wait(20)
+        with busy(backends["1"], pool.submit, served_by, client) as waiting:
             call = RankCall(question="how?", candidates=(Candidate(text="a"),))
             shadow.offer(Question.read(call, stable, received=0.0), complete=True)
             assert skipped(client) == 1
@@ -161,9 +159,7 @@ def test_a_question_that_waits_holds_no_tokens(follow: Follow, store: FolderStor
     ranked = Ranked(
         order=one, scores=np.ones(1), stages=one, heads=None, complete=True, queue_seconds=0.0, compute_seconds=0.0
     )
-    with held(backends["2"]):
-        served_by(client)
-        assert backends["2"].entered.wait(20)
+    with busy(backends["2"], served_by, client):
         stable = service.versions.find("fake-ranker@1", None)
         question = replace(Question.read(call, stable, received=0.0), ranked=ranked)
         tokens = weakref.ref(question.prepared.pairs.token_ids)

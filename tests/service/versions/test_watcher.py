@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.service.asking import held
+from tests.service.asking import busy
 from tests.service.following import Follow, entry, served_by
 from tests.service.observe import samples, service_of, wait_until
 from tests.service.pushes import open_fake, push
@@ -170,9 +170,7 @@ def test_a_question_that_is_under_way_is_answered_by_the_version_that_took_it(
     client = follow(load)
     wait_until(lambda: client.get("/health/ready").status_code == 200)
     with ThreadPoolExecutor(1) as pool:
-        with held(backends["1"]):
-            waiting = pool.submit(served_by, client)
-            assert backends["1"].entered.wait(20)
+        with busy(backends["1"], pool.submit, served_by, client) as waiting:
             for version in ("2", "3"):
                 push(store, made(version), "stable")
                 wait_until(lambda version=version: entry(client, version).get("labels") == ["stable"])
