@@ -6,7 +6,6 @@ import gzip
 import json
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -51,22 +50,14 @@ def test_text_is_split_at_blank_lines(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("column", ["paragraphs", "text"])
-def test_hugging_face_datasets_are_read(column: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows of the library's `load_from_disk`, here a stand-in for it, with either column."""
-    stand_in = ModuleType("datasets")
+def test_hugging_face_datasets_are_read(column: str, tmp_path: Path) -> None:
+    """Saved by the library itself, with either column; of several splits the message names the folder of one."""
     content = {"paragraphs": paragraphs(0, [3, 4]), "text": as_text(0, [3, 4])}[column]
-    monkeypatch.setattr(stand_in, "load_from_disk", lambda path: [{column: content}] * int(path), raising=False)
-    monkeypatch.setitem(sys.modules, "datasets", stand_in)
-    assert list_of("datasets:2") == documents([[3, 4]]) * 2
-
-
-def test_a_dataset_of_several_splits_is_refused(tmp_path: Path) -> None:
-    """Saved by the library itself; the message names the folder of a split, which can be read."""
-    split = Dataset.from_dict({"paragraphs": [paragraphs(0, [3, 4])]})
+    split = Dataset.from_dict({column: [content] * 2})
     DatasetDict(train=split, test=split).save_to_disk(str(tmp_path / "all"))
     with pytest.raises(DataError, match=r"all holds several splits: name the folder of one, such as .*all.train"):
         list_of(f"datasets:{tmp_path / 'all'}")
-    assert list_of(f"datasets:{tmp_path / 'all' / 'train'}") == documents([[3, 4]])
+    assert list_of(f"datasets:{tmp_path / 'all' / 'train'}") == documents([[3, 4]]) * 2
 
 
 def test_without_the_library_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
