@@ -378,6 +378,12 @@ class RankerConfig(Frozen):
         )
 
     @property
+    def drops_lexically(self) -> bool:
+        """True if one of the checkpoint's schedules has a lexical ratio."""
+        longer = (each.lexical_ratio for each in (*self.longer_lists, *self.tuned_schedules))
+        return any((self.lexical_ratio, *longer))
+
+    @property
     def schedule(self) -> tuple[float, ...]:
         """The default drop ratios of questions with few candidates, one per scored stage but the last."""
         return self.schedule_for(1).schedule

@@ -30,7 +30,15 @@ from tokenizers import Tokenizer
 from cerberank_models.config import EncodingConfig
 from cerberank_models.frame import Frame, InstructionError, prompt_frame, template_frame
 from cerberank_models.token_cache import TokenCache
-from cerberank_models.tokens import ID_BYTES, MOST_CHARACTERS, Tokens, packed, replace_surrogates, without_limits
+from cerberank_models.tokens import (
+    ID_BYTES,
+    MOST_CHARACTERS,
+    Tokens,
+    packed,
+    replace_surrogates,
+    without_limits,
+    word_stems,
+)
 from cerberank_models.transformer import PAIR_TEMPLATES, Family
 from cerberank_models.windows import NO_LIMIT, NO_SPAN, Windowing, Windows, cut, tokens_covered
 
@@ -38,9 +46,6 @@ CHARACTERS_PER_TOKEN = 32
 """The assumed most characters per token. English has about 4.5; only runs of blanks and long words exceed the bound."""
 UNKNOWN_TOKENS = ("[UNK]", "<unk>")
 """The names of the token for unknown text. Byte-level tokenizers have one too, but never emit it."""
-WORD_MARKS, STEM = "\u0120\u2581", 5
-"""The characters by which byte-level and SentencePiece tokenizers mark the beginning of a word, and the letters of a
-word that count where words are compared."""
 CHARACTERS_PER_WINDOW_TOKEN = 8
 """The assumed most characters per token when a text is tokenised again for windows. It is lower than
 `CHARACTERS_PER_TOKEN`, because tokenising 65,536 characters takes up to 0.1 s."""
@@ -220,19 +225,8 @@ class PairEncoder:
 
     @cached_property
     def stems(self) -> NDArray[np.int32]:
-        """Shape [vocabulary]: the same number for token ids that begin with the same five letters (`lexical.py`).
-
-        Case counts for nothing. Only pieces of ASCII characters are cut, because those of byte-level tokenizers stand
-        for bytes. It is computed once, when it is first needed, which takes 20 ms for a vocabulary of 30,000.
-        """
-        vocabulary = self.tokenizer.get_vocab()
-        stems = np.arange(1 + max(vocabulary.values(), default=0), dtype=np.int32)
-        first: dict[str, int] = {}
-        for piece, number in vocabulary.items():
-            word = piece.lstrip(WORD_MARKS)
-            if word.isascii():
-                stems[number] = first.setdefault(word.lower()[:STEM], number)
-        return stems
+        """The words of the tokenizer (`tokens.word_stems`), which are read when they are first needed."""
+        return word_stems(self.tokenizer)
 
     def _budget(self, frame: Frame) -> int:
         """The number of tokens that a frame leaves to the segments. Raises InstructionError if they are too few."""

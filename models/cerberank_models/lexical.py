@@ -1,7 +1,7 @@
 """The lexical layer: BM25 of a question over its own candidates, before any layer of a network has run.
 
 Its words are the token ids of the pairs, which are there anyway, so that it needs neither an index nor a language.
-Tokens whose words begin with the same five letters count as the same word (`PairEncoder.stems`).
+Tokens whose words begin with the same five letters count as the same word (`tokens.word_stems`).
 """
 
 from __future__ import annotations

@@ -23,6 +23,10 @@ pool of threads for all its callers, so that a few texts wait for everything tha
 ID_BYTES = 4
 """Bytes of a token id. Token ids are kept as `bytes` of int32, which are faster to join and smaller than lists."""
 
+WORD_MARKS, STEM = "\u0120\u2581", 5
+"""The characters by which byte-level and SentencePiece tokenizers mark the beginning of a word, and the letters of a
+word that count where words are compared."""
+
 
 def replace_surrogates(text: str) -> str:
     """`text` with every lone surrogate replaced by U+FFFD."""
@@ -104,6 +108,22 @@ def pieces_of(texts: Sequence[str]) -> Iterator[Sequence[str]]:
 def packed(ids: list[int]) -> bytes:
     """Token ids as int32."""
     return array("i", ids).tobytes()
+
+
+def word_stems(tokenizer: Tokenizer) -> NDArray[np.int32]:
+    """Shape [vocabulary]: the same number for token ids that begin with the same five letters.
+
+    Case counts for nothing. Only tokens of ASCII characters are cut, because the others of byte-level tokenizers stand
+    for bytes. It takes 20 ms for a vocabulary of 30,000, and .3 s for one of 250,000.
+    """
+    vocabulary = tokenizer.get_vocab()
+    stems = np.arange(1 + max(vocabulary.values(), default=0), dtype=np.int32)
+    first: dict[str, int] = {}
+    for piece, number in vocabulary.items():
+        word = piece.lstrip(WORD_MARKS)
+        if word.isascii():
+            stems[number] = first.setdefault(word.lower()[:STEM], number)
+    return stems
 
 
 def without_limits(tokenizer: Tokenizer) -> None:

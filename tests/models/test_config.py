@@ -161,6 +161,23 @@ def test_a_policy_is_the_caller_s_or_the_checkpoint_s() -> None:
         config.drop_policy(1.0)
 
 
+def test_the_schedule_is_that_of_the_number_of_candidates() -> None:
+    """Longer lists ascend, and have a ratio for each exit or none; a config without them is written as before."""
+    longer = [{"candidates": 100, "schedule": [0.5], "lexical_ratio": 0.2}, {"candidates": 1000, "lexical_ratio": 0.5}]
+    given = changed(exits=[{"after": 1}], drop_schedule=[0.3])
+    config = RankerConfig.model_validate(given | {"longer_lists": longer})
+    chosen = [config.drop_policy(candidates=count) for count in (1, 99, 100, 999, 1000)]
+    short, long = RatioSchedule((0.3,)), RatioSchedule((0.5,), lexical=0.2)
+    assert chosen == [short, short, long, long, RatioSchedule((0.0,), lexical=0.5)]
+    assert (config.drops_lexically, RankerConfig.model_validate(given).drops_lexically) == (True, False)
+    assert not {"lexical_ratio", "longer_lists"} & RankerConfig.model_validate(given).model_dump().keys()
+    assert RankerConfig.model_validate_json(config.model_dump_json()) == config
+    with pytest.raises(ValidationError, match="ascending"):
+        RankerConfig.model_validate(given | {"longer_lists": longer[::-1]})
+    with pytest.raises(ValidationError, match="1 ratios"):
+        RankerConfig.model_validate(given | {"longer_lists": [{"candidates": 9, "schedule": [0.1, 0.1]}]})
+
+
 @pytest.mark.parametrize("shape", SHAPES, ids=NAMES)
 def test_the_papers_text_rankers_survive_json(shape: dict[str, object]) -> None:
     """Written and read again they are equal."""

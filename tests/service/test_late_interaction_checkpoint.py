@@ -56,6 +56,11 @@ def test_a_colbert_is_served(open_app: Serve, imported_colbert: Path, tmp_path: 
     entry = client.get("/v1/models").json()["models"][0]
     assert (entry["stages"], entry["architecture"], entry["exits"]) == (1, "B0 0H0", [])
     assert entry["score"] == "(1 + mean over the question's tokens of the largest cosine) / 2"
+    lexical = rank(client, lexical_ratio=0.5)
+    out = {each["index"] for each in lexical["results"] if "lexical_score" in each}
+    assert 0 < len(out) <= len(TEXTS) / 2
+    kept = [each for each in answer["results"] if each["index"] not in out]
+    assert lexical["results"][: len(kept)] == kept
     cut = rank(client, candidates=[LONG, "b"], drop_ratio=0.5)
     assert [each["truncated"] for each in cut["results"]] == [each["index"] == 0 for each in cut["results"]]
     assert cut["warnings"] == [

@@ -67,6 +67,7 @@ def test_the_lexical_layer_drops_before_its_one_stage(open_app: Serve, tmp_path:
     assert answer["warnings"] == []
     offline = Ranker.load(checkpoint.path, precision="fp32", threads=1).rank(**body, return_text=False).to_json()
     assert {name: answer[name] for name in offline} == offline
+    assert samples(client)["cerberank_tokens_total{model=opaque,stage=0,version=2}"] == answer["usage"]["tokens"]
     whole = client.post("/v1/rank", json=body | {"drop_ratio": 0}).json()
     assert {result["stage"] for result in whole["results"]} == {0}
     assert whole["usage"]["tokens"] > answer["usage"]["tokens"]

@@ -203,6 +203,8 @@ def bring_up(
     if first is not None:
         first, unused_vectors = _with_vectors(checkpoint.config, first, settings)
     encoder = checkpoint.encoder(_known_tokenizer(checkpoint, others))
+    if checkpoint.config.drops_lexically:
+        _ = encoder.stems  # before the first question, which would wait for it
     # A pair of full length may take seconds. `try_version` has run it at low priority, but not on a GPU.
     longest = not settings.store or on_device(settings)
     backend, speeds = _checked(loaded, settings, encoder, longest=longest, pause=pause)
