@@ -29,13 +29,13 @@ def test_a_client_is_made_without_a_complaint_and_ranks(task: Task, tmp_path: Pa
     assert "warning" not in (done.stdout + done.stderr).lower(), done.stdout + done.stderr
     use = f"""
 from made import Client
-from made.api.cerberank import rank_batch_v1_rank_batch_post as batch, rank_cerberank_v1_rank_post as single
-from made.models import BatchRequest, ModelList, RankRequest
+from made.api.cerberank import rank, rank_batch
+from made.models import BatchRequest, RankRequest
 
 client = Client(base_url={task.url!r}, raise_on_unexpected_status=True)
 question = RankRequest(question="How tall is it?", candidates=["It is old.", "It is 330 metres tall."], top_k=1)
-assert single.sync(client=client, body=question).results[0].index == 1
-answers = batch.sync(client=client, body=BatchRequest(questions=[question, question])).answers
+assert rank.sync(client=client, body=question).results[0].index == 1
+answers = rank_batch.sync(client=client, body=BatchRequest(questions=[question, question])).answers
 assert [entry.answer.results[0].index for entry in answers] == [1, 1]
 """
     subprocess.run([sys.executable, "-c", use], check=True, cwd=tmp_path)
