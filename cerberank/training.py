@@ -47,7 +47,6 @@ def accelerate(
     max_loss: float | None = None,
     max_cost: float | None = None,
     minimum: int | None = None,
-    trials: int | None = None,
     device: str | None = None,
     workers: int | None = None,
     track: Several[Literal["tensorboard", "wandb", "mlflow"]] | None = None,
@@ -209,7 +208,7 @@ def evaluate(
     windows: Literal["best", "mean", "off"] | None = None,
     against: str | None = None,
     subset: Literal["raw", "clean", "strict"] | None = None,
-    schedule: Several[Several[float]] | None = None,
+    schedule: Several[str] | None = None,
     minimum: int | None = None,
     sample: int | None = None,
     seed: int | None = None,
@@ -649,11 +648,11 @@ def tune(
     out: str | Path,
     version: str | None = None,
     max_loss: float | None = None,
+    max_set_loss: float | None = None,
     confidence: float | None = None,
     max_cost: float | None = None,
-    grid: Several[float] | None = None,
+    schedule: Several[str] | None = None,
     minimum: int | None = None,
-    trials: int | None = None,
     sample: int | None = None,
     depths: Several[int] | None = None,
     depth_pairs: int | None = None,
@@ -663,7 +662,7 @@ def tune(
     backend: str | None = None,
     precision: str | None = None,
 ) -> Tuned:
-    """Choose a cascade's drop schedule on dev data, and write it into a new checkpoint."""
+    """Choose a ranker's drop schedules on dev data, and write them into a new checkpoint."""
     return call("train tune", locals())
 
 

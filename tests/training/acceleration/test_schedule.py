@@ -19,8 +19,9 @@ from cerberank_training.acceleration.schedule import (
     within_gate,
 )
 from cerberank_training.data import LabelledCandidate, Question
+from cerberank_training.evaluation.dev_sets import DevSets
 from cerberank_training.evaluation.gate import GateError
-from cerberank_training.evaluation.schedule_search import DevSets, TuningBounds, tune
+from cerberank_training.evaluation.schedule_search import TuningBounds, tune
 from cerberank_training.evaluation.variants import AllScores, apply_policy
 
 distinct = st.integers(1, 12).flatmap(
@@ -58,7 +59,7 @@ def test_labels_change_nothing_and_single_candidates_do_not_count() -> None:
     for labels in ([0] * 20, [1] * 20):
         rows = [(question(labels), AllScores((blind, own), None)), (question([1]), AllScores((own[:1], own[:1]), None))]
         dev = DevSets((2.0, 2.0), {"dev": rows}, reference=AgainstOwnRanking())
-        point = dev.measure((0.5,))
+        point = dev.measure(RatioSchedule((0.5,)))
         assert dev.sizes == [20]
         assert point.metrics == pytest.approx({"agreement": 40.0, "top1_agreement": 0.0, "overlap@5": 80.0})
         assert (point.metric, point.loss) == ("agreement", pytest.approx(60.0))
@@ -68,18 +69,18 @@ def test_labels_change_nothing_and_single_candidates_do_not_count() -> None:
 
 
 def test_a_default_that_drops_nothing_is_refused_with_what_else_there_is() -> None:
-    """Keeping all holds each --max-loss; with few candidates a small ratio costs less in theory and drops none."""
+    """Keeping all holds each --max-loss, and a small ratio drops none of few candidates."""
     rng = np.random.default_rng(0)
     own = rng.normal(0, 1, 4)
     dev = DevSets(
         (2.0, 2.0), {"dev": [(question([0] * 4), AllScores((-own, own), None))]}, reference=AgainstOwnRanking()
     )
-    for ratios in ((0.0, 0.5, 0.75), (0.0, 0.1, 0.5, 0.75)):
-        with pytest.raises(ValueError, match="nothing would be dropped") as error:
-            check_drops(tune(dev, TuningBounds(max_loss=3.0), ratios=ratios, trials=1, seed=0))
-        assert "schedules, 0.75, loses 50.00 points of agreement at a cost of 0.62; the one" in str(error.value)
-        assert all(option in str(error.value) for option in ("--max-loss", "--max-cost", "more questions"))
-    check_drops(tune(dev, TuningBounds(max_cost=0.8), ratios=(0.0, 0.5), trials=1, seed=0))
+    schedules = [RatioSchedule((ratio,)) for ratio in (0.1, 0.5, 0.75)]
+    with pytest.raises(ValueError, match="nothing would be dropped") as error:
+        check_drops(tune(dev, TuningBounds(max_loss=3.0), schedules=schedules))
+    assert "schedules, 0.75, loses 50.00 points of agreement at a cost of 0.62; the one" in str(error.value)
+    assert all(option in str(error.value) for option in ("--max-loss", "--max-cost", "more questions"))
+    check_drops(tune(dev, TuningBounds(max_cost=0.8)))
     small = DevSets(
         (2.0, 2.0),
         {"dev": [(question([0] * 4), AllScores((own, own), None))]},
@@ -87,7 +88,7 @@ def test_a_default_that_drops_nothing_is_refused_with_what_else_there_is() -> No
         reference=AgainstOwnRanking(),
     )
     with pytest.raises(ValueError, match="lower --minimum"):
-        check_drops(tune(small, TuningBounds(max_loss=3.0), ratios=(0.0, 0.5), trials=1, seed=0))
+        check_drops(tune(small, TuningBounds(max_loss=3.0)))
 
 
 def test_the_gate_names_form_and_figure() -> None:
@@ -110,14 +111,15 @@ def test_the_gate_takes_part_in_the_choice() -> None:
     loose, strict = (
         TuningBounds(max_loss=50.0, least={"top1_agreement": least} if least else {}) for least in (0.0, 90.0)
     )
-    assert tune(dev, loose, ratios=(0.0, 0.3, 0.5), trials=0, seed=0).default.schedule == (0.5,)
-    assert tune(dev, strict, ratios=(0.0, 0.3, 0.5), trials=0, seed=0).default.schedule == (0.3,)
-    tuning = tune(dev, loose, ratios=(0.0, 0.3, 0.5), trials=0, seed=0)
-    assert same_first_share(rows, (0.5,), 1) == 70.0
-    for checked, least, schedule in ((rows, 90.0, (0.3,)), (rows[3:], 90.0, (0.5,)), (rows, 70.0, (0.5,))):
-        assert within_gate(tuning, loose, checked, minimum=1, least=least).default.schedule == schedule
+    half, third = schedules = [RatioSchedule((0.5,)), RatioSchedule((0.3,))]
+    tuning = tune(dev, loose, schedules=schedules)
+    assert tuning.default.policy == half
+    assert tune(dev, strict, schedules=schedules).default.policy == third
+    assert same_first_share(rows, half) == 70.0
+    for checked, least, policy in ((rows, 90.0, third), (rows[3:], 90.0, half), (rows, 70.0, half)):
+        assert within_gate(tuning, loose, checked, least=least).default.policy == policy
     cheap = TuningBounds(max_cost=0.76)
     with pytest.raises(
         ValueError, match=r"none of 1 schedules .* 90 % of the 10 --gate-questions; the nearest, 0\.5, "
     ):
-        within_gate(tuning, cheap, rows, minimum=1, least=90.0)
+        within_gate(tuning, cheap, rows, least=90.0)

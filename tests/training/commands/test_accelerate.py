@@ -12,6 +12,7 @@ import pytest
 import torch
 from tests.bounds import PROBABILITIES
 from tests.first_stages import attached
+from tests.opaque import save_shipped
 from tests.program import program, replaced
 from tests.training.acceleration.unlabelled import imported, write_questions
 
@@ -20,15 +21,15 @@ from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend, load_ranker
 from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.commands.import_model import ImportOptions, import_model
 from cerberank_models.commands.question_lines import read_questions
-from cerberank_models.drop import relative_cost
 from cerberank_models.rank_pairs import rank_pairs
 from cerberank_training.commands.tune import SECTION
 from cerberank_training.commands.unlabelled import unlabelled, unlabelled_content
 
 main = program("train accelerate")
 
-COMMON = ["--exits", "2", "--held-out", "25", "--epochs", "4", "--trials", "0", "--gate-questions", "5"]
+COMMON = ["--exits", "2", "--held-out", "25", "--epochs", "4", "--gate-questions", "5"]
 ONNX = ["--forms", "fp32"]
 
 
@@ -49,8 +50,8 @@ def test_an_imported_model_drops_and_its_survivors_score_as_before(made: Path) -
     """The default schedule drops within its cost; every old weight is as it was, survivors' final scores too."""
     old, new = read_checkpoint(made / "imported"), read_checkpoint(made / "faster")
     assert [exit_.after for exit_ in new.config.exits] == [2]
-    assert new.config.drop_schedule
-    assert relative_cost(new.config.stage_layers, new.config.drop_schedule) <= 0.7
+    assert any(new.config.drop_schedule)
+    assert new.config.tuned_schedules[-1].cost <= 0.7
     assert new.manifest.version == f"{old.manifest.version}-accelerated"
     source = open_backend(old, kind="torch", precision="fp32")
     weights = [load_ranker(each).state_dict() for each in (old, new)]
@@ -78,6 +79,27 @@ def test_the_figures_say_what_they_are_measured_against(made: Path) -> None:
     assert "35 questions without labels" in card
     assert "against the model's own ranking" in card
     assert str(made) not in card
+
+
+def test_an_opaque_graph_gets_the_lexical_layer_alone(tmp_path: Path) -> None:
+    """Its share is chosen by its own ranking, and half of the candidates share a word with the question."""
+    import_model(
+        str(save_shipped(tmp_path / "source")), tmp_path / "opaque", ImportOptions(forms=("fp32",), opaque=True)
+    )
+    lines = [
+        {
+            "question": "river",
+            "candidates": [f"{'river' if k % 2 else 'lake'} {chr(97 + i % 9)} {chr(97 + k)}" for k in range(9)],
+        }
+        for i in range(30)
+    ]
+    (tmp_path / "q.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    bounds = ["--max-cost", "0.7", "--min-agreement", "0"]
+    out = tmp_path / "faster"
+    assert main([str(tmp_path / "opaque"), "--data", str(tmp_path / "q.jsonl"), *bounds, "--out", str(out)]) == 0
+    config = read_checkpoint(out).config
+    assert 0.3 <= config.lexical_ratio < 1
+    assert config.tuned_schedules[-1].cost == pytest.approx(4 / 9)
 
 
 def test_a_killed_run_goes_on_to_the_same_checkpoint(

@@ -1,30 +1,19 @@
 from __future__ import annotations
 
-from itertools import pairwise, product
+from dataclasses import replace
+from itertools import pairwise
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from hypothesis.extra.numpy import arrays
-from numpy.typing import NDArray
 
-from cerberank_models.drop import RatioSchedule, relative_cost
+from cerberank_models.drop import RatioSchedule
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import LabelledCandidate, Question
+from cerberank_training.evaluation.dev_sets import FEWEST, DevSets, Measured, SetResult, upper_bound
 from cerberank_training.evaluation.figures import Evaluation
-from cerberank_training.evaluation.schedule_search import (
-    FEWEST,
-    DevSets,
-    Measured,
-    TuningBounds,
-    choose,
-    frontier,
-    search_grid,
-    search_optuna,
-    tune,
-    upper_bound,
-)
+from cerberank_training.evaluation.schedule_search import TuningBounds, choose, frontier, tune
 from cerberank_training.evaluation.variants import AllScores, apply_policy
 
 LAYERS = (2.0, 2.0, 1.5)
@@ -49,103 +38,116 @@ def scored(questions: int = 30, candidates: int = 12, seed: int = 0) -> list[tup
     return rows
 
 
+def lexical(rows: list[tuple[Question, AllScores]], seed: int = 0) -> list[tuple[Question, AllScores]]:
+    """The rows with a lexical layer that sees the labels of some questions, and gives nothing to the others."""
+    rng = np.random.default_rng(seed)
+    return [
+        (question, replace(scores, lexical=np.asarray(question.labels) * rng.integers(0, 2) + 0.0))
+        for question, scores in rows
+    ]
+
+
+def measured(cost: float = 0.5, loss: float = 0.0, **more: object) -> Measured:
+    fields = {
+        "policy": RatioSchedule((round(1 - cost, 2),)),
+        "cost": cost,
+        "metrics": {"map": 90.0 - loss},
+        "loss": loss,
+        "loss_error": 0.0,
+        "bound": loss,
+        "dropping": 999,
+        "sets": {},
+    }
+    return Measured(**(fields | more))  # type: ignore[arg-type]
+
+
 def test_a_measurement_is_what_evaluate_reports() -> None:
-    """Metrics and loss equal Evaluation's figures; cost is the limit, dev cost counts layers that really run."""
-    rows, schedule = scored(candidates=5), (0.3, 0.5)
+    """Metrics and loss equal Evaluation's figures; the cost counts layers that really run."""
+    rows, policy = lexical(scored(candidates=5)), RatioSchedule((0.3, 0.5), lexical=0.4)
     rows.append((Question(id="none", text="q", candidates=(LabelledCandidate(Candidate(text="a"), 0),)), rows[0][1]))
     evaluation = Evaluation()
     for question, scores in rows:
         if any(question.labels):
-            policies = {"all": RatioSchedule((0.0, 0.0)), "drop": RatioSchedule(schedule)}
+            policies = {"all": RatioSchedule((0.0, 0.0)), "drop": policy}
             evaluation.add(question, {name: apply_policy(scores, policy) for name, policy in policies.items()})
-    figures, point = evaluation.figures(), DevSets(LAYERS, {"dev": rows}).measure(schedule)
-    assert point.metrics == pytest.approx(figures["drop"].mean)
+    figures, point = evaluation.figures(), DevSets(LAYERS, {"dev": rows}).measure(policy)
+    assert point.metrics == pytest.approx({name: figures["drop"].mean[name] for name in point.metrics})
     assert point.loss == pytest.approx(figures["all"].mean["map"] - figures["drop"].mean["map"])
-    assert point.cost == pytest.approx(relative_cost(LAYERS, schedule))
-    # Of 5 candidates 1.5 -> 1 go, of the 4 left 2.
-    assert point.dev_cost == pytest.approx((5 * 2 + 4 * 2 + 2 * 1.5) / (5 * 5.5))
+    # Of 5 candidates the lexical layer drops 2, unless they tie with the third; then 1 of 3 or 5, and 1 or 2 are left.
+    dropped = sum(len(scores.entering(policy)) == 3 for _, scores in rows[:-1])
+    few, all_ = (3 * 2 + 2 * 2 + 1 * 1.5) / (5 * 5.5), (5 * 2 + 4 * 2 + 2 * 1.5) / (5 * 5.5)
+    assert 0 < dropped < 30
+    ties = sum(len(scores.entering(policy)) == 4 for _, scores in rows[:-1])
+    four = (4 * 2 + 3 * 2 + 2 * 1.5) / (5 * 5.5)
+    assert point.cost == pytest.approx((dropped * few + ties * four + (30 - dropped - ties) * all_) / 30)
 
 
 def test_a_minimum_is_never_dropped() -> None:
     """Questions with at most the minimum of candidates lose nothing at full cost; larger ones keep the minimum."""
-    few, more = (DevSets(LAYERS, {"dev": scored(candidates=n)}, minimum=5).measure((0.5, 0.5)) for n in (5, 8))
-    assert (few.loss, few.dev_cost) == (0.0, 1.0)
-    assert more.dev_cost == pytest.approx((8 * 2 + 5 * 2 + 5 * 1.5) / (8 * 5.5))
+    policy = RatioSchedule((0.5, 0.5), minimum=5)
+    few, more = (DevSets(LAYERS, {"dev": scored(candidates=n)}, minimum=5).measure(policy) for n in (5, 8))
+    assert (few.loss, few.cost) == (0.0, 1.0)
+    assert more.cost == pytest.approx((8 * 2 + 5 * 2 + 5 * 1.5) / (8 * 5.5))
 
 
-@given(
-    lost=arrays(np.float64, st.integers(FEWEST, 300), elements=st.floats(-100.0, 100.0)),
-    max_loss=st.floats(0.0, 5.0),
-)
-def test_a_mean_loss_of_nothing_is_no_proof_where_questions_differ(lost: NDArray[np.float64], max_loss: float) -> None:
-    """The bound is above the mean by 1.64 standard errors and more, so that a wide interval is refused."""
-    lost = lost - lost.mean()
-    error = float(lost.std(ddof=1)) / len(lost) ** 0.5
-    bound = upper_bound(lost, 0.95)
-    assert bound is not None
-    assert 1.64 * error - 1e-9 <= bound <= 1.71 * error + 1e-9
-    point = Measured(
-        schedule=(0.5,),
+def test_the_bound_is_of_the_mean_over_sets() -> None:
+    """Its error is that of independent means, so that four equal sets have half the error of one."""
+    policy = RatioSchedule((0.5, 0.5))
+    sets = {str(seed): scored(120, seed=seed) for seed in range(4)}
+    alone = [DevSets(LAYERS, {name: rows}, confidence=0.95).measure(policy) for name, rows in sets.items()]
+    point = DevSets(LAYERS, sets, confidence=0.95).measure(policy)
+    assert point.questions == 480
+    assert point.loss == pytest.approx(np.mean([each.loss for each in alone]))
+    error = sum(each.loss_error**2 for each in alone) ** 0.5 / 4
+    assert point.loss_error == pytest.approx(error)
+    assert point.bound == pytest.approx(upper_bound(point.loss, error, 476, 0.95))
+    assert point.loss + 1.64 * error < (point.bound or 0.0) < point.loss + 1.66 * error
+
+
+def test_a_set_cannot_pay_for_another() -> None:
+    """A schedule within the bound of the mean is refused for one set's loss, and for its P@1."""
+    harmless = SetResult(
+        questions=200,
+        candidates=9.0,
         cost=0.5,
-        dev_cost=0.5,
-        metrics={"map": 80.0},
-        loss=0.0,
-        loss_error=error,
-        bound=bound,
-        dropping=9,
-        sets={},
+        value=80.0,
+        loss=-1.0,
+        loss_error=0.1,
+        first_loss=0.0,
+        first_lower=False,
     )
-    if error > max_loss:
+    bounds = TuningBounds(max_loss=0.3, max_set_loss=0.8)
+    assert choose([measured(sets={"a": harmless})], bounds)
+    for other in (replace(harmless, loss=0.9), replace(harmless, first_loss=1.0, first_lower=True)):
         with pytest.raises(ValueError, match="holds the bounds"):
-            choose([point], TuningBounds(max_loss=max_loss))
+            choose([measured(sets={"a": harmless, "b": other})], bounds)
 
 
-def test_every_set_must_hold_the_loss() -> None:
-    """A set on which much is lost refuses what another alone would accept; the figures are means over the sets."""
-    easy = [(question, AllScores((scores.stages[-1],) * 3, None)) for question, scores in scored(120)]
-    hard, bounds = scored(120, seed=1), TuningBounds(max_loss=1.0)
-    alone = tune(
-        DevSets(LAYERS, {"easy": easy}, confidence=0.95), bounds, ratios=(0.0, 0.3, 0.6), trials=0, seed=0
-    ).default
-    both = tune(
-        DevSets(LAYERS, {"easy": easy, "hard": hard}, confidence=0.95), bounds, ratios=(0.0, 0.3, 0.6), trials=0, seed=0
+def test_a_significantly_lower_p_at_1_is_marked() -> None:
+    """An exit that drops the only positive of every second question; one that drops it in one question of 200."""
+    labels = (1, 0, 0, 0)
+    question = Question(
+        id="q", text="q", candidates=tuple(LabelledCandidate(Candidate(text=str(k)), v) for k, v in enumerate(labels))
     )
-    assert alone.cost < both.default.cost
-    assert all(each.bound is not None and each.bound <= 1.0 for each in both.default.sets.values())
-    again = next(point for point in both.tried if point.schedule == alone.schedule)
-    easy_bound, hard_bound = again.sets["easy"].bound, again.sets["hard"].bound
-    assert easy_bound is not None
-    assert hard_bound is not None
-    assert easy_bound <= 1.0 < hard_bound == again.bound
-    assert again.loss == pytest.approx((again.sets["easy"].loss + again.sets["hard"].loss) / 2)
+    right, wrong = np.array([3.0, 2, 1, 0]), np.array([0.0, 1, 2, 3])
+    for period, lower in ((2, True), (200, False)):
+        rows = [(question, AllScores((wrong if not k % period else right, right), None)) for k in range(200)]
+        row = DevSets((1.0, 1.0), {"dev": rows}, confidence=0.95).measure(RatioSchedule((0.5,))).sets["dev"]
+        assert (row.first_lower, row.first_loss) == (lower, pytest.approx(100 / period))
 
 
 @pytest.mark.parametrize("rows", [scored(FEWEST - 1), scored(FEWEST, candidates=5)])
 def test_too_few_questions_prove_nothing(rows: list[tuple[Question, AllScores]]) -> None:
-    """Neither a small set, nor a large one in which the minimum leaves nothing to drop: all candidates stay."""
+    """Neither few questions, nor many in which the minimum leaves nothing to drop: all candidates stay."""
     dev = DevSets(LAYERS, {"dev": rows}, minimum=5, confidence=0.95)
-    tuning = tune(dev, TuningBounds(max_loss=50.0), ratios=(0.0, 0.5), trials=5, seed=0)
-    assert tuning.default.schedule == dev.keep_all
-    assert {point.bound for point in tuning.tried} == {0.0, None}
-    assert {point.dropping for point in tuning.tried} == {0, FEWEST - 1 if len(rows) < FEWEST else 0}
+    tuning = tune(dev, TuningBounds(max_loss=50.0))
+    assert tuning.default.policy == dev.keep_all
+    assert {point.bound for point in tuning.tried} <= {0.0, None}
+    assert {point.dropping for point in tuning.tried} == ({0, FEWEST - 1} if len(rows) < FEWEST else {0})
 
 
 points = st.lists(
-    st.builds(
-        lambda cost, loss: Measured(
-            schedule=(),
-            cost=cost,
-            dev_cost=cost,
-            metrics={"map": 90.0 - loss},
-            loss=loss,
-            loss_error=None,
-            bound=loss,
-            dropping=9,
-            sets={},
-        ),
-        st.sampled_from([0.4, 0.5, 0.6, 0.8, 1.0]),
-        st.sampled_from([-0.5, 0.0, 0.5, 1.0, 3.0]),
-    ),
+    st.builds(measured, st.sampled_from([0.4, 0.5, 0.6, 0.8, 1.0]), st.sampled_from([-0.5, 0.0, 0.5, 1.0, 3.0])),
     min_size=1,
     max_size=12,
 )
@@ -173,8 +175,6 @@ def test_the_choice_is_the_best_within_the_bounds(
         assert chosen.loss == min(point.loss for point in within)
     else:
         assert chosen.cost == min(point.cost for point in within)
-    # As Optuna sees it: the chosen one's value is the largest.
-    assert bounds.value(chosen) == max(bounds.value(point) for point in measured)
 
 
 @given(measured=points)
@@ -188,61 +188,55 @@ def test_the_frontier_is_what_nothing_dominates(measured: list[Measured]) -> Non
 def test_every_metric_has_a_frontier() -> None:
     """A schedule that is better by P@1 and worse by MAP is on the frontier of P@1 alone; the other, on that of MAP."""
     rows = ((1.0, 70.0, 50.0), (0.6, 69.0, 49.0), (0.5, 60.0, 49.5))
-    measured = [
-        Measured(
-            schedule=(1 - cost,),
-            cost=cost,
-            dev_cost=cost,
-            metrics={"map": value, "p@1": first},
-            loss=70.0 - value,
-            loss_error=None,
-            bound=70.0 - value,
-            dropping=9,
-            sets={},
-        )
-        for cost, value, first in rows
-    ]
-    assert [point.cost for point in frontier(measured)] == [1.0, 0.6, 0.5]
-    assert [point.cost for point in frontier(measured, "p@1")] == [1.0, 0.5]
+    points = [measured(cost, 70.0 - value, metrics={"map": value, "p@1": first}) for cost, value, first in rows]
+    assert [point.cost for point in frontier(points)] == [1.0, 0.6, 0.5]
+    assert [point.cost for point in frontier(points, "p@1")] == [1.0, 0.5]
 
 
-def test_the_grid_is_the_papers() -> None:
-    """Every combination of the ratios, once."""
-    dev = DevSets(LAYERS, {"dev": scored(5)})
-    search_grid(dev, (0.0, 0.3, 0.6))
-    assert {point.schedule for point in dev.measured} == set(product((0.0, 0.3, 0.6), repeat=2))
-    assert len(dev.measured) == 9
+def test_the_search_finds_what_a_full_grid_finds() -> None:
+    """The share of the lexical layer is among those that are searched."""
+    rows, bounds = lexical(scored()), TuningBounds(max_loss=2.0)
+    dev, grid = DevSets(LAYERS, {"dev": rows}), DevSets(LAYERS, {"dev": rows})
+    shares = [share / 5 for share in range(5)]
+    schedules = [RatioSchedule((a, b), lexical=c) for a in shares for b in shares for c in shares]
+    best, all_ = tune(dev, bounds), tune(grid, bounds, schedules=schedules)
+    assert best.default.policy.lexical > 0
+    assert best.default.cost <= all_.default.cost + 0.02
+    cheap = TuningBounds(max_cost=0.6)
+    assert tune(dev, cheap).default.loss <= tune(grid, cheap, schedules=schedules).default.loss + 0.5
 
 
-def test_optuna_finds_between_the_grids_ratios_what_the_grid_cannot() -> None:
-    """At a cost of at most .6, with the grid's ratios 0 and .6 far apart; twice the same from the same seed."""
-    bounds, rows = TuningBounds(max_cost=0.6), scored(60)
-    dev, again = DevSets(LAYERS, {"dev": rows}), DevSets(LAYERS, {"dev": rows})
-    search_grid(dev, (0.0, 0.6))
-    coarse = choose(dev.measured, bounds)
-    for each in (dev, again):
-        search_grid(each, (0.0, 0.6))
-        search_optuna(each, bounds, trials=60, seed=1)
-    best = choose(dev.measured, bounds)
-    assert best.cost <= 0.6
-    assert best.metrics["map"] > coarse.metrics["map"]
-    assert again.measured == dev.measured
+def test_a_ranker_of_one_stage_drops_by_the_lexical_layer_alone() -> None:
+    """As an opaque import."""
+    rows = [(question, AllScores(scores.stages[-1:], None, scores.lexical)) for question, scores in lexical(scored())]
+    best = tune(DevSets((6.0,), {"dev": rows}), TuningBounds(max_loss=5.0)).default
+    assert best.policy.ratios == ()
+    assert best.policy.lexical > 0 < 1 - best.cost
+
+
+def test_what_holds_for_fewer_candidates_holds_for_more() -> None:
+    """Without a bound of its own, unless it loses more than the limits."""
+    few = scored(FEWEST - 1, candidates=30, seed=3)
+    bounds, known = TuningBounds(max_loss=5.0), RatioSchedule((0.3, 0.0))
+    dev = DevSets(LAYERS, {"dev": few}, confidence=0.95)
+    assert tune(dev, bounds).default.policy == dev.keep_all
+    assert tune(dev, bounds, fewer=known).default.policy == known
+    assert dev.measure(known).bound is None
+    assert tune(dev, bounds, fewer=RatioSchedule((0.9, 0.9))).default.policy == dev.keep_all
 
 
 def test_the_menu_goes_from_accurate_to_cheap_and_holds_the_default() -> None:
     """As the checkpoint's config demands; every entry was measured, and is the best for its cost."""
-    tuning = tune(
-        DevSets(LAYERS, {"dev": scored()}), TuningBounds(max_loss=2.0), ratios=(0.0, 0.2, 0.4, 0.6), trials=20, seed=0
-    )
-    schedules = [entry.schedule for entry in tuning.menu]
+    tuning = tune(DevSets(LAYERS, {"dev": lexical(scored())}), TuningBounds(max_loss=2.0))
+    policies = [RatioSchedule(entry.schedule, lexical=entry.lexical_ratio) for entry in tuning.menu]
     costs = [entry.cost for entry in tuning.menu]
-    assert tuning.default.schedule in schedules
+    assert tuning.default.policy in policies
     assert costs == sorted(costs, reverse=True)
-    assert len(set(schedules)) == len(schedules) > 2
-    by_schedule = {point.schedule: point for point in tuning.tried}
-    for entry in tuning.menu:
+    assert len(set(policies)) == len(policies) > 2
+    by_policy = {point.policy: point for point in tuning.tried}
+    for policy, entry in zip(policies, tuning.menu, strict=True):
         rivals = [point.metrics["map"] for point in tuning.tried if point.cost <= entry.cost]
-        assert by_schedule[entry.schedule].metrics["map"] == max(rivals)
+        assert policy == tuning.default.policy or by_policy[policy].metrics["map"] == max(rivals)
 
 
 @pytest.mark.parametrize(
@@ -252,6 +246,6 @@ def test_the_menu_goes_from_accurate_to_cheap_and_holds_the_default() -> None:
 def test_what_cannot_be_tuned_is_refused(
     layers: tuple[float, ...], rows: list[tuple[Question, AllScores]], message: str
 ) -> None:
-    """A ranker without exits and data without a positive are refused."""
+    """A ranker that can drop nothing, and data without a positive, are refused."""
     with pytest.raises(ValueError, match=message):
         DevSets(layers, {"dev": rows})

@@ -17,22 +17,21 @@ import torch
 from numpy.typing import NDArray
 
 from cerberank_models.backends.stage_contract import Backend
-from cerberank_models.drop import DropPolicy, RatioSchedule
+from cerberank_models.drop import DropPolicy
 from cerberank_models.encoding import PairEncoder
+from cerberank_models.lexical import lexical_scores
 from cerberank_training.acceleration.exits import Exits
 from cerberank_training.acceleration.vectors import PooledVectors
 from cerberank_training.data import Question
 from cerberank_training.evaluation.gate import GateError
 from cerberank_training.evaluation.question_metrics import ranks_of
-from cerberank_training.evaluation.schedule_search import Tuning, TuningBounds, ratios_text
+from cerberank_training.evaluation.schedule_search import Tuning, TuningBounds, shares_text
 from cerberank_training.evaluation.variants import AllScores, Ranks, Scorer, apply_policy, score_questions
 
 DEPTH = 5
 """The number of first candidates in `overlap@5`."""
 TITLES = {"top1_agreement": "top-1 agreement", f"overlap@{DEPTH}": f"overlap@{DEPTH}"}
 """The metrics of the table of schedules, with their titles."""
-GRID = (0.0, 0.2, 0.4, 0.6, 0.8)
-"""The ratios of the grid, which is searched before Optuna with its smaller steps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,15 +64,28 @@ def agreement_with(own: NDArray[np.floating], ranks: Ranks) -> tuple[float, floa
 
 
 def held_out_scores(
-    exits: Exits, pooled: PooledVectors, questions: Sequence[Question], *, start: int
+    exits: Exits,
+    pooled: PooledVectors,
+    questions: Sequence[Question],
+    encoder: PairEncoder | None = None,
+    *,
+    start: int,
 ) -> Iterator[tuple[Question, AllScores]]:
-    """The questions from `start` on with the logits of all stages, which have the order of the probabilities."""
+    """The questions from `start` on with the logits of all stages, which have the order of the probabilities.
+
+    With an `encoder`, the lexical layer scores them too.
+    """
     device = next(exits.parameters()).device
     for index, question in enumerate(questions[start:], start=start):
         rows = pooled.rows(index)
         with torch.inference_mode():
             logits = exits(torch.from_numpy(pooled.vectors[rows]).float().to(device)).double().cpu().numpy()
-        yield question, AllScores((*logits.T, pooled.logits[rows].astype(np.float64)), None)
+        stages = (*logits.T, pooled.logits[rows].astype(np.float64))
+        lexical = None
+        if encoder is not None:
+            pairs = encoder.encode(question.text, [row.candidate for row in question.candidates])
+            lexical = lexical_scores(encoder, pairs)
+        yield question, AllScores(stages, None, lexical)
 
 
 def exits_agreement(
@@ -130,38 +142,37 @@ def measure_form(
     return FormAgreement(questions=len(got), top1=top1, overlap=overlap)
 
 
-def same_first_share(wanted: Sequence[tuple[Question, AllScores]], schedule: Sequence[float], minimum: int) -> float:
-    """The percentage of the questions with the same first candidate under the schedule, by the scores in `wanted`."""
-    policy = RatioSchedule(tuple(schedule), minimum)
+def same_first_share(wanted: Sequence[tuple[Question, AllScores]], policy: DropPolicy) -> float:
+    """The percentage of the questions with the same first candidate under the policy, by the scores in `wanted`."""
     first = [agreement_with(own.stages[-1], apply_policy(own, policy))[0] for _, own in wanted]
     return 100 * float(np.mean(first))
 
 
 def within_gate(
-    tuning: Tuning, bounds: TuningBounds, checked: Sequence[tuple[Question, AllScores]], *, minimum: int, least: float
+    tuning: Tuning, bounds: TuningBounds, checked: Sequence[tuple[Question, AllScores]], *, least: float
 ) -> Tuning:
     """The tuning with the best schedule that the gate of the forms will accept on the questions `checked`.
 
     Raises ValueError, which names the nearest schedule, if none of those that drop a candidate is accepted.
     """
-    drops = [point for point in tuning.tried if point.dev_cost < 1 and not bounds.excess(point)]
+    drops = [point for point in tuning.tried if point.dropping and not bounds.excess(point)]
     for point in sorted(drops, key=bounds.order, reverse=True):
-        if same_first_share(checked, point.schedule, minimum) >= least:
+        if same_first_share(checked, point.policy) >= least:
             return replace(tuning, default=point)
-    nearest = max(drops, key=lambda point: same_first_share(checked, point.schedule, minimum))
+    nearest = max(drops, key=lambda point: same_first_share(checked, point.policy))
     raise ValueError(
         f"none of {len(drops)} schedules within the bounds keeps the first candidate of {least:g} % of the "
-        f"{len(checked)} --gate-questions; the nearest, {ratios_text(nearest.schedule)}, keeps "
-        f"{same_first_share(checked, nearest.schedule, minimum):.1f} %. Lower --min-agreement, or train the exits on "
-        "more questions"
+        f"{len(checked)} --gate-questions; the nearest, {shares_text(nearest.policy)}, keeps "
+        f"{same_first_share(checked, nearest.policy):.1f} %. Lower --min-agreement, or train the exits on more "
+        "questions"
     )
 
 
 def check_drops(tuning: Tuning) -> None:
     """Raise ValueError, which names other schedules, when the default drops none of the held-out candidates."""
-    if tuning.default.dev_cost < 1:
+    if tuning.default.dropping:
         return
-    drops = [point for point in tuning.tried if point.dev_cost < 1]
+    drops = [point for point in tuning.tried if point.dropping]
     if not drops:
         raise ValueError(
             f"none of {len(tuning.tried)} schedules drops a candidate of the held-out questions: "
@@ -169,7 +180,7 @@ def check_drops(tuning: Tuning) -> None:
         )
     nearest = [min(drops, key=lambda point: point.cost), min(drops, key=lambda point: point.loss)]
     cheapest, closest = (
-        f"{ratios_text(point.schedule)}, loses {point.loss:.2f} points of {point.metric} at a cost of {point.cost:.2f}"
+        f"{shares_text(point.policy)}, loses {point.loss:.2f} points of {point.metric} at a cost of {point.cost:.2f}"
         for point in nearest
     )
     raise ValueError(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from statistics import fmean
@@ -20,16 +20,18 @@ from cerberank_models.checkpoint.atomic import replacing
 from cerberank_models.checkpoint.bound import Bound
 from cerberank_models.checkpoint.folder import MANIFEST, Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN, with_section
+from cerberank_models.checkpoint.revise import revise_checkpoint
+from cerberank_models.commands.options import BackendOptions
 from cerberank_models.commands.values import Count, DataSpec, Integers, Names, Percent, Positive, Share, Whole
-from cerberank_models.config import ExitConfig, Pooling
+from cerberank_models.config import ExitConfig, Pooling, RankerConfig
 from cerberank_models.convert.checkpoint import PARITY, Forms, export_checkpoint
-from cerberank_models.drop import RatioSchedule
 from cerberank_models.network.exits import Exit
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, say
+from cerberank_models.progress import progress
+from cerberank_models.transformer import OpaqueTransformer
 from cerberank_training.acceleration.exits import EXAMPLES_PER_STEP, Exits, exits_learner, with_exits
 from cerberank_training.acceleration.schedule import (
-    GRID,
     TITLES,
     AgainstOwnRanking,
     FormAgreement,
@@ -37,6 +39,7 @@ from cerberank_training.acceleration.schedule import (
     exits_agreement,
     held_out_scores,
     measure_form,
+    same_first_share,
     within_gate,
 )
 from cerberank_training.acceleration.vectors import FrozenBody, PooledVectors, compute_vectors
@@ -48,8 +51,10 @@ from cerberank_training.commands.unlabelled import (
     unlabelled_trained_on,
 )
 from cerberank_training.data import Question
+from cerberank_training.evaluation.dev_sets import DevSets
 from cerberank_training.evaluation.gate import GateError
-from cerberank_training.evaluation.schedule_search import DevSets, Tuning, TuningBounds, schedule_table, tune
+from cerberank_training.evaluation.schedule_search import Tuning, TuningBounds, tune
+from cerberank_training.evaluation.variants import AllScores, Scorer, score_questions
 from cerberank_training.runner.options import RunOptions
 from cerberank_training.runner.run import Inputs, Job, Training, run_job
 from cerberank_training.runner.train_config import TrainConfig, bound_settings
@@ -92,8 +97,6 @@ class AccelerateOptions:
     """Largest cost, as a share of the layers that run without drops: 0.5 is half of them."""
     minimum: Count = 1
     """Least number of candidates that a schedule keeps."""
-    trials: Whole = 200
-    """Number of schedules that Optuna tries after the grid; 0 skips Optuna."""
     run: RunOptions = field(default_factory=RunOptions)
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
     """Precision in which the hidden states are computed."""
@@ -239,12 +242,13 @@ def accelerate(checkpoint: Path, /, *, options: AccelerateOptions) -> Accelerate
     """Give a checkpoint exits and a drop schedule from its own scores; labels are not needed.
 
     The body and the final scores do not change. Exits are trained on hidden states that are computed once and
-    kept in OUT.work; the schedule is tuned on questions that they were not trained on, against the model's own
-    ranking. A killed run continues when the command is repeated. `latency_target_ms` and deadlines work for the new
-    checkpoint.
+    kept in OUT.work; the schedule, with the share of the lexical layer, is tuned on questions that they were not
+    trained on, against the model's own ranking. A killed run continues when the command is repeated.
+    `latency_target_ms` and deadlines work for the new checkpoint. An opaque graph gets the share of the lexical layer
+    alone.
 
     Args:
-        checkpoint: Checkpoint folder with model.safetensors.
+        checkpoint: Checkpoint folder.
         options: Options.
     """
     if options.out.exists():
@@ -252,38 +256,28 @@ def accelerate(checkpoint: Path, /, *, options: AccelerateOptions) -> Accelerate
     if unknown := set(options.forms) - set(PARITY):
         raise UsageError(f"--forms are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}.")
     options.run.check(options.training)
+    opened = read_checkpoint(checkpoint)
+    if isinstance(opened.config.transformer, OpaqueTransformer):
+        return _opaque(opened, options)
     # 1. Exits learn the model's own scores, in OUT.work.
-    job = ExitsJob(options, read_checkpoint(checkpoint))
+    job = ExitsJob(options, opened)
     run_job(job)
     source, ranker, questions, start = job.checkpoint, job.ranker, job.questions, job.start
     exits = job.exits
     exits.load_state_dict(load_file(job.result))
-    held_out = list(held_out_scores(exits.eval(), job.pooled, questions, start=start))
+    held_out = list(held_out_scores(exits.eval(), job.pooled, questions, source.encoder(), start=start))
     # 2. The schedule is chosen by the model's own ranking, among those that the gate of the forms accepts.
-    dev = DevSets(
-        ranker.config.stage_layers, {"held out": held_out}, minimum=options.minimum, reference=AgainstOwnRanking()
-    )
-    max_loss = 3.0 if options.max_loss is None and options.max_cost is None else options.max_loss
-    bounds = TuningBounds(max_loss=max_loss, max_cost=options.max_cost, least={"top1_agreement": options.min_agreement})
-    tuning = tune(dev, bounds, ratios=GRID, trials=options.trials, seed=options.seed)
-    check_drops(tuning)
-    checked = random.Random(0).sample(held_out, min(options.gate_questions, len(held_out)))
-    tuning = within_gate(tuning, bounds, checked, minimum=options.minimum, least=options.min_agreement)
+    tuning, checked = _tuned(ranker.config, held_out, options)
+    policy = tuning.default.policy
     # 3. The checkpoint, each form of which is measured with the schedule.
-    ranker.config = ranker.config.model_copy(
-        update={
-            "drop_schedule": tuning.default.schedule,
-            "drop_minimum": options.minimum,
-            "tuned_schedules": tuning.menu,
-        }
-    )
-    text = _report(tuning, dev, options, start)
+    ranker.config = _with_schedule(ranker.config, tuning)
+    learnt = f"Exits by `train accelerate`: they learned this model's own scores on {start} questions without labels. "
+    text = _report(tuning, held_out, learnt)
     say(text)
 
     forms: dict[str, FormAgreement] = {}
 
     def accept(precision: str, form: Backend[Any]) -> None:
-        policy = RatioSchedule(tuning.default.schedule, options.minimum)
         figures = measure_form(form, source.encoder(), checked, policy)
         say(f"{precision}: {figures}")
         forms[precision] = figures
@@ -313,6 +307,55 @@ def accelerate(checkpoint: Path, /, *, options: AccelerateOptions) -> Accelerate
     return Accelerated(checkpoint=options.out, tuning=tuning, forms=forms)
 
 
+def _opaque(checkpoint: Checkpoint, options: AccelerateOptions) -> Accelerated:
+    """The share of the lexical layer alone, for a graph that cannot get exits."""
+    questions = unlabelled(options.data)[-options.held_out :]
+    if len(questions) < LEAST:
+        raise ValueError(f"--data has {len(questions)} questions: there must be at least {LEAST}")
+    form = BackendOptions(device=options.run.place).chosen(checkpoint)
+    scored = score_questions(Scorer.open(checkpoint, **asdict(form), windowing=None), questions)
+    held_out = list(progress(scored, total=len(questions), unit="question", desc="score"))
+    tuning, checked = _tuned(checkpoint.config, held_out, options)
+    text = _report(tuning, held_out, "The lexical layer's share by `train accelerate`. ")
+    say(text)
+    revise_checkpoint(
+        checkpoint,
+        options.out,
+        version=options.version or f"{checkpoint.manifest.version}-accelerated",
+        config=_with_schedule(checkpoint.config, tuning),
+        card=with_section((checkpoint.path / "README.md").read_text(encoding="utf-8"), SECTION, text),
+    )
+    top1 = same_first_share(checked, tuning.default.policy)
+    say(f"{options.out} is written; it keeps the first candidate of {top1:.1f} % of {len(checked)} questions")
+    return Accelerated(checkpoint=options.out, tuning=tuning, forms={})
+
+
+def _tuned(
+    config: RankerConfig, held_out: list[tuple[Question, AllScores]], options: AccelerateOptions
+) -> tuple[Tuning, list[tuple[Question, AllScores]]]:
+    """The schedule by the model's own ranking, and the questions that check it."""
+    dev = DevSets(config.stage_layers, {"held out": held_out}, minimum=options.minimum, reference=AgainstOwnRanking())
+    max_loss = 3.0 if options.max_loss is None and options.max_cost is None else options.max_loss
+    bounds = TuningBounds(max_loss=max_loss, max_cost=options.max_cost, least={"top1_agreement": options.min_agreement})
+    tuning = tune(dev, bounds)
+    check_drops(tuning)
+    checked = random.Random(0).sample(held_out, min(options.gate_questions, len(held_out)))
+    return within_gate(tuning, bounds, checked, least=options.min_agreement), checked
+
+
+def _with_schedule(config: RankerConfig, tuning: Tuning) -> RankerConfig:
+    policy = tuning.default.policy
+    return config.model_copy(
+        update={
+            "drop_schedule": policy.ratios,
+            "lexical_ratio": policy.lexical,
+            "drop_minimum": policy.minimum,
+            "longer_lists": (),
+            "tuned_schedules": tuning.menu,
+        }
+    )
+
+
 def default_places(body_layers: int, layers: int) -> tuple[int, ...]:
     """Layers after one to four sixths of all: later exits save little, the first stage of many drops little.
 
@@ -340,11 +383,11 @@ def _with_untrained_exits(checkpoint: Checkpoint, options: AccelerateOptions) ->
     return with_exits(source, [ExitConfig(after=place, pooling=options.pooling) for place in places], seed=options.seed)
 
 
-def _report(tuning: Tuning, dev: DevSets, options: AccelerateOptions, trained: int) -> str:
+def _report(tuning: Tuning, held_out: Sequence[tuple[Question, AllScores]], origin: str) -> str:
+    candidates = fmean(len(question.candidates) for question, _ in held_out)
     return (
-        f"{schedule_table(tuning, TITLES)}\n\n"
-        f"Exits by `train accelerate`: they learned this model's own scores on {trained} questions without labels. "
-        f"The schedules were chosen on {len(dev.sizes)} others, {fmean(dev.sizes):.1f} candidates each, against the "
-        "model's own ranking of all candidates: whether its first is still first, and how many of its first five are "
-        "still among the first five; agreement is the mean of both. Expect a little less on other questions."
+        f"{tuning.table(TITLES)}\n\n{origin}The schedules were chosen on {len(held_out)} others, "
+        f"{candidates:.1f} candidates each, against the model's own ranking of all candidates: whether its first is "
+        "still first, and how many of its first five are still among the first five; agreement is the mean of both. "
+        "Expect a little less on other questions."
     )

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from statistics import fmean
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
@@ -14,35 +14,26 @@ from cyclopts.validators import Number
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.model_card import with_section
 from cerberank_models.checkpoint.revise import revise_checkpoint
-from cerberank_models.commands.options import OWN, BackendChoice, BackendOptions, Ratios, Windows, check_device
+from cerberank_models.commands.options import OWN, BackendChoice, BackendOptions, Windows, check_device
 from cerberank_models.commands.values import Count, DataSpec, Integers, Share, Whole
+from cerberank_models.config import ListSchedule, RankerConfig
+from cerberank_models.drop import RatioSchedule
 from cerberank_models.output import UsageError, say
 from cerberank_models.progress import progress
 from cerberank_models.windows import windowing_of
-from cerberank_training.commands.dev_options import data_help
+from cerberank_training.commands.dev_options import Schedules, data_help
 from cerberank_training.data import Question, read_questions, sampled, set_names
 from cerberank_training.data.deep_questions import DEPTH_PAIRS, deep_questions
+from cerberank_training.evaluation.dev_sets import FEWEST, DevSets, Measured
 from cerberank_training.evaluation.plots import FIGURE_2, tuning_plot
 from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.evaluation.report import table
-from cerberank_training.evaluation.schedule_search import (
-    FEWEST,
-    GRID,
-    DevSets,
-    Measured,
-    Tuning,
-    TuningBounds,
-    frontier,
-    ratios_text,
-    schedule_table,
-)
+from cerberank_training.evaluation.schedule_search import Tuning, TuningBounds, frontier, shares_text
 from cerberank_training.evaluation.schedule_search import tune as search
 from cerberank_training.evaluation.variants import AllScores, Scorer, score_depths, score_questions
 from cerberank_training.runs.dev_set import check_choice
 from cerberank_training.runs.trained_on import check_not_trained_on
 
-FEW = 20
-"""With fewer candidates per question than this, the cost on dev says little about large questions."""
 SECTION = "Drop schedules"
 SHOWN = ("map", "mrr", "p@1", "ndcg@10")
 """Metrics of the table of schedules."""
@@ -62,21 +53,23 @@ class TuneOptions:
     version: str | None = None
     """Version of the new folder (default: the old one's with -tuned)."""
     max_loss: float | None = None
-    """Largest bound on the loss of any set, in points of MAP (default: 1, unless --max-cost is given)."""
+    """Largest bound of the loss, as the mean over the sets, in points of MAP (default: 0.3, unless --max-cost is
+    given)."""
+    max_set_loss: float = 0.8
+    """Largest loss of each set, in points of MAP; P@1 must not be significantly lower on any set either."""
     confidence: Annotated[float, Parameter(validator=Number(gte=0.5, lt=1))] = 0.95
-    """Confidence of the bounds on the loss."""
+    """Confidence of the bound, and of the test of P@1."""
     max_cost: Share | None = None
     """Largest cost, as a share of the layers that run without drops: 0.5 is half of them."""
-    grid: Ratios = GRID
-    """Drop ratios to try at every exit, separated by commas."""
+    schedule: Schedules = ()
+    """Schedule to measure in place of a search, in the form that `evaluate` takes; repeat for several."""
     minimum: Count | None = None
     """Least number of candidates that a schedule keeps (default: the checkpoint's)."""
-    trials: Whole = 200
-    """Number of schedules that Optuna tries after the grid; 0 skips Optuna."""
-    sample: Count | None = None
-    """Number of questions with a positive to draw of each set (default: all)."""
+    sample: Count = 1000
+    """Number of questions with a positive to draw of each set, if it has so many."""
     depths: Integers = ()
-    """Numbers of candidates to measure with, separated by commas; missing candidates are taken from other documents."""
+    """Numbers of candidates, separated by commas; missing candidates are taken from other documents. Each gets a
+    schedule of its own, which is used for questions with at least as many candidates."""
     depth_pairs: Count = DEPTH_PAIRS
     """Most pairs at one depth of a set; a depth with more uses fewer questions."""
     seed: Whole = 0
@@ -87,23 +80,24 @@ class TuneOptions:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Tuned:
-    """A checkpoint with a drop schedule."""
+    """A checkpoint with drop schedules."""
 
     checkpoint: Path
-    tuning: Tuning
-    """The default schedule, those on the frontier, and all that were tried, with costs and losses."""
+    tunings: Mapping[int | None, Tuning]
+    """By --depths (None without them): the default schedule, those on the frontier, and all that were tried."""
 
 
 def tune(checkpoint: Path, /, *, options: TuneOptions) -> Tuned:
-    """Choose a cascade's drop schedule on dev data, and write it into a new checkpoint.
+    """Choose a ranker's drop schedules on dev data, and write them into a new checkpoint.
 
-    Every stage scores every question once; then the paper's grid and Optuna search. The default schedule is the
-    cheapest that loses at most --max-loss points of MAP on every set and depth, with --confidence, or the most accurate
-    one that costs at most --max-cost. Where too few questions show that, nothing is dropped. The new folder also states
-    a few schedules to choose among under load, and holds the curve as tune.json and tune.png.
+    Every stage scores every question once, as does the lexical layer. The default schedule is the cheapest that loses
+    with --confidence at most --max-loss points of MAP in the mean over the sets, and at most --max-set-loss on each; or
+    the most accurate one that costs at most --max-cost. Where too few questions show that, nothing is dropped. With
+    --depths there is one for each range of candidate counts. The new folder also states a few schedules to choose among
+    under load, and holds the curve as tune.json and tune.png.
 
     Args:
-        checkpoint: Checkpoint folder with exits.
+        checkpoint: Checkpoint folder.
         options: Options.
     """
     if options.out.exists():
@@ -111,56 +105,46 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> Tuned:
     if len(set(options.data)) < len(options.data):
         raise UsageError("--data names a data set twice.")
     source = read_checkpoint(checkpoint)
-    max_loss = 1.0 if options.max_loss is None and options.max_cost is None else options.max_loss
-    bounds = TuningBounds(max_loss=max_loss, max_cost=options.max_cost)
+    max_loss = 0.3 if options.max_loss is None and options.max_cost is None else options.max_loss
+    bounds = TuningBounds(
+        max_loss=max_loss,
+        max_set_loss=None if max_loss is None else options.max_set_loss,
+        max_cost=options.max_cost,
+    )
     form, windows = options.backend.chosen(source), options.windows or source.config.encoding.windows
     check_device(form.device, form.kind)
-    dev = _score(source, form, options)
-    tuning = search(dev, bounds, ratios=options.grid, trials=options.trials, seed=options.seed)
-    data, size = set_names(options.data), fmean(dev.sizes)
-    text = (
-        f"{schedule_table(tuning, {name: TITLES[name] for name in SHOWN})}\n\n"
-        f"Chosen on {', '.join(data)} ({form.precision}, windows: {windows}). The default on each set:\n\n"
-        f"{set_table(tuning.default, options.confidence)}"
+    minimum = options.minimum or source.config.drop_minimum
+    wanted = [replace(schedule, minimum=minimum) for schedule in options.schedule]
+    # From few candidates to many: what is known for fewer holds for more.
+    tunings: dict[int | None, Tuning] = {}
+    fewer: RatioSchedule | None = None
+    for depth, sets in sorted(_score(source, form, options).items(), key=lambda item: item[0] or 0):
+        dev = DevSets(source.config.scored_stage_layers, sets, minimum=minimum, confidence=options.confidence)
+        tunings[depth] = search(dev, bounds, schedules=wanted, fewer=fewer)
+        fewer = tunings[depth].default.policy
+    data = set_names(options.data)
+    text = "\n\n".join(
+        [
+            *(_section(depth, tuning, max_loss, options.confidence) for depth, tuning in tunings.items()),
+            f"Chosen on {', '.join(data)} ({form.precision}, windows: {windows}).",
+        ]
     )
-    if max_loss is not None and not any(tuning.default.schedule):
-        text += f"\n\n{_nothing_dropped(tuning, max_loss, options.confidence)}"
     say(text)
-    if size < FEW:
-        say(
-            "A ratio drops whole candidates, and these questions have few: the default costs "
-            f"{tuning.default.dev_cost:.2f} here, {tuning.default.cost:.2f} with many, where its loss is unknown."
-        )
-    settings = {
-        name: getattr(options, name)
-        for name in ("confidence", "sample", "depths", "depth_pairs", "seed", "grid", "trials")
-    }
+    settings = {name: getattr(options, name) for name in ("confidence", "sample", "depths", "depth_pairs", "seed")}
     curve = {
         "data": data,
         **settings,
         "precision": form.precision,
         "windows": windows,
-        "minimum": dev.minimum,
+        "minimum": minimum,
         "bounds": asdict(bounds),
-        "questions": len(dev.sizes),
-        "candidates": sum(dev.sizes),
-        "default": asdict(tuning.default),
-        "frontier": [asdict(point) for point in tuning.frontier],
-        "frontiers": {metric: [point.schedule for point in frontier(tuning.tried, metric)] for metric in FIGURE_2},
-        # The sets' results of every schedule would be most of the file.
-        "tried": [{key: value for key, value in asdict(point).items() if key != "sets"} for point in tuning.tried],
+        "depths": [{"candidates": depth, **_curve(tuning)} for depth, tuning in tunings.items()],
     }
     revise_checkpoint(
         source,
         options.out,
         version=options.version or f"{source.manifest.version}-tuned",
-        config=source.config.model_copy(
-            update={
-                "drop_schedule": tuning.default.schedule,
-                "drop_minimum": dev.minimum,
-                "tuned_schedules": tuning.menu,
-            }
-        ),
+        config=_with_schedules(source.config, tunings, minimum),
         card=with_section(
             (source.path / "README.md").read_text(encoding="utf-8"),
             SECTION,
@@ -168,17 +152,19 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> Tuned:
         ),
         files={
             "tune.json": json.dumps(curve, indent=1, allow_nan=False).encode() + b"\n",
-            "tune.png": tuning_plot(tuning, title=f"{source.config.name}, {', '.join(data)}"),
+            "tune.png": tuning_plot(tunings, title=f"{source.config.name}, {', '.join(data)}"),
         },
     )
-    say(f"{options.out}: {source.config.name} drops {ratios_text(tuning.default.schedule)} by default")
-    return Tuned(checkpoint=options.out, tuning=tuning)
+    say(f"{options.out}: {source.config.name} drops {_defaults(tunings)} by default")
+    return Tuned(checkpoint=options.out, tunings=tunings)
 
 
-def _score(checkpoint: Checkpoint, form: BackendChoice, options: TuneOptions) -> DevSets:
+def _score(
+    checkpoint: Checkpoint, form: BackendChoice, options: TuneOptions
+) -> dict[int | None, dict[str, list[tuple[Question, AllScores]]]]:
+    """The scored questions of each set, by depth."""
     scorer = Scorer.open(checkpoint, **asdict(form), windowing=windowing_of(options.windows))
-    # Each depth of a data set is a set of its own, on which a schedule must hold its bound.
-    sets: dict[str, list[tuple[Question, AllScores]]] = {}
+    by_depth: dict[int | None, dict[str, list[tuple[Question, AllScores]]]] = {}
     for data, name in zip(options.data, set_names(options.data), strict=True):
         # Other questions of the data give candidates for depths, so that all are read.
         every = list(read_questions(data))
@@ -192,55 +178,96 @@ def _score(checkpoint: Checkpoint, form: BackendChoice, options: TuneOptions) ->
             deep_scores = score_depths(scorer, deep)
             for at_depths in progress(deep_scores, total=len(deep), unit="question", desc="score"):
                 for depth, question, scores in at_depths:
-                    sets.setdefault(f"{name}, {depth:,} candidates", []).append((question, scores))
+                    by_depth.setdefault(depth, {}).setdefault(name, []).append((question, scores))
         else:
             scored = score_questions(scorer, questions)
-            sets[name] = list(progress(scored, total=len(questions), unit="question", desc="score"))
-    return DevSets(
-        checkpoint.config.scored_stage_layers,
-        sets,
-        minimum=options.minimum or checkpoint.config.drop_minimum,
-        confidence=options.confidence,
+            by_depth.setdefault(None, {})[name] = list(
+                progress(scored, total=len(questions), unit="question", desc="score")
+            )
+    return by_depth
+
+
+def _with_schedules(config: RankerConfig, tunings: Mapping[int | None, Tuning], minimum: int) -> RankerConfig:
+    """The config with the schedules: the first is for few candidates too, and a range that changes nothing is left out.
+
+    The menu is that of the first range, whose losses are the largest.
+    """
+    first, *others = tunings.items()
+    longer, last = [], first[1].default.policy
+    for depth, tuning in others:
+        policy = tuning.default.policy
+        if policy != last:
+            longer.append(ListSchedule(candidates=depth, schedule=policy.ratios, lexical_ratio=policy.lexical))
+        last = policy
+    return config.model_copy(
+        update={
+            "drop_schedule": first[1].default.policy.ratios,
+            "lexical_ratio": first[1].default.policy.lexical,
+            "drop_minimum": minimum,
+            "longer_lists": tuple(longer),
+            "tuned_schedules": first[1].menu,
+        }
     )
+
+
+def _curve(tuning: Tuning) -> dict[str, Any]:
+    return {
+        "default": asdict(tuning.default),
+        "frontier": [asdict(point) for point in tuning.frontier],
+        "frontiers": {metric: [str(point.policy) for point in frontier(tuning.tried, metric)] for metric in FIGURE_2},
+        # The sets' results of every schedule would be most of the file.
+        "tried": [{key: value for key, value in asdict(point).items() if key != "sets"} for point in tuning.tried],
+    }
+
+
+def _defaults(tunings: Mapping[int | None, Tuning]) -> str:
+    """The default schedules in words."""
+    texts: list[str] = []
+    for depth, tuning in tunings.items():
+        text = shares_text(tuning.default.policy)
+        texts.append(f"{text} (from {depth:,} candidates on)" if texts else text)
+    return "; ".join(texts)
+
+
+def _section(depth: int | None, tuning: Tuning, max_loss: float | None, confidence: float) -> str:
+    """The tables of a range of candidate counts."""
+    text = (
+        f"{tuning.table({name: TITLES[name] for name in SHOWN})}\n\nThe default on each set:\n\n"
+        f"{set_table(tuning.default)}"
+    )
+    if depth is not None:
+        text = f"**{depth:,} candidates**\n\n{text}"
+    if max_loss is not None and not tuning.default.dropping:
+        text += f"\n\n{_nothing_dropped(tuning, max_loss, confidence)}"
+    return text
 
 
 def _nothing_dropped(tuning: Tuning, max_loss: float, confidence: float) -> str:
     """The reason that the default drops nothing, in words."""
-    drops = [point for point in tuning.tried if any(point.schedule)]
+    drops = [point for point in tuning.tried if point.dropping]
     text = (
         f"Nothing is dropped by default: no schedule that was tried is known with {100 * confidence:g} % confidence to "
         f"lose at most {max_loss:g} points"
     )
-    if not drops:
-        return f"{text}."
     bounded = [(point.bound, point) for point in drops if point.bound is not None]
     if not bounded:
-        name, smallest = min(drops[0].sets.items(), key=lambda item: item[1].questions)
-        most = max(point.dropping for point in drops)
+        most = max((point.dropping for point in drops), default=0)
         return (
-            f"{text}. A bound needs at least {FEWEST} questions in every set ({name} has {smallest.questions}), and "
-            f"{FEWEST} in all of which a candidate is dropped (no schedule drops one of more than {most})."
+            f"{text}. A bound needs at least {FEWEST} questions in which a candidate is dropped (no schedule drops one "
+            f"of more than {most})."
         )
     bound, nearest = min(bounded, key=lambda item: item[0])
-    name, worst = max(nearest.sets.items(), key=lambda item: item[1].bound or 0.0)
+    name, worst = max(nearest.sets.items(), key=lambda item: item[1].loss)
     return (
-        f"{text}. The nearest, {ratios_text(nearest.schedule)}, may lose {bound:.2f}; its worst set is {name} "
-        f"({worst.questions} questions, {worst.loss:.2f} points lost). More questions make the bounds lower."
+        f"{text}. The nearest, {shares_text(nearest.policy)}, may lose {bound:.2f}; its worst set is {name} "
+        f"({worst.questions} questions, {worst.loss:.2f} points lost). More questions make the bound lower."
     )
 
 
-def set_table(point: Measured, confidence: float) -> str:
-    """A Markdown table with a row per set: a schedule's loss on it, and the bound of the loss."""
+def set_table(point: Measured) -> str:
+    """A Markdown table with a row per set: a schedule's losses on it, and a last row with their means and the bound."""
     title = TITLES.get(point.metric, point.metric)
-    header = [
-        "set",
-        "questions",
-        "candidates",
-        "cost",
-        title,
-        f"{title} loss ± error",
-        f"at most ({100 * confidence:g} %)",
-    ]
+    header = ["set", "questions", "candidates", "cost", title, f"{title} loss ± error", "P@1 loss"]
     rows = [
         [
             name,
@@ -248,9 +275,12 @@ def set_table(point: Measured, confidence: float) -> str:
             f"{row.candidates:.1f}",
             f"{row.cost:.2f}",
             f"{row.value:.1f}",
-            f"{row.loss:.2f} ± {row.loss_error or 0.0:.2f}",
-            "unknown" if row.bound is None else f"{row.bound:.2f}",
+            f"{row.loss:.2f} ± {row.loss_error:.2f}",
+            "" if row.first_loss is None else f"{row.first_loss:.2f}" + (" (significant)" if row.first_lower else ""),
         ]
         for name, row in point.sets.items()
     ]
+    bound = "unknown" if point.bound is None else f"at most {point.bound:.2f}"
+    mean = f"{point.loss:.2f} ± {point.loss_error:.2f}, {bound}"
+    rows.append(["mean", str(point.questions), "", f"{point.cost:.2f}", f"{point.metrics[point.metric]:.1f}", mean, ""])
     return table(header, rows)

@@ -65,17 +65,20 @@ def evaluation_plot(figures: Mapping[str, Figures], costs: Mapping[str, float], 
     return _png(figure, panels["map"])
 
 
-def tuning_plot(tuning: Tuning, *, title: str) -> bytes:
-    """A PNG of each metric against cost, with all schedules, the best one at each cost, and the chosen one."""
-    figure, panels = _panels(title, [metric for metric in FIGURE_2 if metric in tuning.default.metrics])
+def tuning_plot(tunings: Mapping[int | None, Tuning], *, title: str) -> bytes:
+    """A PNG of each metric against cost, with the best schedule at each cost and the chosen one, by depth."""
+    metrics = next(iter(tunings.values())).default.metrics
+    figure, panels = _panels(title, [metric for metric in FIGURE_2 if metric in metrics])
     for metric, axes in panels.items():
-        for points, style, colour, size, label in (
-            (tuning.tried, ".", "0.7", 4, "tried"),
-            (frontier(tuning.tried, metric), "o-", "C0", 5, "best at its cost"),
-            ([tuning.default], "*", "C3", 14, "default"),
-        ):
-            costs, values = [point.cost for point in points], [point.metrics[metric] for point in points]
-            axes.plot(costs, values, style, color=colour, markersize=size, label=label)
+        for number, (depth, tuning) in enumerate(tunings.items()):
+            label = "best at its cost" if depth is None else f"{depth:,} candidates"
+            for points, style, size, name in (
+                (tuning.tried, ".", 3, None),
+                (frontier(tuning.tried, metric), "o-", 5, label),
+                ([tuning.default], "*", 14, f"default, {label}" if depth else "default"),
+            ):
+                costs, values = [point.cost for point in points], [point.metrics[metric] for point in points]
+                axes.plot(costs, values, style, color=f"C{number}", markersize=size, label=name)
     return _png(figure, panels["map"])
 
 

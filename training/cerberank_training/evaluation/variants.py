@@ -17,10 +17,11 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.backends.stage_contract import Backend, Scores
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.config import RankerConfig
-from cerberank_models.drop import DropPolicy, Survival, cost_of
+from cerberank_models.drop import UNSCORED, DropPolicy, Survival, cost_of
 from cerberank_models.encoding import EncodedPairs, PairEncoder
 from cerberank_models.first_stage.opening import open_first_stage
 from cerberank_models.first_stage.question_texts import FirstStage
+from cerberank_models.lexical import lexical_scores
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.windows import AS_SERVED, Windowing
 from cerberank_training.data import Question
@@ -39,6 +40,8 @@ class AllScores:
     stages: tuple[Scores, ...]
     heads: Scores | None
     """Each head's scores, shape [n, k]; None without heads."""
+    lexical: Scores | None = None
+    """The scores [n] of the lexical layer (`lexical.py` of the models); None where it was not computed."""
     first_stage: bool = False
     """True if `stages` begins with a first stage."""
     in_windows: int = 0
@@ -47,9 +50,19 @@ class AllScores:
     """The number of candidates whose end was not read."""
 
     def of(self, rows: NDArray[np.int64]) -> AllScores:
-        """The scores of only these candidates; `in_windows` and `truncated` are left out."""
+        """The scores of only these candidates. `in_windows` and `truncated` are left out, and the lexical scores, which
+        depend on the other candidates.
+        """
         heads = None if self.heads is None else self.heads[rows]
-        return AllScores(tuple(stage[rows] for stage in self.stages), heads, self.first_stage)
+        return AllScores(tuple(stage[rows] for stage in self.stages), heads, first_stage=self.first_stage)
+
+    def entering(self, policy: DropPolicy) -> NDArray[np.int64]:
+        """The rows, ascending, that the lexical layer keeps by `policy`. Raises ValueError without its scores."""
+        if not policy.lexical:
+            return np.arange(len(self.stages[0]), dtype=np.int64)
+        if self.lexical is None:
+            raise ValueError("the lexical layer has not scored the candidates")
+        return policy.lexical_survivors(self.lexical)
 
 
 def score_all(backend: Backend[Any], pairs: EncodedPairs) -> AllScores:
@@ -73,12 +86,38 @@ def score_all(backend: Backend[Any], pairs: EncodedPairs) -> AllScores:
     return AllScores(by_candidate, folded.heads, in_windows=in_windows, truncated=truncated)
 
 
-def apply_policy(scores: AllScores, policy: DropPolicy) -> Ranks:
-    """The ranks [n] of the candidates if exits drop by `policy`."""
-    survival = Survival(len(scores.stages[0]), len(scores.stages), policy)
+@dataclass(frozen=True, slots=True)
+class DefaultSchedules:
+    """The default schedules of a checkpoint, of which the number of a question's candidates chooses one."""
+
+    config: RankerConfig
+
+    def __str__(self) -> str:
+        """The name in reports."""
+        return "by default"
+
+    def of(self, candidates: int) -> DropPolicy:
+        """The schedule of a question with this number of candidates."""
+        return self.config.drop_policy(candidates=candidates)
+
+
+Dropping = DropPolicy | DefaultSchedules
+
+
+def apply_policy(scores: AllScores, policy: Dropping) -> Ranks:
+    """The ranks [n] of the candidates if the lexical layer and the exits drop by `policy`."""
+    policy = policy.of(len(scores.stages[0])) if isinstance(policy, DefaultSchedules) else policy
+    rows = scores.entering(policy)
+    survival = Survival(len(rows), len(scores.stages), policy.without_lexical())
     for stage, all_scores in enumerate(scores.stages):
-        survival.end(stage, all_scores[survival.alive])
-    return ranks_of(survival.scores, survival.stages)
+        survival.end(stage, all_scores[rows[survival.alive]])
+    if len(rows) == len(scores.stages[0]):
+        return ranks_of(survival.scores, survival.stages)
+    # What the lexical layer drops keeps its order, below all others.
+    assert scores.lexical is not None
+    last, reached = scores.lexical.astype(np.float64), np.full(len(scores.lexical), UNSCORED, dtype=np.int64)
+    last[rows], reached[rows] = survival.scores, survival.stages
+    return ranks_of(last, reached)
 
 
 def flat_scores(scores: AllScores) -> dict[str, Scores]:
@@ -104,30 +143,36 @@ def flat_ranks(flat: Mapping[str, Scores]) -> dict[str, Ranks]:
     return {name: ranks_of(scores) for name, scores in flat.items()}
 
 
-def variants(scores: AllScores, policies: Sequence[DropPolicy]) -> dict[str, Ranks]:
+def variants(scores: AllScores, policies: Sequence[Dropping]) -> dict[str, Ranks]:
     """The ranks [n] by all variants of the model's ranking, by name."""
     return flat_ranks(flat_scores(scores)) | dropping_ranks(scores, policies)
 
 
-def dropping_ranks(scores: AllScores, policies: Iterable[DropPolicy]) -> dict[str, Ranks]:
+def dropping_ranks(scores: AllScores, policies: Iterable[Dropping]) -> dict[str, Ranks]:
     """The ranks [n] by each drop policy, by name."""
     return {policy_name(policy): apply_policy(scores, policy) for policy in policies}
 
 
-def variant_costs(config: RankerConfig, policies: Sequence[DropPolicy], sizes: Sequence[int]) -> dict[str, float]:
+def variant_costs(config: RankerConfig, policies: Sequence[Dropping], sizes: Sequence[int]) -> dict[str, float]:
     """The cost of each variant, relative to all layers on all candidates. One head counts as much as all heads.
 
-    `sizes` are the questions' numbers of candidates.
+    `sizes` are the questions' numbers of candidates. Ties that the lexical layer keeps are counted as dropped.
     """
     layers, total = config.scored_stage_layers, sum(config.scored_stage_layers)
     names = stage_names(len(layers) - 1, config.first_stage is not None)
     costs = {"final": 1.0}
     costs |= {name: sum(layers[:stage]) / total for stage, name in enumerate(names, start=1)}
     costs |= {f"head {head}": 1.0 for head in range(1, config.architecture.heads + 1)}
-    return costs | {policy_name(policy): cost_of(sizes, layers, policy) for policy in policies}
+    for policy in policies:
+        if isinstance(policy, DefaultSchedules):
+            each = (size * cost_of([size], layers, policy.of(size)) for size in sizes)
+            costs[policy_name(policy)] = sum(each) / sum(sizes)
+        else:
+            costs[policy_name(policy)] = cost_of(sizes, layers, policy)
+    return costs
 
 
-def policy_name(policy: DropPolicy) -> str:
+def policy_name(policy: Dropping) -> str:
     """The policy's name in reports, such as `drop 0.3,0.3`."""
     return f"drop {policy}"
 
@@ -167,7 +212,7 @@ class Scorer:
             scores = AllScores((), None)
             if reads_pairs:
                 pairs = self.encoder.encode(question.text, candidates, windowing=self.windowing)
-                scores = score_all(self.backend, pairs)
+                scores = replace(score_all(self.backend, pairs), lexical=lexical_scores(self.encoder, pairs))
             if self.first is not None:
                 texts = self.first.read(question.text, [candidate.text for candidate in candidates])
                 truncated = scores.truncated if reads_pairs else int(texts.truncated.sum())
@@ -176,6 +221,13 @@ class Scorer:
         except NonFiniteScoreError as error:
             raise NonFiniteScoreError(f"question {question.id!r}: {error}") from error
         return scores
+
+    def lexical(self, question: Question) -> Scores | None:
+        """The lexical scores [n] of a question's candidates; None for a ranker that reads no pairs."""
+        if not self.backend.config.reads_pairs:
+            return None
+        candidates = [labelled.candidate for labelled in question.candidates]
+        return lexical_scores(self.encoder, self.encoder.encode(question.text, candidates, windowing=self.windowing))
 
 
 def score_questions(scorer: Scorer, questions: Iterable[Question]) -> Iterator[tuple[Question, AllScores]]:
@@ -187,11 +239,15 @@ def score_depths(scorer: Scorer, questions: Iterable[DeepQuestion]) -> Iterator[
     """Yield a list for each question, with (depth, question, scores) for each of its depths."""
     for deep in questions:
         scores = scorer.scores(deep.question)
-        yield [(depth, deep.at(depth), scores.of(deep.rows(depth))) for depth in deep.depths]
+        at_depths = [(depth, deep.at(depth)) for depth in deep.depths]
+        yield [
+            (depth, question, replace(scores.of(deep.rows(depth)), lexical=scorer.lexical(question)))
+            for depth, question in at_depths
+        ]
 
 
 def rank_questions(
-    scorer: Scorer, questions: Iterable[Question], policies: Sequence[DropPolicy] = ()
+    scorer: Scorer, questions: Iterable[Question], policies: Sequence[Dropping] = ()
 ) -> Iterator[tuple[Question, dict[str, Ranks]]]:
     """Yield each question with its ranks by all variants."""
     return ((question, variants(scorer.scores(question), policies)) for question in questions)

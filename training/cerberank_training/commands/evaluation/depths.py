@@ -11,7 +11,7 @@ from cerberank_models.output import UsageError, say, say_written
 from cerberank_models.progress import progress
 from cerberank_models.windows import windowing_of
 from cerberank_training.commands.evaluation.evaluate_options import EvaluateOptions
-from cerberank_training.commands.evaluation.sources import default_note, opened, schedules
+from cerberank_training.commands.evaluation.sources import default_name, default_note, opened, schedules
 from cerberank_training.data import read_questions
 from cerberank_training.data.deep_questions import deep_questions
 from cerberank_training.evaluation.evaluate_ranker import Report
@@ -21,7 +21,6 @@ from cerberank_training.evaluation.variants import (
     Scorer,
     dropping_ranks,
     flat_ranks,
-    policy_name,
     score_depths,
     variant_costs,
 )
@@ -102,5 +101,4 @@ def evaluate_depths(options: EvaluateOptions) -> Report:
         (options.json, "figures and costs at each number of candidates"),
         (options.plot, "MAP and P@1 against the number of candidates"),
     )
-    served = policy_name(policies[0]) if any(checkpoint.config.schedule) else "final"
-    return Report(figures=figures[reached[-1]], served=served, depths=figures)
+    return Report(figures=figures[reached[-1]], served=default_name(checkpoint.config), depths=figures)

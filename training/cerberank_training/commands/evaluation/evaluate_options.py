@@ -11,9 +11,8 @@ from cyclopts import Parameter, Token
 
 from cerberank_models.commands.options import OWN, BackendOptions, Windows
 from cerberank_models.commands.values import Count, DataSpec, Integers, Whole
-from cerberank_models.drop import RatioSchedule
 from cerberank_models.output import UsageError
-from cerberank_training.commands.dev_options import data_help
+from cerberank_training.commands.dev_options import Schedules, data_help
 from cerberank_training.data import Subset
 from cerberank_training.data.deep_questions import DEPTH_PAIRS
 from cerberank_training.evaluation.measures import Measure, parse_measures
@@ -21,14 +20,6 @@ from cerberank_training.evaluation.measures import Measure, parse_measures
 
 def _parsed(type_: Any, tokens: Sequence[Token]) -> tuple[Measure, ...]:
     return parse_measures(" ".join(token.value for token in tokens))
-
-
-def _schedules(type_: Any, tokens: Sequence[Token]) -> tuple[tuple[float, ...], ...]:
-    """One schedule for each time that the option is given."""
-    try:
-        return tuple(RatioSchedule(tuple(map(float, token.value.split(",")))).ratios for token in tokens)
-    except ValueError:
-        raise ValueError("takes numbers of at least 0 and below 1, such as 0.3,0.3") from None
 
 
 Measures = Annotated[tuple[Measure, ...], Parameter(converter=_parsed, n_tokens=1)]
@@ -60,8 +51,8 @@ class EvaluateOptions:
     """Precision to compare with, such as fp32, by the share of equal first candidates and the difference in MAP."""
     subset: Subset = "clean"
     """Questions in the table (docs/evaluation.md)."""
-    schedule: Annotated[tuple[tuple[float, ...], ...], Parameter(converter=_schedules, n_tokens=1)] = ()
-    """Drop ratios of one more schedule to measure, such as 0.3,0.3; repeat for several."""
+    schedule: Schedules = ()
+    """Schedule to measure too, such as 0.3,0.3, or 0.5:0.3,0.3 with the lexical layer's share; repeat for several."""
     minimum: Count = 1
     """Least number of candidates that these schedules keep."""
     sample: Count | None = None

@@ -13,7 +13,7 @@ from cerberank_models.checkpoint.bundled import default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.commands.options import chosen_device
 from cerberank_models.config import RankerConfig
-from cerberank_models.drop import DropPolicy, RatioSchedule
+from cerberank_models.drop import DropPolicy
 from cerberank_models.ranker import Ranker, located
 from cerberank_models.windows import windowing_of
 from cerberank_training.commands.evaluation.evaluate_options import EvaluateOptions
@@ -30,7 +30,7 @@ from cerberank_training.evaluation.sources.sequence import sequence_costs, seque
 from cerberank_training.evaluation.timing import Speed, measure_speed
 from cerberank_training.evaluation.trec_files.reading import judged_run, run_rankings
 from cerberank_training.evaluation.trec_files.writing import check_ids
-from cerberank_training.evaluation.variants import Scorer, policy_name, variant_costs
+from cerberank_training.evaluation.variants import DefaultSchedules, Dropping, Scorer, policy_name, variant_costs
 from cerberank_training.runs.trained_on import trained_on
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 
@@ -142,7 +142,8 @@ def _ranked(options: EvaluateOptions, questions: list[Question], data: str) -> S
     # Several checkpoints in sequence, a checkpoint in two precisions, or one with all its exits, heads and schedules.
     windowing = windowing_of(options.windows)
     if options.sequence:
-        models, policies = [opened(path, options) for path in options.sequence], schedules(options)
+        models = [opened(path, options) for path in options.sequence]
+        policies: list[DropPolicy] = [replace(schedule, minimum=options.minimum) for schedule in options.schedule]
         form = asdict(options.backend.chosen())
         scorers = [Scorer.open(model, **form, windowing=windowing) for model in models]
         return Source(
@@ -162,34 +163,53 @@ def _ranked(options: EvaluateOptions, questions: list[Question], data: str) -> S
         costs = {"final": 1.0, options.against: 1.0}
         rankings = precision_rankings(scorer, other, questions, against=options.against)
         return Source(questions=len(questions), costs=costs, rankings=rankings, data=data, windows=windows)
-    policies = schedules(options, checkpoint.config)
+    dropping = schedules(options, checkpoint.config)
     ranker = Ranker.load(checkpoint.path, device=chosen.device, backend=chosen.kind, precision=chosen.precision)
     return Source(
         questions=len(questions),
-        costs=variant_costs(checkpoint.config, policies, sizes),
-        rankings=ranker_rankings(ranker, questions, policies=policies, windowing=windowing),
+        costs=variant_costs(checkpoint.config, dropping, sizes),
+        rankings=ranker_rankings(ranker, questions, policies=dropping, windowing=windowing),
         data=data,
         notes=(default_note(checkpoint.config),),
         windows=windows,
-        served=policy_name(policies[0]) if any(checkpoint.config.schedule) else "final",
+        served=default_name(checkpoint.config),
         speed=partial(measure_speed, ranker, questions, options.windows),
     )
 
 
-def schedules(options: EvaluateOptions, config: RankerConfig | None = None) -> list[DropPolicy]:
+def schedules(options: EvaluateOptions, config: RankerConfig) -> list[Dropping]:
     """The schedules that are measured: a checkpoint's default if it drops anything, then those of --schedule."""
-    policies: list[DropPolicy] = [RatioSchedule(ratios, options.minimum) for ratios in options.schedule]
-    if config is None or not any(config.schedule):
-        return policies
-    default = config.drop_policy()
-    return [default, *(policy for policy in policies if policy != default)]
+    policies: list[Dropping] = [replace(schedule, minimum=options.minimum) for schedule in options.schedule]
+    default = _default(config)
+    return policies if default is None else [default, *(policy for policy in policies if policy != default)]
+
+
+def default_name(config: RankerConfig) -> str:
+    """The name of the variant that a checkpoint answers with."""
+    default = _default(config)
+    return "final" if default is None else policy_name(default)
 
 
 def default_note(config: RankerConfig) -> str:
-    """A sentence that names the default schedule of a checkpoint; empty if it drops nothing."""
-    if not any(config.schedule):
+    """Sentences that name the default schedules of a checkpoint; empty if it drops nothing."""
+    default = _default(config)
+    if default is None:
         return ""
-    return f"`{policy_name(config.drop_policy())}` is the checkpoint's default schedule: the service answers with it."
+    note = f"`{policy_name(default)}` is the checkpoint's default schedule: the service answers with it."
+    if isinstance(default, DefaultSchedules):
+        ranges = [f"{config.drop_policy()} for few candidates"]
+        ranges += [
+            f"{config.drop_policy(candidates=each.candidates)} from {each.candidates:,} on"
+            for each in config.longer_lists
+        ]
+        note += f" It is {'; '.join(ranges)}."
+    return note
+
+
+def _default(config: RankerConfig) -> Dropping | None:
+    if config.longer_lists:
+        return DefaultSchedules(config)
+    return config.drop_policy() if any(config.schedule) or config.lexical_ratio else None
 
 
 def _scored(options: EvaluateOptions, questions: list[Question]) -> Iterator[RankedQuestion]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import httpx
 import numpy as np
@@ -13,7 +13,7 @@ from pydantic import Field
 
 from cerberank_models.backends.stage_contract import Scores, probability
 from cerberank_models.connection import open_client
-from cerberank_models.drop import DropPolicy
+from cerberank_models.drop import RatioSchedule
 from cerberank_models.ranker import Ranker
 from cerberank_models.request import RankRequest
 from cerberank_models.transformer import Frozen
@@ -24,6 +24,7 @@ from cerberank_training.evaluation.calibration_fit import Scored, first_result
 from cerberank_training.evaluation.first_results import FirstResult
 from cerberank_training.evaluation.question_metrics import ranks_of
 from cerberank_training.evaluation.variants import (
+    Dropping,
     Ranks,
     Scorer,
     dropping_ranks,
@@ -58,7 +59,7 @@ def ranker_rankings(
     ranker: Ranker,
     questions: Iterable[Question],
     *,
-    policies: Sequence[DropPolicy] = (),
+    policies: Sequence[Dropping] = (),
     windowing: Windowing | None = AS_SERVED,
 ) -> Iterator[RankedQuestion]:
     """Rank with every exit, head and drop policy. Raises the errors of `score_questions`."""
@@ -89,7 +90,7 @@ def precision_rankings(
 
 
 def service_rankings(
-    url: str, questions: Iterable[Question], *, schedule: tuple[float, ...] | None = None, windows: str | None = None
+    url: str, questions: Iterable[Question], *, schedule: RatioSchedule | None = None, windows: str | None = None
 ) -> Iterator[RankedQuestion]:
     """Rank by the answers of a running service to `POST /v1/rank`, and by the scores of its heads.
 
@@ -134,11 +135,14 @@ def teacher_rankings(teacher: TeacherScores, questions: Iterable[Question]) -> I
 
 
 def _served(
-    client: httpx.Client, question: Question, schedule: tuple[float, ...] | None, windows: str | None
+    client: httpx.Client, question: Question, schedule: RatioSchedule | None, windows: str | None
 ) -> RankedQuestion:
     candidates = [row.candidate for row in question.candidates]
     try:
-        request = RankRequest.of(question.text, candidates, return_heads=True, windows=windows, drop_ratio=schedule)
+        drops: dict[str, Any] = {}
+        if schedule is not None:
+            drops = {"drop_ratio": schedule.ratios, "lexical_ratio": schedule.lexical}
+        request = RankRequest.of(question.text, candidates, return_heads=True, windows=windows, **drops)
     except ValueError as error:
         raise DataError(f"question {question.id!r}: {error}") from error
     answer = client.post("/v1/rank", json=request.body()).raise_for_status().json()
