@@ -168,7 +168,9 @@ def _failure(response: httpx.Response) -> RequestError:
 
 def _no_answer(url: httpx.URL, error: httpx.TransportError) -> ConnectionFailedError:
     place = url.copy_with(userinfo=b"")  # without a password
-    return ConnectionFailedError(f"{place} gave no answer: {error or type(error).__name__}")
+    return ConnectionFailedError(
+        f"{place} gave no answer: {error or type(error).__name__}; is the service running there?"
+    )
 
 
 def _checked(question: str, candidates: Texts, **options: object) -> RankRequest:

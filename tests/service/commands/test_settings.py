@@ -20,6 +20,8 @@ def test_values_come_with_their_source(monkeypatch: pytest.MonkeyPatch, capsys: 
     assert "[default]" not in capsys.readouterr().out
     assert main(["settings", "max_candidates"]) == 0
     assert [line.partition("=")[0] for line in capsys.readouterr().out.splitlines()] == ["CERBERANK_MAX_CANDIDATES"]
+    assert main(["settings", "colour"]) == 0
+    assert capsys.readouterr().err == "no setting has 'colour' in its name or meaning\n"
 
 
 def test_wrong_settings_are_errors(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
