@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
-from cerberank.mcp_server import server_of
+import pytest
+from cerberank.cli import main
+from cerberank.mcp_server import KEY, server_of
 from mcp.client import Client
+from mcp.server import MCPServer
+from tests.http_server import Asked, answering
 
 from cerberank_models.answer import Answer, Result
 from cerberank_models.calibration import CalibrationError
@@ -44,3 +49,47 @@ def test_the_tools_answer_with_texts_and_probabilities() -> None:
     ]
     assert refused.is_error
     assert "this model is not calibrated" in refused.content[0].text
+
+
+def served(monkeypatch: pytest.MonkeyPatch, *words: str) -> MCPServer:
+    """The server that `cerberank mcp` runs."""
+    running: list[MCPServer] = []
+
+    def run(server: MCPServer) -> None:
+        running.append(server)
+
+    monkeypatch.setattr(MCPServer, "run", run)
+    assert main(["mcp", *words]) == 0
+    return running[0]
+
+
+def test_the_bundled_model_answers_calls_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its ranker takes one at a time."""
+    server = served(monkeypatch)
+    call = {"query": "How tall is the Eiffel Tower?", "documents": ["It is old.", "The tower is 330 metres tall."]}
+
+    async def ask() -> list[Any]:
+        async with Client(server) as client:
+            return await asyncio.gather(*(client.call_tool("filter", call) for _ in range(3)))
+
+    answers = [answer.structured_content for answer in asyncio.run(ask())]
+    assert [result["text"] for result in answers[0]["results"]] == call["documents"][1:]
+    assert answers == 3 * answers[:1]
+
+
+def test_a_service_is_asked_with_the_key_and_the_model(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The key comes from the environment, as programs that start the server give secrets."""
+    asked: list[Asked] = []
+    answer = rank(*CALL.values(), top_k=1).to_json()
+    monkeypatch.setenv(KEY, "secret")
+
+    async def ask(server: MCPServer) -> Any:
+        async with Client(server) as client:
+            return await client.call_tool("rerank", CALL | {"top_n": 1})
+
+    with answering(lambda each: asked.append(each) or (200, answer, {})) as url:
+        got = asyncio.run(ask(served(monkeypatch, "m@canary", "--url", url)))
+    assert [result["index"] for result in got.structured_content["results"]] == [1]
+    assert asked[0].headers["authorization"] == "Bearer secret"
+    body = {"question": "how tall?", "candidates": CALL["documents"], "model": "m@canary", "top_k": 1}
+    assert json.loads(asked[0].body) == body

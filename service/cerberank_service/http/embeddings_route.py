@@ -8,6 +8,7 @@ from functools import partial
 
 from fastapi import Request, Response
 
+from cerberank_models.checkpoint.store.checkpoint_store import Reference
 from cerberank_models.encoding import EncodedPairs
 from cerberank_service.access.access import charge_tokens
 from cerberank_service.dialects.embeddings import EmbeddingsRequest, check_encoder, render
@@ -31,7 +32,7 @@ class Embedded:
     """An answer as bytes, with the version and the texts that it is of."""
 
     content: bytes
-    live: LiveVersion
+    version: Reference
     texts: EncodedPairs
 
 
@@ -53,7 +54,7 @@ class EmbeddingsRoute:
             return self.rank.errors.respond(error, request, format_error, trace_id=trace_id)
         if embedded is None:
             return Response(status_code=CLIENT_GONE)
-        (model, version), texts = embedded.live.reference, embedded.texts
+        (model, version), texts = embedded.version, embedded.texts
         log_embeddings(
             request_fields(request),
             trace_id,
@@ -92,7 +93,7 @@ class EmbeddingsRoute:
                 rendered = partial(render, request, live.reference.model, vectors, texts.tokens)
                 content = await service.workers.run(rendered, size=accepted.size)
             service.versions.answered()
-            return Embedded(content, live, texts)
+            return Embedded(content, live.reference, texts)
 
     def _read(self, accepted: AcceptedRequest, lease: Lease) -> tuple[EmbeddingsRequest, LiveVersion, EncodedPairs]:
         """The request, the version that answers, and the texts as its encoder reads candidates. Runs in a worker."""
