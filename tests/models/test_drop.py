@@ -28,12 +28,6 @@ def test_the_papers_batch_shrinks_as_printed() -> None:
     assert RatioSchedule((0.3,) * 4).expected_alive(128) == (128, 90, 63, 44, 31)
 
 
-@pytest.mark.parametrize(("alpha", "saved"), [(0.3, 37), (0.4, 45), (0.5, 51)])
-def test_the_papers_savings_are_reproduced(alpha: float, saved: int) -> None:
-    """CT: exits after 4, 6, 8, 10 of 12 layers save 37, 45 and 51 %."""
-    assert round(100 * (1 - relative_cost((4, 2, 2, 2, 2), (alpha,) * 4))) == saved
-
-
 @given(alive=st.integers(1, 2000), percent=hundredths, minimum=st.integers(1, 50))
 @example(alive=3, percent=50, minimum=1)
 @example(alive=10, percent=15, minimum=1)

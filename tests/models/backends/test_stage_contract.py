@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +10,6 @@ import pytest
 from tests.bounds import PROBABILITIES
 from tests.tiny import random_pairs, random_ranker
 
-from cerberank_models.backends import stage_contract
 from cerberank_models.backends.registry import open_backend
 from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.backends.torch_backend import TorchBackend
@@ -28,12 +26,6 @@ def backend(request: pytest.FixtureRequest, tiny_checkpoint: Path) -> Backend[An
 
 def after_a_stage(backend: Backend[Any]) -> Any:
     return backend.run(backend.start(random_pairs(LENGTHS)), 0).state
-
-
-def test_the_examples_hold() -> None:
-    """The doctests of the contract's functions."""
-    assert doctest.testmod(stage_contract).attempted == 2
-    assert doctest.testmod(stage_contract).failed == 0
 
 
 def test_consecutive_rows_are_sliced(backend: Backend[Any]) -> None:

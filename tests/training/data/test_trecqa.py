@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cerberank_training.data import DataError, Question, read_questions, subset
+from cerberank_training.data import DataError, Question, read_questions
 
 BLOCKS = """<QApairs id='1.1'>
 <question>
@@ -96,14 +96,6 @@ def test_every_form_gives_the_same_questions(form: str, tmp_path: Path) -> None:
     assert contents(questions) == [pair[1:] for pair in PAIRS]
     if form in {"xml", "folder"}:
         assert [each.id for each in questions] == ["1.1", "1.2"]
-
-
-def test_the_clean_split_is_the_strict_subset(tmp_path: Path) -> None:
-    """Questions with labels of one kind alone are left out, those with positives alone too."""
-    more = "<QApairs id='2'>\n<question>\nq\n</question>\n<positive>\na\n</positive>\n</QApairs>\n"
-    questions = list(read_questions(f"trecqa:{written(tmp_path / 'a.xml', BLOCKS + more)}"))
-    assert [each.id for each in subset(questions, "strict")] == ["1.1"]
-    assert [each.id for each in subset(questions, "raw")] == ["1.1", "1.2", "2"]
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import doctest
-
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-import cerberank_training.learning.losses
-import cerberank_training.learning.strategies
 from cerberank_training.learning.losses import (
     distillation_loss,
     listwise_loss,
@@ -20,14 +16,6 @@ from cerberank_training.learning.losses import (
 )
 
 LOGITS = st.lists(st.floats(-20, 20, width=32), min_size=1, max_size=6)
-
-
-@pytest.mark.parametrize("module", [cerberank_training.learning.losses, cerberank_training.learning.strategies])
-def test_the_examples_by_hand(module: object) -> None:
-    """Every doctest holds, and there are some."""
-    outcome = doctest.testmod(module, extraglobs={"torch": torch})  # type: ignore[arg-type]
-    assert outcome.failed == 0
-    assert outcome.attempted > 3
 
 
 def test_losses_are_means_over_examples_for_each_head() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 import cerberank_training.data
 import cerberank_training.data.formats.joined
-from cerberank_training.data import DataError, open_questions, read_questions
+from cerberank_training.data import DataError, read_questions
 from cerberank_training.data.formats.joined import APART
 
 
@@ -54,15 +54,6 @@ def test_lines_that_are_far_apart_are_not_joined(tmp_path: Path, monkeypatch: py
     read = [(q.id, len(q.candidates)) for q in read_questions(spec, report=notes.append)]
     assert read == [("1", 3), ("3", 2), ("4", 2)]
     assert notes == [f"{spec}: of 3 questions with 7 candidates: 1 {APART}"]
-
-
-def test_a_changed_collection_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The stored table of large triples belongs to the collection too."""
-    monkeypatch.setattr(cerberank_training.data, "LARGE", 1)
-    spec = collection(tmp_path)
-    assert open_questions(spec)[0].candidates[0].candidate.text == "ten"
-    (tmp_path / "c.tsv").write_text("10\tother\n11\televen\n12\ttwelve")
-    assert open_questions(spec)[0].candidates[0].candidate.text == "other"
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import gzip
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +9,6 @@ from pathlib import Path
 import pytest
 from tests.training.data.trec.collections import NEWS, TOPICS, write_collection
 
-import cerberank_training.data.trec.markup
 from cerberank_training.data import DataError
 from cerberank_training.data.trec.document_files import read_documents
 from cerberank_training.data.trec.judgements import read_qrels, read_run
@@ -46,7 +44,6 @@ def test_a_title_is_the_one_before_the_text(tmp_path: Path) -> None:
 def test_markup_becomes_plain_text() -> None:
     """Tags, comments over lines and character references; a comparison sign is not a tag."""
     assert plain("a<!-- x\ny -->b <F P=105>c</F> &lt;d&gt; 1 < 2 > 0") == "a b c <d> 1 < 2 > 0"
-    assert doctest.testmod(cerberank_training.data.trec.markup).failed == 0
 
 
 def test_topics_and_tsv_give_the_same_queries(tmp_path: Path) -> None:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import doctest
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-import cerberank_training.data.trec.folds
 from cerberank_training.data import DataError
 from cerberank_training.data.trec.folds import read_folds, splits
 
@@ -21,11 +19,6 @@ def test_lines_and_json_give_the_same_folds(tmp_path: Path) -> None:
     assert (
         read_folds(tmp_path / "f.txt") == read_folds(tmp_path / "f.json") == (("301", "302"), ("303",), ("304", "305"))
     )
-
-
-def test_the_example_of_the_splits() -> None:
-    """The doctest is true."""
-    assert doctest.testmod(cerberank_training.data.trec.folds).failed == 0
 
 
 @given(sizes=st.lists(st.integers(1, 4), min_size=3, max_size=7))

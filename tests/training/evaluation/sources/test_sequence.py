@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 from pathlib import Path
 
 import numpy as np
@@ -10,19 +9,12 @@ import pytest
 from tests.program import program
 from tests.training.letters import jsonl, questions
 
-import cerberank_training.evaluation.sources.sequence
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.drop import RatioSchedule
 from cerberank_training.evaluation.sources.sequence import sequence_rankings
 from cerberank_training.evaluation.variants import Scorer, rank_questions
 
 main = program("evaluate")
-
-
-def test_the_papers_costs() -> None:
-    """1.54, 1.18 and 0.92 times the twelve-layer model; CT has +53 %, 1.18 and 0.90."""
-    outcome = doctest.testmod(cerberank_training.evaluation.sources.sequence)
-    assert (outcome.failed, outcome.attempted) == (0, 3)
 
 
 def test_the_last_model_ranks_what_the_first_left(tiny_checkpoint: Path) -> None:
