@@ -23,6 +23,8 @@ def _ratios(type_: Any, tokens: Sequence[Token]) -> tuple[float, ...]:
         raise ValueError(f"takes numbers of at least 0 and below 1, such as 0.3,0.3, not {words!r}") from None
 
 
+Device = Annotated[str, Parameter(help="cpu, cuda, or cuda:N (default: a GPU if there is one).")]
+"""The device that PyTorch computes on, or `auto`."""
 Ratios = Annotated[tuple[float, ...], Parameter(converter=_ratios, n_tokens=1)]
 """Drop ratios: one number for all exits, or one number for each exit."""
 

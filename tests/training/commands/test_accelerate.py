@@ -26,6 +26,7 @@ from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.rank_pairs import rank_pairs
 from cerberank_training.commands.tune import SECTION
 from cerberank_training.commands.unlabelled import unlabelled, unlabelled_content
+from cerberank_training.tracking.log_file import LogFile, read_log
 
 main = program("train accelerate")
 
@@ -105,7 +106,9 @@ def test_an_opaque_graph_gets_the_lexical_layer_alone(tmp_path: Path) -> None:
 def test_a_killed_run_goes_on_to_the_same_checkpoint(
     made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Killed while vectors are computed, and repeated: finished questions are not computed again, same result."""
+    """Killed while vectors are computed, in a step of the exits, and before the export: nothing is computed twice, and
+    the result is that of one call.
+    """
     call = [str(made / "imported"), "--data", str(made / "questions.jsonl"), *COMMON, "--max-cost", "0.7"]
     call += ["--min-agreement", "0", "--forms", "none", "--out", str(tmp_path / "again")]
     starts = 0
@@ -120,11 +123,17 @@ def test_a_killed_run_goes_on_to_the_same_checkpoint(
 
     monkeypatch.setattr(TorchBackend, "start", counted)
     assert main(call) == 130
+    log = LogFile.figures
+    with monkeypatch.context() as patch:
+        patch.setattr(LogFile, "figures", lambda file, step, values: stop() if step == 3 else log(file, step, values))
+        assert main(call) == 130
     monkeypatch.setattr("cerberank_training.commands.accelerate.export_checkpoint", stop)
     assert main(call) == 130
     assert starts == 20 + (60 - 19) + 5  # the gate reads five questions
     monkeypatch.undo()
     assert main(call) == 0
+    steps = [row["step"] for row in read_log(tmp_path / "again.work" / "log.jsonl") if "loss" in row]
+    assert steps == [1, 2, 3, 4, 5]
     wanted, got = (read_checkpoint(path) for path in (made / "faster", tmp_path / "again"))
     assert got.config == wanted.config
     weights = load_ranker(got).state_dict()

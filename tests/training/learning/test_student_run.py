@@ -27,8 +27,8 @@ from cerberank_training.learning.batch import Batch
 from cerberank_training.learning.student_learner import TokenSteps, first_pairs_cut, student_learner
 from cerberank_training.learning.student_settings import ExampleOptions, StudentConfig
 from cerberank_training.runner import loop
-from cerberank_training.runner.divergence import DivergenceError
-from cerberank_training.runner.loop import BatchLoss, Learner, Loop, tensor_cores
+from cerberank_training.runner.computing import tensor_cores
+from cerberank_training.runner.loop import BatchLoss, DivergenceError, Learner, Loop
 from cerberank_training.runner.steps_ahead import Source
 from cerberank_training.tracking.log_file import results_of_log
 

@@ -30,6 +30,7 @@ from cerberank_training.data.sampling import cut_note
 from cerberank_training.evaluation.dev_figures import RankingTraining, dev_figures
 from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.evaluation.sources.text_ranker import text_ranks
+from cerberank_training.learning.student_settings import Layers
 from cerberank_training.runner.options import RunOptions
 from cerberank_training.runner.run import Inputs, Job, run_job
 from cerberank_training.runner.train_config import bound_settings
@@ -91,8 +92,7 @@ class PairwiseOptions:
     system: Annotated[str, Parameter(help=f"System of the paper: {', '.join(SYSTEMS)}.", validator=_check_system)]
     base: str
     """Path or hub id of an encoder."""
-    layers: Count | None = None
-    """Number of the encoder's layers to use, counted from the first (default: all)."""
+    layers: Layers | None = None
     train: DataSpec
     """Questions to draw triples from, as FORMAT:PATH."""
     positives: Literal["listed", "any"] = "listed"

@@ -27,6 +27,7 @@ from cerberank_papers.pretraining.learner import (
 from cerberank_papers.pretraining.network import LossWeights
 from cerberank_papers.pretraining.start import Start, build_start, check_start, save_encoder
 from cerberank_training.commands.presets import RECIPE_HELP, options_from_recipe
+from cerberank_training.learning.student_settings import Layers
 from cerberank_training.runner.options import RunOptions
 from cerberank_training.runner.run import Inputs, Job, Training, run_job
 from cerberank_training.runner.train_config import bound_settings
@@ -54,8 +55,7 @@ class PretrainOptions:
     """Path or hub id of BERT, RoBERTa or ELECTRA's discriminator."""
     generator: str | None = None
     """Path or hub id of ELECTRA's generator (default: a new, narrow one)."""
-    layers: Count | None = None
-    """Number of the encoder's layers to keep, counted from the first (default: all)."""
+    layers: Layers | None = None
     token_types: NewTypes = "fresh"
     """Start of token types that the base lacks: random rows (fresh), copies of the last row (copied), or a new random
     table (anew, as in SSP)."""

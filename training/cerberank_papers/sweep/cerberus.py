@@ -11,7 +11,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from cerberank_models.checkpoint.bound import Bound
-from cerberank_models.commands.options import BackendOptions, Windows, check_device, chosen_device
+from cerberank_models.commands.options import BackendOptions, Device, Windows, check_device, chosen_device
 from cerberank_models.commands.values import Count, DataSpec, Integers, Names
 from cerberank_models.output import UsageError
 from cerberank_papers.sweep.grid import HEADER, Alphas, Rates, Sizes, Taus, Warmups, finished_points
@@ -116,8 +116,7 @@ class CerberusOptions:
     """Rows to train, separated by commas (default: all)."""
     precision: str = "fp32"
     """Precision of the evaluation: fp32 or int8."""
-    device: str = "auto"
-    """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
+    device: Device = "auto"
     steps: Count | None = None
     """Training steps (default: the recipe's)."""
     alpha: Alphas = ()

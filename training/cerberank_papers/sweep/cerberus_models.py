@@ -13,6 +13,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from cerberank_models.checkpoint.bound import Bound
+from cerberank_models.commands.options import Device
 from cerberank_models.commands.values import DataSpec, listed
 from cerberank_models.output import UsageError
 from cerberank_papers.sweep.sweep_runs import (
@@ -97,8 +98,7 @@ class ModelsOptions:
     """Further options of every `train teach`, as one argument."""
     distil_options: Words = ""
     """Further options of every `train distil`, as one argument."""
-    device: str = "auto"
-    """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
+    device: Device = "auto"
     table: TableOptions
 
     @property

@@ -11,6 +11,7 @@ from typing import Annotated, Literal, get_args
 from cyclopts import Parameter
 
 from cerberank_models.checkpoint.bound import Bound
+from cerberank_models.commands.options import Device
 from cerberank_models.commands.values import DataSpec
 from cerberank_papers.pretraining.examples import Objective
 from cerberank_papers.sweep.sweep_runs import (
@@ -59,8 +60,7 @@ class SspOptions:
     """Further options of every `train pretrain`, as one argument."""
     teach_options: Words = ""
     """Further options of every `train teach`, as one argument."""
-    device: str = "auto"
-    """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
+    device: Device = "auto"
     table: TableOptions
 
 

@@ -13,7 +13,7 @@ from cyclopts import Parameter, Token
 from numpy.typing import NDArray
 
 from cerberank_models.backends.registry import precisions_help
-from cerberank_models.commands.options import check_device, chosen_device
+from cerberank_models.commands.options import Device, check_device, chosen_device
 from cerberank_models.commands.values import Count, DataSpec
 from cerberank_models.convert.checkpoint_cache import trainable
 from cerberank_models.convert.teacher_input import TeacherInput
@@ -63,8 +63,7 @@ class ModelOptions:
     backend: Literal["onnx", "torch"] | None = None
     """Backend of a checkpoint (default: torch)."""
     precision: Annotated[str | None, Parameter(help=f"{precisions_help()} (default: fp32).")] = None
-    device: str | None = None
-    """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
+    device: Device | None = None
     max_length: Count | None = None
     """Most tokens of a pair, for a Hugging Face teacher (default: as it was trained)."""
     context: bool | None = None

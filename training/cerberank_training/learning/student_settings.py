@@ -31,6 +31,15 @@ from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sam
 from cerberank_training.learning.strategies import Choice, lessons
 from cerberank_training.runner.train_config import TrainConfig, bound_settings
 
+Layers = Annotated[Count, Parameter(help="Layers of the base to use, from the first (default: all).")]
+Context = Annotated[bool, Parameter(help="Read the previous and the next sentence too (SSP).")]
+TokenTypes = Annotated[
+    Literal["shared"] | NewTypes,
+    Parameter(
+        help="Token type of the context where the base has fewer than three: the last type (shared), a random row "
+        "(fresh), a copy of the last row (copied), or a new random table (anew, as in SSP)."
+    ),
+]
 TeacherLoss: TypeAlias = Literal["kl", "mse", "margin-mse", "listwise"]
 COMPARES: tuple[TeacherLoss, ...] = ("margin-mse", "listwise")
 """The losses that compare the candidates of a question."""
@@ -45,8 +54,7 @@ class StudentShape:
     """
 
     name: Annotated[str, Parameter(parse=False)] = "student"
-    layers: Count | None = None
-    """Layers of the base to use, from the first."""
+    layers: Layers | None = None
     # None takes the depth of a checkpoint; for other bases all layers but one for the heads (`fitted`).
     body_layers: Whole | None = None
     """Layers that all heads share (b of B_b kH_h)."""
@@ -57,9 +65,7 @@ class StudentShape:
     exit_pooling: Annotated[Literal["mean", "first"], RECIPE_KEY] = "mean"
     """Vector that exits read: the mean of the tokens, or the first token."""
     # `shared` adds no type, and the third segment has the last one.
-    token_types: Annotated[Literal["shared"] | NewTypes, RECIPE_KEY] = "shared"
-    """Token type of the context where the base has fewer than three: the last type (shared), a random row (fresh), a
-    copy of the last row (copied), or a new random table (anew, as in SSP)."""
+    token_types: Annotated[TokenTypes, RECIPE_KEY] = "shared"
     max_length: Annotated[int, at_least(8)] = 128
     """Most tokens of a pair."""
     truncation: Annotated[Literal["last_first", "longest_first"], RECIPE_KEY] = "last_first"
@@ -69,8 +75,7 @@ class StudentShape:
     """Most tokens of the question."""
     windows: Reading = "best"
     """Long candidates: the best or the mean score of their windows, or cut (off)."""
-    context: bool = False
-    """Read the previous and the next sentence too (SSP)."""
+    context: Context = False
 
     @property
     def exit_configs(self) -> tuple[ExitConfig, ...]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -23,12 +23,10 @@ from torch.nn.parallel import DistributedDataParallel
 from cerberank_models.checkpoint.atomic import replacing
 from cerberank_models.progress import progress
 from cerberank_models.rank_pairs import NonFiniteScoreError
-from cerberank_training.runner.divergence import DivergenceError, check_finite
+from cerberank_training.runner.computing import InPrecision, Recomputed, tensor_cores, training_threads
 from cerberank_training.runner.processes import Processes
-from cerberank_training.runner.recomputation import Recomputed, training_attention
 from cerberank_training.runner.steps_ahead import BatchT, ItemT, Preparation, PreparedStep, StepsAhead
-from cerberank_training.runner.threads import training_threads
-from cerberank_training.runner.train_config import Precision, TrainConfig
+from cerberank_training.runner.train_config import TrainConfig
 from cerberank_training.runs.record import STATE
 from cerberank_training.tracking.running import running
 from cerberank_training.tracking.tracker import Tracker, Tracking
@@ -44,10 +42,26 @@ FINAL = "final"
 SMALLEST_SCALE = 1.0
 """In fp16 the loss is scaled, and a step whose gradients overflow lowers the scale and changes no weight. If gradients
 overflow at a scale below this one, the training has diverged."""
-AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
-"""The types of products by precision."""
 SAVE_SECONDS = 600.0
 """The longest time between two saved states, apart from the step that runs at its end."""
+
+
+class DivergenceError(ValueError):
+    """A loss, a gradient or a score is infinite or not a number. The message names step, rate and remedy."""
+
+    def __init__(self, what: str, *, step: int, rate: float) -> None:
+        """`what` is a clause such as `the loss is nan`; `rate` is the learning rate of the step."""
+        super().__init__(
+            f"{what} in step {step}, with learning rate {rate:g}: training has diverged, and nothing of this step is "
+            "saved. The same settings lead here again: begin in another folder with a lower --learning-rate"
+        )
+
+
+def check_finite(figures: Mapping[str, float], *, step: int, rate: float) -> None:
+    """Raise DivergenceError for the first of the figures that is not finite."""
+    for name, value in figures.items():
+        if not math.isfinite(value):
+            raise DivergenceError(f"the {name} is {value}", step=step, rate=rate)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -308,48 +322,6 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
 def decayed(parameter: Tensor) -> bool:
     """True for matrices. Biases and the weights of norms do not decay, as in Hugging Face's Trainer."""
     return parameter.ndim > 1
-
-
-@contextmanager
-def tensor_cores(device: torch.device) -> Iterator[None]:
-    """Compute matrix products of fp32 in TF32 within the block on a GPU, as the dev evaluation does.
-
-    On other devices nothing changes. PyTorch has one such switch for the whole process.
-    """
-    before = torch.get_float32_matmul_precision()
-    if device.type == "cuda":
-        torch.set_float32_matmul_precision("high")
-    try:
-        yield
-    finally:
-        torch.set_float32_matmul_precision(before)
-
-
-@contextmanager
-def training_precision(device: torch.device, precision: Precision) -> Iterator[None]:
-    """Compute the block's forward pass in `precision`, with the fastest attention for `device`."""
-    with training_attention(device), autocast(device, precision):
-        yield
-
-
-class InPrecision(nn.Module):
-    """A module whose forward pass is computed in `precision`."""
-
-    def __init__(self, module: nn.Module, device: torch.device, precision: Precision) -> None:
-        super().__init__()
-        self.module = module
-        self._device = device
-        self._precision: Precision = precision
-
-    def forward(self, *arguments: Any, **named: Any) -> Any:
-        """Call the module."""
-        with training_precision(self._device, self._precision):
-            return self.module(*arguments, **named)
-
-
-def autocast(device: torch.device, precision: Precision) -> torch.autocast:
-    """A context whose matrix products are computed in `precision`."""
-    return torch.autocast(device.type, dtype=AUTOCAST[precision], enabled=precision != "fp32")
 
 
 def _parameter_groups(

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from cyclopts import Parameter
 
-from cerberank_models.commands.options import check_device, chosen_device
+from cerberank_models.commands.options import Device, check_device, chosen_device
 from cerberank_models.commands.values import Whole
 from cerberank_training.runner.train_config import TrainConfig
 from cerberank_training.runs.launched import launched_processes
@@ -29,8 +29,7 @@ Track = Annotated[
 class RunOptions:
     """Where a run is computed, and who follows it."""
 
-    device: str = "auto"
-    """cpu, cuda, or cuda:N (default: a GPU if there is one)."""
+    device: Device = "auto"
     workers: Whole | None = None
     """Processes for batches (default: 4 on a GPU, else 0)."""
     track: Track = ()

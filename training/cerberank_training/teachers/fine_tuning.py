@@ -19,7 +19,6 @@ from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, set_seed
 
 from cerberank_models.commands.values import Count, Interval, NotNegative, Positive, at_least
-from cerberank_models.config import NewTypes
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.loading import quiet_transformers
 from cerberank_models.convert.teacher_input import SPECIAL_TOKENS, TeacherInput
@@ -31,8 +30,9 @@ from cerberank_training.evaluation.dev_figures import RankedQuestions
 from cerberank_training.evaluation.question_metrics import ranks_of
 from cerberank_training.learning.batch import moved
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
-from cerberank_training.runner.loop import Learner, Losses, autocast
-from cerberank_training.runner.recomputation import hugging_face_layers
+from cerberank_training.learning.student_settings import Context, Layers, TokenTypes
+from cerberank_training.runner.computing import autocast, hugging_face_layers
+from cerberank_training.runner.loop import Learner, Losses
 from cerberank_training.runner.steps_ahead import EqualSteps, Source
 from cerberank_training.runner.train_config import Precision, TrainConfig, bound_settings
 from cerberank_training.runs.base import Base
@@ -55,15 +55,11 @@ BATCH_TOKENS = 8192
 class TeacherConfig(TrainConfig):
     """The settings of a teacher's fine-tuning, which are options of `train teach`."""
 
-    context: bool = False
-    """Read the previous and the next sentence too (SSP)."""
-    token_types: Literal["shared"] | NewTypes = "shared"
-    """Token type of the context where the base has fewer than three: the last type (shared), a random row (fresh), a
-    copy of the last row (copied), or a new random table (anew, as in SSP)."""
+    context: Context = False
+    token_types: TokenTypes = "shared"
     max_length: Annotated[int, at_least(SPECIAL_TOKENS + 1)] = 128
     """Most tokens of a pair; the longest segments are cut."""
-    layers: Count | None = None
-    """Number of the base's layers to use, counted from the first (default: all)."""
+    layers: Layers | None = None
     # The paper has the cross entropy of each pair.
     loss: Literal["pointwise", "listwise", "both"] = "pointwise"
     """Loss: of each pair, between a question's candidates, or both."""

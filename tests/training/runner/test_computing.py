@@ -13,7 +13,7 @@ from tests.tiny import random_ranker
 from cerberank_training.data.sampling import PairSampling
 from cerberank_training.learning.student_learner import step_work
 from cerberank_training.learning.student_settings import ExampleOptions, StudentConfig
-from cerberank_training.runner import threads
+from cerberank_training.runner import computing
 
 
 def test_work_is_weights_without_tables_by_tokens() -> None:
@@ -32,14 +32,14 @@ def test_work_is_weights_without_tables_by_tokens() -> None:
 def test_threads_last_as_long_as_the_training(monkeypatch: pytest.MonkeyPatch) -> None:
     """A small network gets one, a large one as many as there are processors; OMP_NUM_THREADS wins."""
     before = torch.get_num_threads()
-    monkeypatch.setattr(threads, "usable_processors", lambda: 2)
+    monkeypatch.setattr(computing, "usable_processors", lambda: 2)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     for work, number in ((1e6, 1), (1e12, 2)):
-        with threads.training_threads(work) as chosen:
+        with computing.training_threads(work) as chosen:
             assert (chosen, torch.get_num_threads()) == (number, number)
         assert torch.get_num_threads() == before
     monkeypatch.setenv("OMP_NUM_THREADS", str(before))
-    with threads.training_threads(1e6) as chosen:
+    with computing.training_threads(1e6) as chosen:
         assert chosen == before
 
 
