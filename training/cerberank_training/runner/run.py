@@ -175,6 +175,8 @@ def run_job(job: Job[OptionsT, InputsT]) -> Mapping[str, Any]:
 
         # 6. The record is finished before the result is written: after a kill in between, the next call only writes it.
         steps = results_of_log(out, counts=config.all_trained, figure=job.dev_name)
+        if training.learner.takes_last:
+            steps["best_step"] = steps["reached"]
         record = run.finish(**steps, **results)
         training.write(record)
         return record.results
