@@ -78,7 +78,7 @@ def calibrate(
     out: str | Path,
     version: str | None = None,
     sample: int | None = None,
-    unanswered: float | None = None,
+    unanswered_share: float | None = None,
     seed: int | None = None,
     windows: Literal["best", "mean", "off"] | None = None,
     device: str | None = None,

@@ -13,7 +13,7 @@ from pydantic import Field, model_validator
 
 from cerberank_models.drop import DropPolicy, RatioSchedule, drop_ratios
 from cerberank_models.language import CODE
-from cerberank_models.text_config import TextEncodingConfig, TextRankerConfig
+from cerberank_models.text_config import QuestionPart, TextEncodingConfig, TextRankerConfig
 from cerberank_models.transformer import (
     Count,
     Frozen,
@@ -116,7 +116,8 @@ class EncodingConfig(Frozen):
 
     max_length: Annotated[int, Field(ge=8)] = 128
     question_length: Annotated[int, Field(ge=1)] = 64
-    """The most tokens of the question; the candidate gets the rest. Ignored if `truncation` is `longest_first`."""
+    """The most tokens of the question, whose end is left if it has more; the candidate gets the rest. Ignored if
+    `truncation` is `longest_first`."""
     truncation: Literal["last_first", "longest_first"] = "last_first"
     """The part of a pair that is cut when it is too long. `last_first` cuts the context, then the candidate's end;
     `longest_first` cuts the ends of the longest segments, as Hugging Face's tokenizers do.
@@ -136,6 +137,16 @@ class EncodingConfig(Frozen):
         if self.question_length > self.max_length - 7:
             raise ValueError("question_length must leave room for a candidate: at most max_length - 7")
         return self
+
+    @property
+    def question_part(self) -> QuestionPart:
+        """The part that is read of a question beyond its limit."""
+        return "end" if self.truncation == "last_first" else "start"
+
+    @property
+    def question_limit(self) -> int:
+        """The most tokens of a question."""
+        return self.question_length if self.truncation == "last_first" else self.max_length
 
 
 class Stage(Frozen):

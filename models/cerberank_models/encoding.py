@@ -5,11 +5,11 @@ The context c is the previous and the next sentence (SSP section 3). The pairs o
 special tokens (`frame.py`), with an instruction that a request may give. Pairs are packed one after another, without
 padding.
 
-Truncation: the question is cut to its limit, the candidate is cut at its end, and the context takes the remaining
-tokens. With `longest_first`, the longest segments are cut at their ends instead. Texts are cut to
-`CHARACTERS_PER_TOKEN * max_length` characters before tokenising, so that a candidate of 100 kB costs no more than a
-long sentence. No encoder reads more than `MOST_CHARACTERS`. An empty candidate is an empty segment and is scored like
-any other text. Lone surrogates, which UTF-8 cannot hold, become U+FFFD.
+Truncation: of a question beyond its limit the end is left (`question_tokens.py`), the candidate is cut at its end, and
+the context takes the remaining tokens. With `longest_first`, the longest segments are cut at their ends instead. Texts
+are cut to `CHARACTERS_PER_TOKEN * max_length` characters before tokenising, so that a candidate of 100 kB costs no more
+than a long sentence. No encoder reads more than `MOST_CHARACTERS`. An empty candidate is an empty segment and is scored
+like any other text. Lone surrogates, which UTF-8 cannot hold, become U+FFFD.
 
 With a `Windowing`, a candidate that does not fit is read in several pairs. Each holds one window in place of the cut
 text, and the same question and context as the cut pair.
@@ -29,6 +29,7 @@ from tokenizers import Tokenizer
 
 from cerberank_models.config import EncodingConfig
 from cerberank_models.frame import Frame, InstructionError, prompt_frame, template_frame
+from cerberank_models.question_tokens import QuestionTokens
 from cerberank_models.token_cache import TokenCache
 from cerberank_models.tokens import (
     ID_BYTES,
@@ -72,7 +73,7 @@ class EncodedPairs:
     windows: Windows | None = None
     """The assignment of pairs to candidates; None if every candidate is one pair."""
     question_truncated: bool = False
-    """True if the question's end is missing from some pair."""
+    """True if a part of the question is missing from some pair."""
     unknown: NDArray[np.bool_] | None = None
     """Shape [n]: True if the vocabulary lacks most of the candidate's tokens in the pair; None if it lacks no token."""
     question_unknown: bool = False
@@ -215,11 +216,15 @@ class PairEncoder:
         unknown = (tokenizer.token_to_id(name) for name in UNKNOWN_TOKENS)
         self._unknown = next((number for number in unknown if number is not None), None)
         self._types = np.minimum(np.arange(config.segments, dtype=np.int32), type_vocab_size - 1, dtype=np.int32)
-        self._tokens = Tokens(
+        # The room in a decoder's prompt depends on the instruction; `max_length` is its upper bound.
+        most = self._budget(self._frame) if config.prompt is None else config.max_length
+        characters = CHARACTERS_PER_TOKEN * config.max_length
+        self._tokens = Tokens(tokenizer, most=most, characters=characters, digest=tokenizer_digest)
+        self._questions = QuestionTokens(
             tokenizer,
-            # The room in a decoder's prompt depends on the instruction; `max_length` is its upper bound.
-            most=self._budget(self._frame) if config.prompt is None else config.max_length,
-            characters=CHARACTERS_PER_TOKEN * config.max_length,
+            limit=config.question_length if config.question_part == "end" else most + 1,
+            part=config.question_part,
+            characters=characters,
             digest=tokenizer_digest,
         )
 
@@ -268,17 +273,18 @@ class PairEncoder:
         # The texts of all segments: the question, the candidates, and their contexts if the network reads them.
         frame, rows = self._framed(instruction), len(candidates)
         budget, lead = self._budget(frame), frame.before_candidate
-        texts = [frame.question(question), *(lead + each.text for each in candidates)]
+        texts = [lead + each.text for each in candidates]
         if self._config.segments == 3:
             # Byte-level tokenizers encode a blank as a token, so a missing sentence must not leave a blank.
             texts += [" ".join(filter(None, (each.previous, each.next))) for each in candidates]
         # Their tokens, and how many of these fit into a pair.
+        (asked,), (question_unread,) = self._questions([question], cache, partition, frame)
         tokens, characters = self._tokens(texts, cache, partition), self._tokens.characters
-        segments = [[tokens[0]] * rows, tokens[1 : rows + 1], tokens[rows + 1 :]][: self._config.segments]
-        lengths = np.full((rows, len(segments)), len(tokens[0]) // ID_BYTES, dtype=np.int64)
+        segments = [[asked] * rows, tokens[:rows], tokens[rows:]][: self._config.segments]
+        lengths = np.full((rows, len(segments)), len(asked) // ID_BYTES, dtype=np.int64)
         for index, segment in enumerate(segments[1:], start=1):
             lengths[:, index] = lengths_of(segment) // ID_BYTES
-        unread, question_unread = lengths_of(texts[1 : rows + 1]) > characters, len(question) > characters
+        unread = lengths_of(texts[:rows]) > characters
         most = NO_LIMIT if most_tokens is None else min(most_tokens, NO_LIMIT)
         fitting = self._fitting(lengths, most, budget)
         windowing = windowing and windowing.of_model(self._config.windows)
@@ -292,7 +298,7 @@ class PairEncoder:
             room = np.minimum(covered, most) * CHARACTERS_PER_WINDOW_TOKEN
             ends = np.where(over, np.minimum(np.maximum(room, characters), MOST_CHARACTERS), MOST_CHARACTERS)
             # No more of a text is tokenised again than its windows can hold.
-            long_texts = [texts[1 + row] for row in long]
+            long_texts = [texts[row] for row in long]
             unread[long] = lengths_of(long_texts) > ends[long]
             if long:
                 long_texts = [text[:end] for text, end in zip(long_texts, ends[long].tolist(), strict=True)]
@@ -303,7 +309,7 @@ class PairEncoder:
                     segments,
                     lengths,
                     unread,
-                    question_unread=question_unread,
+                    question_unread=bool(question_unread),
                     windowing=windowing,
                     most=most,
                 )
@@ -317,7 +323,7 @@ class PairEncoder:
             segments,
             fitting,
             truncated=shorter[:, 1] | unread,
-            question_truncated=question_unread or bool(shorter[:, 0].any()),
+            question_truncated=bool(question_unread or shorter[:, 0].any()),
         )
 
     def _in_windows(
@@ -373,7 +379,6 @@ class PairEncoder:
         wanted[:, 1] = np.minimum(wanted[:, 1], most)
         if self._config.truncation == "longest_first":
             return longest_first(wanted, budget)
-        wanted[:, 0] = np.minimum(wanted[:, 0], self._config.question_length)
         left = budget - wanted.cumsum(axis=1) + wanted
         return np.minimum(wanted, np.maximum(left, 0))
 
@@ -404,7 +409,7 @@ class PairEncoder:
             type_ids=np.repeat(np.tile(self._types, rows), by_segment.ravel()),
             offsets=offsets,
             truncated=truncated,
-            question_truncated=question_truncated,
+            question_truncated=question_truncated and rows > 0,
             unknown=candidates,
             question_unknown=questions is not None and bool(questions[:1].any()),
             prefixes=begins if frame.shared else None,

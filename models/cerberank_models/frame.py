@@ -31,6 +31,8 @@ class Frame:
     """The text before and the text after the question, which are tokenised together with it."""
     ids_around_question: bytes = b""
     """The tokens of `around_question`, which are not the question's own words."""
+    before_question: int = 0
+    """The number of tokens of the text before the question."""
     before_candidate: str = ""
     """The text before the candidate, which is tokenised together with it."""
     shared: bool = False
@@ -81,6 +83,8 @@ def prompt_frame(tokenizer: Tokenizer, prompt: PromptTemplate, instruction: str 
         tail=_ids(tokenizer, *prompt.tail),
         around_question=(before, behind),
         ids_around_question=_ids(tokenizer, before, behind),
+        # A blank before the question belongs to its first token.
+        before_question=len(_ids(tokenizer, before.rstrip(" "))) // ID_BYTES,
         before_candidate=prompt.candidate.removesuffix(CANDIDATE),
         shared=True,
     )

@@ -60,7 +60,7 @@ class Ranker:
         threads: int | None = None,
         revision: str | None = None,
         cache: str | Path | None = None,
-        unanswered: float | None = None,
+        unanswered_share: float | None = None,
     ) -> Ranker:
         """Open a checkpoint, after importing it from Hugging Face or pulling it from a store if needed.
 
@@ -79,8 +79,9 @@ class Ranker:
         The default on a GPU (`device="cuda"`) is torch in fp16. `threads` None uses all processors that the process may
         use.
 
-        `unanswered` is the share of your questions that has no answer, and moves the probabilities of a calibrated
-        checkpoint (default: the share of its calibration questions, which is half of them for the bundled checkpoint).
+        `unanswered_share` is the share of your questions that has no answer, and moves the probabilities of a
+        calibrated checkpoint (default: the share of its calibration questions, which is half of them for the bundled
+        checkpoint).
 
         Raises CheckpointError, SourceError, ModelImportError, StoreError or ValueError with a message that says what is
         wrong, and ModuleNotFoundError with the name of the missing extra.
@@ -94,8 +95,8 @@ class Ranker:
             precision=precision,
         )
         checkpoint = read_checkpoint(place)
-        if unanswered is not None:
-            checkpoint = checkpoint.with_unanswered(unanswered)
+        if unanswered_share is not None:
+            checkpoint = checkpoint.with_unanswered(unanswered_share)
         form = form_for(checkpoint.manifest.files, device, backend=backend, precision=precision)
         opened: dict[str, Any] = {
             "kind": form.backend,
@@ -110,7 +111,7 @@ class Ranker:
             extra = {"onnx": "serve"}.get(form.backend, form.backend)
             message = f"the backend {form.backend} needs {error.name}; {installed_by(extra)}"
             raise ModuleNotFoundError(message, name=error.name) from error
-        ranker._opened = opened | {"unanswered": unanswered}
+        ranker._opened = opened | {"unanswered_share": unanswered_share}
         return ranker
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -255,7 +256,7 @@ def _reopened(place: Path, opened: Mapping[str, Any]) -> Ranker:
         backend=opened["kind"],
         precision=opened["precision"],
         threads=opened["threads"],
-        unanswered=opened["unanswered"],
+        unanswered_share=opened["unanswered_share"],
     )
 
 

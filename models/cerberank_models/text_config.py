@@ -12,6 +12,8 @@ from pydantic import Field, model_validator
 
 from cerberank_models.transformer import PAIR_TEMPLATES, Count, Frozen, TransformerConfig
 
+QuestionPart = Literal["start", "end"]
+
 
 class ColbertTokens(Frozen):
     """The ids of the tokens that ColBERT adds to texts or ignores in them."""
@@ -43,7 +45,9 @@ class TextEncodingConfig(Frozen):
     """
 
     question_length: Count = 64
-    """The most tokens of a question; the rest is not read."""
+    """The most tokens of a question."""
+    question_part: Annotated[QuestionPart, Field(exclude_if=lambda part: part == "end")] = "end"
+    """The part that is read of a longer question (`question_tokens.py`). Omitted from `config.json` at its default."""
     document_length: Count = 800
     """The most tokens of a document, or of a candidate that a first stage reads (TRMD section 3.1.3)."""
     window: Count = 384
@@ -57,6 +61,11 @@ class TextEncodingConfig(Frozen):
         if self.colbert is not None and (self.colbert.filled or 0) > self.question_length:
             raise ValueError(f"filled must be at most question_length, {self.question_length}")
         return self
+
+    @property
+    def question_limit(self) -> int:
+        """The most tokens of a question."""
+        return self.question_length
 
     @property
     def special(self) -> int:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from cerberank_models.encoding import CHARACTERS_PER_TOKEN, EncodedPairs, lengths_of, offsets_of
+from cerberank_models.question_tokens import QuestionTokens
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.token_cache import TokenCache
 from cerberank_models.tokens import ID_BYTES, Tokens, packed, special_tokens
@@ -39,24 +40,27 @@ class TextEncoder:
         fill = None if colbert is None else colbert.fill
         self._fill = b"" if fill is None else packed([fill])
         self._filled = ID_BYTES * ((colbert and colbert.filled) or lengths.question_length)
-        self._question = ID_BYTES * lengths.question_length
         self._candidate = ID_BYTES * lengths.document_length
         self._window = ID_BYTES * lengths.window
 
-        def tokens(most: int) -> Tokens:
-            return Tokens(tokenizer, most=most, characters=CHARACTERS_PER_TOKEN * most, digest=tokenizer_digest)
-
-        self._question_tokens = tokens(lengths.question_length)
-        self._candidate_tokens = tokens(lengths.document_length)
+        self._question_tokens = QuestionTokens(
+            tokenizer,
+            limit=lengths.question_length,
+            part=lengths.question_part,
+            characters=CHARACTERS_PER_TOKEN * lengths.question_length,
+            digest=tokenizer_digest,
+        )
+        most = lengths.document_length
+        self._candidate_tokens = Tokens(
+            tokenizer, most=most, characters=CHARACTERS_PER_TOKEN * most, digest=tokenizer_digest
+        )
 
     def questions(self, texts: Sequence[str], cache: TokenCache | None = None, *, partition: str = "") -> EncodedPairs:
         """Each question as a text of at most `question_length` tokens; questions of a ColBERT are filled up.
 
         `cache` and `partition` are used as in `candidates`.
         """
-        tokens, room = self._question_tokens, self._question
-        tokenised = tokens(texts, cache, partition)
-        pieces, truncated = self._cut(texts, tokenised, room, tokens.characters)
+        pieces, truncated = self._question_tokens(texts, cache, partition)
         if self._fill:  # after the separator
             ends = [self._tail + self._fill * ((self._filled - len(ids)) // ID_BYTES) for ids in pieces]
             pieces = [ids + end for ids, end in zip(pieces, ends, strict=True)]
@@ -68,9 +72,9 @@ class TextEncoder:
 
         Cached tokens are used only within their `partition`, so that response times do not reveal the texts of another.
         """
-        tokens = self._candidate_tokens
-        pieces, truncated = self._cut(texts, tokens(texts, cache, partition), self._candidate, tokens.characters)
-        return self._framed(pieces, truncated, self._candidate_head, self._tail)
+        tokens = self._candidate_tokens(texts, cache, partition)
+        pieces = [ids[: self._candidate] for ids in tokens]
+        return self._framed(pieces, self._cut(texts, tokens), self._candidate_head, self._tail)
 
     def documents(self, texts: Sequence[str]) -> tuple[EncodedPairs, NDArray[np.int64]]:
         """Each document as windows of at most `window` tokens, `document_length` in all; an empty text has one window.
@@ -78,7 +82,7 @@ class TextEncoder:
         The returned array holds the offsets of the windows: text i has the windows `offsets[i]:offsets[i + 1]`.
         """
         tokenised = self._candidate_tokens(texts, None, "")
-        cut = (lengths_of(tokenised) > self._candidate) | (lengths_of(texts) > self._candidate_tokens.characters)
+        cut = self._cut(texts, tokenised)
         pieces = [
             [ids[start : min(start + self._window, self._candidate)] for start in self._starts(ids)]
             for ids in tokenised
@@ -88,15 +92,12 @@ class TextEncoder:
         encoded = self._framed(windows, np.repeat(cut, counts), self._candidate_head, self._tail)
         return encoded, offsets_of(counts)
 
+    def _cut(self, texts: Sequence[str], tokenised: Sequence[bytes]) -> NDArray[np.bool_]:
+        """True for each candidate or document of which more is not read."""
+        return (lengths_of(tokenised) > self._candidate) | (lengths_of(texts) > self._candidate_tokens.characters)
+
     def _starts(self, ids: bytes) -> range:
         return range(0, max(1, min(len(ids), self._candidate)), self._window)
-
-    @staticmethod
-    def _cut(
-        texts: Sequence[str], tokenised: Sequence[bytes], room: int, characters: int
-    ) -> tuple[list[bytes], NDArray[np.bool_]]:
-        """The tokens of each text that fit, and True for each text with more tokens."""
-        return [ids[:room] for ids in tokenised], (lengths_of(tokenised) > room) | (lengths_of(texts) > characters)
 
     @staticmethod
     def _framed(pieces: Sequence[bytes], truncated: NDArray[np.bool_], head: bytes, tail: bytes) -> EncodedPairs:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
@@ -13,6 +14,7 @@ from tokenizers import Tokenizer
 
 from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import CHARACTERS_PER_TOKEN, Candidate, EncodedPairs, PairEncoder
+from cerberank_models.question_tokens import FEWEST, LINES, tail
 from cerberank_models.token_cache import TokenCache
 from cerberank_models.tokens import MOST_CHARACTERS, replace_surrogates
 from cerberank_models.transformer import PAIR_TEMPLATES, Family
@@ -24,6 +26,7 @@ TEXTS = (
     | st.text(TEXT, max_size=60)
     | st.integers(0, 50).map(lambda count: "b " * count)
     | st.sampled_from(["", " ", "\ud800", "a" * 500, "b " * 130, "b " * 1000])
+    | st.lists(st.text(TEXT, max_size=30), min_size=2, max_size=12).map("\n".join)
 )
 CANDIDATES = st.lists(st.builds(Candidate, text=TEXTS, previous=TEXTS, next=TEXTS), max_size=6)
 
@@ -49,8 +52,9 @@ def assembled(family: Family, config: EncodingConfig, question: str, candidates:
     def ids(text: str) -> list[int]:
         return own_tokenizer.encode(replace_surrogates(text[:characters]), add_special_tokens=False).ids
 
-    question_ids = ids(question)
-    unread = len(question) > characters
+    question_ids, unread = ids(question), len(question) > characters
+    if config.truncation == "last_first" and (unread or len(question_ids) > config.question_length):
+        question_ids, unread = end_of(tail(question, characters), ids)[-config.question_length :], True
     token_ids: list[int] = []
     type_ids: list[int] = []
     offsets, truncated = [0], []
@@ -72,8 +76,17 @@ def assembled(family: Family, config: EncodingConfig, question: str, candidates:
         type_ids=np.asarray(type_ids, dtype=np.int32),
         offsets=np.asarray(offsets, dtype=np.int64),
         truncated=np.asarray(truncated, dtype=np.bool_),
-        question_truncated=unread,
+        question_truncated=unread and bool(candidates),
     )
+
+
+def end_of(question: str, ids: Callable[[str], list[int]]) -> list[int]:
+    """The tokens of the last line of a question, and of those before it as long as there are fewer than FEWEST."""
+    lines = [line for line in question.splitlines() if line.strip()][-LINES:]
+    taken: list[str] = []
+    while lines and sum(len(ids(line)) for line in taken) < FEWEST:
+        taken.insert(0, lines.pop())
+    return ids("\n".join(taken))
 
 
 def cut(lengths: list[int], config: EncodingConfig, budget: int) -> list[int]:
@@ -85,7 +98,6 @@ def cut(lengths: list[int], config: EncodingConfig, budget: int) -> list[int]:
             longest = [index for index, length in enumerate(lengths_left) if length == max(lengths_left)]
             lengths_left[min(longest, key=lambda index: lengths[index])] -= 1
         return lengths_left
-    lengths_left = [min(lengths_left[0], config.question_length), *lengths_left[1:]]
     for index in reversed(range(len(lengths_left))):
         while lengths_left[index] and sum(lengths_left) > budget:
             lengths_left[index] -= 1

@@ -53,7 +53,7 @@ def test_colberts_texts_are_marked_and_questions_filled() -> None:
     assert "colbert" not in text_ranker(COLBERT).config.encoding.model_dump()
     tested, (a, b) = TextEncoder(bert_tokenizer(), config), (bert_tokenizer().token_to_id(word) for word in "ab")
     questions = tested.questions(["a b", "", "a b a b a"])
-    assert rows(questions) == [[2, 60, a, b, 3, 4, 4], [2, 60, 3, 4, 4, 4, 4], [2, 60, a, b, a, b, 3]]
+    assert rows(questions) == [[2, 60, a, b, 3, 4, 4], [2, 60, 3, 4, 4, 4, 4], [2, 60, b, a, b, a, 3]]
     assert questions.truncated.tolist() == [False, False, True]
     windows, offsets = tested.documents(["a b a b", ""])
     assert rows(windows) == [[2, 61, a, b, a, 3], [2, 61, b, 3], [2, 61, 3]]

@@ -89,9 +89,9 @@ def test_a_request_chooses_its_scores_by_a_header_and_every_dialect_tells_if_any
 
 def test_the_share_of_unanswered_questions_moves_answerable(open_app: Serve, folder: Path) -> None:
     """The setting, the argument of the Python face, and what /v1/models says of it."""
-    client, half = opened(open_app, folder, unanswered=0.2), Ranker.load(folder, precision="fp32")
+    client, half = opened(open_app, folder, unanswered_share=0.2), Ranker.load(folder, precision="fp32")
     answer = rank(client)
-    few = Ranker.load(folder, precision="fp32", unanswered=0.2).rank(QUESTION, TEXTS, drop_ratio=0)
+    few = Ranker.load(folder, precision="fp32", unanswered_share=0.2).rank(QUESTION, TEXTS, drop_ratio=0)
     assert answer["answerable"] == pytest.approx(few.answerable)
     assert answer["results"][0]["score"] == pytest.approx(few[0].score, abs=1e-6)
     assert answer["answerable"] > (half.rank(QUESTION, TEXTS, drop_ratio=0).answerable or 0.0)

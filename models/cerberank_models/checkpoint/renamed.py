@@ -20,7 +20,7 @@ RENAMED = MappingProxyType(
         "calibrate": ("int8_texts",),
         "questions": ("data",),
         "alpha": ("drop_ratio",),
-        "unanswered": ("without_positive",),
+        "unanswered": ("without_positive", "unanswered_share"),
         "only": ("rows",),
         "metric": ("measure",),
         "workers": ("copies",),

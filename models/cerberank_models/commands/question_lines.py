@@ -48,11 +48,8 @@ class QuestionLine(Frozen):
     id: Identifier = None
     question: QuestionText
     title: OfTraining = None
-    candidates: Annotated[
-        list[
-            Annotated[Annotated[str, Tag("<text>")] | Annotated[CandidateLine, Tag("<object>")], Discriminator(_kind)]
-        ],
-        Field(min_length=1),
+    candidates: list[
+        Annotated[Annotated[str, Tag("<text>")] | Annotated[CandidateLine, Tag("<object>")], Discriminator(_kind)]
     ]
 
     def parsed(self) -> list[CandidateLine]:
@@ -72,7 +69,7 @@ def read_line(line: bytes) -> QuestionLine:
 
 
 def read_questions(path: Path) -> list[tuple[str, list[Candidate]]]:
-    """The questions of a file with their candidates; blank lines are skipped.
+    """The questions of a file with their candidates; blank lines and questions without a candidate are skipped.
 
     Raises ValueError for an invalid line, or if there are no questions.
     """
@@ -84,7 +81,8 @@ def read_questions(path: Path) -> list[tuple[str, list[Candidate]]]:
             question = read_line(line)
         except ValueError as error:
             raise ValueError(f"{path}:{number}: {error}") from error
-        questions.append((question.question, [candidate.candidate() for candidate in question.parsed()]))
+        if question.candidates:
+            questions.append((question.question, [candidate.candidate() for candidate in question.parsed()]))
     if not questions:
-        raise ValueError(f"{path} holds no question")
+        raise ValueError(f"{path} holds no question with a candidate")
     return questions

@@ -116,7 +116,7 @@ Pairs have at most {length} tokens.{cut} Figures above that were measured with d
 with other heads or in another precision are not this model's.
 """
 CUT = """ Longer ones lose the ends of their longest segments, as Hugging Face's tokenizers cut; the checkpoint
-keeps {question} tokens of the question and cuts the candidate, so that scores of longer pairs differ."""
+reads at most {question} tokens of the question and cuts the candidate, so that scores of longer pairs differ."""
 
 
 def hugging_face_card(checkpoint: Checkpoint, *, head: int, model_class: str, place: str) -> str:

@@ -75,16 +75,18 @@ def cut_warnings(
     windowing: Windowing | None = None,
     most_tokens: int | None = None,
 ) -> list[str]:
-    """A warning if the question's end was not read, and one if the ends of `candidates` candidates were not read."""
+    """A warning if a part of the question was not read, and one if the ends of `candidates` candidates were not."""
     if isinstance(encoding, TextEncodingConfig):
-        longest, limits = encoding.question_length, f"a text holds {encoding.document_length} tokens"
+        limits = f"a text holds {encoding.document_length} tokens"
     else:
-        longest = encoding.question_length if encoding.truncation == "last_first" else encoding.max_length
         limits = f"a pair holds {encoding.max_length} tokens"
     warnings = []
     if question:
-        remedy = "shorten it, or send a chat's last turn alone"
-        warnings.append(f"the question's end was not read: at most {longest} of its tokens fit; {remedy}")
+        fits = f"at most {encoding.question_limit} tokens of a question fit"
+        cut = f"the question's end was not read: {fits}; shorten it"
+        if encoding.question_part == "end":
+            cut = f"only the last line or the last tokens of the question were read: {fits}; send the question alone"
+        warnings.append(f"{cut}, without the turns of a chat before it")
     if candidates:
         ends = "end of 1 candidate was" if candidates == 1 else f"ends of {candidates} candidates were"
         if windowing is not None:

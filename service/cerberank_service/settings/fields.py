@@ -305,7 +305,7 @@ class Settings(BaseSettings):
             "model is calibrated; `/v1/rank` always returns them."
         ),
     ] = False
-    unanswered: Annotated[
+    unanswered_share: Annotated[
         float | None,
         Field(
             gt=0,

@@ -92,6 +92,8 @@ def _facts(live: LiveVersion, settings: Settings) -> dict[str, Any]:
         "calibration": _calibration(live.checkpoint.calibration),
         "max_length": config.encoding.max_length,
         "windows": config.encoding.windows,
+        "question_length": config.candidate_encoding.question_limit,
+        "question_part": config.candidate_encoding.question_part,
         "languages": list(config.languages),
         "context": config.encoding.segments == 3,
         "instruction": config.takes_instruction,

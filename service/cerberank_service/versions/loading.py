@@ -225,8 +225,8 @@ def bring_up(
         prepare_thread=partial(run_pair, backend, encoder, _stages(loaded)[1]) if on_device(settings) else lambda: None,
     )
     engine.start()
-    if settings.unanswered is not None:
-        checkpoint = checkpoint.with_unanswered(settings.unanswered)
+    if settings.unanswered_share is not None:
+        checkpoint = checkpoint.with_unanswered(settings.unanswered_share)
     return LiveVersion(checkpoint, engine, encoder, backend.precision, first, unused_vectors=unused_vectors)
 
 

@@ -77,7 +77,8 @@ def test_truncation_is_told_or_refused(checkpoint: Checkpoint) -> None:
     prepared(checkpoint, refuse_truncation=True)
     asking = {"question": "a " * 300}
     assert warnings_of(checkpoint, **asking) == (
-        "the question's end was not read: at most 24 of its tokens fit; shorten it, or send a chat's last turn alone",
+        "only the last line or the last tokens of the question were read: at most 24 tokens of a question fit; send "
+        "the question alone, without the turns of a chat before it",
     )
     assert not prepared(checkpoint, **asking).truncated.any()
     for call in (long, asking):

@@ -115,6 +115,7 @@ def test_models_tells_what_is_served(client: TestClient) -> None:
     assert (model["version"], model["state"], model["reason"]) == ("7", State.READY.value, None)
     assert (model["architecture"], model["stages"], model["exits"]) == ("B2 3H1", 3, [1, 2])
     assert (model["precision"], model["max_length"]) == ("int8", 64)
+    assert (model["question_length"], model["question_part"]) == (24, "end")
 
 
 def test_the_default_checkpoint_is_not_read_from_the_environment(

@@ -37,6 +37,8 @@ class MetricComparison:
     mean_b: float
     difference: float
     """The mean of A minus the mean of B."""
+    error: float
+    """The standard error of the difference, from the questions' own differences; 0 for a single question."""
     p_value: float
     """Wilcoxon's two-sided p-value; 1 if no question has a difference."""
     student_p_value: float
@@ -118,8 +120,8 @@ def compare_metric(a: NDArray[np.float64], b: NDArray[np.float64]) -> MetricComp
     The Wilcoxon test leaves out questions without a difference; the t-test does not.
 
     >>> got = compare_metric(np.array([1.0, 1.0, 0.5]), np.array([0.5, 0.9, 0.5]))
-    >>> got.wins, got.ties, got.losses, got.p_value, round(got.student_p_value, 3)
-    (2, 1, 0, 0.5, 0.321)
+    >>> got.wins, got.ties, got.losses, got.p_value, round(got.student_p_value, 3), round(got.error, 1)
+    (2, 1, 0, 0.5, 0.321, 15.3)
     """
     differences = np.round(a - b, DIGITS)
     unequal = differences[differences != 0]
@@ -127,6 +129,7 @@ def compare_metric(a: NDArray[np.float64], b: NDArray[np.float64]) -> MetricComp
         mean_a=100.0 * float(a.mean()),
         mean_b=100.0 * float(b.mean()),
         difference=100.0 * float((a - b).mean()),
+        error=100.0 * float(stats.sem(differences)) if len(differences) > 1 else 0.0,
         p_value=float(stats.wilcoxon(unequal).pvalue) if len(unequal) else 1.0,
         student_p_value=_student(differences),
         wins=int((differences > 0).sum()),

@@ -22,6 +22,8 @@ const TITLES = {
   first_stage: "First stage",
   score: "Score",
   max_length: "Tokens of a pair",
+  question_length: "Tokens of a question",
+  question_part: "Part read of a longer question",
   languages: "Languages",
   context: "Reads context",
   instruction: "Reads an instruction",

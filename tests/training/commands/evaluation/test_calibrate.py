@@ -102,3 +102,9 @@ def test_calibrating_again_replaces_the_old_one(tiny_checkpoint: Path, tmp_path:
     assert second.calibration.data.questions == 150
     assert main([str(tiny_checkpoint), *common, "--sample", "50", "--out", str(tmp_path / "c")]) == 1
     assert not (tmp_path / "c").exists()
+
+
+def test_an_earlier_option_is_answered_with_its_new_name(capsys: pytest.CaptureFixture[str]) -> None:
+    """`--unanswered` belongs to `train` alone, where it takes a word."""
+    assert main(["checkpoint", "--data", "jsonl:x", "--out", "out", "--unanswered", "0.3"]) == 2
+    assert "--unanswered was renamed to --unanswered-share" in capsys.readouterr().err

@@ -56,7 +56,7 @@ class CalibrateOptions:
     """Version of the new folder (default: the old one's with -calibrated)."""
     sample: Count | None = None
     """Number of questions to draw of each set (default: all)."""
-    unanswered: Annotated[float, Parameter(validator=Number(gt=0, lt=1))] = 0.5
+    unanswered_share: Annotated[float, Parameter(validator=Number(gt=0, lt=1))] = 0.5
     """Share of questions without an answer that your users ask. Answers are removed from random questions until so many
     have none."""
     seed: Whole = 0
@@ -95,7 +95,7 @@ def calibrate(checkpoint: Path, /, *, options: CalibrateOptions) -> Calibrated:
     source = read_checkpoint(checkpoint)
     form = options.backend.chosen(source)
     check_device(form.device, form.kind)
-    asked = as_asked(_chosen(checkpoint, options), unanswered=options.unanswered, seed=options.seed)
+    asked = as_asked(_chosen(checkpoint, options), unanswered=options.unanswered_share, seed=options.seed)
     check_questions(asked.questions)
     questions = _scored(source, form, options, asked.questions)
     # The calibration is fitted on all questions; its figures come from folds that it was not fitted on.

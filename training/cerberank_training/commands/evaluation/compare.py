@@ -58,13 +58,13 @@ def compare(
 
 def markdown(result: RankingComparison) -> str:
     """A table with a row a metric, and the correlation of the orders."""
-    header = ["metric", "A", "B", "A - B", "p (Wilcoxon)", "p (Student)", "wins / ties / losses"]
+    header = ["metric", "A", "B", "A - B (standard error)", "p (Wilcoxon)", "p (Student)", "wins / ties / losses"]
     rows = [
         [
             name,
             f"{row.mean_a:.2f}",
             f"{row.mean_b:.2f}",
-            f"{row.difference:+.2f}",
+            f"{row.difference:+.2f} ({row.error:.2f})",
             f"{row.p_value:.2g}",
             f"{row.student_p_value:.2g}",
             f"{row.wins} / {row.ties} / {row.losses}",
