@@ -35,7 +35,7 @@ class RankedText(BaseModel):
     """A document of the answer."""
 
     index: Annotated[int, Field(description="Its place in `documents`, counted from 0.")]
-    score: Annotated[float | None, Field(description="P(it answers the query); null if a deadline passed before.")]
+    score: Annotated[float | None, Field(description="P(it answers the query); null if no stage scored it.")]
     text: str
 
 

@@ -2,7 +2,7 @@
 
 - Inputs: `question` [1] and `candidates` [n].
 - Outputs: `scores` FP32 [n] and `stages` INT32 [n] by candidate, and `order` INT64 [n], the candidates best first.
-- Parameters: `drop_ratio`, and Triton's `timeout` in microseconds, which is the deadline.
+- Parameters: `drop_ratio`, `lexical_ratio`, and Triton's `timeout` in microseconds, which is the deadline.
 
 Inputs may be in the binary form that Triton's client sends; answers are JSON.
 """

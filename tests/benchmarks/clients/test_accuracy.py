@@ -23,3 +23,11 @@ def test_later_stages_come_first_whatever_the_scores() -> None:
 def test_candidates_without_a_score_are_tied_in_the_last_place() -> None:
     """One of the two that no stage scored is relevant: its place is second or third, with equal chances."""
     assert metrics_of(answer((0, 0.3), (-1, None), (-1, None)), [0, 1, 0])["map"] == pytest.approx((1 / 2 + 1 / 3) / 2)
+
+
+def test_what_the_lexical_layer_dropped_counts_by_its_scores() -> None:
+    """Behind everything that a stage has scored."""
+    lexical = answer((1, 0.1), (-1, None), (-1, None))
+    lexical["results"][1]["lexical_score"], lexical["results"][0]["lexical_score"] = 0.0, 2.5
+    assert metrics_of(lexical, [0, 0, 1])["map"] == 0.5
+    assert metrics_of(lexical, [0, 1, 0])["map"] == pytest.approx(1 / 3)

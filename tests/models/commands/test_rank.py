@@ -74,6 +74,10 @@ def test_lines_of_text_are_ranked_for_a_question(
     rows = capsys.readouterr().out.splitlines()
     assert len(rows) == 2
     assert float(rows[0].split()[0]) >= float(rows[1].split()[0])
+    assert main([str(tmp_path / "in.txt"), "--question", "bees ?", "--lexical-ratio", "0.7", "--drop-ratio", "0"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[1] for row in rows] == ["bees", "it", "330"]
+    assert [row.split()[0] == "dropped" for row in rows] == [False, True, True]
 
 
 def test_a_question_is_answered_with_answerable_and_warnings_beside_the_table(
