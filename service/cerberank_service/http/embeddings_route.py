@@ -14,12 +14,10 @@ from cerberank_service.access.access import charge_tokens
 from cerberank_service.dialects.embeddings import EmbeddingsRequest, check_encoder, render
 from cerberank_service.dialects.vllm import format_error, texts_of
 from cerberank_service.dialects.wire import check_count, check_structure, read_json, validate
-from cerberank_service.engine.work import Work, too_late
 from cerberank_service.http.accept import AcceptedRequest, accept, unless_disconnected
 from cerberank_service.http.error_responses import request_id_of
 from cerberank_service.http.rank_route import CLIENT_GONE, RankRoute
 from cerberank_service.http.response_headers import UNREAD
-from cerberank_service.ranking.pipeline import VECTORS_ALONE
 from cerberank_service.telemetry.logs import log_embeddings, request_fields
 from cerberank_service.versions.loading import LiveVersion
 from cerberank_service.versions.registry import Lease
@@ -78,18 +76,10 @@ class EmbeddingsRoute:
         with service.versions.lease() as lease:
             read = partial(self._read, accepted, lease)
             request, live, texts = await service.workers.read(read, size=accepted.size, caller=accepted.share)
-            work = Work(
-                pairs=texts,
-                policy=VECTORS_ALONE,
-                received=accepted.received,
-                deadline=accepted.latest,
-                later_tokens=(0.0,) * (live.checkpoint.config.scored_stages - 1),  # no pairs follow
-            )
             with charge_tokens(accepted.caller, texts.tokens):
-                _, ranked = await service.pipeline.run(live, work)
-                vectors = [vector for vector in ranked.vectors or () if vector is not None]
-                if len(vectors) < len(texts):
-                    raise too_late(wait=1)
+                vectors = await service.pipeline.embed(
+                    live, texts, received=accepted.received, deadline=accepted.latest
+                )
                 rendered = partial(render, request, live.reference.model, vectors, texts.tokens)
                 content = await service.workers.run(rendered, size=accepted.size)
             service.versions.answered()

@@ -17,6 +17,7 @@ from cerberank_models.backends.stage_contract import Vector
 from cerberank_models.calibration import CalibrationError
 from cerberank_models.config import RankerConfig
 from cerberank_models.drop import DropPolicy, RatioSchedule
+from cerberank_models.encoding import EncodedPairs
 from cerberank_models.first_stage.question_texts import Caches
 from cerberank_models.first_stage.vector_cache import VectorCache
 from cerberank_models.rank_pairs import NonFiniteScoreError, Ranking
@@ -195,7 +196,7 @@ class Pipeline:
         live = question.live
         if question.work is None:
             return question
-        key, ranked = await self.run(live, question.work)
+        key, ranked = await self._run(live, question.work)
         if not question.in_first_stage:
             return question.after(ranked)
         # The key keeps the room of the survivors' pairs in the engine until they come.
@@ -203,15 +204,28 @@ class Pipeline:
             scored = await self._workers.run(partial(self._scored, question, ranked, key), size=size)
             del question, ranked  # frees the vectors while the pairs are ranked
             if scored.work is not None:
-                _, ranked = await self.run(live, scored.work)
+                _, ranked = await self._run(live, scored.work)
                 scored = scored.after(ranked)
             return scored
         finally:
             live.engine.cancel(key)
 
+    async def embed(
+        self, live: LiveVersion, texts: EncodedPairs, *, received: float, deadline: float | None
+    ) -> list[Vector]:
+        """The vectors of texts by a version's first stage, in their order. Raises as `rank` does."""
+        no_pairs = (0.0,) * (live.checkpoint.config.scored_stages - 1)
+        work = Work(pairs=texts, policy=VECTORS_ALONE, received=received, deadline=deadline, later_tokens=no_pairs)
+        key, ranked = await self._run(live, work)
+        live.engine.cancel(key)  # gives back the room of the pairs that could follow
+        vectors = [vector for vector in ranked.vectors or () if vector is not None]
+        if len(vectors) < len(texts):
+            raise too_late(wait=1)
+        return vectors
+
     @staticmethod
-    async def run(live: LiveVersion, work: Work) -> tuple[int, Ranked]:
-        """The engine's key for a work, and its ranking. Raises as `rank` does."""
+    async def _run(live: LiveVersion, work: Work) -> tuple[int, Ranked]:
+        """The engine's key for the work, and its ranking. Raises as `rank` does."""
         ticket = live.engine.submit(work)
         try:
             async with asyncio.timeout(_longest_wait(live, work)):

@@ -11,7 +11,7 @@ import pytest
 from starlette.testclient import TestClient
 from tests.service.fakes import GIVES_NAN, RAISES, SECRET, tokenizer
 from tests.service.first_stages import WIDTH, FakeVectors
-from tests.service.observe import samples
+from tests.service.observe import samples, service_of, wait_until
 from tests.service.ranking.conftest import Open
 
 from cerberank_models.text_encoding import TextEncoder
@@ -38,6 +38,7 @@ def test_each_text_has_its_vector(serve_first: Open) -> None:
     rows = [np.frombuffer(base64.b64decode(each["embedding"]), dtype="<f4") for each in binary]
     np.testing.assert_array_equal(rows, expected)
     assert embed(served.client, TEXTS[1])["data"] == [answer["data"][1] | {"index": 0}]
+    wait_until(lambda: service_of(served.client).load().queued_tokens == 0)
 
 
 def test_a_text_that_is_cut_is_counted(serve_first: Open) -> None:
