@@ -56,6 +56,8 @@ def test_a_bad_request_gets_the_right_status_and_says_what_to_change(
 
 def test_unknown_paths_and_methods_have_the_same_body(client: TestClient) -> None:
     """The errors have the native body, and 405 lists the allowed methods."""
+    for path, meant in {"/rank": "/v1/rank", "/v1/v1/rank": "/v1/rank", "/v1/ranks": "/v1/rank"}.items():
+        assert f"is {meant} meant?" in client.post(path, json={}).json()["error"]["message"]
     lost, wrong = client.get("/v1/nothing"), client.get("/v1/rank")
     assert (lost.status_code, lost.json()["error"]["kind"]) == (404, "not_found")
     assert (wrong.status_code, wrong.json()["error"]["kind"]) == (405, "method_not_allowed")

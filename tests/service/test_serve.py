@@ -2,21 +2,25 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import sys
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
+import uvicorn
+from fastapi import FastAPI
 from tests.service.asking import held
 from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
 from tests.service.observe import service_of, wait_until
 
 from cerberank_models.convert.source import Source
-from cerberank_service.serve import assemble, serve
+from cerberank_service.serve import Ending, Server, assemble, serve
 from cerberank_service.settings import Settings, read_settings
 
 BODY = {"question": "q", "candidates": ["a", "b"]}
@@ -148,6 +152,17 @@ def test_a_start_that_fails_has_a_json_line_where_the_log_is_json(
     assert line["level"] == "CRITICAL"
     assert "CERBERANK_PORT='http'" in line["message"]
     assert line["time"].endswith("Z")
+
+
+def test_a_taken_port_is_told_with_the_option_for_another() -> None:
+    """Instead of a server that ends without a word; `run` raises what `ending` gets."""
+    ending: Ending = SimpleQueue()
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        config = uvicorn.Config(FastAPI(), port=taken.getsockname()[1], log_config=None)
+        Server("server", config, ending, content="an app", port_setting="--port").start()
+        error = ending.get(timeout=20)
+    assert isinstance(error, OSError)
+    assert str(error) == f"cannot listen on http://127.0.0.1:{config.port}; name another port with --port"
 
 
 def test_a_shutdown_answers_what_came_before_and_refuses_the_rest(serve: Serve) -> None:

@@ -65,6 +65,10 @@ class ModelEntry(BaseModel):
     score: str | None = None
     calibration: dict[str, JsonValue] | None = None
     max_length: int | None = None
+    question_length: int | None = None
+    """The most tokens of a question that are read."""
+    question_part: str | None = None
+    """The part that is read of a longer one."""
     windows: str | None = None
     """The reading of texts that do not fit, where a request names none."""
     languages: list[str] | None = None
