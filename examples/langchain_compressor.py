@@ -22,7 +22,7 @@ class CerberankCompressor(BaseDocumentCompressor):
         kept = []
         for result in answer["results"]:
             document, found = documents[result["index"]], {"score": result["score"], "answerable": answer["answerable"]}
-            kept.append(Document(document.page_content, metadata=document.metadata | found))
+            kept.append(document.model_copy(update={"metadata": document.metadata | found}))
         return kept
 
 

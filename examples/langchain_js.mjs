@@ -17,8 +17,8 @@ class CerberankCompressor extends BaseDocumentCompressor {
     if (!response.ok) throw new Error((await response.json()).error.message);
     const { results, answerable } = await response.json();
     return results.map(({ index, score }) => {
-      const { pageContent, metadata } = documents[index];
-      return new Document({ pageContent, metadata: { ...metadata, score, answerable } });
+      const { id, pageContent, metadata } = documents[index];
+      return new Document({ id, pageContent, metadata: { ...metadata, score, answerable } });
     });
   }
 }

@@ -21,9 +21,14 @@ class CerberankPostprocessor(BaseNodePostprocessor):
         question = query_bundle.query_str if query_bundle else ""
         body = {"question": question, "candidates": [each.get_content() for each in nodes], **self.options}
         answer = httpx.post(f"{self.url}/v1/rank", json=body, timeout=30).raise_for_status().json()
-        kept = [NodeWithScore(node=nodes[each["index"]].node, score=each["score"]) for each in answer["results"]]
-        for node in kept:
-            node.metadata["answerable"] = answer["answerable"]
+        kept = []
+        for result in answer["results"]:
+            node = nodes[result["index"]].node
+            changes = {
+                "metadata": node.metadata | {"answerable": answer["answerable"]},
+                "excluded_llm_metadata_keys": [*node.excluded_llm_metadata_keys, "answerable"],  # not for prompts
+            }
+            kept.append(NodeWithScore(node=node.model_copy(update=changes), score=result["score"]))
         return kept
 
 
