@@ -25,6 +25,7 @@ const TITLES = {
   question_length: "Tokens of a question",
   question_part: "Part read of a longer question",
   languages: "Languages",
+  windows: "Reads long texts in windows",
   context: "Reads context",
   instruction: "Reads an instruction",
   backend: "Backend",
@@ -63,8 +64,9 @@ function architecture(name) {
 /** @param {object} entry an entry of `/v1/models`, whose `wanted` has all labels by which the store names the version */
 function modelCard(entry) {
   const missing = (entry.wanted ?? []).filter((label) => !entry.labels.includes(label));
-  const aliases = entry.aliases?.length ? entry.aliases : null;
-  const model = { ...entry, aliases, wanted: missing.length ? missing : null, languages: languagesOf(entry.languages) || null };
+  const filled = (value) => (Object.keys(value ?? {}).length ? value : null);
+  const [aliases, metrics] = [filled(entry.aliases), filled(entry.metrics)];
+  const model = { ...entry, aliases, metrics, wanted: missing.length ? missing : null, languages: languagesOf(entry.languages) || null };
   const rest = Object.keys(model).filter((name) => !(name in TITLES) && !SHOWN_OTHERWISE.includes(name));
   const known = [...Object.keys(TITLES), ...rest].filter((name) => ![undefined, null].includes(model[name]));
   const row = (name) => [
