@@ -21,7 +21,8 @@ from cerberank_training.learning.losses import logit_difference
 from cerberank_training.runner.loop import Loop
 from cerberank_training.runner.train_config import Precision
 from cerberank_training.runs.base import Base, open_base
-from cerberank_training.teachers.fine_tuning import TeacherConfig, classifier, teacher_learner, teacher_ranks
+from cerberank_training.teachers.fine_tuning import classifier, teacher_learner, teacher_ranks
+from cerberank_training.teachers.teach_options import TeacherConfig
 from cerberank_training.teachers.teacher_reader import TeacherReader
 
 CONFIG = TeacherConfig(

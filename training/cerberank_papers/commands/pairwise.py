@@ -23,11 +23,11 @@ from cerberank_papers.pairwise.teachers import FrozenTeacher, Teachers
 from cerberank_papers.pairwise.text_rankers import SYSTEMS, System, build_text_ranker, released_settings
 from cerberank_papers.pairwise.triple_batch import count_cut
 from cerberank_papers.pairwise.triple_sampling import TripleSampler, TripleSampling, triple_sampler_for
-from cerberank_training.commands.dev_options import DevQuestions, Select
-from cerberank_training.commands.presets import RECIPE_HELP, options_from_recipe
+from cerberank_training.commands.presets import options_from_recipe
 from cerberank_training.data import Question, check_named, read_questions
 from cerberank_training.data.sampling import cut_note
 from cerberank_training.evaluation.dev_figures import RankingTraining, dev_figures
+from cerberank_training.evaluation.dev_options import RECIPE_HELP, DevQuestions, Select
 from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.evaluation.sources.text_ranker import text_ranks
 from cerberank_training.learning.student_settings import Layers

@@ -26,7 +26,8 @@ from cerberank_papers.pretraining.learner import (
 )
 from cerberank_papers.pretraining.network import LossWeights
 from cerberank_papers.pretraining.start import Start, build_start, check_start, save_encoder
-from cerberank_training.commands.presets import RECIPE_HELP, options_from_recipe
+from cerberank_training.commands.presets import options_from_recipe
+from cerberank_training.evaluation.dev_options import RECIPE_HELP
 from cerberank_training.learning.student_settings import Layers
 from cerberank_training.runner.options import RunOptions
 from cerberank_training.runner.run import Inputs, Job, Training, run_job

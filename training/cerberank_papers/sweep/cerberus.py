@@ -28,8 +28,8 @@ from cerberank_papers.sweep.sweep_runs import (
     trained,
     write_table,
 )
-from cerberank_training.commands.dev_options import DevQuestions, data_help
-from cerberank_training.commands.presets import RECIPE_HELP, flag_of, student_settings
+from cerberank_training.commands.presets import flag_of, student_settings
+from cerberank_training.evaluation.dev_options import RECIPE_HELP, DevQuestions, data_help
 from cerberank_training.learning.strategies import Choice, strategy_of
 
 GRID = ("alpha", "tau", "learning_rate", "examples_per_step", "warmup")

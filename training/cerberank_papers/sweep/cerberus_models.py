@@ -34,7 +34,7 @@ from cerberank_papers.sweep.sweep_runs import (
     trained,
     write_table,
 )
-from cerberank_training.commands.dev_options import data_help
+from cerberank_training.evaluation.dev_options import data_help
 
 FAMILIES = ("albert", "roberta", "electra")
 LARGE = tuple(f"{family}-large" for family in FAMILIES)

@@ -27,7 +27,7 @@ from cerberank_papers.sweep.sweep_runs import (
     trained,
     write_table,
 )
-from cerberank_training.commands.dev_options import data_help
+from cerberank_training.evaluation.dev_options import data_help
 
 OBJECTIVES: tuple[str, ...] = get_args(Objective)
 ROWS = ("no-context", "context", *OBJECTIVES)

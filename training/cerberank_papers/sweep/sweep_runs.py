@@ -28,7 +28,7 @@ from cerberank_papers.commands.pretrain import PretrainingJob, pretrain
 from cerberank_training.commands.distil import StudentJob
 from cerberank_training.commands.distil_command import distil
 from cerberank_training.commands.presets import options_from_recipe
-from cerberank_training.commands.teach import TeacherJob, teach
+from cerberank_training.commands.teach import teach
 from cerberank_training.data import Subset
 from cerberank_training.evaluation.measures import parse_measures
 from cerberank_training.evaluation.systems.comparison import compare_systems
@@ -38,6 +38,7 @@ from cerberank_training.runner.run import Job
 from cerberank_training.runs.base import open_base
 from cerberank_training.runs.content import data_content
 from cerberank_training.runs.record import read_record
+from cerberank_training.teachers.teacher_job import TeacherJob
 from cerberank_training.teachers.teacher_score_cache import MANIFEST, read_manifest
 
 TABLE = "table.md"

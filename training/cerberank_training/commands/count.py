@@ -9,9 +9,9 @@ from cyclopts import Parameter
 
 from cerberank_models.output import say
 from cerberank_models.progress import progress
-from cerberank_training.commands.dev_options import data_help
 from cerberank_training.data import Subset, read_questions
 from cerberank_training.data.question import within
+from cerberank_training.evaluation.dev_options import data_help
 from cerberank_training.evaluation.report import table
 
 

@@ -9,8 +9,7 @@ from typing import Annotated
 from cyclopts import Group, Parameter
 
 from cerberank_models.commands.values import DataSpec, Names
-from cerberank_training.commands.dev_options import DevQuestions, Select, data_help
-from cerberank_training.commands.presets import RECIPE_HELP
+from cerberank_training.evaluation.dev_options import RECIPE_HELP, DevQuestions, Select, data_help
 from cerberank_training.learning.student_settings import StudentConfig, StudentSettings
 from cerberank_training.runner.options import RunOptions
 

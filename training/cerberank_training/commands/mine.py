@@ -19,9 +19,9 @@ from cerberank_models.output import note
 from cerberank_models.progress import progress
 from cerberank_models.request import is_blank
 from cerberank_models.tokens import replace_surrogates
-from cerberank_training.commands.dev_options import data_help
 from cerberank_training.data import DataError, Question, corpus_texts, open_questions
 from cerberank_training.data.generic import writing_lines
+from cerberank_training.evaluation.dev_options import data_help
 from cerberank_training.mining.miner import Miner, positive_texts
 from cerberank_training.mining.search import Search, bm25_search, vector_search
 from cerberank_training.mining.select import Selection

@@ -28,13 +28,12 @@ from cyclopts.config import Dict
 
 from cerberank_models.commands.values import arguments_of, error_message
 from cerberank_models.output import UsageError
-from cerberank_training.commands.dev_options import DevQuestions
+from cerberank_training.evaluation.dev_options import DevQuestions
 from cerberank_training.learning.strategies import INFERRED
 from cerberank_training.learning.student_settings import ExampleOptions, StudentSettings, StudentShape
 
 FROM, VERB, ABOUT = "from", "verb", "about"
 DISTIL = "distil"
-RECIPE_HELP = "Recipe (`cerberank train recipes` lists them) or TOML file."
 SAMPLING = ("sampling", "unanswered", "negatives", "hard_negatives", "hard_pool", "other_negatives")
 REPLACED_BY = {
     "steps": ("epochs",),

@@ -12,13 +12,13 @@ from cyclopts import Parameter
 from cerberank_models.commands.values import Count, DataSpec, Whole
 from cerberank_models.output import UsageError, note
 from cerberank_models.progress import progress
-from cerberank_training.commands.dev_options import data_help
-from cerberank_training.commands.presets import RECIPE_HELP, student_settings
+from cerberank_training.commands.presets import student_settings
 from cerberank_training.data import open_questions
 from cerberank_training.data.generic import writing_lines
 from cerberank_training.data.mixture import Additions, Mixture
 from cerberank_training.data.question_table import QuestionTable
 from cerberank_training.data.sampling import Group, PairSampler, Sampler, sampler_for
+from cerberank_training.evaluation.dev_options import RECIPE_HELP, data_help
 
 NO_ADDITIONS = Additions()
 

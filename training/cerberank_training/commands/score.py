@@ -19,7 +19,7 @@ from cerberank_models.convert.checkpoint_cache import trainable
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.output import UsageError, note
 from cerberank_models.shards import Work, map_here, map_on_ray
-from cerberank_training.commands.dev_options import data_help
+from cerberank_training.evaluation.dev_options import data_help
 from cerberank_training.teachers.scoring.external_scores import (
     Form,
     ScoreTable,

@@ -21,9 +21,9 @@ from cerberank_models.drop import RatioSchedule
 from cerberank_models.output import UsageError, say
 from cerberank_models.progress import progress
 from cerberank_models.windows import windowing_of
-from cerberank_training.commands.dev_options import Schedules, data_help
 from cerberank_training.data import Question, read_questions, sampled, set_names
 from cerberank_training.data.deep_questions import DEPTH_PAIRS, deep_questions
+from cerberank_training.evaluation.dev_options import Schedules, data_help
 from cerberank_training.evaluation.dev_sets import FEWEST, DevSets, Measured
 from cerberank_training.evaluation.plots import FIGURE_2, tuning_plot
 from cerberank_training.evaluation.question_metrics import TITLES

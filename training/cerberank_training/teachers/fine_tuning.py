@@ -9,19 +9,15 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from cyclopts import Parameter
-from cyclopts.validators import Number
 from torch import Tensor, nn
 from transformers import AutoModelForSequenceClassification, set_seed
 
-from cerberank_models.commands.values import Count, Interval, NotNegative, Positive, at_least
 from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.loading import quiet_transformers
-from cerberank_models.convert.teacher_input import SPECIAL_TOKENS, TeacherInput
 from cerberank_models.convert.token_types import grow_token_types
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_training.data import Question
@@ -30,13 +26,13 @@ from cerberank_training.evaluation.dev_figures import RankedQuestions
 from cerberank_training.evaluation.question_metrics import ranks_of
 from cerberank_training.learning.batch import moved
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
-from cerberank_training.learning.student_settings import Context, Layers, TokenTypes
 from cerberank_training.runner.computing import autocast, hugging_face_layers
 from cerberank_training.runner.loop import Learner, Losses
 from cerberank_training.runner.steps_ahead import EqualSteps, Source
-from cerberank_training.runner.train_config import Precision, TrainConfig, bound_settings
+from cerberank_training.runner.train_config import Precision
 from cerberank_training.runs.base import Base
 from cerberank_training.teachers.scoring.hugging_face import differences
+from cerberank_training.teachers.teach_options import TeacherConfig
 from cerberank_training.teachers.teacher_reader import TeacherReader
 
 DROPOUT = (
@@ -48,48 +44,6 @@ TOGETHER = 500
 """The number of dev questions that are tokenised together, and scored in batches of similar length."""
 BATCH_TOKENS = 8192
 """The most tokens of a batch of dev pairs, padding included."""
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True, slots=True)
-class TeacherConfig(TrainConfig):
-    """The settings of a teacher's fine-tuning, which are options of `train teach`."""
-
-    context: Context = False
-    token_types: TokenTypes = "shared"
-    max_length: Annotated[int, at_least(SPECIAL_TOKENS + 1)] = 128
-    """Most tokens of a pair; the longest segments are cut."""
-    layers: Layers | None = None
-    # The paper has the cross entropy of each pair.
-    loss: Literal["pointwise", "listwise", "both"] = "pointwise"
-    """Loss: of each pair, between a question's candidates, or both."""
-    steps: Count = 20_000
-    examples_per_step: Count = 8
-    learning_rate: Positive = 1e-5
-    weight_decay: NotNegative = 0.0
-    dropout: Annotated[float | None, Parameter(validator=Number(gte=0, lt=1))] = None
-    """Dropout of hidden states and attention (default: the base's)."""
-    evaluate_every: Interval = 250
-    patience: Count | None = 50
-
-    def __post_init__(self) -> None:
-        """Raise ValueError, which names the option, for settings that do not fit each other."""
-        TrainConfig.__post_init__(self)  # `super()` fails in a dataclass with slots
-        if self.token_types != "shared" and not self.context:
-            raise ValueError(f"--token-types {self.token_types} are for a teacher that reads context")
-
-    @property
-    def input(self) -> TeacherInput:
-        """The rules by which a pair becomes the teacher's input."""
-        return TeacherInput(max_length=self.max_length, context=self.context)
-
-    @property
-    def bound(self) -> dict[str, Any]:
-        """The settings with which a run that was begun must go on."""
-        texts = {"context", "max_length"}
-        return {name: value for name, value in bound_settings(self).items() if name not in texts} | {
-            "input": self.input.model_dump()
-        }
 
 
 @dataclass(frozen=True, slots=True)

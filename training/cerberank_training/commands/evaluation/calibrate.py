@@ -20,7 +20,6 @@ from cerberank_models.commands.values import Count, DataSpec, Whole
 from cerberank_models.output import say
 from cerberank_models.progress import progress
 from cerberank_models.windows import windowing_of
-from cerberank_training.commands.dev_options import data_help
 from cerberank_training.data import Question, read_questions, sampled, set_names
 from cerberank_training.evaluation.calibration_fit import (
     Scored,
@@ -31,6 +30,7 @@ from cerberank_training.evaluation.calibration_fit import (
     fit,
 )
 from cerberank_training.evaluation.calibration_questions import as_asked
+from cerberank_training.evaluation.dev_options import data_help
 from cerberank_training.evaluation.first_results import FirstResultFigures, first_result_figures, sentence
 from cerberank_training.evaluation.report import table
 from cerberank_training.evaluation.variants import Scorer, score_questions

@@ -12,9 +12,9 @@ from cyclopts import Parameter, Token
 from cerberank_models.commands.options import OWN, BackendOptions, Windows
 from cerberank_models.commands.values import Count, DataSpec, Integers, Whole
 from cerberank_models.output import UsageError
-from cerberank_training.commands.dev_options import Schedules, data_help
 from cerberank_training.data import Subset
 from cerberank_training.data.deep_questions import DEPTH_PAIRS
+from cerberank_training.evaluation.dev_options import Schedules, data_help
 from cerberank_training.evaluation.measures import Measure, parse_measures
 
 

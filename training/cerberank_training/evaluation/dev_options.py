@@ -11,6 +11,8 @@ from cerberank_models.drop import RatioSchedule
 from cerberank_training.evaluation.question_metrics import METRICS
 from cerberank_training.runs.dev_set import DRAWN, Size
 
+RECIPE_HELP = "Recipe (`cerberank train recipes` lists them) or TOML file."
+
 
 def data_help(what: str) -> str:
     """The help of an option that names questions."""
