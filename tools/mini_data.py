@@ -15,13 +15,6 @@ DATA contains `squad-as2/` and `domains/SET/`. The documents of each set's train
   - counted: a number word (two, third) that is also in the question is replaced by another number word
   - swapped: two names with at least two words between them, one of which is in the question, change places
   - echo: the question itself, as it would occur in a list of questions
-- `OUT/chat/FORM-RULE.jsonl.gz` are for the choice of the part that is read of a question which is too long for
-  cerberank-mini: dev questions in chat form, behind the turns before them (`history`) or in front of those (`quoted`).
-  A turn is another question in chat form, of the same document if there is one, and its answer. There are so many that
-  they alone exceed the limit, and up to three more. A third of the chats are one line; of the others half have `User:`
-  and `Assistant:` before the turns, and half of these end in a line `Assistant:`. RULE is the part that is left: the
-  question `alone`, the `start` or the `end` of the limit's length, half of it of each (`start-end`), the last `line`
-  with at least LEAST tokens, or all (`whole`), which is cut by the model.
 """
 
 from __future__ import annotations
@@ -31,22 +24,15 @@ import gzip
 import json
 import random
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
-from itertools import groupby, pairwise
-from operator import itemgetter
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from cerberank_models.calibration import folded
-from cerberank_models.checkpoint.bundled import BUNDLED
-from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_training.data import Question, open_questions, read_questions
+from cerberank_training.data import Question, open_questions
 from cerberank_training.data.bm25 import Bm25Index
-from cerberank_training.data.chat_form import chat_form
 from cerberank_training.data.question import read_lines
 
 SETS = (
@@ -58,7 +44,6 @@ FROM_SQUAD, FROM_DOMAIN = 400, 60
 DEV = 25
 WITH_DISTRACTORS = ("squadshifts-wiki", "fairytaleqa", "medquad", "covidqa", "tatqa", "timeqa")
 DISTRACTORS = 4
-CHATS, LEAST = 50, 5
 OPPOSITES = (
     "first last,largest smallest,biggest smallest,highest lowest,high low,higher lower,most least,more less,"
     "before after,north south,northern southern,east west,eastern western,increase decrease,increased decreased,"
@@ -191,77 +176,6 @@ def dev_lines(carved: Path) -> Iterator[dict[str, Any]]:
             yield {"id": f"{name}/{place}", "question": question.text, "candidates": rows}
 
 
-def chat_lines(data: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The lines of the chats' files, each with the name of its file."""
-    checkpoint = read_checkpoint(BUNDLED)
-    tokenizer, limit = checkpoint.encoder().tokenizer, checkpoint.config.encoding.question_length
-    specs = {
-        name: f"jsonl:{data / folder / name / 'dev.jsonl.gz'}"
-        for folder, names in (("domains", WITH_DISTRACTORS[:4]), ("howto", ("howto-docs", "commands")))
-        for name in names
-    }
-    for name, spec in (specs | {"squad-as2": f"squad-as2:{data / 'squad-as2' / 'dev.jsonl.gz'}"}).items():
-        rng = random.Random(f"chat/{name}")
-        questions = [each for each in read_questions(spec) if any(each.labels)]
-        for number, question in enumerate(rng.sample(questions, CHATS)):
-            chat = Chat.of(question, questions, tokenizer, limit, rng)
-            rows = [{"text": row.candidate.text, "label": row.label} for row in question.candidates]
-            for file, text in chat.cut(tokenizer, limit):
-                yield file, {"id": f"{name}/{number}", "question": text, "candidates": rows}
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class Chat:
-    """A question in chat form, with the turns before it and a line behind it, which may be empty."""
-
-    question: str
-    turns: tuple[str, ...]
-    user: str
-    behind: str
-    joint: str
-
-    @classmethod
-    def of(
-        cls, question: Question, others: Sequence[Question], tokenizer: Tokenizer, limit: int, rng: random.Random
-    ) -> Chat:
-        """A chat that ends in `question`, with turns made of `others`."""
-        joint, marked = rng.choice((" ", "\n", "\n")), rng.random() < 0.5
-        user, assistant = ("User: ", "Assistant: ") if marked and joint == "\n" else ("", "")
-        behind = assistant.strip() if rng.random() < 0.5 else ""
-        more, turns = rng.randrange(4), list[str]()
-        rest = [each for each in others if each.id != question.id]
-        near = [each for each in rest if each.title and each.title == question.title]
-        for each in (*rng.sample(near, len(near)), *rng.sample(rest, len(rest))):
-            if len(tokenizer.encode(joint.join(turns), add_special_tokens=False)) > limit and (more := more - 1) < 0:
-                break
-            answer = next(row.candidate.text for row in each.candidates if row.relevant)
-            turns = [f"{user}{chat_form(each.text, rng)}", f"{assistant}{answer}", *turns]
-        return cls(question=chat_form(question.text, rng), turns=tuple(turns), user=user, behind=behind, joint=joint)
-
-    def cut(self, tokenizer: Tokenizer, limit: int) -> Iterator[tuple[str, str]]:
-        """The text by every rule, with the name of its file."""
-        ends = filter(None, (f"{self.user}{self.question}", self.behind))
-        forms = {"history": (*self.turns, *ends), "quoted": (self.question, *self.turns)}
-        yield "alone", self.question
-        for form, texts in forms.items():
-            whole = self.joint.join(texts)
-            spans = tokenizer.encode(whole, add_special_tokens=False).offsets
-            half, line = (
-                limit // 2,
-                next(
-                    "\n".join(texts[place:])
-                    for place in reversed(range(len(texts)))
-                    if place == 0 or len(tokenizer.encode("\n".join(texts[place:]), add_special_tokens=False)) >= LEAST
-                ),
-            )
-            end = whole[spans[-limit][0] :]
-            yield f"{form}-start", whole[: spans[limit - 1][1]]
-            yield f"{form}-end", end
-            yield f"{form}-start-end", f"{whole[: spans[half - 1][1]]} {whole[spans[half - limit][0] :]}"
-            yield f"{form}-line", line if self.joint == "\n" and len(line) < len(end) else end
-            yield f"{form}-whole", whole
-
-
 def is_carved(title: str) -> bool:
     """True if the document with this title is held out of the training set."""
     return int(sha256(title.encode()).hexdigest(), 16) % 10_000 < 10_000 * CARVED
@@ -297,10 +211,7 @@ def main() -> None:
     articles = (data / "squad-as2" / "articles-train.jsonl.gz").read_bytes()
     for part in ("train", "carved"):
         (out / part / "articles-squad-as2.jsonl.gz").write_bytes(articles)
-    sets = {"dev": dev_lines(out / "carved"), "hard-distractors": hard_distractors(data)}
-    chats = sorted(chat_lines(data), key=itemgetter(0))
-    sets |= {f"chat/{name}": (line for _, line in lines) for name, lines in groupby(chats, key=itemgetter(0))}
-    for name, lines in sets.items():
+    for name, lines in (("dev", dev_lines(out / "carved")), ("hard-distractors", hard_distractors(data))):
         write(out / f"{name}.jsonl.gz", (json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 

@@ -1,15 +1,12 @@
 from __future__ import annotations
 
 import json
-import random
 import re
 from pathlib import Path
 
-import numpy as np
 import pytest
-from tests.calibrations import calibrated
+from tests.calibrations import calibrated, held_out
 from tests.program import program
-from tests.tiny import WORDS
 
 from cerberank_models.checkpoint.folder import read_checkpoint, write_checkpoint
 from cerberank_models.ranker import Ranker
@@ -22,16 +19,7 @@ export = program("export")
 @pytest.fixture
 def data(tiny_checkpoint: Path, tmp_path: Path) -> str:
     """Two hundred questions, whose candidates are right with a probability that rises with the network's score."""
-    rng, ranker, lines = random.Random(5), Ranker.load(tiny_checkpoint, precision="fp32"), []
-    for number in range(200):
-        question = f"{' '.join(rng.sample(WORDS, 3))} ?"
-        texts = list(dict.fromkeys(" ".join(rng.sample(WORDS, 4)) for _ in range(5)))
-        odds = np.log((raw := ranker.predict([(question, text) for text in texts])) / (1.0 - raw))
-        labels = [int(rng.random() < 1.0 / (1.0 + np.exp(-(2.0 * each - 1.0)))) for each in odds]
-        rows = [{"text": text, "label": label} for text, label in zip(texts, labels, strict=True)]
-        lines.append({"id": str(number), "question": question, "candidates": rows})
-    (tmp_path / "held-out.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
-    return f"jsonl:{tmp_path / 'held-out.jsonl'}"
+    return held_out(Ranker.load(tiny_checkpoint, precision="fp32"), tmp_path / "held-out.jsonl", 200)
 
 
 def test_a_calibrated_checkpoint_differs_in_its_probabilities_alone(
