@@ -74,7 +74,7 @@ function row(result, { text, previous, next }, names) {
   const cells = [
     make("td", { class: "place", role: "cell" }, String(result.place)),
     make("td", { class: "text", role: "cell" }, before, ...shortened(text, result.window), after, cut),
-    make("td", { class: "score", role: "cell", "data-name": "Score" }, result.score === null ? (result.lexical_score ?? 0).toFixed(2) : bar(result.score)),
+    make("td", { class: "score", role: "cell", "data-name": "Score" }, result.score === null ? without(result) : bar(result.score)),
   ];
   const heads = names.slice(3);
   if (heads.length > 0 && result.heads === undefined) {
@@ -109,6 +109,11 @@ function marked(text, window) {
   const points = Array.from(text);
   const part = (start, end) => points.slice(start, end).join("");
   return [part(0, window.start), make("mark", {}, part(window.start, window.end)), part(window.end)];
+}
+
+/** A candidate that no stage has scored has the lexical layer's score, or none after a deadline. */
+function without({ lexical_score: lexical }) {
+  return make("div", { class: "bar" }, make("b", {}, lexical === undefined ? "none" : lexical.toFixed(2)));
 }
 
 function bar(share) {
