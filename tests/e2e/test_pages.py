@@ -25,6 +25,7 @@ from tools.process import Process, serving, start
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.checkpoint.store.folder_store import FolderStore
+from cerberank_service.access.key_file import add_key
 
 AXE = Path(__file__).resolve().parents[2] / "node_modules" / "axe-core" / "axe.min.js"
 QUESTION = "how tall is the tower ?"
@@ -252,6 +253,21 @@ def test_candidates_are_lines_passages_or_json(browser: Browser, text: str, cand
     browser.wait_for("#summary", f"{len(candidates)} candidate")
     assert sent(browser)["candidates"] == candidates
     assert (sent(browser)["question"] == "asked") == ("query" in text)
+
+
+def test_a_key_is_asked_for_where_one_is_needed(chromium: Browser, tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """By a field that is hidden otherwise."""
+    key = add_key(tmp_path / "keys.json", "page")
+    with serving(tiny_checkpoint, tmp_path / "log", CERBERANK_KEYS_FILE=str(tmp_path / "keys.json")) as service:
+        chromium.look("light", DESKTOP)
+        chromium.driver.get("about:blank")
+        chromium.driver.get(f"{service.url}/")
+        chromium.wait_for("#problem", "API key")
+        chromium.find("#key").send_keys(key)
+        chromium.find("#rank").click()
+        chromium.wait_for("#summary", "12 candidates in")
+        assert "Bearer KEY" in chromium.texts("#curl")[0]
+        assert key not in chromium.driver.current_url
 
 
 def test_a_link_and_a_reload_show_the_same(browser: Browser) -> None:

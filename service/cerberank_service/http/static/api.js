@@ -1,8 +1,9 @@
 /** The service's own API, as any client sees it. Paths are relative, so that a prefix does no harm. */
 
-/** The answer to a rank request; throws an Error whose message can be shown. @param {object} request */
-export async function rank(request) {
-  const answer = await ask("v1/rank", { method: "POST", body: JSON.stringify(request) });
+/** The answer to a rank request; throws an Error whose message can be shown. @param {object} request @param {string} key "" for none */
+export async function rank(request, key) {
+  const headers = key ? { Authorization: `Bearer ${key}` } : {};
+  const answer = await ask("v1/rank", { method: "POST", body: JSON.stringify(request), headers });
   return answer.json();
 }
 

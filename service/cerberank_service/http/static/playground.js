@@ -113,10 +113,11 @@ async function ask() {
   const mine = ++latest;
   button.setAttribute("aria-disabled", "true");
   try {
-    const answer = await rank(request);
+    const answer = await rank(request, byId("key").value.trim());
     if (mine === latest) show(answer, request); // an answer that was overtaken is not shown
   } catch (error) {
     if (mine === latest) showProblem(error.message);
+    if (error.status === 401) byId("keyed").hidden = false;
   } finally {
     if (mine === latest) button.removeAttribute("aria-disabled");
   }
@@ -137,7 +138,8 @@ function show(answer, request) {
   byId("results").replaceChildren(answer.results.length ? table : make("p", {}, "No score reaches the threshold: nothing is shown."));
   byId("request").hidden = false;
   const quoted = JSON.stringify(request, null, 2).replaceAll("'", "'\\''");
-  byId("curl").textContent = `curl -s ${new URL("v1/rank", location.href.split("#")[0])} -d '${quoted}'`;
+  const keyed = byId("keyed").hidden ? "" : " -H 'Authorization: Bearer KEY'";
+  byId("curl").textContent = `curl -s ${new URL("v1/rank", location.href.split("#")[0])}${keyed} -d '${quoted}'`;
 }
 
 /** The page's address holds the form, so that a reload or a link shows the same; addresses after # are not sent. */
