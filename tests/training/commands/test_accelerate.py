@@ -197,6 +197,14 @@ def test_a_wrong_option_leaves_no_trace(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_several_processes_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main([str(tmp_path), "--data", "a.jsonl", "--out", str(tmp_path / "out")]) == 2
+    assert "runs in one process" in capsys.readouterr().err
+
+
 def test_what_cannot_be_accelerated_is_refused_with_what_to_do(
     made: Path, tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -59,7 +59,7 @@ from cerberank_training.runner.options import RunOptions
 from cerberank_training.runner.run import Inputs, Job, Training, run_job
 from cerberank_training.runner.train_config import TrainConfig, bound_settings
 from cerberank_training.runs.base import Base
-from cerberank_training.runs.launched import note_of
+from cerberank_training.runs.launched import launched_processes, note_of
 from cerberank_training.runs.record import RunRecord
 from cerberank_training.teachers.scoring.teacher import files_revision
 
@@ -255,6 +255,8 @@ def accelerate(checkpoint: Path, /, *, options: AccelerateOptions) -> Accelerate
         raise FileExistsError(f"{options.out} exists; a checkpoint is never overwritten")
     if unknown := set(options.forms) - set(PARITY):
         raise UsageError(f"--forms are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}.")
+    if launched_processes() > 1:
+        raise UsageError("train accelerate runs in one process, without torchrun.")
     options.run.check(options.training)
     opened = read_checkpoint(checkpoint)
     if isinstance(opened.config.transformer, OpaqueTransformer):
