@@ -389,10 +389,15 @@ class RankerConfig(Frozen):
         )
 
     @property
+    def defaults(self) -> tuple[DropSchedule, ...]:
+        """The default schedules that drop something, from few candidates to many."""
+        schedules = (self.schedule_for(count) for count in (1, *(longer.candidates for longer in self.longer_lists)))
+        return tuple(each for each in schedules if any((each.lexical_ratio, *each.schedule)))
+
+    @property
     def drops_lexically(self) -> bool:
         """True if one of the checkpoint's schedules has a lexical ratio."""
-        longer = (each.lexical_ratio for each in (*self.longer_lists, *self.tuned_schedules))
-        return any((self.lexical_ratio, *longer))
+        return any(each.lexical_ratio for each in (*self.defaults, *self.tuned_schedules))
 
     @property
     def schedule(self) -> tuple[float, ...]:

@@ -169,6 +169,11 @@ def test_the_schedule_is_that_of_the_number_of_candidates() -> None:
     chosen = [config.drop_policy(candidates=count) for count in (1, 99, 100, 999, 1000)]
     short, long = RatioSchedule((0.3,)), RatioSchedule((0.5,), lexical=0.2)
     assert chosen == [short, short, long, long, RatioSchedule((0.0,), lexical=0.5)]
+    assert [(each.lexical_ratio, each.schedule) for each in config.defaults] == [
+        (0, (0.3,)),
+        (0.2, (0.5,)),
+        (0.5, (0,)),
+    ]
     assert (config.drops_lexically, RankerConfig.model_validate(given).drops_lexically) == (True, False)
     assert not {"lexical_ratio", "longer_lists"} & RankerConfig.model_validate(given).model_dump().keys()
     assert RankerConfig.model_validate_json(config.model_dump_json()) == config

@@ -13,14 +13,14 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from cerberank_models.backends.stage_contract import BackendCounts, Scores
-from cerberank_models.config import TunedSchedule
+from cerberank_models.config import DropSchedule, TunedSchedule
 from cerberank_models.ranking.call import RankAnswer
 from cerberank_service.errors import REFUSALS
 from cerberank_service.telemetry import series
 from cerberank_service.telemetry.series import FIXED_VALUES, PHASES, PREFIX, SERIES, VERSION, MetricT, Series
 
 OTHER = "other"
-"""The label of every schedule that is not a tuned schedule of the checkpoint."""
+"""The label of every schedule that the checkpoint does not have."""
 NO_VECTORS: Mapping[str, int] = MappingProxyType({})
 Children = dict[tuple[Series[Any], str], Any]
 """Children by their series and the value of its label that is not of `VERSION`, "" without one."""
@@ -52,17 +52,20 @@ class Metrics:
         stages: int,
         *,
         counts: BackendCounts | None = None,
+        defaults: Sequence[DropSchedule] = (),
         tuned: Sequence[TunedSchedule] = (),
     ) -> VersionMetrics:
         """Create the series of a version and return them.
 
-        `counts` are the backend's counts so far, from golden questions and warm-up, which the series leave out.
+        The checkpoint's schedules `defaults` and `tuned` have labels of their own. `counts` are the backend's counts so
+        far, from golden questions and warm-up, which the series leave out.
         """
+        labels = (label_of(each.schedule, each.lexical_ratio) for each in (*defaults, *tuned))
         children = self._create(
             model=[model],
             version=[version],
             stage=[str(stage) for stage in range(stages)],
-            schedule=tuple(dict.fromkeys([*(label_of(entry.schedule, entry.lexical_ratio) for entry in tuned), OTHER])),
+            schedule=tuple(dict.fromkeys([*labels, OTHER])),
             metric=tuple(dict.fromkeys(name for entry in tuned for name in entry.metrics)),
         )
         metrics = VersionMetrics(self, (model, version), children, counts or BackendCounts())

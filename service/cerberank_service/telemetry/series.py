@@ -150,7 +150,7 @@ REQUESTS = Series(
 SCHEDULES = Series(
     Counter,
     "schedules",
-    "Answered questions by drop schedule: one of the tuned schedules, or `other`",
+    "Answered questions by drop schedule: one of the checkpoint's schedules, or `other`",
     ("schedule", *VERSION),
 )
 EXPECTED_LOSS_POINTS = Series(

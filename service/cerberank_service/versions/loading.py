@@ -217,6 +217,7 @@ def bring_up(
             checkpoint.manifest.version,
             config.scored_stages,
             counts=backend.counts,
+            defaults=config.defaults,
             tuned=config.tuned_schedules,
         ),
         queue_seconds=settings.queue_seconds,

@@ -17,7 +17,7 @@ from tests.service.fakes import RAISES, FakeBackend, Faults
 from tests.service.observe import samples
 
 from cerberank_models.backends.stage_contract import BackendCounts
-from cerberank_models.config import TunedSchedule
+from cerberank_models.config import DropSchedule, TunedSchedule
 from cerberank_models.ranking.call import RankAnswer, Timing
 from cerberank_service.errors import Kind
 from cerberank_service.telemetry import series
@@ -42,6 +42,14 @@ def test_all_series_exist_before_the_first_request(client: TestClient) -> None:
 def test_the_alert_on_descriptors_has_its_figures(client: TestClient) -> None:
     figures = samples(client)
     assert 0 < figures["process_open_fds{}"] <= figures["process_max_fds{}"]
+
+
+def test_the_share_of_the_lexical_layer_is_a_part_of_the_name(metrics: Metrics) -> None:
+    """What it dropped is counted apart."""
+    lexical_scores = np.array([np.nan, 0.5])
+    metrics.answered(answer(drop_schedule=(0.1, 0.1), lexical_ratio=0.2, lexical_scores=lexical_scores))
+    assert value(metrics, "schedules_total", schedule="lexical 0.2,0.1,0.1") == 1.0
+    assert value(metrics, "lexical_dropped_candidates_total") == 1.0
 
 
 def test_an_answer_is_counted_once(serve: Serve) -> None:
@@ -106,6 +114,8 @@ def test_an_error_is_counted_once_by_its_kind(limited: TestClient, path: str, co
 GENTLE = TunedSchedule(schedule=(0.0, 0.3), cost=1.0, metrics={"map": 80.0})
 HARSH = TunedSchedule(schedule=(0.5, 0.5), cost=0.5, metrics={"map": 79.0, "p@1": 70.0})
 
+LEXICAL = DropSchedule(schedule=(0.1, 0.1), lexical_ratio=0.2)
+
 
 def answer(**fields: Any) -> RankAnswer:
     """An answer of version 1 with two candidates."""
@@ -129,7 +139,7 @@ def answer(**fields: Any) -> RankAnswer:
 @pytest.fixture
 def metrics() -> Metrics:
     made = Metrics()
-    made.for_model("m", "1", 3, tuned=[GENTLE, HARSH])
+    made.for_model("m", "1", 3, defaults=[LEXICAL], tuned=[GENTLE, HARSH])
     return made
 
 
