@@ -190,9 +190,10 @@ def _score(
 def _with_schedules(config: RankerConfig, tunings: Mapping[int | None, Tuning], minimum: int) -> RankerConfig:
     """The config with the schedules: the first is for few candidates too, and a range that changes nothing is left out.
 
-    The menu is that of the first range, whose losses are the largest.
+    The menu is that of the most candidates with enough questions, because schedules are chosen from it for long lists.
     """
     first, *others = tunings.items()
+    enough = [tuning for tuning in tunings.values() if tuning.default.questions >= FEWEST]
     longer, last = [], first[1].default.policy
     for depth, tuning in others:
         policy = tuning.default.policy
@@ -205,7 +206,7 @@ def _with_schedules(config: RankerConfig, tunings: Mapping[int | None, Tuning], 
             "lexical_ratio": first[1].default.policy.lexical,
             "drop_minimum": minimum,
             "longer_lists": tuple(longer),
-            "tuned_schedules": first[1].menu,
+            "tuned_schedules": (enough or [first[1]])[-1].menu,
         }
     )
 
@@ -213,7 +214,6 @@ def _with_schedules(config: RankerConfig, tunings: Mapping[int | None, Tuning], 
 def _curve(tuning: Tuning) -> dict[str, Any]:
     return {
         "default": asdict(tuning.default),
-        "frontier": [asdict(point) for point in tuning.frontier],
         "frontiers": {metric: [str(point.policy) for point in frontier(tuning.tried, metric)] for metric in FIGURE_2},
         # The sets' results of every schedule would be most of the file.
         "tried": [{key: value for key, value in asdict(point).items() if key != "sets"} for point in tuning.tried],
