@@ -46,8 +46,9 @@ class TextEncodingConfig(Frozen):
 
     question_length: Count = 64
     """The most tokens of a question."""
-    question_part: Annotated[QuestionPart, Field(exclude_if=lambda part: part == "end")] = "end"
-    """The part that is read of a longer question (`question_tokens.py`). Omitted from `config.json` at its default."""
+    question_part: Annotated[QuestionPart, Field(exclude_if=lambda part: part == "start")] = "start"
+    """The part that is read of a longer question (`question_tokens.py`). ColBERT's libraries and TRMD's code read the
+    start. Omitted from `config.json` at its default."""
     document_length: Count = 800
     """The most tokens of a document, or of a candidate that a first stage reads (TRMD section 3.1.3)."""
     window: Count = 384

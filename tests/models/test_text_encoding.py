@@ -53,7 +53,7 @@ def test_colberts_texts_are_marked_and_questions_filled() -> None:
     assert "colbert" not in text_ranker(COLBERT).config.encoding.model_dump()
     tested, (a, b) = TextEncoder(bert_tokenizer(), config), (bert_tokenizer().token_to_id(word) for word in "ab")
     questions = tested.questions(["a b", "", "a b a b a"])
-    assert rows(questions) == [[2, 60, a, b, 3, 4, 4], [2, 60, 3, 4, 4, 4, 4], [2, 60, b, a, b, a, 3]]
+    assert rows(questions) == [[2, 60, a, b, 3, 4, 4], [2, 60, 3, 4, 4, 4, 4], [2, 60, a, b, a, b, 3]]
     assert questions.truncated.tolist() == [False, False, True]
     windows, offsets = tested.documents(["a b a b", ""])
     assert rows(windows) == [[2, 61, a, b, a, 3], [2, 61, b, 3], [2, 61, 3]]
@@ -65,11 +65,15 @@ def test_colberts_texts_are_marked_and_questions_filled() -> None:
 
 
 def test_a_question_has_its_own_length() -> None:
-    """It is cut at question_length, a candidate later."""
+    """It is cut at question_length, a candidate later, and may be left its last line."""
     text = "a b c d e " * 4
     assert encoder().questions([text]).tokens == CONFIG.encoding.question_length + 2
     assert encoder().candidates([text]).tokens == CONFIG.encoding.document_length + 2
     assert encoder().questions([text]).truncated.tolist() == [True]
+    lengths = CONFIG.encoding.model_copy(update={"question_part": "end"})
+    ended = TextEncoder(bert_tokenizer(), first_stage_config(token_ranker="dot", encoding=lengths))
+    lines = [f"{text}\nhow tall is the tower ?", "how tall is the tower ?"]
+    assert rows(ended.questions(lines)) == 2 * rows(encoder().questions(lines[1:]))
 
 
 @given(st.lists(st.lists(st.sampled_from([word for word in WORDS if word.isalpha()]), max_size=14), min_size=1))

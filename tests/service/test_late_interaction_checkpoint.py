@@ -68,7 +68,7 @@ def test_a_colbert_is_served(open_app: Serve, imported_colbert: Path, tmp_path: 
         "this model has no exits: drop_ratio has no effect",
     ]
     long_question = client.post("/v1/rank", json=BODY | {"question": LONG}).raise_for_status()
-    assert long_question.json()["warnings"][0].startswith("only the last line or the last tokens")
+    assert long_question.json()["warnings"][0].startswith("the question's end was not read")
     assert long_question.headers["X-Truncated-Question"] == "1"
     refused = client.post("/rerank", json={"query": QUESTION, "texts": [LONG, "b"], "truncate": False})
     assert (refused.status_code, "a text holds 61 tokens" in refused.text) == (422, True)

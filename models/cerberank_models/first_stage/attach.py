@@ -5,7 +5,8 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +43,7 @@ from cerberank_models.first_stage.torch_encoder import TorchEncoder
 from cerberank_models.first_stage.vector_backend import VectorBackend
 from cerberank_models.golden import half_mismatch
 from cerberank_models.network.text_ranker import TextVectors
-from cerberank_models.text_config import TextRankerConfig
+from cerberank_models.text_config import QuestionPart, TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
 
 VECTOR_PARITY = 2.0**-9
@@ -135,7 +136,9 @@ def attach(
     if checkpoint.config.first_stage is not None:
         raise CheckpointError(f"{checkpoint.path} has a first stage already")
     precisions = checkpoint.precisions if precisions is None else precisions
-    first, old = encoder.network.config, checkpoint.config
+    old = checkpoint.config
+    encoder = _reading(encoder, old.encoding.question_part)
+    first = encoder.network.config
     files: dict[str, Path | bytes] = {
         name: checkpoint.path / name for name in checkpoint.manifest.files if name not in (*REQUIRED, *STALE)
     }
@@ -251,6 +254,14 @@ def exported(
         lines = golden_questions(recorded)
         files[GOLDEN] = b"".join(line.model_dump_json().encode() + b"\n" for line in lines)
         yield Exported(files=files, golden=lines)
+
+
+def _reading(encoder: BiEncoder, part: QuestionPart) -> BiEncoder:
+    """The encoder with the part of a long question that the pairs have, too."""
+    network = copy(encoder.network)
+    encoding = network.config.encoding.model_copy(update={"question_part": part})
+    network.config = network.config.model_copy(update={"encoding": encoding})
+    return replace(encoder, network=network)
 
 
 def _with_first_stage(old: RankerConfig, first: TextRankerConfig, alpha: float) -> RankerConfig:

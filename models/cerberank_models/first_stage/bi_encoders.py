@@ -95,11 +95,12 @@ def encoder_id(config: TextRankerConfig, tokenizer: Tokenizer, weights: Mapping[
 
     The hash covers, one after the other:
 
-    - the config as JSON with sorted keys, without `encoder` and `name`;
+    - the config as JSON with sorted keys, without `encoder`, `name` and the part that is read of long questions;
     - the tokenizer's JSON;
     - the name, the shape and the float32 numbers of each weight of the encoder, in the order of names.
     """
-    digest = hashlib.sha256(json.dumps(config.model_dump(exclude={"encoder", "name"}), sort_keys=True).encode())
+    covered = config.model_dump(exclude={"encoder": True, "name": True, "encoding": {"question_part"}})
+    digest = hashlib.sha256(json.dumps(covered, sort_keys=True).encode())
     digest.update(tokenizer.to_str().encode())
     for name, value in sorted(weights.items()):
         numbers = value.float().cpu().contiguous().numpy()
@@ -120,6 +121,7 @@ def _sentence_encoder(model: Source, candidate_length: int) -> tuple[TextRanker,
     tokenizer = read_tokenizer(model, transformer.vocab_size).backend_tokenizer
     lengths = TextEncodingConfig(
         question_length=min(QUESTION_LENGTH, candidate_length),
+        question_part="end",
         document_length=candidate_length,
         window=candidate_length,
     )

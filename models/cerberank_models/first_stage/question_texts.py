@@ -172,7 +172,8 @@ class FirstStage:
         return self.scores(texts, self.backend.encode(texts.encoded))
 
     def _scope(self, caches: Caches, kind: str) -> str:
-        return f"{self.config.encoder} {self.backend.precision} {kind} {caches.tenant}"
+        part = self.config.encoding.question_part if kind == "question" else ""
+        return f"{self.config.encoder} {self.backend.precision} {kind} {part} {caches.tenant}"
 
     def _cached(self, caches: Caches, kind: str, texts: Sequence[str]) -> dict[str, Vector]:
         """The cached vectors, by text; texts without one are absent."""

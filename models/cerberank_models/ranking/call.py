@@ -125,7 +125,7 @@ class RankAnswer:
     lexical_scores: Scores | None = None
     """The lexical scores of candidates that the lexical layer dropped, NaN for others; None if it dropped none."""
     question_truncated: bool = False
-    """True where the question's end was not read."""
+    """True where a part of the question was not read."""
     unknown: int = 0
     """Number of candidates most of whose tokens are not in the vocabulary."""
     question_unknown: bool = False

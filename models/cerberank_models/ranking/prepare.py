@@ -97,7 +97,7 @@ class Prepared:
 
     @property
     def question_truncated(self) -> bool:
-        """True if the question's end is not read."""
+        """True if a part of the question is not read."""
         if self.texts is not None and self.ranks_texts_alone:
             return self.texts.question_truncated
         return self.pairs.question_truncated

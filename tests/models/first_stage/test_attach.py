@@ -43,6 +43,7 @@ def test_the_pairs_stages_are_as_they_were(plain: Checkpoint, checkpoint: Checkp
             assert checkpoint.manifest.files[name] == digest
     first = checkpoint.config.first_stage
     assert first.encoder not in (ENCODER, "")
+    assert first.encoding.question_part == checkpoint.config.encoding.question_part == "end"
     assert checkpoint.config.schedule == (0.5, *plain.config.schedule)
     assert checkpoint.config.scored_stages == len(plain.config.stages) + 1
     assert f"`{first.encoder}`" in (checkpoint.path / "README.md").read_text()
@@ -148,7 +149,9 @@ def test_the_encoder_id_covers_what_vectors_depend_on() -> None:
         tokenizer.add_tokens([added] if added else [])
         return bi_encoders.bi_encoder(ranker, tokenizer, candidate_length=length).network.config.encoder
 
+    part = ranker_of({"token_ranker": "dot"}).config.encoding.model_copy(update={"question_part": "end"})
     assert encoder(name="other", encoder="1" * 64) == encoder()
+    assert encoder(encoding=part) == encoder(encoding=part.model_copy(update={"question_part": "start"}))
     assert len({encoder(), encoder(seed=1), encoder(length=15), encoder(added="new"), encoder(mean="text")}) == 5
 
 

@@ -82,7 +82,6 @@ def test_colberts_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
     saved = read_text_ranker(tmp_path / "trmd-colbert" / "ranker").ranker.config.encoding
     assert saved == read_text_ranker(Path(bi)).ranker.config.encoding
     assert saved.colbert is not None
-    assert saved.question_part == "start"
     out = ("--out", str(tmp_path / "other"))
     assert call(tmp_path, "trmd-colbert", "--own-share", "1", "--mono", mono, "--bi", bi, *out) == 1
     assert "reads ColBERT's texts (--colbert-texts), trmd-colbert does not" in capsys.readouterr().err

@@ -79,8 +79,8 @@ class TextLengthOptions:
 
     @property
     def encoding(self) -> TextEncodingConfig:
-        """The rules by which texts become token ids; the released code cuts the ends of questions."""
-        return TextEncodingConfig(**asdict(self), question_part="start")
+        """The rules by which texts become token ids."""
+        return TextEncodingConfig(**asdict(self))
 
 
 @Parameter(name="*")
