@@ -1,7 +1,7 @@
 """Closed-loop clients in several processes, because a single Python process cannot load a fast server fully.
 
-A child process reads its job from stdin, warms up, reports that it is ready, starts when it is told to, and reports the
-latencies of all its requests. It imports no library, so that it starts fast.
+A child process reads its job from stdin, warms up, waits for the moment at which all start, and reports the latencies
+of its requests. It imports no library, so that it starts fast.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
 
 from cerberank_models.python_process import python_command
 
 MOST_PROCESSES = 8
-PATIENCE = 3600.0
-"""Seconds after which processes are killed by default."""
+START_SECONDS = 1.0
+"""Seconds for processes to start and to warm up; one that takes longer begins later."""
 VARIANTS = 4
 """Number of different questions in a job whose texts repeat."""
 PARSED = 8
@@ -46,11 +46,13 @@ class Job:
     candidate_words: int
     seed: int
     first_client: int = 0
+    start: float = 0.0
+    """The moment of the first requests, by the monotonic clock, which all processes share."""
 
 
 @dataclass(kw_only=True, slots=True)
 class Outcome:
-    """The outcome of the requests; times are on the monotonic clock, which all processes share."""
+    """The outcome of the requests; times are on the monotonic clock."""
 
     seconds: list[float] = field(default_factory=list)
     """The latency of each answered request."""
@@ -73,53 +75,30 @@ class Outcome:
         self.processor_seconds += more.processor_seconds
 
 
-def ask_from_processes(job: Job, *, patience: float = PATIENCE) -> tuple[Outcome, int]:
+def ask_from_processes(job: Job, *, patience: float) -> tuple[Outcome, int]:
     """Run the job in up to `MOST_PROCESSES` processes; returns the outcome and their number.
 
-    Raises RuntimeError when a process fails, for example because its first request is not answered, or when processes
-    are killed after `patience` seconds.
+    Raises RuntimeError when a process fails, for example because its first request is not answered, and
+    subprocess.TimeoutExpired when processes were killed after `patience` seconds.
     """
     count = min(job.clients, MOST_PROCESSES)
     shares = [(job.clients + place) // count for place in range(count)]
     firsts = [job.first_client + sum(shares[:place]) for place in range(count)]
-    jobs = [
-        asdict(replace(job, clients=share, first_client=first)) for share, first in zip(shares, firsts, strict=True)
-    ]
+    job = replace(job, start=time.monotonic() + START_SECONDS)
+    jobs = [replace(job, clients=share, first_client=first) for share, first in zip(shares, firsts, strict=True)]
     outcome = Outcome()
-    for result in _run_together(jobs, patience=patience):
-        outcome.add(Outcome(**result))
+    with ThreadPoolExecutor(count) as pool:
+        for part in pool.map(_in_process, jobs, [patience] * count):
+            outcome.add(part)
     return outcome, count
 
 
-def _run_together(jobs: Sequence[Mapping[str, Any]], *, patience: float) -> list[dict[str, Any]]:
-    """Run this module in one process for each job, all starting at the same moment; returns the processes' reports.
-
-    A process reads its job from stdin, writes a line when it is ready, starts after a further line of input, and writes
-    its report. All processes are killed after `patience` seconds. Raises RuntimeError when one ends without a report.
-    """
-    children: list[subprocess.Popen[str]] = []
-
-    def end() -> None:
-        for child in children:
-            child.kill()
-
-    late = threading.Timer(patience, end)
-    late.daemon = True
-    late.start()
-    try:
-        for job in jobs:
-            children.append(_child())
-            _tell(children[-1], json.dumps(job))
-        for child in children:
-            _expect(child)  # ready
-        for child in children:
-            _tell(child, "go")
-        return [json.loads(_expect(child)) for child in children]
-    finally:
-        late.cancel()
-        for child in children:
-            child.kill()
-            child.communicate()
+def _in_process(job: Job, patience: float) -> Outcome:
+    command, content = python_command("cerberank_benchmarks.clients.processes"), json.dumps(asdict(job))
+    child = subprocess.run(command, input=content, capture_output=True, text=True, timeout=patience, check=False)
+    if child.returncode:
+        raise RuntimeError(f"a process failed: {child.stderr[-500:]}")
+    return Outcome(**json.loads(child.stdout))
 
 
 def bodies(job: Job, client: int) -> Iterator[bytes]:
@@ -151,36 +130,12 @@ def _number(serial: int, vocabulary: Sequence[str]) -> str:
     return " ".join(words)
 
 
-def _child() -> subprocess.Popen[str]:
-    pipe, command = subprocess.PIPE, python_command("cerberank_benchmarks.clients.processes")
-    return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, text=True)
-
-
-def _tell(child: subprocess.Popen[str], line: str) -> None:
-    assert child.stdin is not None, "a child is started with pipes"
-    try:
-        child.stdin.write(line + "\n")
-        child.stdin.flush()
-    except BrokenPipeError:
-        pass  # the process has ended; `_expect` reports its output
-
-
-def _expect(child: subprocess.Popen[str]) -> str:
-    assert child.stdout is not None, "a child is started with pipes"
-    assert child.stderr is not None, "a child is started with pipes"
-    line = child.stdout.readline()
-    if not line:
-        raise RuntimeError(f"a process failed: {child.stderr.read()[-500:]}")
-    return line
-
-
 class _Client(threading.Thread):
     """One client, which sends its next request on its connection as soon as the last one is answered."""
 
-    def __init__(self, job: Job, number: int, go: threading.Event) -> None:
+    def __init__(self, job: Job, number: int) -> None:
         super().__init__(daemon=True)
         self._job = job
-        self._go = go
         self._bodies = bodies(job, number)
         self._connection = http.client.HTTPConnection("127.0.0.1", job.port, timeout=120)
         self.outcome = Outcome()
@@ -194,7 +149,6 @@ class _Client(threading.Thread):
 
     def run(self) -> None:
         outcome, content = self.outcome, next(self._bodies)
-        self._go.wait()
         outcome.began = time.monotonic()
         end = outcome.began + self._job.seconds
         while True:
@@ -230,25 +184,21 @@ class _Client(threading.Thread):
 
 def main() -> None:
     """Run a job in a child process."""
-    fields = json.loads(sys.stdin.readline())
+    fields = json.load(sys.stdin)
     job = Job(**fields | {"vocabulary": tuple(fields["vocabulary"])})
-    go = threading.Event()
-    clients = [_Client(job, job.first_client + number, go) for number in range(job.clients)]
+    clients = [_Client(job, job.first_client + number) for number in range(job.clients)]
     for client in clients[:1] if job.repeated else clients:
         client.warm_up()
+    time.sleep(max(0.0, job.start - time.monotonic()))
+    used = time.process_time()
     for client in clients:
         client.start()
-    sys.stdout.write("ready\n")
-    sys.stdout.flush()
-    sys.stdin.readline()
-    used = time.process_time()
-    go.set()
     outcome = Outcome()
     for client in clients:
         client.join()
         outcome.add(client.outcome)
     outcome.processor_seconds = time.process_time() - used
-    sys.stdout.write(json.dumps(asdict(outcome)) + "\n")
+    sys.stdout.write(json.dumps(asdict(outcome)))
 
 
 if __name__ == "__main__":
