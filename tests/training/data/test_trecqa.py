@@ -63,18 +63,7 @@ FORMS: dict[str, Callable[[Path], Path]] = {
     "xml": lambda path: written(path / "TEST.xml", BLOCKS),
     "xml.gz": lambda path: written(path / "train2393.cleanup.xml.gz", BLOCKS),
     "folder": lambda path: folder(path / "raw-test"),
-    "tsv": lambda path: written(path / "a.tsv", "".join(f"{q}\t{a}\t{v}\n" for _, q, a, v in PAIRS)),
-    "tsv, named": lambda path: written(
-        path / "a.tsv", "question\tanswer\tlabel\n" + "".join(f"{q}\t{a}\t{v}\n" for _, q, a, v in PAIRS)
-    ),
-    "csv": lambda path: written(
-        path / "a.csv", "qtext,label,atext\n" + "".join(f'"{q}",{v},"{a}"\n' for _, q, a, v in PAIRS)
-    ),
-    "jsonl": lambda path: written(
-        path / "a.jsonl",
-        "".join(json.dumps({"key": 5, "label": v, "answer": a, "question": q}) + "\n" for _, q, a, v in PAIRS),
-    ),
-    "jsonl, grouped": lambda path: written(  # *-filtered.jsonl of TANDA
+    "jsonl": lambda path: written(  # *-filtered.jsonl of TANDA
         path / "a.jsonl",
         "".join(
             json.dumps({"candidates": [{"label": v, "sentence": a} for _, q, a, v in rows], "question": rows[0][1]})
@@ -107,14 +96,15 @@ def test_every_form_gives_the_same_questions(form: str, tmp_path: Path) -> None:
         ("a.xml", BLOCKS.replace("</QApairs>\n<QApairs id='1.3'>\n", ""), "a.xml:23: '<question>' is out of place"),
         ("a.xml", BLOCKS + "<QApairs id='4'>\n", "a.xml: <QApairs> '4' does not end"),
         ("a.xml", "\n", "a.xml holds no question"),
-        ("a.tsv", "q\ta\n", "a.tsv:1: expected question, answer and label"),
-        ("a.tsv", "q\ta\t1\nq\tb\tyes\n", "a.tsv:2: the label is 0 or 1, not 'yes'"),
-        ("a.csv", "q,a,1\n", "a.csv:1: expected the names of columns"),
-        ("a.csv", "question,answer,label\nq,a\n", "a.csv:2: expected 3 columns, not 2"),
-        ("a.jsonl", '{"question": "q"}\n', "a.jsonl:1: expected an object with question, answer and label"),
-        ("a.jsonl", '{"question": "q", "candidates": ["a"]}\n', "a.jsonl:1: expected an object with question"),
+        ("a.jsonl", '{"question": "q"}\n', "a.jsonl:1: expected a question, and candidates with answer"),
+        ("a.jsonl", '{"question": "q", "candidates": ["a"]}\n', "a.jsonl:1: expected a question, and candidates"),
+        (
+            "a.jsonl",
+            '{"question": "q", "candidates": [{"answer": "a", "label": 2}]}\n',
+            "a.jsonl:1: the label is 0 or 1, not '2'",
+        ),
         ("a.jsonl", "{\n", "a.jsonl:1: "),
-        ("a.txt", "q\n", "a.txt: TrecQA is a folder, or a file whose name ends in xml, tsv, csv, jsonl"),
+        ("a.txt", "q\n", "a.txt: TrecQA is a folder, or a file whose name ends in xml, jsonl"),
     ],
 )
 def test_what_cannot_be_read_is_named(name: str, text: str, message: str, tmp_path: Path) -> None:

@@ -5,10 +5,8 @@ The ending of PATH tells the form. A file may be compressed, with `.gz` after it
     .xml     `<QApairs id='1.4'>` blocks of `<question>`, `<positive>` and `<negative>`, which are not XML: the
              line after such a tag has the words, between tabs; further lines (parts of speech, parses) are not read
     folder   `id.txt`, `a.toks` (questions), `b.toks` (answers), `sim.txt` (labels): with a line for every pair
-    .tsv     question, answer, label, with or without a header; quoting is off
-    .csv     with a header: question or qtext; answer, atext or sentence; label
-    .jsonl   an object with these names for each pair; or a question with a list of candidates with answer and label, as
-             in the files `*-filtered.jsonl` that TANDA names (69 questions in dev, 68 in test)
+    .jsonl   an object for each question, with its candidates: objects with answer or sentence, and label; the files
+             `*-filtered.jsonl` that TANDA names have this form (69 questions in dev, 68 in test)
 
 In the `.xml` files positives come first, so that a stable sort of ties would rank perfectly (see
 `evaluation/question_metrics.py`).
@@ -17,24 +15,20 @@ In the `.xml` files positives come first, so that a stable sort of ties would ra
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
 
 from cerberank_models.encoding import Candidate
 from cerberank_training.data.format import Format, NoOptions
 from cerberank_training.data.notes import Notes
 from cerberank_training.data.question import DataError, LabelledCandidate, Question, read_json_lines, read_lines
-from cerberank_training.data.separated import read_fields
 from cerberank_training.data.source_files import source_files
 
 BLOCK = re.compile(r"<QApairs id=['\"]([^'\"]*)['\"]>")
 TAG = re.compile(r"</?(QApairs|question|positive|negative)\b[^>]*>")
 LABELS: Mapping[str, int] = MappingProxyType({"0": 0, "1": 1, "0.0": 0, "1.0": 1})
-NAMES = (("question", "qtext"), ("answer", "atext", "sentence"), ("label",))
-"""The names that the columns of question, answer and label may have."""
 TOKENS = ("id.txt", "a.toks", "b.toks", "sim.txt")
 
 
@@ -118,46 +112,15 @@ def _folder(path: Path) -> Iterator[_Pair]:
         yield _Pair(identifier.strip(), question.strip(), answer.strip(), _label(label, path / TOKENS[-1], number))
 
 
-def _tsv(path: Path) -> Iterator[_Pair]:
-    for number, line in read_lines(path):
-        columns = line.split("\t")
-        if number == 1 and _named(columns):
-            continue
-        if len(columns) != len(NAMES):
-            raise DataError(f"{path}:{number}: expected question, answer and label, separated by tabs")
-        yield _pair(dict(zip(("question", "answer", "label"), columns, strict=True)), path, number)
-
-
-def _csv(path: Path) -> Iterator[_Pair]:
-    rows = read_fields(path)
-    _, names = next(rows, (1, []))
-    if not _named(names):
-        raise DataError(f"{path}:1: expected the names of columns: question, answer and label")
-    for number, row in rows:
-        if len(row) != len(names):
-            raise DataError(f"{path}:{number}: expected {len(names)} columns, not {len(row)}")
-        yield _pair(dict(zip(names, row, strict=True)), path, number)
-
-
 def _jsonl(path: Path) -> Iterator[_Pair]:
     for number, row in read_json_lines(path):
-        grouped = isinstance(row, dict) and isinstance(row.get("candidates"), list)
-        for each in row["candidates"] if grouped else [row]:
-            pair = row | each if grouped and isinstance(each, dict) else each
-            if not isinstance(pair, dict) or not _named(pair):
-                raise DataError(f"{path}:{number}: expected an object with question, answer and label")
-            yield _pair(pair, path, number)
-
-
-def _named(names: Collection[str]) -> bool:
-    """True if question, answer and label are among the names."""
-    return all(any(name in names for name in options) for options in NAMES)
-
-
-def _pair(row: Mapping[str, Any], path: Path, number: int) -> _Pair:
-    """The pair of a row that has all three names."""
-    question, answer, label = (str(next(row[name] for name in options if name in row)) for options in NAMES)
-    return _Pair(question, question, answer, _label(label, path, number))
+        try:
+            question, rows = str(row["question"]), row["candidates"]
+            answers = [(str(each["sentence" if "sentence" in each else "answer"]), str(each["label"])) for each in rows]
+        except (KeyError, TypeError) as error:
+            raise DataError(f"{path}:{number}: expected a question, and candidates with answer and label") from error
+        for answer, label in answers:
+            yield _Pair(question, question, answer, _label(label, path, number))
 
 
 def _label(text: str, path: Path, number: int) -> int:
@@ -166,8 +129,6 @@ def _label(text: str, path: Path, number: int) -> int:
     return label
 
 
-_FORMS: Mapping[str, Callable[[Path], Iterator[_Pair]]] = MappingProxyType(
-    {"xml": _blocks, "tsv": _tsv, "csv": _csv, "jsonl": _jsonl}
-)
+_FORMS: Mapping[str, Callable[[Path], Iterator[_Pair]]] = MappingProxyType({"xml": _blocks, "jsonl": _jsonl})
 
 TRECQA = Format(name="trecqa", options=NoOptions, read=_read, files=_files)
