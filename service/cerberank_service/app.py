@@ -41,8 +41,12 @@ from cerberank_service.http.rank_route import RankRoute
 from cerberank_service.http.response_headers import ANSWERABLE, UNREAD
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings
-from cerberank_service.settings.fields import PRODUCTION, ServerLimits
 from cerberank_service.versions.loading import Loader, load
+
+CLIENT_SECONDS = 30.0
+"""Time-out for receiving a body."""
+EXPOSITION_SECONDS = 1.0
+"""Seconds for which an exposition of the metrics is cached, because rendering takes milliseconds."""
 
 
 def create_app(
@@ -50,7 +54,7 @@ def create_app(
     loader: Loader = load,
     *,
     tracer_provider: TracerProvider | None = None,
-    limits: ServerLimits = PRODUCTION,
+    exposition_seconds: float = EXPOSITION_SECONDS,
     dialects: Sequence[Dialect] = DIALECTS,
 ) -> FastAPI:
     """The application. The model is loaded when the application starts."""
@@ -94,7 +98,7 @@ def create_app(
     app.add_middleware(AnswersHead)
     bodies = Bodies(
         limit=settings.max_body_bytes,
-        seconds=limits.client_seconds,
+        seconds=CLIENT_SECONDS,
         total_bytes=settings.max_bodies_bytes,
     )
     rank = RankRoute(service, errors, bodies)
@@ -132,7 +136,7 @@ def create_app(
     open_inference_routes.add(app, service, rank)
     add_health(app, service)
     add_models(app, service)
-    add_metrics(app, Exposition(service, seconds=limits.exposition_seconds))
+    add_metrics(app, Exposition(service, seconds=exposition_seconds))
     add_document(app)
     add_pages(app)
     requests: list[type[BaseModel]] = [

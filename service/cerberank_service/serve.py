@@ -38,7 +38,6 @@ from cerberank_service.http.connections import ChangesHeaders, Headers, IgnoresL
 from cerberank_service.service import Service
 from cerberank_service.settings import Settings, read_settings
 from cerberank_service.settings.environment import logs_json, missing_temporary_folder
-from cerberank_service.settings.fields import PRODUCTION, ServerLimits
 from cerberank_service.telemetry.logs import FIELDS, configure_logs
 from cerberank_service.telemetry.tracing import open_provider
 from cerberank_service.versions.single import UnusableError
@@ -119,6 +118,8 @@ class Server:
         return f"{'https' if config.is_ssl else 'http'}://{host}:{port}"
 
 
+HEAD_BYTES = 32 * 1024
+"""Largest size of a request's path and headers."""
 UNSET: Mapping[str, str | None] = MappingProxyType({"model": "", "checkpoint": None, "store": ""})
 """The settings that name what is served, as they are where none of them is set."""
 
@@ -170,7 +171,7 @@ def serve(
     return serve_with({**UNSET, **values} if values.keys() & UNSET.keys() else values)
 
 
-def serve_with(options: Mapping[str, str | None], limits: ServerLimits = PRODUCTION) -> int:
+def serve_with(options: Mapping[str, str | None]) -> int:
     """Serve with the settings `options`, by the names of their fields, and the environment; returns the exit code.
 
     It is 1 if another start may end otherwise, and 2 for wrong settings, after which systemd does not start it again.
@@ -178,8 +179,8 @@ def serve_with(options: Mapping[str, str | None], limits: ServerLimits = PRODUCT
     try:
         settings = read_settings(options)
         with _ended_by_sigterm():
-            app = assemble(settings, limits)
-        return _ended(run(app, settings, limits), app.state.service)
+            app = assemble(settings)
+        return _ended(run(app, settings), app.state.service)
     except UnusableError as error:
         return _failed(error, error.exit_code)
     except (KeysError, OSError) as error:  # a file of keys or certificates, or a folder, which can be repaired
@@ -221,7 +222,7 @@ def _ended_by_sigterm() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def assemble(settings: Settings, limits: ServerLimits = PRODUCTION) -> FastAPI:
+def assemble(settings: Settings) -> FastAPI:
     """Configure the process's logs and traces, import the model that the settings name, and return the app.
 
     Raises SettingsError, SourceError, ModelImportError, or the error of reading a file that a setting names.
@@ -240,7 +241,7 @@ def assemble(settings: Settings, limits: ServerLimits = PRODUCTION) -> FastAPI:
     logger.info("cerberank starts", extra={FIELDS: fields})
     sys.setswitchinterval(SWITCH_SECONDS)
     disable_created_metrics()  # type: ignore[no-untyped-call] # a quarter of all samples, which nothing uses
-    return create_app(_with_model(settings), tracer_provider=provider, limits=limits)
+    return create_app(_with_model(settings), tracer_provider=provider)
 
 
 def _with_model(settings: Settings) -> Settings:
@@ -265,7 +266,7 @@ def _with_model(settings: Settings) -> Settings:
     return settings.model_copy(update={"checkpoint": checkpoint, "aliases": ",".join(filter(None, names))})
 
 
-def run(app: FastAPI, settings: Settings, limits: ServerLimits = PRODUCTION) -> int:
+def run(app: FastAPI, settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT, or until a server ends; returns the exit code.
 
     Raises OSError or ValueError for an unusable certificate, OSError when no folder for local copies can be created,
@@ -275,7 +276,7 @@ def run(app: FastAPI, settings: Settings, limits: ServerLimits = PRODUCTION) -> 
     ending: Ending = SimpleQueue()
     public = ChangesHeaders(app, partial(closing, service))
     service.certificate = _certificate(settings)
-    config = _config(public, settings, limits, host=settings.host, port=settings.port, certificate=service.certificate)
+    config = _config(public, settings, host=settings.host, port=settings.port, certificate=service.certificate)
     content = "a playground, /docs, /status and the API"
     servers = [Server("server", config, ending, content=content, port_setting="--port or CERBERANK_PORT")]
     if settings.admin_token is not None:
@@ -283,7 +284,6 @@ def run(app: FastAPI, settings: Settings, limits: ServerLimits = PRODUCTION) -> 
         config = _config(
             admin,
             settings,
-            limits,
             certificate=_certificate(settings),
             host=ADMIN_HOST,
             port=settings.admin_port,
@@ -349,14 +349,14 @@ def _certificate(settings: Settings) -> Certificate | None:
 
 
 def _config(
-    app: ASGIApp, settings: Settings, limits: ServerLimits, *, host: str, port: int, certificate: Certificate | None
+    app: ASGIApp, settings: Settings, *, host: str, port: int, certificate: Certificate | None
 ) -> uvicorn.Config:
     config = uvicorn.Config(
         IgnoresLostClients(app),
         host=host,
         port=port,
         http="h11",
-        h11_max_incomplete_event_size=limits.head_bytes,
+        h11_max_incomplete_event_size=HEAD_BYTES,
         ws="none",
         log_config=None,
         access_log=settings.log_level == "debug",

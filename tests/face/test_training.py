@@ -16,6 +16,9 @@ from tests.tiny import save_cross_encoder
 from tests.training.letters import questions
 from tools.python_api import MODULE, training_module
 
+from cerberank_models.checkpoint.folder import read_checkpoint
+from cerberank_models.checkpoint.revise import revise_checkpoint
+
 ROWS = [
     {"question": question.text, "text": row.candidate.text, "label": row.label}
     for question in questions()
@@ -136,3 +139,11 @@ def test_evaluate_opens_a_folder_and_tells_the_time(tiny_checkpoint: Path) -> No
     assert (report.speed.questions, report.speed.candidates) == (5, 5)
     with pytest.raises(DataError, match=r"data\.jsonl"):
         evaluate(tiny_checkpoint, [])
+
+
+def test_evaluate_measures_the_schedules_that_are_served(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """The lexical layer alone too."""
+    checkpoint = read_checkpoint(tiny_checkpoint)
+    by_words = checkpoint.config.model_copy(update={"drop_schedule": (), "lexical_ratio": 0.5})
+    revise_checkpoint(checkpoint, tmp_path / "words", version="1", config=by_words)
+    assert evaluate(tmp_path / "words", ROWS).served.startswith("drop lexical 0.5")

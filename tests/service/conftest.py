@@ -26,7 +26,6 @@ from cerberank_models.encoding import PairEncoder
 from cerberank_service.app import create_app
 from cerberank_service.engine.engine import Engine
 from cerberank_service.settings import Settings
-from cerberank_service.settings.fields import ServerLimits
 from cerberank_service.telemetry.metrics import Metrics
 from cerberank_service.versions.copy_process import copy_version, failure_as_json
 from cerberank_service.versions.failure import failure_of
@@ -66,9 +65,7 @@ def apps(checkpoint: Path) -> Iterator[Serve]:
 
         def start(load: Loader, **settings: object) -> TestClient:
             served = {} if "store" in settings else {"checkpoint": checkpoint}
-            app = create_app(
-                Settings.model_validate(served | settings), load, limits=ServerLimits(exposition_seconds=0.0)
-            )
+            app = create_app(Settings.model_validate(served | settings), load, exposition_seconds=0.0)
             return stack.enter_context(TestClient(app, raise_server_exceptions=False))
 
         yield start

@@ -47,13 +47,8 @@ CUDA_OPTIONS = {
 """The options of ONNX Runtime's CUDA provider."""
 
 
-def open_session(
-    graph: Path, *, threads: int | None, device: str, profile: Path | None = None
-) -> onnxruntime.InferenceSession:
+def open_session(graph: Path, *, threads: int | None, device: str) -> onnxruntime.InferenceSession:
     """A session on `device` (`cpu`, `cuda`, `cuda:1`). `threads` None uses all processors of this process.
-
-    With `profile` the session records the time of each operator. Its method `end_profiling` returns the name of the
-    file, which begins with `profile`.
 
     Raises DeviceError if the device's provider is not installed or cannot start, or if both wheels of ONNX Runtime are
     installed.
@@ -73,10 +68,6 @@ def open_session(
     options.enable_mem_pattern = False
     # On a processor the fused operator takes five times as long as the addition and the norm that it replaces.
     slow = ["SkipLayerNormFusion"] if kind == "cpu" else []
-
-    if profile is not None:
-        options.enable_profiling = True
-        options.profile_file_prefix = str(profile)
 
     def opened(exact: str) -> onnxruntime.InferenceSession:
         options.add_session_config_entry(EXACT_INT8, exact)

@@ -82,16 +82,15 @@ def first_stage_of(checkpoint: Checkpoint) -> TextRankerConfig:
     return checkpoint.config.first_stage
 
 
-def open_encoder(checkpoint: Checkpoint, tokenizer: Tokenizer | None = None) -> TextEncoder:
-    """A new text encoder. `tokenizer` may be shared with another encoder of the same `tokenizer.json`.
+def open_encoder(checkpoint: Checkpoint) -> TextEncoder:
+    """A new text encoder.
 
     Raises CheckpointError if the first stage's `tokenizer.json` is not a tokenizer, or does not fit its network.
     """
     config, path = first_stage_of(checkpoint), checkpoint.path / TOKENIZER
     try:
-        encoder = TextEncoder(
-            tokenizer or Tokenizer.from_file(str(path)), config, tokenizer_digest=checkpoint.manifest.files[TOKENIZER]
-        )
+        tokenizer = Tokenizer.from_file(str(path))
+        encoder = TextEncoder(tokenizer, config, tokenizer_digest=checkpoint.manifest.files[TOKENIZER])
         check_embeddings(encoder.tokenizer, config.transformer.vocab_size)
     except Exception as error:  # tokenizers raises plain `Exception`
         raise CheckpointError(f"{path} cannot be used: {error}") from error

@@ -75,7 +75,7 @@ def write_text_ranker(
         write_bytes(partial / MANIFEST, manifest.model_dump_json(indent=2).encode() + b"\n")
 
 
-def read_text_ranker(path: Path, *, dropout: float = 0.0) -> SavedTextRanker:
+def read_text_ranker(path: Path) -> SavedTextRanker:
     """Verify the folder's files, and load the network in fp32 on the CPU in evaluation mode.
 
     Raises CheckpointError, or one of its subclasses for a missing or changed file.
@@ -92,7 +92,7 @@ def read_text_ranker(path: Path, *, dropout: float = 0.0) -> SavedTextRanker:
             raise MissingFileError(f"{path} lacks {name}: its copy was not finished")
         if file_digest(path / name) != manifest.files.get(name):
             raise ChangedFileError(f"{path / name} does not have the SHA-256 that the manifest states")
-    ranker = TextRanker(config, dropout=dropout).eval()
+    ranker = TextRanker(config).eval()
     try:
         state = load_file(path / WEIGHTS) | (load_file(path / SCORER) if config.weighted_rankers else {})
         ranker.load_state_dict(state, strict=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from ipaddress import ip_network
 from pathlib import Path
 from typing import Annotated, Literal
@@ -78,20 +77,6 @@ def listed(value: str) -> list[str]:
     """The items of a comma-separated list, without blanks and empty ones."""
     return [item.strip() for item in value.split(",") if item.strip()]
 
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ServerLimits:
-    """Limits of the HTTP server that are not settings; tests use smaller ones."""
-
-    head_bytes: int = 32 * 1024
-    """Largest size of a request's path and headers."""
-    client_seconds: float = 30.0
-    """Time-out for receiving a body."""
-    exposition_seconds: float = 1.0
-    """Seconds for which an exposition of the metrics is cached, because rendering takes milliseconds."""
-
-
-PRODUCTION = ServerLimits()
 
 LARGE_MACHINE = 16
 """Processors above which two threads cannot read for as many questions as the model answers."""

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ir_measures import Qrel, ScoredDoc, calc_aggregate
 from tools.process import installed
 
-from cerberank_training.evaluation.measures import MeasureNameError, expected_measure, parse_measures
+from cerberank_training.evaluation.measures import MeasureNameError, expected_measures, parse_measures
 
 MEASURES = parse_measures(
     "AP AP@3 AP(rel=2) RR RR@3 RR(rel=2)@10 P@1 P@5 P(rel=2)@3 R@2 R(rel=2)@10 Rprec Rprec(rel=2)"
@@ -37,7 +37,7 @@ def test_without_ties_values_are_those_of_ir_measures(grades: list[int], missed:
     """Every kind, cutoff and least relevant grade, with relevant documents that were not retrieved."""
     assume(missed or any(grades))
     ranks = np.arange(len(grades))
-    got = {str(measure): expected_measure(measure, np.asarray(grades), ranks, missed) for measure in MEASURES}
+    got = expected_measures({str(measure): measure for measure in MEASURES}, np.asarray(grades), ranks, missed)
     assert got == pytest.approx(by_ir_measures(grades, missed))
 
 
@@ -47,12 +47,13 @@ def test_with_ties_values_are_means_over_all_orders(rows: list[tuple[int, int]],
     """Each order that respects the ranks is equally likely."""
     labels, ranks = (np.asarray(column) for column in zip(*rows, strict=True))
     orders = [order for order in permutations(rows) if all(a[1] <= b[1] for a, b in pairwise(order))]
-    for measure in (*MEASURES, *EXPONENTIAL):
-        alone = [
-            expected_measure(measure, np.asarray([grade for grade, _ in order]), np.arange(len(order)), missed)
-            for order in orders
-        ]
-        assert expected_measure(measure, labels, ranks, missed) == pytest.approx(np.mean(alone))
+    measures = {str(measure): measure for measure in (*MEASURES, *EXPONENTIAL)}
+    alone = [
+        expected_measures(measures, np.asarray([grade for grade, _ in order]), np.arange(len(order)), missed)
+        for order in orders
+    ]
+    for name, value in expected_measures(measures, labels, ranks, missed).items():
+        assert value == pytest.approx(np.mean([each[name] for each in alone]))
 
 
 def test_exponential_gains_are_those_of_gdeval() -> None:
@@ -67,7 +68,9 @@ def test_exponential_gains_are_those_of_gdeval() -> None:
     theirs = {str(measure): value for measure, value in calc_aggregate(measures, qrels, run).items()}
     assert len(theirs) == len(EXPONENTIAL)
     for ours in EXPONENTIAL:
-        assert np.mean([expected_measure(ours, *row) for row in rows]) == pytest.approx(theirs[str(ours)], abs=1e-5)
+        assert np.mean([expected_measures({"": ours}, *row)[""] for row in rows]) == pytest.approx(
+            theirs[str(ours)], abs=1e-5
+        )
 
 
 NAMES = (

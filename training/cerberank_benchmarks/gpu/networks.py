@@ -91,9 +91,9 @@ def random_ranker(lab: Lab, shape: Shape, *, seed: int = 0) -> RankingNetwork:
     return ranker.eval()
 
 
-def equal_pairs(lab: Lab, count: int, *, tokens: int | None = None, seed: int = 0) -> EncodedPairs:
-    """Random pairs with `tokens` tokens each, by default the lab's number."""
-    return random_pairs(lab, [tokens or lab.sizes.tokens] * count, seed=seed)
+def equal_pairs(lab: Lab, count: int) -> EncodedPairs:
+    """Random pairs with the lab's number of tokens each."""
+    return random_pairs(lab, [lab.sizes.tokens] * count)
 
 
 def mixed_pairs(lab: Lab, count: int, *, seed: int = 0) -> EncodedPairs:

@@ -15,7 +15,7 @@ from cerberank_training.evaluation.figures import Evaluation, Figures
 from cerberank_training.evaluation.measures import parse_measures
 from cerberank_training.evaluation.sources.rankings import ranker_rankings
 from cerberank_training.evaluation.timing import Speed, measure_speed
-from cerberank_training.evaluation.variants import policy_name
+from cerberank_training.evaluation.variants import default_dropping, default_name
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -81,13 +81,13 @@ def evaluate(
     if not subset(questions, subset_name):
         raise ValueError(f"no question is in the subset {subset_name!r}")
     config = ranker.checkpoint.config
-    policy = config.drop_policy()
-    policies = [policy] if any(config.schedule) else []
+    default = default_dropping(config)
+    policies = [] if default is None else [default]
     evaluation = Evaluation(parse_measures(measures) if measures else ())
     for ranked in ranker_rankings(ranker, questions, policies=policies, windowing=windowing_of(windows)):
         evaluation.add(ranked.question, ranked.ranks)
     return Report(
         figures=evaluation.figures(subset_name),
-        served=policy_name(policy) if policies else "final",
+        served=default_name(config),
         speed=measure_speed(ranker, questions, windows),
     )

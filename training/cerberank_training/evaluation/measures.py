@@ -111,16 +111,6 @@ class TiedGroup:
         return min(max(cutoff - self.before, 0), self.size)
 
 
-def expected_measure(measure: Measure, labels: Integers, ranks: Integers, missed: Sequence[int] = ()) -> float:
-    """The value of a single measure; see `expected_measures`.
-
-    >>> labels, tied = np.array([1, 0, 2]), np.array([0, 0, 1])
-    >>> [expected_measure(parse_measure(name), labels, tied, [1]) for name in ("P@1", "R@2", "RR", "AP(rel=2)")]
-    [0.5, 0.3333333333333333, 0.75, 0.3333333333333333]
-    """
-    return expected_measures({"": measure}, labels, ranks, missed)[""]
-
-
 def expected_measures(
     measures: Mapping[str, Measure], labels: Integers, ranks: Integers, missed: Sequence[int] = ()
 ) -> dict[str, float]:
@@ -128,6 +118,10 @@ def expected_measures(
 
     Rank 0 is best, and equal ranks are ties. `missed` are the grades of relevant documents that are not candidates. As
     in trec_eval, a value is 0 if no document has the grade `rel`.
+
+    >>> labels, tied = np.array([1, 0, 2]), np.array([0, 0, 1])
+    >>> expected_measures({name: parse_measure(name) for name in ("P@1", "R@2", "RR")}, labels, tied, [1])
+    {'P@1': 0.5, 'R@2': 0.3333333333333333, 'RR': 0.75}
     """
     grades: list[int] = sorted([*labels[labels > 0].tolist(), *missed], reverse=True)
     dense = np.unique(ranks, return_inverse=True)[1].reshape(-1)

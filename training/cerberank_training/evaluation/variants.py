@@ -104,6 +104,19 @@ class DefaultSchedules:
 Dropping = DropPolicy | DefaultSchedules
 
 
+def default_dropping(config: RankerConfig) -> Dropping | None:
+    """The default schedule, or schedules, of a checkpoint; None if it drops nothing."""
+    if config.longer_lists:
+        return DefaultSchedules(config)
+    return config.drop_policy() if any(config.schedule) or config.lexical_ratio else None
+
+
+def default_name(config: RankerConfig) -> str:
+    """The name of the variant that a checkpoint answers with."""
+    default = default_dropping(config)
+    return "final" if default is None else policy_name(default)
+
+
 def apply_policy(scores: AllScores, policy: Dropping) -> Ranks:
     """The ranks [n] of the candidates if the lexical layer and the exits drop by `policy`."""
     policy = policy.of(len(scores.stages[0])) if isinstance(policy, DefaultSchedules) else policy

@@ -11,7 +11,7 @@ from cerberank_models.output import UsageError, say, say_written
 from cerberank_models.progress import progress
 from cerberank_models.windows import windowing_of
 from cerberank_training.commands.evaluation.evaluate_options import EvaluateOptions
-from cerberank_training.commands.evaluation.sources import default_name, default_note, opened, schedules
+from cerberank_training.commands.evaluation.sources import default_note, opened, schedules
 from cerberank_training.data import read_questions
 from cerberank_training.data.deep_questions import deep_questions
 from cerberank_training.evaluation.evaluate_ranker import Report
@@ -19,6 +19,7 @@ from cerberank_training.evaluation.figures import Evaluation
 from cerberank_training.evaluation.report import depth_markdown
 from cerberank_training.evaluation.variants import (
     Scorer,
+    default_name,
     dropping_ranks,
     flat_ranks,
     score_depths,

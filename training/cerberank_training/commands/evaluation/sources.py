@@ -30,7 +30,15 @@ from cerberank_training.evaluation.sources.sequence import sequence_costs, seque
 from cerberank_training.evaluation.timing import Speed, measure_speed
 from cerberank_training.evaluation.trec_files.reading import judged_run, run_rankings
 from cerberank_training.evaluation.trec_files.writing import check_ids
-from cerberank_training.evaluation.variants import DefaultSchedules, Dropping, Scorer, policy_name, variant_costs
+from cerberank_training.evaluation.variants import (
+    DefaultSchedules,
+    Dropping,
+    Scorer,
+    default_dropping,
+    default_name,
+    policy_name,
+    variant_costs,
+)
 from cerberank_training.runs.trained_on import trained_on
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 
@@ -180,19 +188,13 @@ def _ranked(options: EvaluateOptions, questions: list[Question], data: str) -> S
 def schedules(options: EvaluateOptions, config: RankerConfig) -> list[Dropping]:
     """The schedules that are measured: a checkpoint's default if it drops anything, then those of --schedule."""
     policies: list[Dropping] = [replace(schedule, minimum=options.minimum) for schedule in options.schedule]
-    default = _default(config)
+    default = default_dropping(config)
     return policies if default is None else [default, *(policy for policy in policies if policy != default)]
-
-
-def default_name(config: RankerConfig) -> str:
-    """The name of the variant that a checkpoint answers with."""
-    default = _default(config)
-    return "final" if default is None else policy_name(default)
 
 
 def default_note(config: RankerConfig) -> str:
     """Sentences that name the default schedules of a checkpoint; empty if it drops nothing."""
-    default = _default(config)
+    default = default_dropping(config)
     if default is None:
         return ""
     note = f"`{policy_name(default)}` is the checkpoint's default schedule: the service answers with it."
@@ -204,12 +206,6 @@ def default_note(config: RankerConfig) -> str:
         ]
         note += f" It is {'; '.join(ranges)}."
     return note
-
-
-def _default(config: RankerConfig) -> Dropping | None:
-    if config.longer_lists:
-        return DefaultSchedules(config)
-    return config.drop_policy() if any(config.schedule) or config.lexical_ratio else None
 
 
 def _scored(options: EvaluateOptions, questions: list[Question]) -> Iterator[RankedQuestion]:
