@@ -6,19 +6,18 @@ import json
 import os
 import ssl
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
-from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
+import httpx
 from cyclopts import Parameter
 
 from cerberank_models.commands.options import Ratios
 from cerberank_models.commands.store import check_target, moved
 from cerberank_models.commands.values import Dropped
-from cerberank_models.connection import bearer_of, checked_url
+from cerberank_models.connection import open_client
 from cerberank_models.output import UsageError, say, say_json
 from cerberank_service.commands.probe import own_address, pinned
 
@@ -238,48 +237,31 @@ class AdminError(RuntimeError):
     """The service refused the request or could not be reached; the message says why."""
 
 
+@dataclass(frozen=True, slots=True)
 class Admin:
-    """A client of one admin port."""
+    """A client of one admin port, which uses no proxy."""
 
-    def __init__(self, url: str, token: str, context: ssl.SSLContext | None = None) -> None:
-        """`context` says which certificates to trust over https; by default those of the system's authorities.
-
-        Raises AdminError for an invalid address or token.
-        """
-        try:
-            parts = urlsplit(checked_url(url))
-            self._headers = bearer_of(token)
-        except ValueError as error:
-            raise AdminError(str(error)) from None
-        self._url = url
-        self._base = parts.path
-        self._connect: Callable[[], HTTPConnection] = lambda: HTTPConnection(
-            parts.hostname or "", parts.port, timeout=TIMEOUT_SECONDS
-        )
-        if parts.scheme == "https":
-            trusted = context or ssl.create_default_context()
-            self._connect = lambda: HTTPSConnection(
-                parts.hostname or "", parts.port, timeout=TIMEOUT_SECONDS, context=trusted
-            )
+    url: str
+    token: str = field(repr=False)
+    context: ssl.SSLContext | None = None
+    """The certificates to trust over https; by default those of the system's authorities."""
 
     def ask(self, method: str, *path: str, body: Any = None) -> dict[str, Any]:
-        """Send a request to `/v1/<path>`; returns the answer. Raises AdminError."""
-        connection = self._connect()
+        """Send a request to `/v1/<path>`; returns the answer. Raises AdminError, also for an invalid URL or token."""
+        direct = httpx.HTTPTransport(verify=self.context or ssl.create_default_context())
+        place = "/v1/" + "/".join(quote(part, safe="") for part in path)
         try:
-            place = self._base + "/v1/" + "/".join(quote(part, safe="") for part in path)
-            headers = self._headers | {"Content-Type": "application/json"}
-            connection.request(method, place, None if body is None else json.dumps(body), headers)
-            response = connection.getresponse()
-            content = response.read()
-        except (OSError, HTTPException, ValueError) as error:
-            raise AdminError(f"the admin port at {self._url} did not answer: {error}") from error
-        finally:
-            connection.close()
-        answer = _object(content)
-        if response.status >= 300:
+            with open_client(self.url, api_key=self.token, timeout=TIMEOUT_SECONDS, transport=direct) as client:
+                response = client.request(method, place, json=body)
+        except httpx.HTTPError as error:
+            raise AdminError(f"the admin port at {self.url} did not answer: {error}") from error
+        except ValueError as error:
+            raise AdminError(str(error)) from None
+        answer = _object(response.content)
+        if not response.is_success:
             failure = answer.get("error")
             message = failure.get("message") if isinstance(failure, dict) else None
-            raise AdminError(str(message or f"{self._url} answered with status {response.status}"))
+            raise AdminError(str(message or f"{self.url} answered with status {response.status_code}"))
         if not {"state", "label"} & answer.keys():
-            raise AdminError(f"{self._url} is not an admin port, whose address is CERBERANK_ADMIN_HOST and _PORT")
+            raise AdminError(f"{self.url} is not an admin port, whose number is CERBERANK_ADMIN_PORT")
         return answer
