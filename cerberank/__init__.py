@@ -13,7 +13,12 @@ from typing import TYPE_CHECKING, Any
 from cerberank_models import __version__
 
 if TYPE_CHECKING:
-    from cerberank.client import (
+    from cerberank.training import distil as train
+    from cerberank_models.answer import Answer, Result
+    from cerberank_models.calibration import CalibrationError
+    from cerberank_models.checkpoint.errors import CheckpointError
+    from cerberank_models.checkpoint.store.checkpoint_store import StoreError
+    from cerberank_models.client import (
         AsyncClient,
         Client,
         ConnectionFailedError,
@@ -23,11 +28,6 @@ if TYPE_CHECKING:
         UnauthorizedError,
         UnavailableError,
     )
-    from cerberank.training import distil as train
-    from cerberank_models.answer import Answer, Result
-    from cerberank_models.calibration import CalibrationError
-    from cerberank_models.checkpoint.errors import CheckpointError
-    from cerberank_models.checkpoint.store.checkpoint_store import StoreError
     from cerberank_models.convert.checkpoint_cache import ModelImportError
     from cerberank_models.convert.source import SourceError
     from cerberank_models.encoding import Candidate
@@ -67,7 +67,7 @@ __all__ = [
     "train",
 ]
 
-_CLIENT = "cerberank.client"
+_CLIENT = "cerberank_models.client"
 _NAMES = {"train": "distil"}
 """The names in their modules of public names that differ."""
 _MODULES = {

@@ -14,9 +14,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from pydantic import BaseModel, Field
 
-from cerberank.client import Client, RequestError
 from cerberank_models import __version__
 from cerberank_models.answer import Answer
+from cerberank_models.client import Client, RequestError
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_models.ranker import Ranker
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,19 +20,23 @@ from cerberank_models.checkpoint.bundled import BUNDLED, default_checkpoint
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.convert.checkpoint_cache import imported_checkpoint, needed_precisions
 from cerberank_models.convert.source import find_source
-from cerberank_models.encoding import Candidate, EncodedPairs, concat_pairs
+from cerberank_models.encoding import Candidate, EncodedPairs
 from cerberank_models.first_stage.opening import open_first_stage
 from cerberank_models.first_stage.question_texts import FirstStage
 from cerberank_models.output import installed_by
-from cerberank_models.rank_pairs import pairs_policy, rank_pairs
+from cerberank_models.rank_pairs import pairs_policy, rank_together
 from cerberank_models.ranking.assemble import ResponseOptions, answer_of, response_of, whole_ranking
 from cerberank_models.ranking.call import RankCall
 from cerberank_models.ranking.prepare import Model, after_lexical, prepare, score_texts
-from cerberank_models.request import RankRequest, Texts, checked_pair, is_blank
+from cerberank_models.request import Options, Questions, RankRequest, Texts, checked_pair, is_blank
 from cerberank_models.store import Store
 from cerberank_models.windows import MOST_ROWS, Reading, windowing_of
 
 STORE = "store://"
+OF_SERVICES = frozenset({"model", "latency_target_ms", "priority", "return_text"})
+"""The fields of requests that a ranker does not take; its results always have their texts."""
+BLOCK_CHARACTERS = 65_536
+"""The most characters of the candidates of several questions that `rank_batch` computes together."""
 BLOCK_TOKENS = 16_384
 """The number of tokens that `predict` collects from several questions before it scores them; the backend divides them
 into batches of similar lengths."""
@@ -146,25 +150,12 @@ class Ranker:
         """The model's name and version, and its backend's precision."""
         return f"<Ranker {self.name}@{self.version} in {self.backend.precision}>"
 
-    def rank(
-        self,
-        question: str,
-        candidates: Texts,
-        *,
-        top_k: int | None = None,
-        min_score: float | None = None,
-        min_precision: float | None = None,
-        drop_ratio: float | Sequence[float] | None = None,
-        lexical_ratio: float | None = None,
-        deadline_ms: float | None = None,
-        windows: Reading | None = None,
-        instruction: str | None = None,
-        return_text: bool = True,
-    ) -> Answer:
+    def rank(self, question: str, candidates: Texts, **options: Unpack[Options]) -> Answer:
         """The candidates of one question, best first.
 
-        The options have the same meaning as in `POST /v1/rank` (docs/api.md). After `deadline_ms` no further stage is
-        started, but a running stage is finished, and the first stage always runs.
+        Options, with their meaning and defaults in `POST /v1/rank` (docs/api.md): `top_k`, `min_score`,
+        `min_precision`, `drop_ratio`, `lexical_ratio`, `deadline_ms`, `windows`, `instruction` and `return_heads`.
+        After `deadline_ms` no further stage is started, but a running stage is finished, and the first one always runs.
 
         `candidates` may be any iterable of texts, such as a list, a generator or a Series of pandas.
 
@@ -172,30 +163,53 @@ class Ranker:
         model does not read; CalibrationError if the model cannot reach `min_precision`; NonFiniteScoreError if the
         network computes NaN or infinity.
         """
-        began = time.monotonic()
-        request = RankRequest.of(
-            question,
-            candidates,
-            top_k=top_k,
-            min_score=min_score,
-            min_precision=min_precision,
-            drop_ratio=drop_ratio,
-            lexical_ratio=lexical_ratio,
-            deadline_ms=deadline_ms,
-            windows=windows,
-            instruction=instruction,
-            return_text=return_text,
-            return_heads=True,
-        )
-        end = None if request.deadline_ms is None else began + request.deadline_ms / 1000.0
-        prepared = after_lexical(prepare(RankCall.of(request).limited(MOST_ROWS), self._model))
-        if self.first_stage is not None and prepared.texts is not None:
-            prepared = score_texts(prepared, self.first_stage.backend.encode(prepared.texts.encoded))
-        ranked = None
-        if len(prepared.pairs):
-            ranked = rank_pairs(self.backend, prepared.pairs, prepared.pairs_policy, until=end)
-        answer = answer_of(prepared, whole_ranking(prepared, ranked))
-        return replace(Answer.from_json(response_of(answer, ResponseOptions.of(request))), id=None, timing_ms={})
+        (answer,) = self._ranked([RankRequest.of(question, candidates, **options)])
+        return answer
+
+    def rank_batch(
+        self, questions: Questions, candidates: Texts | None = None, **options: Unpack[Options]
+    ) -> list[Answer]:
+        """An answer to each question, in their order; questions of similar sizes are computed together.
+
+        A question is a text, or a dict with the fields of `POST /v1/rank`: `question`, and its own `candidates` and
+        options where it has other ones than the call. One with `deadline_ms` is ranked alone, and its time begins then.
+        All are checked before the first is ranked. Raises the errors of `rank`.
+        """
+        answers: list[Answer] = []
+        block: list[RankRequest] = []
+        characters = 0
+        for request in RankRequest.each_of(questions, candidates, **options):
+            size = BLOCK_CHARACTERS if request.deadline_ms is not None else request.characters
+            if block and characters + size > BLOCK_CHARACTERS:
+                answers += self._ranked(block)
+                block, characters = [], 0
+            block.append(request)
+            characters += size
+        return answers + (self._ranked(block) if block else [])
+
+    def _ranked(self, requests: Sequence[RankRequest]) -> list[Answer]:
+        """The answers to questions whose pairs run together; only one alone may have a deadline."""
+        end = None
+        if (milliseconds := requests[0].deadline_ms) is not None:
+            end = time.monotonic() + milliseconds / 1000.0
+        for request in requests:
+            if others := sorted(OF_SERVICES & request.model_fields_set):
+                raise ValueError(f"{others[0]}: a ranker in this process has no such option")
+        questions = []
+        for request in requests:
+            prepared = after_lexical(prepare(RankCall.of(request).limited(MOST_ROWS), self._model))
+            if self.first_stage is not None and prepared.texts is not None:
+                prepared = score_texts(prepared, self.first_stage.backend.encode(prepared.texts.encoded))
+            questions.append(prepared)
+        works = [(each.pairs, each.pairs_policy) for each in questions if len(each.pairs)]
+        rankings = iter(rank_together(self.backend, works, until=end))
+        answers = []
+        for request, prepared in zip(requests, questions, strict=True):
+            ranked = next(rankings) if len(prepared.pairs) else None
+            options = ResponseOptions.of(request.model_copy(update={"return_text": True}))
+            values = response_of(answer_of(prepared, whole_ranking(prepared, ranked)), options)
+            answers.append(replace(Answer.from_json(values), id=None, timing_ms={}))
+        return answers
 
     def predict(self, pairs: Iterable[tuple[str, str]], *, windows: Reading | None = None) -> NDArray[np.float64]:
         """P(the text answers the question) for each (question, text), shape [n], independent of the other pairs.
@@ -213,7 +227,7 @@ class Ranker:
             rows.setdefault(question, []).append((total - 1, Candidate(text=text)))
             if is_blank(text):
                 blank.append(total - 1)
-        # Short questions are collected until a block is worth a run of the backend.
+        # Questions are collected until a block is worth a run of the backend.
         scores = np.empty(total)
         block: list[tuple[list[int], EncodedPairs]] = []
         tokens = 0
@@ -226,26 +240,21 @@ class Ranker:
             encoded = self._model.encoder.encode(
                 question, [candidate for _, candidate in members], windowing=windowing_of(windows)
             )
-            if encoded.windows is not None:  # scored alone, because windows are folded to candidates
-                scores[places] = self._score(encoded)
-                continue
             block.append((places, encoded))
             tokens += encoded.tokens
             if tokens >= BLOCK_TOKENS:
-                self._score_block(block, scores)
+                self._score(block, scores)
                 block, tokens = [], 0
-        if block:
-            self._score_block(block, scores)
+        self._score(block, scores)
         scores[blank] = 0.0
         return scores
 
-    def _score(self, pairs: EncodedPairs) -> Scores:
-        return rank_pairs(self.backend, pairs, pairs_policy(self.checkpoint.config, 0.0)).scores
-
-    def _score_block(self, block: list[tuple[list[int], EncodedPairs]], scores: Scores) -> None:
-        """Score the block's pairs, and write the scores to their places in `scores`."""
-        places = [place for part, _ in block for place in part]
-        scores[places] = self._score(concat_pairs([encoded for _, encoded in block]))
+    def _score(self, block: Sequence[tuple[list[int], EncodedPairs]], scores: Scores) -> None:
+        """Score the pairs of several questions, and write the scores to their places in `scores`."""
+        policy = pairs_policy(self.checkpoint.config, 0.0)
+        rankings = rank_together(self.backend, [(pairs, policy) for _, pairs in block])
+        for (places, _), ranking in zip(block, rankings, strict=True):
+            scores[places] = ranking.scores
 
 
 def _reopened(place: Path, opened: Mapping[str, Any]) -> Ranker:

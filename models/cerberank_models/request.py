@@ -11,7 +11,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from numbers import Integral, Real
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self, TypedDict
 
 import numpy as np
 from pydantic import (
@@ -31,6 +31,7 @@ from pydantic_core import PydanticUseDefault
 
 from cerberank_models.encoding import Candidate
 from cerberank_models.tokens import replace_surrogates
+from cerberank_models.windows import Reading
 
 MOST_FIELDS = 64
 """The most fields of an object in a request."""
@@ -171,6 +172,9 @@ def _either(name: str) -> AliasChoices:
     return AliasChoices(name, OTHER_NAMES[name])
 
 
+QUESTION = Field(
+    description="The question; it must not be blank. `query` is another name.", validation_alias=_either("question")
+)
 CANDIDATES = Field(
     description="Texts, or objects with id, text, previous, next and metadata. `documents` is another name.",
     validation_alias=_either("candidates"),
@@ -178,21 +182,42 @@ CANDIDATES = Field(
 
 Texts = Iterable[str | Candidate | Mapping[str, Any]]
 """The candidates of a call in Python: texts, or objects with `text` and perhaps `id`, `previous` and `next`."""
+Questions = Iterable[str | Mapping[str, Any]]
+"""Several questions of a call in Python: texts, or objects with the fields of a request."""
 
 
-class RankRequest(Wire):
+class Options(TypedDict, total=False):
+    """The options of a question in Python: `RankOptions` with the types that callers may give."""
+
+    top_k: int | None
+    min_score: float | None
+    min_precision: float | None
+    drop_ratio: float | Sequence[float] | None
+    lexical_ratio: float | None
+    deadline_ms: float | None
+    windows: Reading | None
+    instruction: str | None
+    return_heads: bool | None
+
+
+class ServiceOptions(Options, total=False):
+    """The options of a question to a service."""
+
+    model: str | None
+    latency_target_ms: float | None
+    priority: int | None
+
+
+class QuestionIn(Wire):
     """A question and its candidates."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
-
-    question: Annotated[
-        QuestionText,
-        Field(
-            description="The question; it must not be blank. `query` is another name.",
-            validation_alias=_either("question"),
-        ),
-    ]
+    question: Annotated[QuestionText, QUESTION]
     candidates: Annotated[list[CandidateIn], Field(fail_fast=True), CANDIDATES]
+
+
+class RankOptions(Wire):
+    """The options of a question."""
+
     model: Annotated[str | None, Field(description="Name of the model; the default model if left out.")] = None
     top_k: Annotated[
         int | None,
@@ -239,7 +264,7 @@ class RankRequest(Wire):
         Field(gt=0, allow_inf_nan=False, description="Use the tuned schedule that drops least and meets this time."),
     ] = None
     windows: Annotated[
-        Literal["best", "mean", "off"] | None,
+        Reading | None,
         Field(
             description="Read a long text in overlapping windows; its score is that of the best window, or the mean. "
             "`off` cuts the text. The model's own rule (`windows` in `/v1/models`) if left out."
@@ -259,22 +284,49 @@ class RankRequest(Wire):
             raise PydanticUseDefault
         return value
 
+
+class RankRequest(RankOptions, QuestionIn):
+    """A question and its candidates."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [EXAMPLE]})
+
     @classmethod
-    def of(cls, question: str, candidates: Texts, **options: object) -> Self:
-        """The request of a call in Python, whose candidates are read once; options that are None are left out.
+    def of(cls, question: str | None = None, candidates: Texts | None = None, **options: object) -> Self:
+        """The request of a call in Python, whose candidates are read once; what is None is left out.
 
         Numbers and texts may be those of numpy and pandas. Lone surrogates become U+FFFD. Raises ValueError, which
         names the field.
         """
-        if isinstance(candidates, str | bytes | Mapping | Candidate) or getattr(candidates, "ndim", 1) != 1:
-            raise ValueError(f"candidates: must be a list of texts, not {type(candidates).__name__}")
+        return cls.from_fields({"question": question, "candidates": candidates, **options})
+
+    @classmethod
+    def each_of(cls, questions: Questions, candidates: Texts | None = None, **options: object) -> list[Self]:
+        """The requests of several questions in Python, in their order (`with_shared`). Raises ValueError as `of` does.
+
+        The message begins with the place of the question that it is about.
+        """
+        shared = options if candidates is None else {**options, "candidates": _items(candidates, "candidates")}
+        requests = []
+        for place, question in enumerate(_items(questions, "questions", "questions")):
+            fields = with_shared(question, shared)
+            try:
+                if not isinstance(fields, Mapping):
+                    raise ValueError(f"must be a text or an object, not {type(question).__name__}")
+                requests.append(cls.from_fields(fields))
+            except ValueError as error:
+                raise ValueError(f"questions[{place}]: {error}") from None
+        return requests
+
+    @classmethod
+    def from_fields(cls, given: Mapping[str, Any]) -> Self:
+        """The request with these fields, by either of their names. Raises ValueError as `of` does."""
+        fields = {
+            name: _items(value, name) if OWN_NAMES.get(name, name) == "candidates" else _plain(value)
+            for name, value in given.items()
+            if value is not None
+        }
         try:
-            items = list(map(_plain, candidates))
-        except TypeError:
-            raise ValueError(f"candidates: must be a list of texts, not {type(candidates).__name__}") from None
-        chosen = {name: _plain(value) for name, value in options.items() if value is not None}
-        try:
-            return cls.model_validate({"question": _plain(question), "candidates": items, **chosen})
+            return cls.model_validate(fields)
         except ValidationError as error:
             problems = error.errors(include_url=False, include_context=False, include_input=False)
             raise ValueError(describe_problems(problems)) from None
@@ -294,6 +346,11 @@ class RankRequest(Wire):
         """The caller's metadata of each candidate."""
         return tuple(None if isinstance(item, str) else item.metadata for item in self.candidates)
 
+    @property
+    def characters(self) -> int:
+        """The characters of all candidates."""
+        return characters_of(self.candidates)
+
     def texts(self) -> tuple[Candidate, ...]:
         """The candidates as encoders read them."""
         return tuple(
@@ -307,6 +364,37 @@ class RankRequest(Wire):
         """The body of `/v1/rank`, without the fields that were left out."""
         objects = [item if isinstance(item, str) else _chosen_fields(item) for item in self.candidates]
         return _chosen_fields(self) | {"candidates": objects}
+
+
+def with_shared(question: Any, shared: Mapping[str, Any]) -> Any:
+    """The fields of one of several questions: its own, and those of `shared` that it does not have by either name.
+
+    A question may be its text alone. What is neither a text nor an object is returned as it is.
+
+    >>> with_shared({"query": "who?", "top_k": 2}, {"candidates": ["a"], "top_k": 1})
+    {'candidates': ['a'], 'query': 'who?', 'top_k': 2}
+    """
+    fields = {"question": question} if isinstance(question, str) else question
+    if not isinstance(fields, Mapping):
+        return question
+    own = {OWN_NAMES.get(name, name) for name in fields}
+    return {name: value for name, value in shared.items() if OWN_NAMES.get(name, name) not in own} | dict(fields)
+
+
+def characters_of(candidates: Iterable[Any]) -> int:
+    """The characters of the texts of candidates, which may be parsed JSON; what is no candidate has none."""
+    texts = (each.get("text") if isinstance(each, dict) else getattr(each, "text", each) for each in candidates)
+    return sum(len(text) for text in texts if isinstance(text, str))
+
+
+def _items(values: Any, name: str, kind: str = "texts") -> list[Any]:
+    """The items of a list in Python, which is read once. Raises ValueError."""
+    if not isinstance(values, str | bytes | Mapping | Candidate) and getattr(values, "ndim", 1) == 1:
+        try:
+            return list(map(_plain, values))
+        except TypeError:
+            pass
+    raise ValueError(f"{name}: must be a list of {kind}, not {type(values).__name__}")
 
 
 def _chosen_fields(model: Wire) -> dict[str, Any]:

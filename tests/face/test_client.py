@@ -158,3 +158,65 @@ def test_no_time_out_is_no_limit(ask: Ask) -> None:
     for wrong in ({"timeout": 0.0}, {"timeout": float("nan")}, {"retries": -1}):
         with pytest.raises(ValueError, match=r"^(timeout|retries) must be"):
             ask(lambda request: pytest.fail("a request was sent"), **wrong)
+
+
+def answered(*statuses: int) -> list[dict[str, Any]]:
+    """The entries of a batch; 200 is answered, another status an error."""
+    problem = {"error": {"kind": "some", "message": "change this", "request_id": "r1"}}
+    return [
+        {"status": status, "answer": ANSWER} if status == 200 else {"status": status, "retry_after": 0, **problem}
+        for status in statuses
+    ]
+
+
+def batch(*replies: list[int] | int, **options: Any) -> tuple[list[Answer], list[dict[str, Any]]]:
+    """The answers of both clients to questions that the service answers so in turn, and the bodies that it saw."""
+    seen: list[dict[str, Any]] = []
+    waiting = iter(replies * 2)
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        seen.append(json.loads(request.content))
+        reply = next(waiting)
+        return httpx.Response(200, json={"answers": answered(*reply)}) if isinstance(reply, list) else error(reply)
+
+    async def ask() -> list[Answer]:
+        async with AsyncClient(transport=httpx.MockTransport(handler)) as client:
+            return await client.rank_batch(**options)
+
+    with Client(transport=httpx.MockTransport(handler)) as client:
+        answers = client.rank_batch(**options)
+    assert asyncio.run(ask()) == answers
+    assert seen[: len(replies)] == seen[len(replies) :]
+    return answers, seen[: len(replies)]
+
+
+def test_a_batch_sends_once_what_its_questions_share() -> None:
+    """And has the texts of each question's own candidates in the answers."""
+    questions: Any = ["q", {"question": "r", "candidates": ["b"], "top_k": 2}]
+    answers, (body,) = batch([200, 200], questions=questions, candidates=["a"], model="m")
+    assert [answer[0].text for answer in answers] == ["a", "b"]
+    own = [{"question": "q", "candidates": ["a"]}, {"question": "r", "candidates": ["b"], "top_k": 2}]
+    assert body == {"model": "m", "questions": own}
+    _, (body,) = batch([200, 200], questions=["q", "r"], candidates=["a"])
+    assert body == {"candidates": ["a"], "questions": [{"question": "q"}, {"question": "r"}]}
+
+
+def test_only_questions_without_an_answer_are_sent_again() -> None:
+    """After an answer in part, and after a whole request was refused."""
+    answers, bodies = batch(503, [200, 503, 200], [200], questions=["q"] * 3, candidates=["a"])
+    assert len(answers) == 3
+    assert [len(body["questions"]) for body in bodies] == [3, 3, 1]
+
+
+def test_a_question_that_no_retry_helps_ends_the_batch() -> None:
+    with pytest.raises(InvalidRequestError, match=r"^questions\[2\]: change this$") as raised:
+        batch([200, 503, 422], questions=["a", "b", "c"], candidates=["d"])
+    assert (raised.value.status, raised.value.request_id) == (422, "r1")
+
+
+def test_a_long_batch_is_several_requests() -> None:
+    """Each has as many questions as a service takes."""
+    answers, bodies = batch([200] * 64, [200] * 6, questions=["q"] * 70, candidates=["a"])
+    assert (len(answers), [len(body["questions"]) for body in bodies]) == (70, [64, 6])
+    _, bodies = batch([200], [200], questions=["q"] * 2, candidates=["a"] * 5001)
+    assert [len(body["questions"]) for body in bodies] == [1, 1]

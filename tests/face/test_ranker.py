@@ -39,7 +39,8 @@ def ranker(tiny_checkpoint: Path) -> Ranker:
         (QUESTION, ["a", float("nan")], {}, "candidates[1]: must be a text or an object"),
         (QUESTION, [{"text": "a", "txet": "b"}], {}, "candidates[0].txet: is not a field of this request"),
         ("\u200b \u0301", ["a"], {}, "question: must not be blank"),
-        (None, ["a"], {}, "question: must be a text"),
+        (None, ["a"], {}, "question: is required"),
+        (QUESTION, None, {}, "candidates: is required"),
         (QUESTION, ["a"], {"top_k": 0}, "top_k: must be greater than or equal to 1"),
         (QUESTION, ["a"], {"top_k": True}, "top_k: must be a valid integer"),
         (QUESTION, ["a"], {"min_score": float("nan")}, "min_score: must be a finite number"),
@@ -58,6 +59,56 @@ def test_wrong_arguments_are_refused_by_both(
         with pytest.raises(ValueError, match=re.escape(message)) as raised:
             each.rank(question, candidates, **options)
         assert str(raised.value).startswith(message)
+
+
+def test_a_batch_is_answered_as_its_questions_alone(ranker: Ranker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In blocks of any size; a question has the shared candidates and options unless it has its own."""
+    late = {"question": "who ?", "deadline_ms": 1e-6}
+    for characters in (1, 10**6):
+        monkeypatch.setattr("cerberank_models.ranker.BLOCK_CHARACTERS", characters)
+        own = {"query": "what do bees make", "documents": iter(["honey", "330 metres"]), "top_k": 1}
+        questions = [QUESTION, own, {"question": "who ?", "candidates": []}]
+        answers = ranker.rank_batch([*questions, late, "where ?"], TEXTS, top_k=3)
+        alone = [
+            ranker.rank(QUESTION, TEXTS, top_k=3),
+            ranker.rank("what do bees make", ["honey", "330 metres"], top_k=1),
+            ranker.rank("who ?", []),
+            ranker.rank("who ?", TEXTS, top_k=3, deadline_ms=1e-6),
+            ranker.rank("where ?", TEXTS, top_k=3),
+        ]
+        assert [[each.index for each in answer] for answer in answers] == [
+            [each.index for each in answer] for answer in alone
+        ]
+        assert [answer.complete for answer in answers] == [True, True, True, False, True]
+    assert ranker.rank_batch([], TEXTS) == []
+
+
+@pytest.mark.parametrize(
+    ("questions", "options", "message"),
+    [
+        (QUESTION, {}, "questions: must be a list of questions, not str"),
+        ([QUESTION, 3], {}, "questions[1]: must be a text or an object, not int"),
+        ([QUESTION, " "], {}, "questions[1]: question: must not be blank"),
+        ([{"question": "q", "topk": 1}], {}, "questions[0]: topk: is not a field of this request; is top_k meant?"),
+        ([QUESTION], {"candidates": "abc"}, "candidates: must be a list of texts, not str"),
+        ([QUESTION], {"candidates": None}, "questions[0]: candidates: is required"),
+    ],
+    ids=lambda value: value if isinstance(value, str) and ": " in value else "",
+)
+def test_wrong_questions_are_refused_by_both(
+    ranker: Ranker, questions: Any, options: dict[str, Any], message: str
+) -> None:
+    for each in (ranker, Client("http://127.0.0.1:9")):
+        with pytest.raises(ValueError, match=re.escape(message)) as raised:
+            each.rank_batch(questions, **{"candidates": ["a"], **options})
+        assert str(raised.value).startswith(message)
+
+
+def test_an_option_of_services_is_refused(ranker: Ranker) -> None:
+    """Rather than ignored."""
+    options: dict[str, Any] = {"priority": 3}
+    with pytest.raises(ValueError, match=r"^priority: a ranker in this process has no such option$"):
+        ranker.rank(QUESTION, TEXTS, **options)
 
 
 def test_no_candidates_have_an_empty_answer(ranker: Ranker) -> None:

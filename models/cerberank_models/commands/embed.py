@@ -116,6 +116,6 @@ def _texts(line: bytes, path: Path, number: int) -> list[str]:
             if isinstance(text := content.get("text"), str):
                 return [text]
             raise ValueError("is neither a string, nor an object with text, nor a question with candidates")
-        return [candidate.text for candidate in read_line(line).parsed()]
+        return [candidate.text for candidate in read_line(line).request.texts()]
     except (ValueError, RecursionError) as error:
         raise ValueError(f"{path}:{number}: {error}") from error

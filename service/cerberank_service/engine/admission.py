@@ -59,6 +59,8 @@ class Offer:
     received: float = 0.0
     """Time of arrival."""
     deadline: float = inf
+    request: int | None = None
+    """The request of several questions that it belongs to (`Work.request`)."""
 
 
 @dataclass(slots=True)
@@ -69,6 +71,7 @@ class Outstanding:
     seconds: float
     """Predicted seconds of computation that remain, in steps that the question shares with others."""
     weight: float
+    request: int | None = None
 
 
 class Admission:
@@ -88,16 +91,22 @@ class Admission:
         """Predicted seconds until all accepted questions are answered."""
         return sum(question.seconds for question in self._outstanding.values())
 
-    def wait(self, stage_tokens: tuple[float, ...], weight: float) -> float:
+    def wait(self, stage_tokens: tuple[float, ...], weight: float, request: int | None = None) -> float:
         """Predicted seconds by which pending work delays a question with these tokens by stage; 0 without any work.
 
         It is at most all pending work, as in the order of arrival. A question that overtakes waits for those that the
         scheduler prefers to it, for a step, and for the share of the oldest question meanwhile (`OVERTAKING`).
+        Questions of the same `request` do not count.
         """
+        others = self._others(request)
         own, step = self._speeds.shared(stage_tokens), self._speeds.longest_step()
-        ahead = sum(each.seconds for each in self._outstanding.values() if each.seconds / each.weight <= own / weight)
+        ahead = sum(each.seconds for each in others if each.seconds / each.weight <= own / weight)
         oldest = max(0.0, ahead + own - LEAST_SURPLUS * step) / OVERTAKING
-        return min(self.seconds, ahead + oldest + step)
+        return min(sum(each.seconds for each in others), ahead + oldest + step)
+
+    def _others(self, request: int | None) -> list[Outstanding]:
+        """The accepted questions, without those of the same request of several questions."""
+        return [each for each in self._outstanding.values() if request is None or each.request != request]
 
     def check_room(self) -> None:
         """Raises ServiceError (503) while more tokens are pending than the limit allows."""
@@ -116,9 +125,9 @@ class Admission:
         answered at its deadline with the scores known by then, and is refused only if its first stage cannot end
         before the deadline.
         """
-        if self._outstanding:
+        if self._others(offer.request):
             self.check_room()
-            wait = self.wait(offer.stage_tokens, offer.weight)
+            wait = self.wait(offer.stage_tokens, offer.weight, offer.request)
             self._check_deadline(offer, wait, now)
             self._check_bound(offer, wait, now)
 
@@ -158,7 +167,8 @@ class Admission:
 
     def enter(self, key: int, offer: Offer) -> None:
         """Add an accepted question."""
-        self._outstanding[key] = Outstanding(offer.tokens, self._speeds.shared(offer.stage_tokens), offer.weight)
+        seconds = self._speeds.shared(offer.stage_tokens)
+        self._outstanding[key] = Outstanding(offer.tokens, seconds, offer.weight, offer.request)
         self.tokens += offer.tokens
 
     def ran(self, key: int, stage: int, tokens: int) -> None:

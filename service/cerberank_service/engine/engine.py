@@ -162,6 +162,7 @@ class Engine:
                 weight=weight_of(work.priority),
                 received=work.received,
                 deadline=inf if work.deadline is None else work.deadline,
+                request=work.request,
             )
             if work.follows is not None:
                 self._admission.leave(work.follows)

@@ -43,6 +43,8 @@ class Work:
     """True if row 0 is the question's text, which runs in the first step because candidates need its vector."""
     dropped: int = 0
     """Number of candidates that were dropped before the work begins."""
+    request: int | None = None
+    """The number of a request of several questions, whose other questions do not count as work before this one."""
 
     @property
     def queued_tokens(self) -> int:

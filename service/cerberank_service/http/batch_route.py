@@ -3,12 +3,14 @@
 Each question is handled like a request of its own, with its own quota, trace span, errors and log line. The call has
 one body, one client that may disconnect, and counts once among the requests in progress.
 
-The questions are ranked one after the other. If they were queued together, admission control might refuse some of them
-because they would have to wait for the other questions of their own call.
+Questions of few characters together are in progress at the same time, so that one is tokenised while others are
+computed, and their pairs share steps; a long one, or one with a deadline of its own, runs alone. Admission control does
+not count the questions of a call as work before each other.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +20,14 @@ from fastapi import Request, Response
 
 from cerberank_service.dialects.dialect import FormattedError
 from cerberank_service.dialects.native import NATIVE
-from cerberank_service.dialects.native_batch import BatchQuestion, read_batch, render_answer, render_batch, render_error
+from cerberank_service.dialects.native_batch import (
+    TOGETHER,
+    QuestionOfBatch,
+    read_batch,
+    render_answer,
+    render_batch,
+    render_error,
+)
 from cerberank_service.engine.work import too_late
 from cerberank_service.http.accept import AcceptedRequest, accept, unless_disconnected
 from cerberank_service.http.error_responses import request_id_of
@@ -51,12 +60,22 @@ class BatchRoute:
         return Response(render_batch(request_id, entries), media_type="application/json", headers=headers)
 
     async def _entries(
-        self, request: Request, accepted: AcceptedRequest, questions: Sequence[BatchQuestion]
+        self, request: Request, accepted: AcceptedRequest, questions: Sequence[QuestionOfBatch]
     ) -> list[bytes]:
-        """The entries of all questions."""
-        return [await self._entry(request, accepted, question, place) for place, question in enumerate(questions)]
+        """The entries of all questions, which begin in their order."""
+        tasks: list[asyncio.Task[bytes]] = []
+        running: dict[asyncio.Task[bytes], int] = {}
+        async with asyncio.TaskGroup() as group:
+            for place, question in enumerate(questions):
+                while running and sum(running.values()) + question.characters > TOGETHER:
+                    done, _ = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+                    for each in done:
+                        del running[each]
+                tasks.append(group.create_task(self._entry(request, accepted, question, place)))
+                running[tasks[-1]] = question.characters
+        return [task.result() for task in tasks]
 
-    async def _entry(self, request: Request, accepted: AcceptedRequest, question: BatchQuestion, place: int) -> bytes:
+    async def _entry(self, request: Request, accepted: AcceptedRequest, question: QuestionOfBatch, place: int) -> bytes:
         """The entry of one question; its errors are logged, counted and rendered.
 
         After the request's deadline all questions but the first are refused here, because an idle engine would still
@@ -72,14 +91,15 @@ class BatchRoute:
                         raise too_late(wait=1)
                     if accepted.caller is not None:
                         accepted.caller.enter()  # it has entered for the first question
-                rendered = await rank.ranked(read, accepted, request_id, received=time.monotonic())
+                began, among = time.monotonic(), id(accepted)
+                rendered = await rank.ranked(read, accepted, request_id, received=began, among=among)
                 rank.log(rendered, request, span)
                 return render_answer(rendered.content)
         except Exception as error:  # `note` logs the reason
             return render_error(rank.errors.note(_cause(error), request, request_id, trace_id), request_id)
 
 
-def _read_part(reader: Reader, question: BatchQuestion) -> ParsedCall:
+def _read_part(reader: Reader, question: QuestionOfBatch) -> ParsedCall:
     """Read one question of a request, with its share of the request's limit of windows. Raises FormattedError."""
     parsed = reader.read(question.document)
     if (windowing := parsed.call.windowing) is None:

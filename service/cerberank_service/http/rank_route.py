@@ -110,16 +110,23 @@ class RankRoute:
         log_answer(rendered.answer, request_fields(request), span.trace_id, question)
 
     async def ranked(
-        self, read: Callable[[], ParsedCall], accepted: AcceptedRequest, request_id: str, *, received: float
+        self,
+        read: Callable[[], ParsedCall],
+        accepted: AcceptedRequest,
+        request_id: str,
+        *,
+        received: float,
+        among: int | None = None,
     ) -> Rendered:
         """Rank and render one question of a request, and count its answer. Raises the error if it is refused.
 
-        `read` reads the question in a worker. `received` is the time from which its own deadline runs.
+        `read` reads the question in a worker. `received` is the time from which its own deadline runs. `among` is the
+        number of a request of several questions (`Work.request`).
         """
         service, trace, caller = self.service, exemplar(), accepted.caller
         service.versions.check_room()  # before the question is parsed
         with service.versions.lease() as lease:
-            prepared = partial(self._prepared, read, accepted, lease, received=received)
+            prepared = partial(self._prepared, read, accepted, lease, received=received, among=among)
             try:
                 parsed, question = await service.workers.read(prepared, size=accepted.size, caller=accepted.share)
             except FormattedError as refused:
@@ -145,7 +152,13 @@ class RankRoute:
             return rendered
 
     def _prepared(
-        self, read: Callable[[], ParsedCall], accepted: AcceptedRequest, lease: Lease, *, received: float
+        self,
+        read: Callable[[], ParsedCall],
+        accepted: AcceptedRequest,
+        lease: Lease,
+        *,
+        received: float,
+        among: int | None,
     ) -> tuple[ParsedCall, Question]:
         """Read a question and prepare it for the engine. Runs in a worker. Raises FormattedError."""
         parsed = read()
@@ -157,8 +170,9 @@ class RankRoute:
             if call.deadline_ms is not None:
                 own_deadline = received + call.deadline_ms / 1000.0
                 deadline = own_deadline if deadline is None else min(own_deadline, deadline)
-            pipeline = self.service.pipeline
-            return parsed, pipeline.prepare(call, lease, tenant=tenant, received=received, deadline=deadline)
+            return parsed, self.service.pipeline.prepare(
+                call, lease, tenant=tenant, received=received, deadline=deadline, request=among
+            )
 
     def _rendered(self, parsed: ParsedCall, question: Question, request_id: str, *, calibrated: bool) -> Rendered:
         answer = self.service.pipeline.answer(question, request_id, calibrated_everywhere=calibrated)

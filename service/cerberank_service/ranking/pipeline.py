@@ -59,6 +59,8 @@ class Question:
     deadline: float | None
     """The latest time of the answer on the same clock; None for no deadline."""
     encode_seconds: float
+    request: int | None = None
+    """The request of several questions that it belongs to (`Work.request`)."""
     work: Work | None = None
     """The next work for the engine; None if nothing is left to run: there are no candidates, or all vectors are known
     and no pairs are read."""
@@ -77,11 +79,12 @@ class Question:
         *,
         received: float,
         deadline: float | None = None,
+        request: int | None = None,
     ) -> Question:
         """Encode the pairs of a call, or the texts if the version has a first stage. Raises ServiceError."""
         with _as_service_errors():
             prepared = prepare(call, live.model, schedule=live.schedule, caches=caches)
-        return cls(prepared, live, received, deadline, time.monotonic() - received)
+        return cls(prepared, live, received, deadline, time.monotonic() - received, request)
 
     @property
     def in_first_stage(self) -> bool:
@@ -138,6 +141,7 @@ class Question:
             deadline=self.deadline,
             priority=prepared.call.priority,
             follows=follows,
+            request=self.request,
         )
         if texts is None:
             return work(pairs=prepared.pairs, policy=prepared.pairs_policy)
@@ -171,7 +175,14 @@ class Pipeline:
         """Vectors of questions and candidates; versions whose first stages have the same encoder share them."""
 
     def prepare(
-        self, call: RankCall, lease: Lease, *, tenant: str = "", received: float, deadline: float | None
+        self,
+        call: RankCall,
+        lease: Lease,
+        *,
+        tenant: str = "",
+        received: float,
+        deadline: float | None,
+        request: int | None = None,
     ) -> Question:
         """Choose the version, tokenise, and choose the drop schedule. Runs in a worker. Raises ServiceError.
 
@@ -182,7 +193,8 @@ class Pipeline:
         if deadline is not None and time.monotonic() >= deadline and live.engine.queued_tokens:
             raise too_late(wait=1)
         caches = Caches(self.tokens, self.vectors, tenant)
-        question = Question.read(call.limited(self._most_rows), live, caches, received=received, deadline=deadline)
+        call = call.limited(self._most_rows)
+        question = Question.read(call, live, caches, received=received, deadline=deadline, request=request)
         question = self._with_target_schedule(question)
         with _failures_counted(live):
             return question.begun()

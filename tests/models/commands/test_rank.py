@@ -30,6 +30,7 @@ def test_good_lines_are_answered_and_bad_ones_named(
         '{"question": "who ?", "candidates": ["caf\u00e9"]}',
         "",
         json.dumps({"question": "who ?", "candidates": ["c"]}),
+        json.dumps({"question": "how tall ?", "candidates": ["a"], "min_precison": 0.5}),
     ]
     (tmp_path / "in.jsonl").write_bytes("\r\n".join(lines).encode("latin-1") + b"\n")
     assert main([str(tmp_path / "in.jsonl"), "--return-heads", "--return-text", "--drop-ratio", "0.5"]) == 1
@@ -40,8 +41,9 @@ def test_good_lines_are_answered_and_bad_ones_named(
     assert {result["text"] for result in answers[0]["results"]} == {"a", "b"}
     assert {result.get("id") for result in answers[0]["results"]} == {None, "second"}
     assert "in.jsonl:2:" in shown.err
+    assert "in.jsonl:7: min_precison: is not a field of this request; is min_precision meant?" in shown.err
     assert "in.jsonl:4: is not UTF-8" in shown.err
-    assert len(shown.err.splitlines()) == 2
+    assert len(shown.err.splitlines()) == 3
 
 
 def test_standard_input_is_answered_line_by_line(checkpoint: Path) -> None:
@@ -86,7 +88,7 @@ def test_a_question_is_answered_with_answerable_and_warnings_beside_the_table(
     """On standard error, so that the table can be piped."""
     folder = calibrated(tiny_checkpoint, tmp_path / "calibrated").path
     (tmp_path / "in.txt").write_text("it was built\n\u0e01\u0e02 \u0e04\u0e07\n")
-    assert main([str(tmp_path / "in.txt"), "--question", "how tall ?", "--checkpoint", str(folder)]) == 0
+    assert main([str(tmp_path / "in.txt"), "--question", "how tall ?", "--model", str(folder)]) == 0
     shown = capsys.readouterr()
     answerable, warning = shown.err.splitlines()
     best = float(shown.out.split()[0])
@@ -99,7 +101,10 @@ def test_a_question_is_answered_with_answerable_and_warnings_beside_the_table(
     [
         (["--drop-ratio", "0.1,0.2,0.3"], "2 drop ratios"),
         (["--precision", "fp16"], "fp16"),
-        (["--checkpoint", "nowhere"], "not a checkpoint"),
+        (["--model", "no where"], "no where: there is no such folder"),
+        (["--question", "who ?", "--min-precision", "0.5"], "min_precision: this model is not calibrated"),
+        (["--question", "who ?", "--instruction", "rank"], "instruction: random-tiny has no prompt"),
+        (["--question", "who ?", "--url", "http://127.0.0.1:9/v9"], "http://127.0.0.1:9/v9/ gave no answer"),
         (["missing.jsonl"], "missing.jsonl"),
         (["--question", " "], "question: must not be blank"),
         (["--question", "\u200b"], "question: must not be blank"),
@@ -118,6 +123,27 @@ def test_wrong_options_say_what_to_change(
     shown = capsys.readouterr().err
     assert message in shown
     assert shown.count("\n") == 1
+
+
+def test_options_of_the_command_are_those_of_lines_without_their_own(
+    checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines = [{"question": "who ?", "candidates": ["a", "b"]}, {"query": "who ?", "documents": ["a", "b"], "top_n": 2}]
+    (tmp_path / "in.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    assert main([str(tmp_path / "in.jsonl"), "--top-k", "1", "--deadline-ms", "0.000001"]) == 0
+    answers = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [(len(answer["results"]), answer["complete"]) for answer in answers] == [(1, False), (2, False)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [(["FOLDER"], "name a model by --model"), (["--url", "http://127.0.0.1:9", "--threads", "2"], "which has its own")],
+)
+def test_a_folder_is_no_input_and_a_service_has_its_own_backend(
+    tmp_path: Path, options: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([str(tmp_path) if word == "FOLDER" else word for word in options]) == 2
+    assert message in capsys.readouterr().err
 
 
 def test_a_question_needs_a_candidate(

@@ -31,10 +31,10 @@ CANDIDATES = [Candidate(text=text) for text in TEXTS]
 MIXED = {"kind": "onnx", "precision": "fp32"}
 
 
-def ranked(checkpoint: Checkpoint, ratios: Any, stored: VectorStore | None = None) -> Answer:
+def ranked(checkpoint: Checkpoint, ratios: Any, stored: VectorStore | None = None, **options: Any) -> Answer:
     first = replace(open_first_stage(checkpoint, **MIXED), stored=stored)
     ranker = Ranker(checkpoint, open_backend(checkpoint, **MIXED), first)
-    return ranker.rank(QUESTION, CANDIDATES, drop_ratio=ratios, windows="off")
+    return ranker.rank(QUESTION, CANDIDATES, drop_ratio=ratios, windows="off", **options)
 
 
 def scores_of(answer: Answer) -> list[float | None]:
@@ -43,7 +43,7 @@ def scores_of(answer: Answer) -> list[float | None]:
 
 def test_survivors_are_ranked_as_pairs(checkpoint: Checkpoint) -> None:
     """Stage 0 has the first stage's scores, later stages those of the pairs, shifted by one."""
-    answer = ranked(checkpoint, (0.5, 0.0, 0.0))
+    answer = ranked(checkpoint, (0.5, 0.0, 0.0), return_heads=True)
     first = open_first_stage(checkpoint, **MIXED)
     scores = first.compute(first.read(QUESTION, TEXTS))
     best = sorted(np.argsort(-scores, kind="stable")[:3].tolist())

@@ -26,7 +26,9 @@ def admission(bound: float = BOUND, most: int = 10**9) -> Admission:
     return Admission(speeds, bound, most)
 
 
-def offer(seconds: float, *, received: float = 0.0, deadline: float = inf, priority: int = 0) -> Offer:
+def offer(
+    seconds: float, *, received: float = 0.0, deadline: float = inf, priority: int = 0, request: int | None = None
+) -> Offer:
     """A question that takes so long alone."""
     tokens = 50.0 * seconds
     return Offer(
@@ -35,6 +37,7 @@ def offer(seconds: float, *, received: float = 0.0, deadline: float = inf, prior
         weight=weight_of(priority),
         received=received,
         deadline=deadline,
+        request=request,
     )
 
 
@@ -51,6 +54,18 @@ def test_an_idle_engine_takes_any_question(seconds: float, priority: int, deadli
     idle = admission(bound=0.001, most=1)
     idle.check_room()
     idle.check(offer(seconds, deadline=deadline, priority=priority), late)
+
+
+def test_questions_of_one_request_are_no_work_before_each_other() -> None:
+    """Those of others are, for them as for anybody."""
+    busy = admission(bound=8.0, most=10**9)
+    for key in range(10):
+        busy.enter(key, offer(1.0, request=7))
+    busy.check(offer(1.0, request=7), 0.0)
+    assert refused(busy, offer(1.0, request=8)).refusal
+    assert refused(busy, offer(1.0)).refusal
+    busy.enter(10, offer(0.5))
+    assert busy.wait(offer(1.0).stage_tokens, 1.0, 7) == pytest.approx(0.5)
 
 
 def test_memory_bounds_the_tokens_that_are_pending() -> None:

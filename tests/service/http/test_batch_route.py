@@ -15,7 +15,7 @@ from tests.service.fakes import RAISES, FakeBackend
 from tests.service.observe import samples, service_of, set_speed, wait_until
 
 from cerberank_service.access.key_file import add_key
-from cerberank_service.dialects.native_batch import MOST_QUESTIONS, BatchResponse
+from cerberank_service.dialects.native_batch import MOST_QUESTIONS, TOGETHER, BatchResponse
 from cerberank_service.ranking.workers import LONG_BYTES
 from cerberank_service.versions.registry import VersionRegistry
 
@@ -39,6 +39,36 @@ def test_each_question_is_answered_as_it_would_be_alone(client: TestClient) -> N
         assert entry["status"] == 200
         assert entry["answer"]["id"] == f"mine-{place}"
         assert {**entry["answer"], "id": "", "timing_ms": 0} == {**alone, "id": "", "timing_ms": 0}
+
+
+def test_questions_share_what_stands_beside_them(client: TestClient) -> None:
+    """A text is a question alone; what a question has itself, by either name or as null, is stronger."""
+    shared = {"candidates": HOW["candidates"], "top_n": 2, "return_text": True}
+    own = {"query": "where is it?", "documents": ["in paris", "it is old"], "top_k": None}
+    response = client.post(PATH, json={"questions": ["how tall is it?", own], **shared}).raise_for_status()
+    first, second = (entry["answer"] for entry in response.json()["answers"])
+    alone = client.post("/v1/rank", json=HOW | {"top_k": 2, "return_text": True}).json()
+    assert first["results"] == alone["results"]
+    assert {result["text"] for result in second["results"]} == {"in paris", "it is old"}
+
+
+def test_short_questions_are_computed_together(serve: Serve) -> None:
+    """Those that wait while the first is computed share its next steps; a long one and a deadline run alone."""
+    backend = FakeBackend()
+    client = serve(backend)
+    short = [WHERE | {"question": f"where is {name}?", "drop_ratio": 0} for name in "abcd"]
+    alone = [short[0] | {"deadline_ms": 1e6}, short[0] | {"candidates": ["a" * TOGETHER], "windows": "off"}]
+    tokens = client.post("/v1/rank", json=short[0]).json()["usage"]["tokens"]
+    backend.runs.clear()
+    with ThreadPoolExecutor(1) as pool:
+        with held(backend):
+            pending = pool.submit(ask, client, *short, *alone)
+            assert backend.entered.wait(20)
+            wait_until(lambda: samples(client)["cerberank_queued_tokens{}"] == 4 * tokens)
+        assert [entry["status"] for entry in pending.result(20)] == [200] * 6
+    runs = [pairs for stage, pairs in backend.runs if stage == 0]
+    assert (sum(runs[:-2]), runs[-2:]) == (8, [2, 1])
+    assert len(runs) <= 4
 
 
 def test_one_that_is_refused_has_an_error_in_its_place(serve: Serve) -> None:
@@ -71,7 +101,7 @@ def test_windows_of_all_questions_are_bounded_as_those_of_one(serve: Serve) -> N
     ):
         backend.runs.clear()
         assert [entry["status"] for entry in ask(client, *questions)] == [200] * len(questions)
-        assert [pairs for stage, pairs in backend.runs if stage == 0] == rows
+        assert sum(pairs for stage, pairs in backend.runs if stage == 0) == sum(rows)
 
 
 def test_a_quota_counts_every_question(serve: Serve, tmp_path: Path) -> None:
@@ -183,8 +213,11 @@ def test_a_call_is_one_request_in_progress_from_its_first_byte(serve: Serve) -> 
     [
         ({"questions": []}, 422, "questions: List should have at least 1 item, not 0"),
         ({"questions": [{}] * (MOST_QUESTIONS + 1)}, 422, "questions: 65 are more than the limit of 64"),
-        ({"questions": [HOW], "model": "m"}, 422, "model: is not a field"),
-        ({"questions": [WHERE] * 6}, 422, "12 candidates in all are more than the limit of 10"),
+        ({"questions": [HOW], "top_n": 0}, 422, "top_n: must be greater than or equal to 1"),
+        ({"questions": [HOW], "candidates": "abc"}, 422, "candidates: must be a list, such as"),
+        ({"questions": [HOW], "modle": "m"}, 422, "modle: is not a field of this request; is model meant?"),
+        ({"questions": [WHERE] * 6}, 422, "12 candidates in all, shared ones counted for each question, are more"),
+        ({"questions": ["a", "b"], "documents": ["c"] * 6}, 422, "12 candidates in all"),
         ([HOW], 422, "object"),
     ],
 )
@@ -196,12 +229,13 @@ def test_a_call_that_cannot_be_read_is_refused_as_a_whole(serve: Serve, content:
 
 
 def test_a_client_that_goes_frees_all_questions(serve: Serve) -> None:
-    """The engine gives the one up that it holds, and is not asked for the other."""
+    """The engine gives up those that it holds."""
     backend = FakeBackend()
     client = serve(backend)
     ran = len(backend.runs)
+    alone = WHERE | {"deadline_ms": 1e6}
     with held(backend):
-        messages = asgi(client, PATH, goes_when_it_runs(backend, {"questions": [HOW, WHERE]}))
+        messages = asgi(client, PATH, goes_when_it_runs(backend, {"questions": [HOW, alone]}))
     assert messages[0]["status"] == 499
     wait_until(lambda: samples(client)["cerberank_queued_tokens{}"] == 0)
     assert samples(client)["cerberank_cancelled_requests_total{model=fake-ranker,version=7}"] == 1

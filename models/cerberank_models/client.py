@@ -7,17 +7,17 @@ import math
 import random
 import ssl
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, Unpack
 
 import httpx
 
 from cerberank_models.answer import Answer
 from cerberank_models.connection import open_async_client, open_client
-from cerberank_models.request import RankRequest, Texts
-from cerberank_models.windows import Reading
+from cerberank_models.request import Questions, RankRequest, ServiceOptions, Texts
 
 FIRST_WAIT_SECONDS = 0.1
 """The wait before the first retry if the service states none; it doubles with each retry."""
@@ -104,6 +104,15 @@ class _Limits:
         """A call that begins now."""
         return _Call(path, body, end=time.monotonic() + self.seconds, retries=self.retries)
 
+    def batch(self, questions: Questions, candidates: Texts | None, options: ServiceOptions) -> _BatchCall:
+        """A call with several questions that begins now. Raises InvalidRequestError."""
+        with _checked():
+            requests = RankRequest.each_of(questions, candidates, **options)
+        end = time.monotonic() + self.seconds
+        return _BatchCall(
+            "/v1/rank/batch", None, end=end, retries=self.retries, answered=not requests, requests=requests
+        )
+
 
 @dataclass(slots=True)
 class _Call:
@@ -149,20 +158,81 @@ class _Call:
         self.backoff *= 2
 
 
+MOST_QUESTIONS, MOST_CANDIDATES, MOST_CHARACTERS = 64, 10_000, 1_000_000
+"""The most questions that a service takes in one request, and the most candidates and characters by default (4 MiB)."""
+
+
+@dataclass(slots=True)
+class _BatchCall(_Call):
+    """A call with several questions. Those of `requests` without an answer are sent, again if the failure may pass."""
+
+    requests: Sequence[RankRequest] = ()
+    answers: dict[int, Answer] = field(default_factory=dict)
+    """The answers by the places of their questions."""
+
+    def request(self) -> dict[str, Any]:
+        """The next request, whose fields that all its questions share are sent once."""
+        bodies = [self.requests[place].body() for place in self._next]
+        common = {
+            name: value
+            for name, value in bodies[0].items()
+            if name != "question" and all(name in body and body[name] == value for body in bodies)
+        }
+        own = [{name: value for name, value in body.items() if name not in common} for body in bodies]
+        self.body = {**common, "questions": own}
+        return super(_BatchCall, self).request()
+
+    def read(self, response: httpx.Response) -> None:
+        """Keep the answers; see `_Call.read`."""
+        super(_BatchCall, self).read(response)
+        if not self.answered:
+            return
+        self.wait, failure = 0.0, None
+        for place, entry in zip(self._next, self.values["answers"], strict=True):
+            if "error" in entry:
+                error = _error(entry["status"], entry["error"], entry.get("retry_after"), f"questions[{place}]: ")
+                # One that a retry cannot help ends the call.
+                failure = error if failure is None or isinstance(failure, UnavailableError) else failure
+            else:
+                self.answers[place] = _answer(entry["answer"], self.requests[place])
+        self.answered = len(self.answers) == len(self.requests)
+        if failure is not None:
+            self.fail(failure)
+
+    @property
+    def _next(self) -> list[int]:
+        """The places of the questions to send next: as many as a service takes by default, at least one."""
+        places: list[int] = []
+        candidates = characters = 0
+        for place, request in enumerate(self.requests):
+            if place not in self.answers:
+                candidates += len(request.candidates)
+                characters += request.characters
+                full = candidates > MOST_CANDIDATES or characters > MOST_CHARACTERS
+                if len(places) == MOST_QUESTIONS or (places and full):
+                    break
+                places.append(place)
+        return places
+
+
 def _failure(response: httpx.Response) -> RequestError:
     """The error for an answer whose status is not 200."""
     try:
         error = response.json()["error"]
-        message, kind, request_id = error["message"], error["kind"], error.get("request_id", "")
+        fields = {"message": error["message"], "kind": error["kind"], "request_id": error.get("request_id", "")}
     except (ValueError, KeyError, TypeError):  # the answer may be an error page of a proxy
-        message, kind, request_id = f"{response.status_code} {response.reason_phrase}", "", ""
+        fields = {"message": f"{response.status_code} {response.reason_phrase}"}
     after = response.headers.get("retry-after", "")
-    return ERROR_OF_STATUS.get(response.status_code, RequestError)(
-        message,
-        status=response.status_code,
-        kind=kind,
-        request_id=request_id,
-        retry_after=float(after) if after.isdecimal() else None,
+    return _error(response.status_code, fields, float(after) if after.isdecimal() else None)
+
+
+def _error(status: int, fields: Mapping[str, Any], retry_after: float | None, place: str = "") -> RequestError:
+    return ERROR_OF_STATUS.get(status, RequestError)(
+        place + fields["message"],
+        status=status,
+        kind=fields.get("kind", ""),
+        request_id=fields.get("request_id", ""),
+        retry_after=retry_after,
     )
 
 
@@ -173,10 +243,16 @@ def _no_answer(url: httpx.URL, error: httpx.TransportError) -> ConnectionFailedE
     )
 
 
-def _checked(question: str, candidates: Texts, **options: object) -> RankRequest:
+def _request(question: str, candidates: Texts, options: ServiceOptions) -> RankRequest:
     """The request, checked before it is sent, as `Ranker.rank` checks it. Raises InvalidRequestError."""
-    try:
+    with _checked():
         return RankRequest.of(question, candidates, **options)
+
+
+@contextmanager
+def _checked() -> Iterator[None]:
+    try:
+        yield
     except ValueError as error:
         raise InvalidRequestError(str(error), kind="invalid") from None
 
@@ -212,44 +288,32 @@ class Client:
         self._limits = _Limits.of(timeout, retries)
         self._http = open_client(url, api_key=api_key, verify=verify, transport=transport)
 
-    def rank(
-        self,
-        question: str,
-        candidates: Texts,
-        *,
-        model: str | None = None,
-        top_k: int | None = None,
-        min_score: float | None = None,
-        min_precision: float | None = None,
-        drop_ratio: float | Sequence[float] | None = None,
-        lexical_ratio: float | None = None,
-        deadline_ms: float | None = None,
-        latency_target_ms: float | None = None,
-        windows: Reading | None = None,
-        priority: int | None = None,
-        return_heads: bool | None = None,
-    ) -> Answer:
-        """Rank the candidates of one question, best first; the options are those of `POST /v1/rank` (docs/api.md).
+    def rank(self, question: str, candidates: Texts, **options: Unpack[ServiceOptions]) -> Answer:
+        """Rank the candidates of one question, best first.
+
+        Options, with their meaning and defaults in `POST /v1/rank` (docs/api.md): `model`, `top_k`, `min_score`,
+        `min_precision`, `drop_ratio`, `lexical_ratio`, `deadline_ms`, `latency_target_ms`, `windows`, `priority`,
+        `instruction` and `return_heads`.
 
         Raises InvalidRequestError, UnauthorizedError, NotFoundError, UnavailableError or ConnectionFailedError, or
         their base class RequestError for an internal error of the service.
         """
-        request = _checked(
-            question,
-            candidates,
-            model=model,
-            top_k=top_k,
-            min_score=min_score,
-            min_precision=min_precision,
-            drop_ratio=drop_ratio,
-            lexical_ratio=lexical_ratio,
-            deadline_ms=deadline_ms,
-            latency_target_ms=latency_target_ms,
-            windows=windows,
-            priority=priority,
-            return_heads=return_heads,
-        )
+        request = _request(question, candidates, options)
         return _answer(self._ask(self._limits.call("/v1/rank", request.body())), request)
+
+    def rank_batch(
+        self, questions: Questions, candidates: Texts | None = None, **options: Unpack[ServiceOptions]
+    ) -> list[Answer]:
+        """An answer to each question, in their order, by requests of up to 64 questions (`POST /v1/rank/batch`).
+
+        A question is a text, or a dict with the fields of `POST /v1/rank`: `question`, and its own `candidates` and
+        options where it has other ones than the call. Only questions for which there was no room are sent again.
+
+        Raises the errors of `rank`. The message begins with the place of the question, such as `questions[3]: `.
+        """
+        call = self._limits.batch(questions, candidates, options)
+        self._ask(call)
+        return [call.answers[place] for place in range(len(call.requests))]
 
     def models(self) -> list[dict[str, Any]]:
         """The service's models, as `GET /v1/models` describes them. Raises the same errors as `rank`."""
@@ -298,40 +362,18 @@ class AsyncClient:
         self._limits = _Limits.of(timeout, retries)
         self._http = open_async_client(url, api_key=api_key, verify=verify, transport=transport)
 
-    async def rank(
-        self,
-        question: str,
-        candidates: Texts,
-        *,
-        model: str | None = None,
-        top_k: int | None = None,
-        min_score: float | None = None,
-        min_precision: float | None = None,
-        drop_ratio: float | Sequence[float] | None = None,
-        lexical_ratio: float | None = None,
-        deadline_ms: float | None = None,
-        latency_target_ms: float | None = None,
-        windows: Reading | None = None,
-        priority: int | None = None,
-        return_heads: bool | None = None,
-    ) -> Answer:
+    async def rank(self, question: str, candidates: Texts, **options: Unpack[ServiceOptions]) -> Answer:
         """See `Client.rank`."""
-        request = _checked(
-            question,
-            candidates,
-            model=model,
-            top_k=top_k,
-            min_score=min_score,
-            min_precision=min_precision,
-            drop_ratio=drop_ratio,
-            lexical_ratio=lexical_ratio,
-            deadline_ms=deadline_ms,
-            latency_target_ms=latency_target_ms,
-            windows=windows,
-            priority=priority,
-            return_heads=return_heads,
-        )
+        request = _request(question, candidates, options)
         return _answer(await self._ask(self._limits.call("/v1/rank", request.body())), request)
+
+    async def rank_batch(
+        self, questions: Questions, candidates: Texts | None = None, **options: Unpack[ServiceOptions]
+    ) -> list[Answer]:
+        """See `Client.rank_batch`."""
+        call = self._limits.batch(questions, candidates, options)
+        await self._ask(call)
+        return [call.answers[place] for place in range(len(call.requests))]
 
     async def models(self) -> list[dict[str, Any]]:
         """See `Client.models`."""
