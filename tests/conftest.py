@@ -262,7 +262,7 @@ def imports_here(monkeypatch: pytest.MonkeyPatch) -> None:
     """Models are imported in this process; another would load the libraries for five seconds (test_serve_model)."""
     from tests.program import program
 
-    def run(source: Source, precisions: Sequence[str], path: Path) -> None:
+    def run(source: Source, precisions: Sequence[str], path: Path, report: object) -> None:
         assert program("import")(import_arguments(source, precisions, path)) == 0
 
     monkeypatch.setattr("cerberank_models.convert.checkpoint_cache.import_elsewhere", run)

@@ -11,8 +11,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
@@ -27,8 +26,7 @@ from cerberank_models import __version__
 from cerberank_models.backends.processors import compute_threads
 from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.commands.values import Whole
-from cerberank_models.convert.checkpoint_cache import ModelImportError, imported_checkpoint, needed_precisions
-from cerberank_models.convert.source import find_source
+from cerberank_models.convert.checkpoint_cache import ModelImportError
 from cerberank_models.output import UsageError, note
 from cerberank_service.access.key_file import KeysError
 from cerberank_service.admin import create_admin
@@ -60,7 +58,6 @@ that cannot be served. `SimpleQueue.put` is reentrant, which signal handlers nee
 
 
 CLOSE = (b"connection", b"close")
-CALIBRATED = "`cerberank import --int8-texts QUESTIONS.jsonl`"
 
 
 def closing(service: Service, headers: Headers) -> Headers:
@@ -126,35 +123,30 @@ UNSET: Mapping[str, str | None] = MappingProxyType({"model": "", "checkpoint": N
 
 def serve(
     model: str | None = None,
-    /,
     *,
     host: str | None = None,
     port: Whole | None = None,
-    checkpoint: Path | None = None,
     store: str | None = None,
     revision: str | None = None,
 ) -> int:
     """Answer ranking requests over HTTP, until a signal ends the process.
 
-    Without MODEL, --checkpoint or --store it serves the bundled checkpoint. All other settings are environment
-    variables CERBERANK_*, which `cerberank settings` shows. An option is stronger than its variable;
-    one of these three replaces the variables of all three.
+    Without a model or --store it serves the bundled checkpoint. All other settings are environment variables
+    CERBERANK_*, which `cerberank settings` shows. An option is stronger than its variable; a model or a store
+    replaces CERBERANK_MODEL, CERBERANK_CHECKPOINT and CERBERANK_STORE.
 
     Args:
         model: Checkpoint folder, or a Hugging Face cross-encoder (hub id or folder), which is imported once.
         host: Address to listen on (default: 127.0.0.1).
         port: Port to listen on (default: 8000).
-        checkpoint: Checkpoint folder.
         store: Store to follow: a folder or an fsspec URL.
         revision: Branch, tag or commit of a model on the hub.
     """
     if model == BUNDLED.name and not Path(model).exists():
         model = str(BUNDLED)
+    checkpoint = None
     if model is not None and (Path(model) / "manifest.json").is_file():
-        if checkpoint is not None:
-            raise UsageError(f"{model} is a checkpoint, and --checkpoint names another one")
-        checkpoint = Path(model)
-        model = None
+        checkpoint, model = model, None
     if revision is not None:
         if model is None:
             raise UsageError("--revision needs a MODEL on the hub")
@@ -178,8 +170,7 @@ def serve_with(options: Mapping[str, str | None]) -> int:
     """
     try:
         settings = read_settings(options)
-        with _ended_by_sigterm():
-            app = assemble(settings)
+        app = assemble(settings)
         return _ended(run(app, settings), app.state.service)
     except UnusableError as error:
         return _failed(error, error.exit_code)
@@ -212,20 +203,10 @@ def _ended(code: int, service: Service) -> int:
     return code
 
 
-@contextmanager
-def _ended_by_sigterm() -> Iterator[None]:
-    """In the block, let SIGTERM end the process by an exception, so that the process of an import ends as well."""
-    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def assemble(settings: Settings) -> FastAPI:
-    """Configure the process's logs and traces, import the model that the settings name, and return the app.
+    """Configure the process's logs and traces, and return the app.
 
-    Raises SettingsError, SourceError, ModelImportError, or the error of reading a file that a setting names.
+    Raises SettingsError, or the error of reading a file that a setting names.
     """
     provider = open_provider() if settings.traces else None
     configure_logs(settings)
@@ -241,36 +222,15 @@ def assemble(settings: Settings) -> FastAPI:
     logger.info("cerberank starts", extra={FIELDS: fields})
     sys.setswitchinterval(SWITCH_SECONDS)
     disable_created_metrics()  # type: ignore[no-untyped-call] # a quarter of all samples, which nothing uses
-    return create_app(_with_model(settings), tracer_provider=provider)
-
-
-def _with_model(settings: Settings) -> Settings:
-    """Import the model that the settings name; the returned settings name its checkpoint.
-
-    The model's id on the hub becomes an alias.
-    """
-    if not settings.model:
-        return settings
-    source = find_source(*settings.source)
-    backend, precision = settings.chosen
-    precisions = needed_precisions(source, settings.device, backend=backend, precision=precision)
-    checkpoint = imported_checkpoint(source, precisions)
-    logger.info("%s is served from %s", source.place, checkpoint)
-    if precisions == ("int8",):
-        logger.warning(
-            "int8 ranges were measured on the golden texts alone; %s gives scores nearer to fp32", CALIBRATED
-        )
-    elif precisions == ("fp32",) and settings.device == "cpu":
-        logger.info("scores are the model's own; int8 takes half of the time or less: %s", CALIBRATED)
-    names = [settings.aliases, source.place] if source.commit else [settings.aliases]
-    return settings.model_copy(update={"checkpoint": checkpoint, "aliases": ",".join(filter(None, names))})
+    return create_app(settings, tracer_provider=provider)
 
 
 def run(app: FastAPI, settings: Settings) -> int:
     """Serve until SIGTERM or SIGINT, or until a server ends; returns the exit code.
 
     Raises OSError or ValueError for an unusable certificate, OSError when no folder for local copies can be created,
-    and UnusableError or ModuleNotFoundError when the single checkpoint turns out to be unusable.
+    and UnusableError, SourceError, ModelImportError or ModuleNotFoundError when the single checkpoint turns out to be
+    unusable.
     """
     service: Service = app.state.service
     ending: Ending = SimpleQueue()

@@ -25,7 +25,7 @@ def ask(model: str, log: Path, name: str, **settings: str) -> list[float]:
     """Start the service on `model`, ask for `name` once it is ready, and end it; the scores by candidate."""
     with serving(Path(), log, program=(*SERVE, model), CERBERANK_CHECKPOINT="", **settings) as running:
         (model,) = httpx.get(f"{running.url}/v1/models").json()["models"]
-        assert (model["model"], model["version"]) == ("tiny", COMMIT)
+        assert (model["model"], model["version"]) == ("tiny", COMMIT[:12])
         body = {"model": name, "question": QUESTION, "candidates": TEXTS, "windows": "off"}
         results = httpx.post(f"{running.url}/v1/rank", json=body).raise_for_status().json()["results"]
     return [result["score"] for result in sorted(results, key=lambda result: result["index"])]
@@ -43,19 +43,16 @@ def test_a_model_is_imported_once_and_answers_as_before(tmp_path: Path) -> None:
     wanted = CrossEncoder(str(folder), device="cpu").predict([(QUESTION, text) for text in TEXTS])
     assert first == pytest.approx(wanted.tolist(), abs=1e-5)
     assert again == first
-    assert "is imported once, into" in (tmp_path / "first.log").read_text()
+    assert "tiny is being imported; this takes minutes" in (tmp_path / "first.log").read_text()
     log = (tmp_path / "again.log").read_text()
-    assert "is imported once" not in log
-    assert "is served from" in log
-    assert "scores are the model's own" in log
+    assert "is being imported" not in log
+    assert "someone/tiny is loaded from" in log
 
 
 @pytest.mark.skipif(not Path("/proc/self/cmdline").is_file(), reason="needs Linux's list of processes")
-@pytest.mark.parametrize(
-    ("number", "code"), [(signal.SIGTERM, 128 + signal.SIGTERM), (signal.SIGKILL, -signal.SIGKILL)]
-)
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGKILL, -signal.SIGKILL)])
 def test_a_signal_ends_the_import_as_well(number: signal.Signals, code: int, tmp_path: Path) -> None:
-    """While a model is imported: the service ends its process, or this ends itself where nobody is left to do so."""
+    """While a model is imported: its process ends itself when the service has ended."""
     folder, log, cache = save_cross_encoder("bert", tmp_path / "model"), tmp_path / "log", tmp_path / "cache"
     process = launch(Path(), log, program=(*SERVE, str(folder)), CERBERANK_CHECKPOINT="", XDG_CACHE_HOME=str(cache))
     end = time.monotonic() + IMPORT_SECONDS
@@ -87,7 +84,7 @@ def named(folder: Path) -> list[Path]:
 
 
 def test_a_model_that_cannot_be_imported_ends_the_program(tmp_path: Path) -> None:
-    """Exit code 2 before anything listens; the import's own reason is the last line, and nothing is kept.
+    """Exit code 2; the import's own reason is the last line, and nothing is kept.
 
     The reason is the extra that is missing: the service itself runs without transformers.
     """
@@ -102,7 +99,6 @@ def test_a_model_that_cannot_be_imported_ends_the_program(tmp_path: Path) -> Non
     process = launch(Path(), tmp_path / "log", program=(*SERVE, str(tmp_path)), **environment)
     assert process.wait(IMPORT_SECONDS) == 2
     log = (tmp_path / "log").read_text()
-    assert "running on" not in log
     last = log.splitlines()[-1]
     assert last.startswith(f"cerberank serve: {tmp_path} was not imported: ")
     assert last.endswith("run in the checkout: pip install '.[import]'")

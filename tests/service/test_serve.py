@@ -19,9 +19,8 @@ from tests.service.conftest import Serve
 from tests.service.fakes import FakeBackend
 from tests.service.observe import service_of, wait_until
 
-from cerberank_models.convert.source import Source
-from cerberank_service.serve import Ending, Server, assemble, serve
-from cerberank_service.settings import Settings, read_settings
+from cerberank_service.serve import Ending, Server, serve
+from cerberank_service.settings import Settings
 
 BODY = {"question": "q", "candidates": ["a", "b"]}
 
@@ -39,7 +38,6 @@ def test_a_wrong_setting_ends_the_program_before_it_serves(
     ("options", "served"),
     [
         ({"model": "checkpoint"}, {"checkpoint": Path("checkpoint")}),
-        ({"checkpoint": Path("other")}, {"checkpoint": Path("other")}),
         ({"model": "someone/tiny"}, {"model": "someone/tiny"}),
         ({"store": "elsewhere"}, {"store": "elsewhere"}),
         ({"model": "someone/tiny", "revision": "v1"}, {"model": "someone/tiny@v1"}),
@@ -69,36 +67,6 @@ def test_what_the_call_names_is_served_whatever_the_variables_name(
     assert serve(model, **options) == 1
     unset = {"model": "", "checkpoint": None, "store": ""}
     assert {name: getattr(seen[0], name) for name in unset} == unset | served
-
-
-def test_an_imported_model_is_the_checkpoint_that_is_served(
-    no_settings: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """In the form that the settings run; the hub's id is another name of it. The log says what int8 was measured on.
-
-    A decoder has weights alone.
-    """
-    (tmp_path / "config.json").write_text("{}")
-    source = Source(place="someone/tiny", folder=tmp_path, commit="c")
-    asked: list[tuple[object, ...]] = []
-    served: list[Settings] = []
-    monkeypatch.setattr("cerberank_service.serve.find_source", lambda *named: asked.append(named) or source)
-    monkeypatch.setattr("cerberank_service.serve.imported_checkpoint", lambda *given: asked.append(given) or tmp_path)
-    monkeypatch.setattr("cerberank_service.serve.create_app", lambda settings, **others: served.append(settings))
-    monkeypatch.setattr("cerberank_service.serve.configure_logs", lambda settings: None)
-    monkeypatch.setattr(sys, "setswitchinterval", lambda seconds: None)
-    given = {"model": "someone/tiny@v1", "aliases": "mine"}
-    for more, precisions in (({}, ("fp32",)), ({"precision": "int8"}, ("int8",)), ({"backend": "torch"}, ())):
-        with caplog.at_level("INFO", "cerberank_service.serve"):
-            assemble(read_settings({**given, **more}))
-        assert asked == [("someone/tiny", "v1"), (source, precisions)]
-        assert (served[-1].checkpoint, served[-1].alias_names) == (tmp_path, {"mine", "someone/tiny"})
-        assert ("golden texts alone" in caplog.text) == (precisions == ("int8",))
-        asked.clear()
-        caplog.clear()
-    (tmp_path / "config.json").write_text('{"architectures": ["Qwen3ForCausalLM"]}')
-    assemble(read_settings(given))
-    assert asked[-1] == (source, ())
 
 
 def test_no_place_for_copies_ends_the_program_before_it_serves(

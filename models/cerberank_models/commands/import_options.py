@@ -84,8 +84,8 @@ class Import:
 
     @property
     def version(self) -> str:
-        """The version of the checkpoint, which depends on the model's content only."""
-        return self.source.content()[:40]
+        """The version of the checkpoint: the beginning of its commit, or of the hash of its content without one."""
+        return self.source.content()[:12]
 
     @property
     def vocabulary(self) -> int | None:

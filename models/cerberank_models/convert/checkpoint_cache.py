@@ -12,7 +12,10 @@ import logging
 import os
 import shutil
 import subprocess
-from collections.abc import Callable, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from filelock import FileLock
@@ -29,6 +32,7 @@ logger = logging.getLogger(__name__)
 
 PREFIX = "cerberank import: "
 """The beginning of the lines that the command `import` itself writes."""
+REPORT_SECONDS = 15.0
 QUIET = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "TQDM_DISABLE": "1"}
 
 
@@ -90,15 +94,18 @@ def _is_valid(path: Path) -> bool:
     return True
 
 
-def imported_checkpoint(source: Source, precisions: Sequence[str], cache: Path | None = None) -> Path:
+def imported_checkpoint(
+    source: Source, precisions: Sequence[str], cache: Path | None = None, *, report: Callable[[str], None] = logger.info
+) -> Path:
     """The checkpoint of `source` in the folder `cache` (`open_cache`), which is imported first if it is not there.
 
-    Its name depends on the model's content, `precisions` and this program's version. Raises ModelImportError, OSError.
+    During an import `report` gets a sentence on it, at once and then every 15 seconds. The folder's name depends on the
+    model's content, `precisions` and this program's version. Raises ModelImportError, OSError.
     """
     identity = [source.place if source.commit else source.name, source.content(), __version__, *sorted(precisions)]
     digest = hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:16]
     return made_checkpoint(
-        open_cache(cache) / f"{source.name}-{digest}", lambda path: import_elsewhere(source, precisions, path)
+        open_cache(cache) / f"{source.name}-{digest}", lambda path: import_elsewhere(source, precisions, path, report)
     )
 
 
@@ -119,12 +126,30 @@ def import_arguments(source: Source, precisions: Sequence[str], path: Path) -> l
     return [*named, "--", source.place, str(path)]
 
 
-def import_elsewhere(source: Source, precisions: Sequence[str], path: Path) -> None:
+@contextmanager
+def _reported(model: str, report: Callable[[str], None]) -> Iterator[None]:
+    """Report that a model is being imported, at once and every `REPORT_SECONDS` of the block."""
+    began, ended = time.monotonic(), threading.Event()
+
+    def repeat() -> None:
+        while not ended.wait(REPORT_SECONDS):
+            report(f"{model} is being imported, for {time.monotonic() - began:.0f} seconds so far")
+
+    report(f"{model} is being imported; this takes minutes, and is not repeated at the next start")
+    thread = threading.Thread(target=repeat, name="import-report", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def import_elsewhere(source: Source, precisions: Sequence[str], path: Path, report: Callable[[str], None]) -> None:
     """Run `cerberank import` in a process of its own, and write its lines to this process's log.
 
     `--end-with-stdin` ends the import when this process ends, even if this process is killed and cannot stop it.
     """
-    logger.info("%s is imported once, into %s", source.place, path)
     process = subprocess.Popen(
         python_command("cerberank", "import", "--end-with-stdin", *import_arguments(source, precisions, path)),
         env={**os.environ, **QUIET},
@@ -135,7 +160,7 @@ def import_elsewhere(source: Source, precisions: Sequence[str], path: Path) -> N
         errors="replace",
     )
     reason, last = "", "it ended without a word"
-    with process:
+    with process, _reported(source.name, report):
         try:
             for line in process.stdout or ():
                 of_import = line.startswith(PREFIX)

@@ -401,8 +401,9 @@ class Settings(BaseSettings):
 
     @property
     def alias_names(self) -> frozenset[str]:
-        """The aliases as a set."""
-        return frozenset(listed(self.aliases))
+        """The aliases as a set, with the id of an imported model on the hub."""
+        name, _ = self.source
+        return frozenset([*listed(self.aliases), *([name] if name and not Path(name).exists() else [])])
 
     @property
     def cors_list(self) -> list[str]:

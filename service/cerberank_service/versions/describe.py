@@ -5,7 +5,6 @@ The entries are readable without a key, so they contain names of files without f
 
 from __future__ import annotations
 
-import re
 from datetime import datetime
 from typing import Any
 
@@ -14,10 +13,7 @@ from cerberank_models.checkpoint.store.checkpoint_store import LABELS, Reference
 from cerberank_models.config import DropSchedule
 from cerberank_service.settings import Settings
 from cerberank_service.versions.loading import LiveVersion
-from cerberank_service.versions.state import ModelState, Snapshot, State, VersionState
-
-FOLDERS = re.compile(r"(?<![\w.:/~])(?:file://)?~?/(?:[^\s/'\",:;]+/)+")
-"""The folders of an absolute path, or those before its first blank."""
+from cerberank_service.versions.state import ModelState, Snapshot, State, VersionState, without_folders
 
 
 def describe(snapshot: Snapshot, settings: Settings) -> list[dict[str, Any]]:
@@ -160,4 +156,4 @@ def _named(text: str, settings: Settings) -> str:
     """The text with paths of files shortened to their names."""
     if settings.checkpoint is not None:
         text = text.replace(f"{settings.checkpoint.parent}/", "")
-    return FOLDERS.sub("", text)
+    return without_folders(text)

@@ -19,7 +19,7 @@ from cerberank_service.settings import Settings
 from cerberank_service.versions.lifecycle import Flip
 from cerberank_service.versions.loading import LiveVersion
 from cerberank_service.versions.routing import RoutingSettings, route
-from cerberank_service.versions.state import Snapshot, State, VersionState
+from cerberank_service.versions.state import Snapshot, State, VersionState, without_folders
 
 MOST_SHORTAGES = 20
 """Number of requests in a row that fail for a shortage, with no question answered in between, after which the process
@@ -276,7 +276,10 @@ def _check_serving(snapshot: Snapshot) -> None:
         raise ServiceError(Kind.UNAVAILABLE, text, retry_after=2, refusal=Refusal("stopping"))
     if not any(model.any_ready for model in snapshot.models.values()):
         if not snapshot.started_up:
-            text = "the model is still loading; see /health/ready"
-            raise ServiceError(Kind.UNAVAILABLE, text, retry_after=2, refusal=Refusal("loading"))
+            text = (
+                f"{without_folders(snapshot.reason) or 'the model is still loading'}; ask again, or see /health/ready"
+            )
+            wait = 10 if snapshot.reason else 2
+            raise ServiceError(Kind.UNAVAILABLE, text, retry_after=wait, refusal=Refusal("loading"))
         text = "no model could be loaded; see /v1/models"
         raise ServiceError(Kind.UNAVAILABLE, text, retry_after=10, refusal=Refusal("failed"))

@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from cerberank_models.checkpoint.store.checkpoint_store import Label, Reference
 from cerberank_service.versions.loading import LiveVersion
+
+FOLDERS = re.compile(r"(?<![\w.:/~])(?:file://)?~?/(?:[^\s/'\",:;]+/)+")
+"""The folders of an absolute path, or those before its first blank."""
+
+
+def without_folders(text: str) -> str:
+    """The text with paths of files shortened to their names, for clients."""
+    return FOLDERS.sub("", text)
 
 
 class State(Enum):

@@ -97,6 +97,19 @@ def test_of_several_at_once_one_imports(
     assert len(calls.read_text().splitlines()) == 1
 
 
+def test_an_import_is_reported_until_it_ends(
+    source: Source, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No report claims that it has succeeded."""
+    monkeypatch.setattr("cerberank_models.convert.checkpoint_cache.REPORT_SECONDS", 0.05)
+    fake(monkeypatch, tmp_path, f"sleep 0.5; cp -r '{tiny_checkpoint}' \"$out\"")
+    reports: list[str] = []
+    imported_checkpoint(source, FP32, tmp_path / "cache", report=reports.append)
+    assert reports[0] == "model is being imported; this takes minutes, and is not repeated at the next start"
+    assert set(reports[1:]) == {f"model is being imported, for {each} seconds so far" for each in (0, 1)} & set(reports)
+    assert len(reports) > 2
+
+
 def test_a_failed_import_says_why(
     source: Source, tiny_checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

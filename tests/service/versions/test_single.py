@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from queue import SimpleQueue
+from threading import Event
 
 import pytest
+from tests.service.observe import wait_until
 
 from cerberank_models.checkpoint.folder import Checkpoint
+from cerberank_models.convert.checkpoint_cache import ModelImportError
+from cerberank_models.convert.source import Source
 from cerberank_models.golden import GoldenMismatchError
-from cerberank_service.settings import Settings
+from cerberank_service.errors import ServiceError
+from cerberank_service.settings import Settings, read_settings
 from cerberank_service.telemetry.metrics import Metrics
-from cerberank_service.versions.loading import Loaded
+from cerberank_service.versions.describe import unready_reason
+from cerberank_service.versions.loading import Loaded, Loader, load
 from cerberank_service.versions.registry import VersionRegistry
 from cerberank_service.versions.single import SingleCheckpoint, UnusableError
 from cerberank_service.versions.state import State
@@ -20,16 +28,21 @@ class PanicError(BaseException):
     """Like the panic of a library in Rust, no Exception."""
 
 
+def opened(settings: Settings, loader: Loader) -> tuple[SingleCheckpoint, SimpleQueue[Exception], VersionRegistry]:
+    """A checkpoint of these settings, the queue of its errors, and the registry."""
+    errors, versions = SimpleQueue[Exception](), VersionRegistry(settings, on_idle=lambda: None)
+    single = SingleCheckpoint(settings, versions, Metrics(), loader)
+    single.open(errors.put)
+    return single, errors, versions
+
+
 def reported(error: BaseException) -> tuple[Exception, VersionRegistry]:
     """The error that a checkpoint whose loader raises `error` reports, and the registry after it."""
 
     def fail(checkpoint: Checkpoint, settings: Settings) -> Loaded:
         raise error
 
-    settings, errors = Settings(), SimpleQueue[Exception]()
-    versions = VersionRegistry(settings, on_idle=lambda: None)
-    single = SingleCheckpoint(settings, versions, Metrics(), fail)
-    single.open(errors.put)
+    single, errors, versions = opened(Settings(), fail)
     single.start()
     return errors.get(timeout=20), versions
 
@@ -64,3 +77,61 @@ def test_a_missing_library_is_left_to_the_program() -> None:
     """It knows the extra that brings the library."""
     error = ModuleNotFoundError("No module named 'onnxruntime'", name="onnxruntime")
     assert reported(error)[0] is error
+
+
+def place_of(monkeypatch: pytest.MonkeyPatch, folder: Path, imported: object) -> Source:
+    """The model someone/tiny, whose import is the function `imported`."""
+    (folder / "config.json").write_text("{}")
+    source = Source(place="someone/tiny", folder=folder, commit="c")
+    monkeypatch.setattr("cerberank_service.versions.single.find_source", lambda *named: source)
+    monkeypatch.setattr("cerberank_service.versions.single.imported_checkpoint", imported)
+    return source
+
+
+def test_the_import_of_a_model_is_the_reason_to_wait(
+    no_settings: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In the answer to a question and for the probe, until it has failed; its error ends the program as it is."""
+    ended = Event()
+
+    def importing(*given: object, report: Callable[[str], None]) -> Path:
+        report("tiny is being imported, for 15 seconds so far")
+        assert ended.wait(20)
+        raise ModelImportError("someone/tiny was not imported: it has 3 labels")
+
+    place_of(monkeypatch, tmp_path, importing)
+    settings = read_settings({"model": "someone/tiny@v1"})
+    single, errors, versions = opened(settings, load)
+    single.start()
+    wait_until(lambda: versions.snapshot.reason != "")
+    with pytest.raises(ServiceError, match=r"tiny is being imported, for 15 seconds so far; ask again") as refused:
+        versions.check_serving()
+    assert (refused.value.retry_after, versions.snapshot.state) == (10, State.LOADING)
+    assert unready_reason(versions.snapshot, settings).startswith("tiny is being imported")
+    ended.set()
+    assert str(errors.get(timeout=20)) == "someone/tiny was not imported: it has 3 labels"
+
+
+def test_an_imported_model_is_loaded_in_the_form_of_the_settings(
+    no_settings: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub's id is another name of it. A decoder has weights alone."""
+    asked: list[object] = []
+
+    def imported(source: Source, precisions: object, *, report: object) -> Path:
+        asked.append(precisions)
+        raise ModelImportError("this is far enough")
+
+    place_of(monkeypatch, tmp_path, imported)
+    given = {"model": "someone/tiny@v1", "aliases": "mine"}
+    for more in ({}, {"precision": "int8"}, {"backend": "torch"}):
+        settings = read_settings({**given, **more})
+        assert settings.alias_names == {"mine", "someone/tiny"}
+        single, errors, _ = opened(settings, load)
+        single.start()
+        errors.get(timeout=20)
+    (tmp_path / "config.json").write_text('{"architectures": ["Qwen3ForCausalLM"]}')
+    single, errors, _ = opened(read_settings(given), load)
+    single.start()
+    errors.get(timeout=20)
+    assert asked == [("fp32",), ("int8",), (), ()]

@@ -49,9 +49,10 @@ def import_(
     import_model(source, out, options, calibration=questions)
     checkpoint = read_checkpoint(out)
     forms = ", ".join(f"ONNX {each}" for each in checkpoint.precisions)
+    following = f"; next: cerberank serve {out}, or cerberank store push {out} STORE"
     note(
-        f"cerberank import: {out} is {checkpoint.config.name}, {forms or 'weights alone'}; next: "
-        f"CERBERANK_CHECKPOINT={out} cerberank serve, or cerberank store push {out} STORE"
+        f"cerberank import: {out} is {checkpoint.config.name} {checkpoint.manifest.version}, {forms or 'weights alone'}"
+        f"{'' if end_with_stdin else following}"
     )
     return out
 
