@@ -126,7 +126,7 @@ def test_an_interrupted_command_ends_quietly(
 ) -> None:
     """Ctrl-C gives exit code 130 and no traceback."""
 
-    def interrupt(line: bytes) -> None:
+    def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(rank_command, "read_line", interrupt)
@@ -169,7 +169,7 @@ def test_a_proxy_that_a_library_cannot_use_is_one_line(
         monkeypatch.delenv(name.lower(), raising=False)
     monkeypatch.setenv(variable, value)
     monkeypatch.setitem(sys.modules, "socksio", None)
-    monkeypatch.setattr(rank_command, "read_line", lambda line: httpx.Client())
+    monkeypatch.setattr(rank_command, "read_line", lambda *_: httpx.Client())
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"{}\n")))
     assert main(["rank"]) == 1
     assert capsys.readouterr().err.startswith(f"cerberank rank: the proxy of {variable} cannot be used: ")
@@ -178,7 +178,7 @@ def test_a_proxy_that_a_library_cannot_use_is_one_line(
 def test_an_error_that_nobody_expects_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     """A bug is not told as if it were a wrong value; a module of this project that is missing is a bug too."""
 
-    def broken(line: bytes) -> None:
+    def broken(*_: object) -> None:
         raise AttributeError("a bug")
 
     monkeypatch.setattr(rank_command, "read_line", broken)
@@ -186,7 +186,7 @@ def test_an_error_that_nobody_expects_keeps_its_traceback(monkeypatch: pytest.Mo
     with pytest.raises(AttributeError):
         main(["rank"])
 
-    def lacking(line: bytes) -> None:
+    def lacking(*_: object) -> None:
         raise ModuleNotFoundError(name="cerberank_models.gone")
 
     monkeypatch.setattr(rank_command, "read_line", lacking)

@@ -22,7 +22,7 @@ def checkpoint(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_good_lines_are_answered_and_bad_ones_named(
     checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Two of five lines are bad: three answers, two messages with file and line, exit code 1."""
+    """Three of six lines are bad: three answers, three messages with file and line, exit code 1."""
     lines = [
         json.dumps({"id": "q1", "question": "how tall ?", "candidates": ["a", {"text": "b", "id": "second"}]}),
         "{broken",
