@@ -179,7 +179,7 @@ class Ranker:
         block: list[RankRequest] = []
         characters = 0
         for request in RankRequest.each_of(questions, candidates, **options):
-            size = BLOCK_CHARACTERS if request.deadline_ms is not None else request.characters
+            size = BLOCK_CHARACTERS + 1 if request.deadline_ms is not None else request.characters
             if block and characters + size > BLOCK_CHARACTERS:
                 answers += self._ranked(block)
                 block, characters = [], 0

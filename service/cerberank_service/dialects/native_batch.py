@@ -102,7 +102,7 @@ class QuestionOfBatch:
 
     document: Document
     characters: int
-    """The characters of its candidates, or TOGETHER if it runs alone."""
+    """The characters of its candidates, or more than TOGETHER if it runs alone."""
     most_rows: int
     """Limit of the windows of all its candidates together."""
 
@@ -141,7 +141,7 @@ def read_batch(body: bytes, most_candidates: int) -> list[QuestionOfBatch]:
 
 def _characters(question: Document, listed: Any) -> int:
     alone = question.fields.get("deadline_ms") is not None
-    return TOGETHER if alone else characters_of(listed if isinstance(listed, list) else ())
+    return TOGETHER + 1 if alone else characters_of(listed if isinstance(listed, list) else ())
 
 
 def render_answer(content: bytes) -> bytes:
