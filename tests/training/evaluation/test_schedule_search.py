@@ -226,8 +226,11 @@ def test_what_holds_for_fewer_candidates_holds_for_more() -> None:
 
 
 def test_the_menu_goes_from_accurate_to_cheap_and_holds_the_default() -> None:
-    """As the checkpoint's config demands; every entry was measured, and is the best for its cost."""
-    tuning = tune(DevSets(LAYERS, {"dev": lexical(scored())}), TuningBounds(max_loss=2.0))
+    """As the checkpoint's config demands; every entry was measured, and is the best for its cost, or asked for."""
+    dev = DevSets(LAYERS, {"dev": lexical(scored())})
+    tuning = tune(dev, TuningBounds(max_loss=2.0))
+    bad = RatioSchedule((0.9, 0.0))
+    assert bad.ratios in {entry.schedule for entry in replace(tuning, also=(dev.measure(bad),)).menu}
     policies = [RatioSchedule(entry.schedule, lexical=entry.lexical_ratio) for entry in tuning.menu]
     costs = [entry.cost for entry in tuning.menu]
     assert tuning.default.policy in policies

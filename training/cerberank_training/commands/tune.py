@@ -16,7 +16,7 @@ from cerberank_models.checkpoint.model_card import with_section
 from cerberank_models.checkpoint.revise import revise_checkpoint
 from cerberank_models.commands.options import OWN, BackendChoice, BackendOptions, Windows, check_device
 from cerberank_models.commands.values import Count, DataSpec, Integers, Share, Whole
-from cerberank_models.config import ListSchedule, RankerConfig
+from cerberank_models.config import ListSchedule, RankerConfig, TunedSchedule
 from cerberank_models.drop import RatioSchedule
 from cerberank_models.output import UsageError, say
 from cerberank_models.progress import progress
@@ -117,11 +117,16 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> Tuned:
     wanted = [replace(schedule, minimum=minimum) for schedule in options.schedule]
     # From few candidates to many: what is known for fewer holds for more.
     tunings: dict[int | None, Tuning] = {}
+    devs: dict[int | None, DevSets] = {}
     fewer: RatioSchedule | None = None
     for depth, sets in sorted(_score(source, form, options).items(), key=lambda item: item[0] or 0):
-        dev = DevSets(source.config.scored_stage_layers, sets, minimum=minimum, confidence=options.confidence)
-        tunings[depth] = search(dev, bounds, schedules=wanted, fewer=fewer)
+        devs[depth] = DevSets(source.config.scored_stage_layers, sets, minimum=minimum, confidence=options.confidence)
+        tunings[depth] = search(devs[depth], bounds, schedules=wanted, fewer=fewer)
         fewer = tunings[depth].default.policy
+    # The menu has the defaults of all ranges, measured like its other schedules where there are most questions.
+    most = max(devs, key=lambda depth: (len(devs[depth].sizes), depth or 0))
+    defaults = tuple(devs[most].measure(tuning.default.policy) for tuning in tunings.values())
+    menu = replace(tunings[most], also=defaults).menu
     data = set_names(options.data)
     text = "\n\n".join(
         [
@@ -144,7 +149,7 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> Tuned:
         source,
         options.out,
         version=options.version or f"{source.manifest.version}-tuned",
-        config=_with_schedules(source.config, tunings, minimum),
+        config=_with_schedules(source.config, tunings, menu, minimum),
         card=with_section(
             (source.path / "README.md").read_text(encoding="utf-8"),
             SECTION,
@@ -187,13 +192,11 @@ def _score(
     return by_depth
 
 
-def _with_schedules(config: RankerConfig, tunings: Mapping[int | None, Tuning], minimum: int) -> RankerConfig:
-    """The config with the schedules: the first is for few candidates too, and a range that changes nothing is left out.
-
-    The menu is that of the most candidates with enough questions, because schedules are chosen from it for long lists.
-    """
+def _with_schedules(
+    config: RankerConfig, tunings: Mapping[int | None, Tuning], menu: tuple[TunedSchedule, ...], minimum: int
+) -> RankerConfig:
+    """The config with the schedules. The first is for few candidates too, and equal ranges are joined."""
     first, *others = tunings.items()
-    enough = [tuning for tuning in tunings.values() if tuning.default.questions >= FEWEST]
     longer, last = [], first[1].default.policy
     for depth, tuning in others:
         policy = tuning.default.policy
@@ -206,7 +209,7 @@ def _with_schedules(config: RankerConfig, tunings: Mapping[int | None, Tuning], 
             "lexical_ratio": first[1].default.policy.lexical,
             "drop_minimum": minimum,
             "longer_lists": tuple(longer),
-            "tuned_schedules": (enough or [first[1]])[-1].menu,
+            "tuned_schedules": menu,
         }
     )
 

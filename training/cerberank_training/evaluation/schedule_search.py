@@ -166,6 +166,9 @@ class Tuning:
     frontier: list[Measured]
     tried: list[Measured]
 
+    also: tuple[Measured, ...] = ()
+    """Further schedules of the menu, measured on the same questions."""
+
     @property
     def menu(self) -> tuple[TunedSchedule, ...]:
         """The schedules among which a service can choose: the most accurate within each of BUDGETS, and the default."""
@@ -173,7 +176,7 @@ class Tuning:
 
     def _menu(self) -> list[Measured]:
         within = [next((point for point in self.frontier if point.cost <= budget), self.default) for budget in BUDGETS]
-        points = {point.policy: point for point in (*within, self.default)}
+        points = {point.policy: point for point in (*within, *self.also, self.default)}
         return sorted(points.values(), key=lambda point: -point.cost)
 
     def table(self, titles: Mapping[str, str]) -> str:
