@@ -18,10 +18,10 @@ from pydantic import Field, model_validator
 
 from cerberank_models.transformer import Frozen
 
-HEAVIEST = 1000.0
+LARGEST_WEIGHT = 1000.0
 """The largest magnitude of a weight or a constant. Fitted weights are below 2; with weights of 1e308 the sums would be
 infinite, and their differences not a number."""
-Weight = Annotated[float, Field(ge=-HEAVIEST, le=HEAVIEST, allow_inf_nan=False)]
+Weight = Annotated[float, Field(ge=-LARGEST_WEIGHT, le=LARGEST_WEIGHT, allow_inf_nan=False)]
 FILE = "calibration.json"
 """The name of the file in a checkpoint."""
 FORMAT = 2
@@ -30,15 +30,15 @@ SECTION = "Calibrated scores"
 """The section of the model card that describes the calibration."""
 Scores = NDArray[np.float64]
 Flags = NDArray[np.bool_]
-CERTAIN = 1e-12
+LEAST_DISTANCE = 1e-12
 """Scores are clipped to at least this distance from 0 and 1, because float64 has few digits left closer to 1."""
-LARGEST = 12.0
+LARGEST_LOG_ODDS = 12.0
 """Log-odds are clipped to this magnitude: raw scores of 0 and 1 have infinite log-odds, and raw scores beyond .999994
 differ only by rounding."""
 CERTAINLY_WRONG, PLAUSIBLE = 0.01, 0.5
 """The raw score of a rival counts within these bounds: a worse one has no effect on other candidates, and a better one
 may well be a second answer."""
-WEIGHED = 0.03
+CURVE_ALONE = 0.03
 """From this highest raw score on, the fitted curve alone gives P(any candidate answers)."""
 COPY_GAP = 1.0
 """The largest difference of the log-odds of two copies of a text, which may differ in case, blanks or truncation."""
@@ -57,8 +57,8 @@ class Curve(Frozen):
     right less often beside another high score, so `rival` is not negative.
     """
 
-    score: Annotated[float, Field(gt=0.0, le=HEAVIEST, allow_inf_nan=False)]
-    rival: Annotated[float, Field(ge=0.0, le=HEAVIEST, allow_inf_nan=False)]
+    score: Annotated[float, Field(gt=0.0, le=LARGEST_WEIGHT, allow_inf_nan=False)]
+    rival: Annotated[float, Field(ge=0.0, le=LARGEST_WEIGHT, allow_inf_nan=False)]
     constant: Weight
 
 
@@ -152,13 +152,13 @@ class Calibration(Frozen):
         """
         if not 0.0 < share < 1.0:
             raise ValueError(f"the share of questions without an answer must lie between 0 and 1, not be {share:g}")
-        moved = math.log((1.0 - share) / share) - math.log((1.0 - self.unanswered) / self.unanswered)
-        less = (1.0 - share) / (1.0 - self.unanswered)
+        shift = math.log((1.0 - share) / share) - math.log((1.0 - self.unanswered) / self.unanswered)
+        answered_ratio = (1.0 - share) / (1.0 - self.unanswered)
         changes = {
-            "stages": tuple(_moved(stage, moved) for stage in self.stages),
+            "stages": tuple(_moved(stage, shift) for stage in self.stages),
             "unanswered": share,
-            "mean_score": min(1.0, less * self.mean_score),
-            "mean_answerable": min(1.0, less * self.mean_answerable),
+            "mean_score": min(1.0, answered_ratio * self.mean_score),
+            "mean_answerable": min(1.0, answered_ratio * self.mean_answerable),
         }
         return self.model_copy(update=changes)
 
@@ -204,32 +204,32 @@ def probabilities(
     """
     if np.isnan(raw).all():
         return Probabilities(np.full(len(raw), np.nan), None)
-    odds = limited_log_odds(raw)
-    rows = curve_rows(odds, rival_odds(odds, stages, copies))
-    first = ranked(odds, stages)[0]
+    log_odds = limited_log_odds(raw)
+    features = curve_features(log_odds, rival_log_odds(log_odds, stages, copies))
+    first = ranked(log_odds, stages)[0]
     weights = np.array([curve_weights(each.candidate) for each in curves])[stages]
-    given_any = sigmoid((weights * rows).sum(axis=1))
-    answerable = _any_answers(float(raw[first]), rows[first], curves[stages[first]].answerable)
-    return Probabilities(answerable * given_any, answerable)
+    if_any_does = sigmoid((weights * features).sum(axis=1))
+    answerable = _any_answers(float(raw[first]), features[first], curves[stages[first]].answerable)
+    return Probabilities(answerable * if_any_does, answerable)
 
 
-def _any_answers(highest: float, row: Scores, curve: Curve) -> float:
+def _any_answers(highest: float, features: Scores, curve: Curve) -> float:
     """P(any candidate answers), from the highest raw score of the question and the features of its candidate.
 
-    From WEIGHED on, it is the curve's value. Up to CERTAINLY_WRONG it is at most the raw score, so that candidates
+    From CURVE_ALONE on, it is the curve's value. Up to CERTAINLY_WRONG it is at most the raw score, so that candidates
     which are certainly wrong change it by less than CERTAINLY_WRONG. In between it is a mixture of both.
     """
-    fitted = float(sigmoid((curve_weights(curve) * row).sum()))
-    weight = min(1.0, max(0.0, (highest - CERTAINLY_WRONG) / (WEIGHED - CERTAINLY_WRONG)))
+    fitted = float(sigmoid((curve_weights(curve) * features).sum()))
+    weight = min(1.0, max(0.0, (highest - CERTAINLY_WRONG) / (CURVE_ALONE - CERTAINLY_WRONG)))
     return weight * fitted + (1.0 - weight) * min(highest, fitted)
 
 
-def ranked(odds: Scores, stages: NDArray[np.int64]) -> NDArray[np.int64]:
+def ranked(log_odds: Scores, stages: NDArray[np.int64]) -> NDArray[np.int64]:
     """The candidates in the order of the ranking: by stage, then by log-odds; NaN comes last within a stage."""
-    return np.lexsort((-odds, -stages))
+    return np.lexsort((-log_odds, -stages))
 
 
-def copies_of_first(odds: Scores, stages: NDArray[np.int64], texts: Sequence[str]) -> Flags:
+def copies_of_first(log_odds: Scores, stages: NDArray[np.int64], texts: Sequence[str]) -> Flags:
     """Shape [n]: True for candidates that follow the first result and have its text; case and blanks may differ.
 
     Lists of search results often hold such copies, and both may be right. Only candidates of the same stage whose
@@ -239,10 +239,10 @@ def copies_of_first(odds: Scores, stages: NDArray[np.int64], texts: Sequence[str
     >>> copies_of_first(np.array([2.0, 1.9, 1.8]), np.array([1, 1, 1]), ["The  Rhine", "the rhine ", "Bonn"]).tolist()
     [False, True, False]
     """
-    copies = np.zeros(len(odds), dtype=np.bool_)
-    order = ranked(odds, stages).tolist()
+    copies = np.zeros(len(log_odds), dtype=np.bool_)
+    order = ranked(log_odds, stages).tolist()
     for index in order[1:]:
-        near = stages[index] == stages[order[0]] and odds[order[0]] - odds[index] <= COPY_GAP
+        near = stages[index] == stages[order[0]] and log_odds[order[0]] - log_odds[index] <= COPY_GAP
         if not near or folded(texts[index]) != folded(texts[order[0]]):
             break
         copies[index] = True
@@ -265,43 +265,43 @@ def threshold_for(calibration: Calibration | None, min_precision: float) -> floa
     return calibration.threshold_for(min_precision)
 
 
-def log_odds(scores: Scores) -> Scores:
-    """The log-odds of probabilities, which are clipped to `CERTAIN` from 0 and 1; NaN stays NaN."""
-    certain = np.clip(scores, CERTAIN, 1.0 - CERTAIN)
-    return np.asarray(np.log(certain) - np.log1p(-certain))
+def log_odds_of(scores: Scores) -> Scores:
+    """The log-odds of probabilities, which are clipped to `LEAST_DISTANCE` from 0 and 1; NaN stays NaN."""
+    clipped = np.clip(scores, LEAST_DISTANCE, 1.0 - LEAST_DISTANCE)
+    return np.asarray(np.log(clipped) - np.log1p(-clipped))
 
 
 def limited_log_odds(scores: Scores) -> Scores:
-    """The log-odds of raw scores as the curves read them, within +-LARGEST; NaN stays NaN.
+    """The log-odds of raw scores as the curves read them, within +-LARGEST_LOG_ODDS; NaN stays NaN.
 
     >>> limited_log_odds(np.array([0.5, 1.0, 0.0])).tolist()
     [0.0, 12.0, -12.0]
     """
-    limited: Scores = np.clip(log_odds(scores), -LARGEST, LARGEST)
+    limited: Scores = np.clip(log_odds_of(scores), -LARGEST_LOG_ODDS, LARGEST_LOG_ODDS)
     return limited
 
 
-def rival_odds(odds: Scores, stages: NDArray[np.int64], copies: Flags | None = None) -> Scores:
+def rival_log_odds(log_odds: Scores, stages: NDArray[np.int64], copies: Flags | None = None) -> Scores:
     """The log-odds of each candidate's rival: the first result, or for it and its `copies` the highest other ones.
 
     They are limited to those of CERTAINLY_WRONG, which is also the value without a rival, and of PLAUSIBLE. A candidate
     of an earlier stage counts at most as the first result does, so that scores fall in the order of the ranking.
 
-    >>> rival_odds(np.array([-2.0, -1.0, -1.5]), np.array([1, 1, 0])).tolist()
+    >>> rival_log_odds(np.array([-2.0, -1.0, -1.5]), np.array([1, 1, 0])).tolist()
     [-1.0, -1.5, -1.0]
     """
-    order = ranked(odds, stages)
-    same = np.zeros(len(odds), dtype=np.bool_) if copies is None else copies.copy()
-    same[order[0]] = True
-    rivals = np.full(len(odds), odds[order[0]])
-    rivals[same] = np.fmin(np.fmax.reduce(odds[~same], initial=-LARGEST), odds[order[0]])
-    least, most = log_odds(np.array([CERTAINLY_WRONG, PLAUSIBLE])).tolist()
-    return np.asarray(np.fmin(np.fmax(rivals, least), most))
+    order = ranked(log_odds, stages)
+    is_first = np.zeros(len(log_odds), dtype=np.bool_) if copies is None else copies.copy()
+    is_first[order[0]] = True
+    rivals = np.full(len(log_odds), log_odds[order[0]])
+    rivals[is_first] = np.fmin(np.fmax.reduce(log_odds[~is_first], initial=-LARGEST_LOG_ODDS), log_odds[order[0]])
+    lowest, highest = log_odds_of(np.array([CERTAINLY_WRONG, PLAUSIBLE])).tolist()
+    return np.asarray(np.fmin(np.fmax(rivals, lowest), highest))
 
 
-def curve_rows(odds: Scores, rivals: Scores) -> Scores:
+def curve_features(log_odds: Scores, rivals: Scores) -> Scores:
     """The features that a curve weights, shape [n, 3]: log-odds, the rival's with the sign changed, and 1."""
-    return np.stack([odds, -rivals, np.ones(len(odds))], axis=1)
+    return np.stack([log_odds, -rivals, np.ones(len(log_odds))], axis=1)
 
 
 def curve_weights(curve: Curve) -> Scores:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from cerberank_models.backends.stage_contract import Backend, Scores
-from cerberank_models.calibration import log_odds
+from cerberank_models.calibration import log_odds_of
 from cerberank_models.checkpoint.folder import Checkpoint
 from cerberank_models.checkpoint.manifest import GoldenQuestion
 from cerberank_models.encoding import PairEncoder
@@ -85,8 +85,8 @@ def half_mismatch(expected: Scores, got: Scores) -> str:
     Only pairs of candidates whose fp32 log-odds differ by more than `CLEAR_GAP` are compared. Both arrays have shape
     [n].
     """
-    odds = log_odds(expected)
-    wrong = (odds[:, None] - odds[None, :] > CLEAR_GAP) & ~(got[:, None] > got[None, :])
+    log_odds = log_odds_of(expected)
+    wrong = (log_odds[:, None] - log_odds[None, :] > CLEAR_GAP) & ~(got[:, None] > got[None, :])
     if not wrong.any():
         return ""
     better, worse = np.argwhere(wrong)[0].tolist()

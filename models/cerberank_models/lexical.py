@@ -29,19 +29,19 @@ def lexical_scores(encoder: PairEncoder, pairs: EncodedPairs) -> Scores:
     number_of = np.zeros(len(encoder.stems), dtype=np.int32)
     number_of[words] = np.arange(1, len(words) + 1)
     numbers = number_of[encoder.stems[pairs.token_ids]]
-    # The occurrences after the question, as places of a table with a row for each pair.
+    # The occurrences after the question, counted in the cells of a table with a row for each pair and a column for
+    # each word.
     begins, ends = pairs.offsets[:-1] + pairs.begins, pairs.offsets[1:]
     hits = np.flatnonzero(numbers)
     rows = np.repeat(np.arange(len(pairs)), pairs.lengths)[hits]
-    behind = hits >= begins[rows]
-    table = rows[behind] * (len(words) + 1) + numbers[hits[behind]]
-    counts = np.bincount(table)
-    places = np.flatnonzero(counts)
-    rows, columns = np.divmod(places, len(words) + 1)
-    counts = counts[places]
+    after_question = hits >= begins[rows]
+    counts = np.bincount(rows[after_question] * (len(words) + 1) + numbers[hits[after_question]])
+    cells = np.flatnonzero(counts)
+    rows, columns = np.divmod(cells, len(words) + 1)
+    counts = counts[cells]
     # BM25: rare words count more, repetitions less and less, and the same number of them less in a longer text.
-    holding = np.bincount(columns, minlength=len(words) + 1)
-    rarity = np.log((len(pairs) + 0.5) / (holding + 0.5))
+    pair_counts = np.bincount(columns, minlength=len(words) + 1)
+    rarity = np.log((len(pairs) + 0.5) / (pair_counts + 0.5))
     lengths = ends - begins
     norms = K1 * (1.0 - B + B * lengths / lengths.mean())
     weights = rarity[columns] * counts * (K1 + 1.0) / (counts + norms[rows])

@@ -12,7 +12,7 @@ from tests.calibrations import ROW, calibration, curves
 
 from cerberank_models.calibration import (
     CERTAINLY_WRONG,
-    HEAVIEST,
+    LARGEST_WEIGHT,
     Calibration,
     CalibrationError,
     Probabilities,
@@ -27,9 +27,9 @@ CURVE = {"score": 0.5, "rival": 0.1, "constant": 0.0}
 scored = st.lists(st.tuples(st.floats(0.0, 1.0), st.integers(0, 1)), min_size=1, max_size=12)
 curve = st.fixed_dictionaries(
     {
-        "score": st.floats(1e-300, HEAVIEST),
-        "rival": st.floats(0.0, HEAVIEST),
-        "constant": st.floats(-HEAVIEST, HEAVIEST),
+        "score": st.floats(1e-300, LARGEST_WEIGHT),
+        "rival": st.floats(0.0, LARGEST_WEIGHT),
+        "constant": st.floats(-LARGEST_WEIGHT, LARGEST_WEIGHT),
     }
 )
 stage_curves = st.fixed_dictionaries({"answerable": curve, "candidate": curve})

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer
 
 from cerberank_models.backends.stage_contract import Backend, Scores
 from cerberank_models.backends.torch_backend import TorchBackend
-from cerberank_models.calibration import log_odds
+from cerberank_models.calibration import log_odds_of
 from cerberank_models.checkpoint.first_stage_files import TOKENIZER as FIRST_STAGE
 from cerberank_models.checkpoint.folder import GoldenCandidate, GoldenQuestion, write_checkpoint
 from cerberank_models.convert.families import UnsupportedModelError
@@ -160,8 +160,11 @@ def check_parity(precision: str, expected: Sequence[Scores], got: Sequence[Score
     difference = float(np.abs(wanted - scores).max())
     if not difference <= bound:
         raise ParityError(f"{precision} scores differ from PyTorch's by {difference:.2g}, more than {bound:g}")
-    odds = log_odds(wanted)
-    difference, most = float(np.abs(odds - log_odds(scores)).max()), bound * max(LEAST_SPREAD, float(np.ptp(odds)))
+    log_odds = log_odds_of(wanted)
+    difference, most = (
+        float(np.abs(log_odds - log_odds_of(scores)).max()),
+        bound * max(LEAST_SPREAD, float(np.ptp(log_odds))),
+    )
     if not difference <= most:
         raise ParityError(
             f"{precision} scores differ from PyTorch's by {difference:.2g} in log-odds, more than {most:.2g}"
@@ -170,7 +173,7 @@ def check_parity(precision: str, expected: Sequence[Scores], got: Sequence[Score
 
 def check_differing(source: str, scores: Sequence[Scores]) -> None:
     """Raise UnsupportedModelError if the model `source` gives all pairs the same score (`[n]` per question)."""
-    if np.ptp(log_odds(every := np.concatenate(scores))) <= SAME_SCORE:
+    if np.ptp(log_odds_of(every := np.concatenate(scores))) <= SAME_SCORE:
         raise UnsupportedModelError(f"{source} gives every pair the same score, {every[0]:.4g}: it is not trained")
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cerberank_models.backends.stage_contract import Scores
-from cerberank_models.calibration import Probabilities, log_odds
+from cerberank_models.calibration import Probabilities, log_odds_of
 from cerberank_models.encoding import Candidate
 from cerberank_models.request import RankRequest
 from cerberank_models.windows import MOST_WINDOWS, NO_SPAN, Windowing
@@ -170,4 +170,4 @@ class RankAnswer:
 
     def falling_log_odds(self) -> Scores:
         """The scores of `falling_scores` as log-odds; finite, because JSON has no infinity."""
-        return log_odds(self.falling_scores())
+        return log_odds_of(self.falling_scores())

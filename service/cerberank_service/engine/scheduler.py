@@ -79,13 +79,13 @@ class _Question:
     weight: float
     deadline: float
     waiting: dict[int, tuple[Rows, Lengths]] = field(default_factory=dict)
-    early: bool = False
+    has_led_early: bool = False
     """True once the question has led a step before its turn. Such work does not advance the fair clock. Otherwise small
     questions that arrive later would wait because large ones ran before their turn. The question leaves the clock as
     soon as it is answered."""
 
     @property
-    def deepest(self) -> int:
+    def latest_stage(self) -> int:
         return max(self.waiting)
 
 
@@ -124,7 +124,7 @@ class Scheduler:
     def remove(self, question: int, *, answered: bool) -> None:
         """Remove a question that was `answered` in full or abandoned."""
         removed = self._questions.pop(question, None)
-        if removed is not None and (removed.early or not answered):
+        if removed is not None and (removed.has_led_early or not answered):
             self._clock.leave(question)
         if not self._questions:
             self._clock.clear()
@@ -132,49 +132,57 @@ class Scheduler:
 
     def next_step(self) -> Step | None:
         """Remove the next step's rows from the queue; None when no row waits."""
-        full = self.step_tokens * max(self._work)
+        full_work = self.step_tokens * max(self._work)
         # Sorting is stable and dicts keep their order, so that among equal questions the older one comes first.
-        ready = [item for item in self._questions.items() if item[1].waiting]
+        ready = [(key, question) for key, question in self._questions.items() if question.waiting]
         if not ready:
             return None
-        oldest = max(ready, key=lambda item: item[1].weight)
-        ready.sort(key=lambda item: (item[1].fair_end // (NEAR * full), -item[1].deepest, item[1].deadline))
-        allowed = max(LEAST_SURPLUS * full, SURPLUS * oldest[1].work)
-        early = ready[0] is not oldest and self._surplus > allowed
-        if early:
-            oldest[1].early = True
-            ready.remove(oldest)
-            ready.insert(0, oldest)
 
-        # The leader comes first; guests in the fair order fill the rest.
-        stage = ready[0][1].deepest
+        # The fair order, in which the oldest question moves to the front if the others have overtaken it by too much.
+        oldest_key, oldest = max(ready, key=lambda item: item[1].weight)
+        ready.sort(key=lambda item: _fair_order(item[1], nearly_equal=NEAR * full_work))
+        allowed = max(LEAST_SURPLUS * full_work, SURPLUS * oldest.work)
+        leads_early = ready[0][1] is not oldest and self._surplus > allowed
+        if leads_early:
+            oldest.has_led_early = True
+            ready.remove((oldest_key, oldest))
+            ready.insert(0, (oldest_key, oldest))
+
+        # The first question leads, and its latest stage is the step's; rows of the others fill the rest.
+        stage = ready[0][1].latest_stage
         parts: list[tuple[int, Rows]] = []
-        spent = of_oldest = 0
+        step_tokens = oldest_tokens = 0
         for key, question in ready:
             if stage in question.waiting:
-                rows, tokens = self._take(question, stage, spent)
+                rows, tokens = self._take(question, stage, step_tokens)
                 if len(rows):
                     parts.append((key, rows))
-                    spent += tokens
-                    of_oldest += tokens * (key == oldest[0])
+                    step_tokens += tokens
+                    if key == oldest_key:
+                        oldest_tokens = tokens
 
-        self._clock.serve((spent - of_oldest * early) * self._work[stage])
-        surplus = self._surplus + (spent - of_oldest - OVERTAKING * of_oldest) * self._work[stage]
-        # Guests of small leaders add to it. The next oldest question should not lead many steps for them.
-        self._surplus = min(max(0.0, surplus), allowed + full)
-        return Step(stage, tuple(parts), spent)
+        # The accounts: the clock advances by the work in the fair order, and the surplus is what the others have had
+        # beyond the share of the oldest. Guests of small leaders add to it, so it has a bound: the next oldest question
+        # should not lead many steps for them.
+        others_tokens = step_tokens - oldest_tokens
+        self._clock.serve((others_tokens if leads_early else step_tokens) * self._work[stage])
+        surplus = self._surplus + (others_tokens - OVERTAKING * oldest_tokens) * self._work[stage]
+        self._surplus = min(max(0.0, surplus), allowed + full_work)
+        return Step(stage, tuple(parts), step_tokens)
 
-    def _take(self, question: _Question, stage: int, spent: int) -> tuple[Rows, int]:
-        """Take the rows that fit into a step with `spent` tokens so far; the leading question gets at least one row."""
+    def _take(self, question: _Question, stage: int, taken: int) -> tuple[Rows, int]:
+        """Take the rows that fit into a step with `taken` tokens so far; the leading question gets at least one row."""
         rows, lengths = question.waiting[stage]
         total = np.cumsum(lengths)
-        room = self.step_tokens - spent
-        if spent and total[-1] > room:
-            room = self.step_tokens // len(self._work) - spent
+        room = self.step_tokens - taken
+        # A guest whose rows do not all fit may fill the step up to a stage's share of the budget.
+        if taken and total[-1] > room:
+            room = self.step_tokens // len(self._work) - taken
         count = int(np.searchsorted(total, room, side="right"))
-        if not spent:
-            even = total[-1] / ceil(total[-1] / room)
-            count = max(1, min(count, int(np.searchsorted(total, even)) + 1))
+        # The leader's rows are divided into nearly equal steps.
+        if not taken:
+            equal_part = total[-1] / ceil(total[-1] / room)
+            count = max(1, min(count, int(np.searchsorted(total, equal_part)) + 1))
         if count == len(rows):
             del question.waiting[stage]
         else:
@@ -182,7 +190,12 @@ class Scheduler:
         return rows[:count], int(total[count - 1]) if count else 0
 
 
+def _fair_order(question: _Question, *, nearly_equal: float) -> tuple[float, int, float]:
+    """The key of the order in which questions lead. Fair ends that differ by less than `nearly_equal` may be equal."""
+    return question.fair_end // nearly_equal, -question.latest_stage, question.deadline
+
+
 def _longest_first(rows: Rows, lengths: Lengths) -> tuple[Rows, Lengths]:
     """Sort rows by length, so that neighbours in the queue need little padding."""
-    place = np.lexsort((rows, -lengths))
-    return rows[place].astype(np.int64), lengths[place].astype(np.int64)
+    order = np.lexsort((rows, -lengths))
+    return rows[order].astype(np.int64), lengths[order].astype(np.int64)

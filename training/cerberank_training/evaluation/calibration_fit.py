@@ -22,10 +22,10 @@ from cerberank_models.calibration import (
     Curve,
     StageCurves,
     Threshold,
-    curve_rows,
+    curve_features,
     limited_log_odds,
     probabilities,
-    rival_odds,
+    rival_log_odds,
     sigmoid,
 )
 from cerberank_training.data import DataError, Question
@@ -167,14 +167,14 @@ def _curves(questions: Sequence[Scored], stage: int) -> StageCurves:
     """
     any_rows, answered, rows, right = [np.empty((0, 3))], [], [np.empty((0, 3))], [np.empty(0, dtype=np.bool_)]
     for each in questions:
-        odds, final = limited_log_odds(each.stages[stage]), limited_log_odds(each.final)
-        first = int(odds.argmax())
+        log_odds, final = limited_log_odds(each.stages[stage]), limited_log_odds(each.final)
+        first = int(log_odds.argmax())
         if each.stages[stage][first] > CERTAINLY_WRONG:
-            any_rows.append(curve_rows(odds, _rivals(odds))[[first]])
+            any_rows.append(curve_features(log_odds, _rivals(log_odds))[[first]])
             answered.append(each.right.any())
         if each.right.any():
-            best = np.argsort(-odds, kind="stable")[:BEST]
-            rows.append(curve_rows(odds, _rivals(final))[best])
+            best = np.argsort(-log_odds, kind="stable")[:BEST]
+            rows.append(curve_features(log_odds, _rivals(final))[best])
             right.append(each.right[best])
     return StageCurves(
         answerable=_logistic(np.concatenate(any_rows), np.array(answered, dtype=np.bool_)),
@@ -182,9 +182,9 @@ def _curves(questions: Sequence[Scored], stage: int) -> StageCurves:
     )
 
 
-def _rivals(odds: Floats) -> Floats:
+def _rivals(log_odds: Floats) -> Floats:
     """The log-odds of the candidates' rivals at one stage."""
-    return rival_odds(odds, np.zeros(len(odds), dtype=np.int64))
+    return rival_log_odds(log_odds, np.zeros(len(log_odds), dtype=np.int64))
 
 
 def _logistic(rows: Floats, flags: Flags) -> Curve:

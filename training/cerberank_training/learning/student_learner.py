@@ -57,12 +57,15 @@ def student_learner(
     teachers: Sequence[TeacherScores] = (),
 ) -> Learner[RankingNetwork, Group, Batch]:
     """A ranker of pairs that learns from groups, whose pairs every one of the `teachers` has scored."""
+    # Word embeddings are most of a small network's weights, and may stay as they are.
     ranker.get_parameter("embeddings.tokens.weight").requires_grad_(config.train_token_embeddings)
+    # A step has a number of groups, or as many as fit into a number of tokens.
     items: Callable[[int, int], list[Group]] = EqualSteps(groups, config.examples_per_step)
     if config.tokens_per_step is not None:
         multiple = launched_processes() * config.accumulate
         items = TokenSteps(groups, encoder, config.tokens_per_step, multiple=multiple)
-    heads = (layer for head in ranker.heads for layer in head.get_submodule("layers").children())
+    # The layers of the body and of the heads, for gradient checkpointing.
+    head_layers = (layer for head in ranker.heads for layer in head.get_submodule("layers").children())
     return Learner(
         network=ranker,
         config=config,
@@ -70,7 +73,7 @@ def student_learner(
         items=items,
         batch=partial(make_batch, encoder=encoder, teachers=teachers),
         loss=StudentLoss(config, objective, stages=len(ranker.config.stages), has_heads=bool(ranker.heads)),
-        layers=[*ranker.body, *heads],
+        layers=[*ranker.body, *head_layers],
         is_fresh=_is_fresh,
         in_order=config.tokens_per_step is not None,
     )
@@ -81,8 +84,8 @@ def step_work(network: nn.Module, config: StudentConfig, sampling: Sampling, *, 
 
     Embeddings do not count, because they are looked up and not multiplied.
     """
-    tables = {id(each.weight) for each in network.modules() if isinstance(each, nn.Embedding)}
-    weights = sum(each.numel() for each in network.parameters() if id(each) not in tables)
+    embeddings = {id(each.weight) for each in network.modules() if isinstance(each, nn.Embedding)}
+    weights = sum(each.numel() for each in network.parameters() if id(each) not in embeddings)
     if config.tokens_per_step is not None:
         return float(weights) * config.tokens_per_step
     pairs = 1

@@ -120,6 +120,7 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
         self._config = config
         self._device = torch.device(device)
         self._processes = Processes.join(self._device)
+        # The network; what the loss calls is the network inside the wrappers that recompute, convert and synchronise.
         self._network = learner.network.to(self._device)
         forward = learner.forward or learner.network
         if config.gradient_checkpointing:
@@ -130,12 +131,14 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
         self._dev_name = dev_name
         self._optimizer = self._new_optimizer()
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=config.precision == "fp16")
+        # The saved state has these, the weights, the optimiser and the position in the data.
         self._step = 0
         self._best = float("-inf")
-        self._without_gain = 0
+        self._evaluations_without_gain = 0
         self._saved_at = time.monotonic()
         self._tracking = Tracking(folder, trackers)
         folder.mkdir(parents=True, exist_ok=True)
+        # Batches are made ahead from the step and the item at which an earlier call has stopped.
         position = self._resume() if (folder / STATE).exists() else 0
         prepare = Preparation(
             items=learner.items, batch=learner.batch, accumulate=config.accumulate, processes=self._processes
@@ -151,6 +154,7 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
         process trains in the folder, and DivergenceError at the first loss or gradient that is not finite; the last
         saved state is then from before.
         """
+        # The first process alone writes, tracks, and keeps other commands out of the folder.
         try:
             if self._processes.rank > 0:
                 with tensor_cores(self._device), training_threads(self._learner.work):
@@ -166,22 +170,26 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
                         self._tracking.close(finished=finished)
         finally:
             self._ahead.close()
-        self._processes.sum(0)  # the first process has written best.pt
+        # Every process takes the best weights, which the first one has written before it comes here.
+        self._processes.wait()
         best = torch.load(self._folder / "best.pt", map_location=self._device, weights_only=True)
         self._network.load_state_dict(best, strict=True)
         return self._best
 
     def _steps(self, dev_metric: DevMetric[NetworkT]) -> None:
-        config, shown = self._config, {"loss": "-"}
+        # The bar shows the loss, and the measures on dev of the start, of the last evaluation and of the best weights.
+        config, bar_figures = self._config, {"loss": "-"}
         if self._best > float("-inf"):
-            shown["best"] = f"{self._best:.2f}"
-        name, is_shown = self._folder.name, not self._processes.rank
-        if not self._step:  # never the best, because some weights still have their random start values
+            bar_figures["best"] = f"{self._best:.2f}"
+        name, is_shown = self._folder.name, self._processes.rank == 0
+        # The start is measured but never the best, because some weights still have their random start values.
+        if not self._step:
             with progress(total=1, unit="evaluation", desc=f"{name}, on dev", leave=False, shown=is_shown):
-                shown["start"] = f"{self._measure(dev_metric):.2f}"
+                bar_figures["start"] = f"{self._measure(dev_metric):.2f}"
         with progress(total=config.steps, initial=self._step, unit="step", desc=name, shown=is_shown) as bar:
             self._saved_at = time.monotonic()
             while self._has_steps_left:
+                # One step, whose figures go to the log and the trackers.
                 started = time.perf_counter()
                 figures = self._train_step()
                 self._step += 1
@@ -189,13 +197,14 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
                 if "questions" in figures:
                     figures["questions_per_second"] = figures["questions"] / figures["seconds"]
                 self._track(figures)
+                # An evaluation now and then, and after the last step.
                 evaluated = self._step % config.evaluate_every == 0 or self._step == config.steps
                 if evaluated:
                     bar.set_description(f"{name}, on dev", refresh=sys.stderr.isatty())
-                    shown["dev"] = f"{self._evaluate(dev_metric):.2f}"
-                    shown["best"] = f"{self._best:.2f}"
+                    bar_figures["dev"] = f"{self._evaluate(dev_metric):.2f}"
+                    bar_figures["best"] = f"{self._best:.2f}"
                     bar.set_description(name, refresh=False)
-                bar.set_postfix(shown | {"loss": f"{figures['loss']:.4f}"}, refresh=False)
+                bar.set_postfix(bar_figures | {"loss": f"{figures['loss']:.4f}"}, refresh=False)
                 bar.update()
                 save_is_due = time.monotonic() - self._saved_at >= SAVE_SECONDS
                 # An evaluation writes best.pt, which may never be later than state.pt.
@@ -215,14 +224,16 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
 
     @property
     def _out_of_patience(self) -> bool:
-        return self._config.patience is not None and self._without_gain >= self._config.patience
+        return self._config.patience is not None and self._evaluations_without_gain >= self._config.patience
 
     def _train_step(self) -> dict[str, float]:
+        # The step's rates and its seed of dropout, which follow from the number of the step alone.
         config = self._config
         for group in self._optimizer.param_groups:
             group["lr"] = group["base_lr"] * config.rate(self._step)
-        # Seeds dropout: the same after a resume, different in each process.
+        # The same seed after a resume, another one in each process.
         torch.manual_seed((config.seed * 1_000_003 + self._step) * self._processes.count + self._processes.rank)
+        # Gradients of all batches, then one change of the weights.
         self._network.train()
         self._optimizer.zero_grad(set_to_none=True)
         figures = self._backward(self._ahead.take(self._step))
@@ -267,7 +278,7 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
             rate = self._config.learning_rate * self._config.rate(self._step - 1)
             raise DivergenceError(f"on dev {error}", step=self._step, rate=rate) from error
         by_name = {FINAL: measured} if isinstance(measured, int | float) else measured
-        value = self._processes.sum(0.0 if self._processes.rank else by_name[FINAL])
+        value = self._processes.of_first(by_name[FINAL])
         parts = {f"{self._dev_name}/{name.replace(' ', '_')}": part for name, part in by_name.items() if name != FINAL}
         self._track({self._dev_name: value, **parts})
         return value
@@ -277,10 +288,10 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
         if not self._config.all_trained(self._step):
             return value
         if value <= self._best and not self._learner.takes_last:
-            self._without_gain += 1
+            self._evaluations_without_gain += 1
             return value
         self._best = value
-        self._without_gain = 0
+        self._evaluations_without_gain = 0
         if self._processes.rank == 0:
             _atomic_save(self._network.state_dict(), self._folder / "best.pt")
         return value
@@ -291,7 +302,7 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
         state = {
             "step": self._step,
             "best": self._best,
-            "without_gain": self._without_gain,
+            "without_gain": self._evaluations_without_gain,
             "ranker": self._network.state_dict(),
             "optimizer": self._optimizer.state_dict(),
             "scaler": self._scaler.state_dict(),
@@ -309,7 +320,7 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
         self._optimizer.load_state_dict(state["optimizer"])
         self._step = state["step"]
         self._best = state["best"]
-        self._without_gain = state["without_gain"]
+        self._evaluations_without_gain = state["without_gain"]
         self._scaler.load_state_dict(state.get("scaler", {}))  # empty without fp16, and in states of earlier versions
         position: int = state["position"]
         return position

@@ -1,4 +1,4 @@
-"""The processes that train one student together (torchrun), or a single process."""
+"""The processes that train one network together (torchrun), or a single process."""
 
 from __future__ import annotations
 
@@ -84,6 +84,14 @@ class Processes:
         DistributedDataParallel averages over processes. With this factor the average is the mean over all examples.
         """
         return self.count * size / self.sum(size)
+
+    def wait(self) -> None:
+        """Wait until every process has come here."""
+        self.sum(0.0)
+
+    def of_first(self, value: float) -> float:
+        """The `value` of the first process, in every process."""
+        return self.sum(value if self.rank == 0 else 0.0)
 
     def sum(self, value: float) -> float:
         """The sum of `value` over the processes."""

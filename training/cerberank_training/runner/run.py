@@ -139,7 +139,7 @@ def run_job(job: Job[OptionsT, InputsT]) -> Mapping[str, Any]:
         job.check()
         check_writable(out)
 
-        # 2. What the run reads, and the SHA-256 of it all.
+        # 2. Everything that the run reads, with the SHA-256 of its content.
         inputs = job.open()
 
         # 3. The run in this folder: new, killed, to be extended, or finished. A folder of another run is refused.
@@ -174,9 +174,9 @@ def run_job(job: Job[OptionsT, InputsT]) -> Mapping[str, Any]:
             return results
 
         # 6. The record is finished before the result is written: after a kill in between, the next call only writes it.
-        steps = results_of_log(out, counts=config.all_trained, figure=job.dev_name)
+        step_results = results_of_log(out, counts=config.all_trained, figure=job.dev_name)
         if training.learner.takes_last:
-            steps["best_step"] = steps["reached"]
-        record = run.finish(**steps, **results)
+            step_results["best_step"] = step_results["reached"]
+        record = run.finish(**step_results, **results)
         training.write(record)
         return record.results
