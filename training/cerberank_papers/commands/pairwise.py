@@ -31,9 +31,8 @@ from cerberank_training.evaluation.dev_options import RECIPE_HELP, DevQuestions,
 from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.evaluation.sources.text_ranker import text_ranks
 from cerberank_training.learning.student_settings import Layers
-from cerberank_training.runner.options import RunOptions
 from cerberank_training.runner.run import Inputs, Job, run_job
-from cerberank_training.runner.train_config import bound_settings
+from cerberank_training.runner.settings import RunOptions, bound_settings
 from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.content import folder_content
 from cerberank_training.runs.dev_set import chosen_size, dev_set, figure_name, held_out_contents, in_common

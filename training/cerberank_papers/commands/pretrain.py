@@ -29,9 +29,8 @@ from cerberank_papers.pretraining.start import Start, build_start, check_start, 
 from cerberank_training.commands.presets import options_from_recipe
 from cerberank_training.evaluation.dev_options import RECIPE_HELP
 from cerberank_training.learning.student_settings import Layers
-from cerberank_training.runner.options import RunOptions
 from cerberank_training.runner.run import Inputs, Job, Training, run_job
-from cerberank_training.runner.train_config import bound_settings
+from cerberank_training.runner.settings import RunOptions, bound_settings
 from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.content import Content, data_content
 from cerberank_training.runs.dev_set import check_held_out

@@ -16,7 +16,7 @@ from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.transformer import PAIR_TEMPLATES
 from cerberank_papers.pairwise.triple_batch import TripleBatch
 from cerberank_training.runner.computing import training_precision
-from cerberank_training.runner.train_config import Precision
+from cerberank_training.runner.settings import Precision
 
 
 class FrozenTeacher:

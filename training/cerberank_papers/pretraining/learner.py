@@ -22,8 +22,8 @@ from cerberank_training.learning.losses import logit_difference
 from cerberank_training.runner.computing import autocast, hugging_face_layers
 from cerberank_training.runner.loop import FINAL, Learner, Losses
 from cerberank_training.runner.processes import Processes
+from cerberank_training.runner.settings import TrainConfig
 from cerberank_training.runner.steps_ahead import EqualSteps
-from cerberank_training.runner.train_config import TrainConfig
 
 LOSSES = ("ssp", "mlm", "rtd")
 METRICS = ("ssp_accuracy", "ssp_first", "ssp_hard")

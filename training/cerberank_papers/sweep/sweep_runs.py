@@ -38,7 +38,7 @@ from cerberank_training.runner.run import Job
 from cerberank_training.runs.base import open_base
 from cerberank_training.runs.content import data_content
 from cerberank_training.runs.record import read_record
-from cerberank_training.teachers.teacher_job import TeacherJob
+from cerberank_training.teachers.fine_tuning import TeacherJob
 from cerberank_training.teachers.teacher_score_cache import MANIFEST, read_manifest
 
 TABLE = "table.md"

@@ -55,9 +55,8 @@ from cerberank_training.evaluation.dev_sets import DevSets
 from cerberank_training.evaluation.gate import GateError
 from cerberank_training.evaluation.schedule_search import Tuning, TuningBounds, tune
 from cerberank_training.evaluation.variants import AllScores, Scorer, score_questions
-from cerberank_training.runner.options import RunOptions
 from cerberank_training.runner.run import Inputs, Job, Training, run_job
-from cerberank_training.runner.train_config import TrainConfig, bound_settings
+from cerberank_training.runner.settings import RunOptions, TrainConfig, bound_settings
 from cerberank_training.runs.base import Base
 from cerberank_training.runs.launched import launched_processes, note_of
 from cerberank_training.runs.record import RunRecord

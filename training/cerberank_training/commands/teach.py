@@ -1,6 +1,6 @@
 """`cerberank train teach`: a teacher from a Hugging Face sequence classifier (TANDA).
 
-The options are read, and wrong ones are refused, before the training (`teachers/teacher_job.py`) imports torch.
+The options are read, and wrong ones are refused, before the training (`teachers/fine_tuning.py`) imports torch.
 """
 
 from __future__ import annotations
@@ -24,6 +24,6 @@ def teach(*, options: TeachOptions) -> Trained:
     Args:
         options: Options.
     """
-    from cerberank_training.teachers.teacher_job import train_teacher  # noqa: PLC0415 - loads torch
+    from cerberank_training.teachers.fine_tuning import train_teacher  # noqa: PLC0415 - loads torch
 
     return train_teacher(options)

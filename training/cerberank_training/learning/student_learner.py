@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
-import torch
 from torch import Tensor, nn
 
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_training.data.sampling import LOOKED_AT, Group, NegativeSampling, Sampling
 from cerberank_training.learning.batch import Batch, TeacherScores, count_cut, make_batch
-from cerberank_training.learning.student_losses import exit_loss, heads_loss
+from cerberank_training.learning.student_losses import StudentLoss
 from cerberank_training.learning.student_settings import StudentConfig, StudentObjective
-from cerberank_training.runner.loop import Learner, Losses
+from cerberank_training.runner.loop import Learner
 from cerberank_training.runner.steps_ahead import EqualSteps, Source
 from cerberank_training.runs.launched import launched_processes
 
@@ -97,36 +95,6 @@ def step_work(network: nn.Module, config: StudentConfig, sampling: Sampling, *, 
 def first_pairs_cut(groups: Source[Group], encoder: PairEncoder) -> tuple[int, int]:
     """The number of pairs that are cut, and of all pairs, in the first groups."""
     return count_cut((groups.step(index, 1)[0] for index in range(LOOKED_AT)), encoder)
-
-
-@dataclass(frozen=True, slots=True)
-class StudentLoss:
-    """The loss of a batch, and the losses of heads, exits and teachers."""
-
-    config: StudentConfig
-    objective: StudentObjective
-    stages: int
-    """The number of exits, and one for the heads."""
-    has_heads: bool
-
-    def __call__(self, step: int, forward: nn.Module, batch: Batch, pair_factor: float) -> tuple[Tensor, Losses]:
-        """The sum over the stages that `step` trains; `forward` gives the logits of stages."""
-        objective, last_stage = self.objective, self.stages - 1
-        trained = self.config.trained(step, self.stages)
-        # Exits that learn from the heads need the heads' logits in steps that train no head, too.
-        computed = trained if objective.exits == "labels" or last_stage in trained else (*trained, last_stage)
-        logits = {stage: each.float() for stage, each in zip(computed, forward(batch, computed), strict=True)}
-        heads = logits[last_stage] if objective.exits == "heads" else None
-        parts: dict[str, Tensor] = {}
-        losses = []
-        for stage in trained:
-            if stage == last_stage and self.has_heads:
-                loss = heads_loss(objective, logits[stage], batch, step=step, pair_factor=pair_factor, parts=parts)
-            else:
-                loss = exit_loss(objective, logits[stage], batch, heads, pair_factor=pair_factor)
-                parts[f"exit_{stage + 1}"] = loss
-            losses.append(loss)
-        return torch.stack(losses).sum(), parts
 
 
 class _StageLogits(nn.Module):

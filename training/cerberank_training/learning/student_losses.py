@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cerberank_training.learning.batch import Batch
 from cerberank_training.learning.losses import (
@@ -16,7 +18,38 @@ from cerberank_training.learning.losses import (
     squared_loss,
 )
 from cerberank_training.learning.strategies import lessons
-from cerberank_training.learning.student_settings import StudentObjective, of_head
+from cerberank_training.learning.student_settings import StudentConfig, StudentObjective, of_head
+from cerberank_training.runner.loop import Losses
+
+
+@dataclass(frozen=True, slots=True)
+class StudentLoss:
+    """The loss of a batch, and the losses of heads, exits and teachers."""
+
+    config: StudentConfig
+    objective: StudentObjective
+    stages: int
+    """The number of exits, and one for the heads."""
+    has_heads: bool
+
+    def __call__(self, step: int, forward: nn.Module, batch: Batch, pair_factor: float) -> tuple[Tensor, Losses]:
+        """The sum over the stages that `step` trains; `forward` gives the logits of stages."""
+        objective, last_stage = self.objective, self.stages - 1
+        trained = self.config.trained(step, self.stages)
+        # Exits that learn from the heads need the heads' logits in steps that train no head, too.
+        computed = trained if objective.exits == "labels" or last_stage in trained else (*trained, last_stage)
+        logits = {stage: each.float() for stage, each in zip(computed, forward(batch, computed), strict=True)}
+        heads = logits[last_stage] if objective.exits == "heads" else None
+        parts: dict[str, Tensor] = {}
+        losses = []
+        for stage in trained:
+            if stage == last_stage and self.has_heads:
+                loss = heads_loss(objective, logits[stage], batch, step=step, pair_factor=pair_factor, parts=parts)
+            else:
+                loss = exit_loss(objective, logits[stage], batch, heads, pair_factor=pair_factor)
+                parts[f"exit_{stage + 1}"] = loss
+            losses.append(loss)
+        return torch.stack(losses).sum(), parts
 
 
 def heads_loss(

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 from cerberank_models.backends.processors import usable_processors
-from cerberank_training.runner.train_config import Precision
+from cerberank_training.runner.settings import Precision
 
 AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 """The types of products by precision."""
@@ -64,25 +64,6 @@ def autocast(device: torch.device, precision: Precision) -> torch.autocast:
     return torch.autocast(device.type, dtype=AUTOCAST[precision], enabled=precision != "fp32")
 
 
-@contextmanager
-def recomputed(layers: Sequence[nn.Module], device: torch.device) -> Iterator[None]:
-    """Let calls of the layers within the block keep only their inputs; the backward pass may run after the block."""
-
-    def contexts() -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
-        return nullcontext(), training_attention(
-            device
-        )  # the backward pass runs outside the context of the forward pass
-
-    for layer in layers:
-        # An attribute of the instance hides the method of the class; modules and names of weights do not change.
-        vars(layer)["forward"] = partial(checkpoint, layer.forward, use_reentrant=False, context_fn=contexts)
-    try:
-        yield
-    finally:
-        for layer in layers:
-            del vars(layer)["forward"]
-
-
 class Recomputed(nn.Module):
     """A module whose `layers` keep only their inputs in every call."""
 
@@ -93,9 +74,20 @@ class Recomputed(nn.Module):
         self._device = device
 
     def forward(self, *arguments: Any, **named: Any) -> Any:
-        """Call the module."""
-        with recomputed(self._layers, self._device):
+        """Call the module. The backward pass may run afterwards."""
+        for layer in self._layers:
+            # An attribute of the instance hides the method of the class; modules and names of weights do not change.
+            recomputing = partial(checkpoint, layer.forward, use_reentrant=False, context_fn=self._contexts)
+            vars(layer)["forward"] = recomputing
+        try:
             return self.module(*arguments, **named)
+        finally:
+            for layer in self._layers:
+                del vars(layer)["forward"]
+
+    def _contexts(self) -> tuple[AbstractContextManager[None], AbstractContextManager[None]]:
+        """The contexts of a layer's two forward passes; the second one runs outside the context of the whole pass."""
+        return nullcontext(), training_attention(self._device)
 
 
 def hugging_face_layers(model: nn.Module) -> list[nn.Module]:

@@ -25,8 +25,8 @@ from cerberank_models.progress import progress
 from cerberank_models.rank_pairs import NonFiniteScoreError
 from cerberank_training.runner.computing import InPrecision, Recomputed, tensor_cores, training_threads
 from cerberank_training.runner.processes import Processes
+from cerberank_training.runner.settings import TrainConfig
 from cerberank_training.runner.steps_ahead import BatchT, ItemT, Preparation, PreparedStep, StepsAhead
-from cerberank_training.runner.train_config import TrainConfig
 from cerberank_training.runs.record import STATE
 from cerberank_training.tracking.running import running
 from cerberank_training.tracking.tracker import Tracker, Tracking

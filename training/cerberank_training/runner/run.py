@@ -14,9 +14,8 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 from cerberank_training.runner.folder import check_writable, writing
 from cerberank_training.runner.loop import DevMetric, Learner, Loop
-from cerberank_training.runner.options import RunOptions
 from cerberank_training.runner.processes import leave_group
-from cerberank_training.runner.train_config import TrainConfig, free_settings
+from cerberank_training.runner.settings import RunOptions, TrainConfig, free_settings
 from cerberank_training.runs.base import Base
 from cerberank_training.runs.launched import is_first_process, note_of
 from cerberank_training.runs.record import STATE, RunRecord, open_run

@@ -1,21 +1,33 @@
-"""The settings of a training run: its steps, its optimiser, and the stages that each step of a student trains.
+"""The settings of every training run: of its loop (`TrainConfig`), and of the call (`RunOptions`).
 
 Annotations are evaluated here, because cyclopts reads those of `TrainConfig` in the modules of its subclasses.
 """
 
 import math
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from cyclopts import Parameter
 
+from cerberank_models.commands.options import Device, check_device, chosen_device
 from cerberank_models.commands.values import Count, Interval, NotNegative, Positive, Whole
+from cerberank_training.runs.launched import launched_processes
+from cerberank_training.runs.record import RunRecord
+from cerberank_training.tracking.opening import check_trackers, open_trackers
+from cerberank_training.tracking.tracker import Tracker
 
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
 FREE = ("steps", "patience", "save_every")
 """The settings that may change when a run is continued, and that its record states."""
 UNBOUND = (*FREE, "epochs", "planned", "gradient_checkpointing")
 """The settings that do not determine a run's weights at a given step."""
+GPU_WORKERS = 4
+"""By default so many processes make batches for a GPU: a step takes about 14 ms of a processor and 9 to 45 of a GPU."""
+Track = Annotated[
+    tuple[Literal["tensorboard", "wandb", "mlflow"], ...],
+    Parameter(help="Tracker of OUT/log.jsonl; repeat for several."),
+]
 
 
 def ramp_steps(warmup: float, steps: int) -> float:
@@ -128,3 +140,39 @@ def bound_settings(config: TrainConfig) -> dict[str, Any]:
 def free_settings(config: TrainConfig) -> dict[str, Any]:
     """The settings of FREE."""
     return {name: getattr(config, name) for name in FREE}
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """The options of a call, which do not determine what is learnt: the device, and who follows the run."""
+
+    device: Device = "auto"
+    workers: Whole | None = None
+    """Processes for batches (default: 4 on a GPU, else 0)."""
+    track: Track = ()
+
+    @property
+    def place(self) -> str:
+        """The device, which `auto` leaves to the machine."""
+        return chosen_device(self.device)
+
+    @property
+    def batch_workers(self) -> int:
+        """The processes that make batches. A GPU is faster than one thread that makes them."""
+        return (0 if self.place == "cpu" else GPU_WORKERS) if self.workers is None else self.workers
+
+    def check(self, config: TrainConfig) -> None:
+        """Raise ValueError, which names the option, for a device or tracker that is not there, or an unequal step.
+
+        No processor multiplies fp16 numbers fast, so that fp16 without a GPU is a mistake.
+        """
+        config.check_shares(launched_processes())
+        check_trackers(self.track)
+        check_device(self.place)
+        if config.precision == "fp16" and self.place == "cpu":
+            raise ValueError("--precision fp16 needs a GPU: the processor trains in bf16 or fp32")
+
+    def trackers(self, out: Path, record: RunRecord) -> dict[str, Tracker]:
+        """The trackers of the run in `out`."""
+        return open_trackers(self.track, out, name=out.name, settings=record.bound | record.free)
