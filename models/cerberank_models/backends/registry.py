@@ -127,7 +127,6 @@ def open_backend(
     threads: int | None = None,
     device: str = "cpu",
     graph_tokens: int | None = None,
-    backends: Mapping[str, BackendSpec] = BACKENDS,
 ) -> Backend[Any]:
     """Open the checkpoint's ranker in a backend on `device` (`cpu`, `cuda`, `cuda:1`).
 
@@ -141,32 +140,32 @@ def open_backend(
     Raises ValueError for an unknown `kind` or precision, or if CUDA graphs are not possible; CheckpointError if the
     checkpoint lacks files that `kind` and `precision` need; DeviceError if the device's libraries are not installed.
     """
-    kind = kind or usual_backend(device, backends)
-    precision = check_precision(kind, precision or usual_precision(kind, device, backends), backends)
+    kind = kind or usual_backend(device)
+    precision = check_precision(kind, precision or usual_precision(kind, device))
     if not checkpoint.config.reads_pairs:
         return WithoutPairs(checkpoint.config, precision)
-    return spec_of(kind, backends).open(
+    return spec_of(kind).open(
         checkpoint, precision=precision, threads=threads, device=device, graph_tokens=graph_tokens
     )
 
 
-def usual_backend(device: str, backends: Mapping[str, BackendSpec] = BACKENDS) -> str:
+def usual_backend(device: str) -> str:
     """The default backend on `device`; on an unknown kind of device the first backend.
 
     >>> usual_backend("cpu"), usual_backend("cuda:1")
     ('onnx', 'torch')
     """
     kind = device.partition(":")[0]
-    return next((name for name, spec in backends.items() if kind in spec.first_on), next(iter(backends)))
+    return next((name for name, spec in BACKENDS.items() if kind in spec.first_on), next(iter(BACKENDS)))
 
 
-def usual_precision(name: str, device: str, backends: Mapping[str, BackendSpec] = BACKENDS) -> str:
+def usual_precision(name: str, device: str) -> str:
     """The default precision of the backend `name` on `device`. Raises ValueError for an unknown backend.
 
     >>> usual_precision("onnx", "cpu"), usual_precision("torch", "cpu"), usual_precision("torch", "cuda")
     ('int8', 'fp32', 'fp16')
     """
-    spec = spec_of(name, backends)
+    spec = spec_of(name)
     return spec.usual.get(device.partition(":")[0], spec.precisions[0])
 
 
@@ -186,7 +185,6 @@ def form_for(
     *,
     backend: str | None = None,
     precision: str | None = None,
-    backends: Mapping[str, BackendSpec] = BACKENDS,
 ) -> Form:
     """The backend and precision that run a checkpoint with the files `names` on `device`; given values are kept.
 
@@ -205,17 +203,17 @@ def form_for(
     """
 
     def reads(kind: str, *precisions: str) -> bool:
-        return any(spec_of(kind, backends).files(names, each) for each in precisions)
+        return any(spec_of(kind).files(names, each) for each in precisions)
 
-    usual = usual_backend(device, backends)
-    kinds = (backend,) if backend else (usual, *backends)
-    kind = next((each for each in kinds if reads(each, *spec_of(each, backends).precisions)), kinds[0])
-    chosen = usual_precision(kind, device, backends)
+    usual = usual_backend(device)
+    kinds = (backend,) if backend else (usual, *BACKENDS)
+    kind = next((each for each in kinds if reads(each, *spec_of(each).precisions)), kinds[0])
+    chosen = usual_precision(kind, device)
     place = {"cpu": "a processor", "cuda": "a GPU"}.get(device.partition(":")[0], device)
     why = f"it has nothing that {usual} runs" if kind != usual else f"{kind} is the default on {place}"
     if precision:
         reason = "as set" if backend else f"the precision as set; {why}"
-        return Form(kind, check_precision(kind, precision, backends), reason)
+        return Form(kind, check_precision(kind, precision), reason)
     if not reads(kind, chosen) and reads(kind, "fp32"):
         return Form(kind, "fp32", f"it has no graphs in {chosen}")
     if backend:
@@ -225,24 +223,24 @@ def form_for(
     return Form(kind, chosen, why)
 
 
-def spec_of(name: str, backends: Mapping[str, BackendSpec] = BACKENDS) -> BackendSpec:
+def spec_of(name: str) -> BackendSpec:
     """The entry of the backend `name`. Raises ValueError, which lists the existing backends, for an unknown name."""
-    if name not in backends:
-        raise ValueError(f"there is no backend {name!r}, only {', '.join(backends)}")
-    return backends[name]
+    if name not in BACKENDS:
+        raise ValueError(f"there is no backend {name!r}, only {', '.join(BACKENDS)}")
+    return BACKENDS[name]
 
 
-def check_precision(name: str, precision: str, backends: Mapping[str, BackendSpec] = BACKENDS) -> str:
+def check_precision(name: str, precision: str) -> str:
     """Return `precision` if the backend `name` has it, else raise ValueError with a list of its precisions."""
-    if precision not in (have := spec_of(name, backends).precisions):
+    if precision not in (have := spec_of(name).precisions):
         raise ValueError(f"the backend {name} has no precision {precision!r}, only {', '.join(have)}")
     return precision
 
 
-def precisions_help(backends: Mapping[str, BackendSpec] = BACKENDS) -> str:
+def precisions_help() -> str:
     """The precisions of every backend, for help texts and error messages.
 
     >>> precisions_help()
     'int8, fp32, fp16 with onnx; fp32, bf16, fp16 with torch'
     """
-    return "; ".join(f"{', '.join(spec.precisions)} with {spec.name}" for spec in backends.values())
+    return "; ".join(f"{', '.join(spec.precisions)} with {spec.name}" for spec in BACKENDS.values())

@@ -153,11 +153,6 @@ def hugging_face_card(checkpoint: Checkpoint, *, head: int, model_class: str, pl
     return f"---\n{data.to_yaml()}\n---\n\n{body}\n{section}"
 
 
-def place_of(out: Path, repository: str | None) -> str:
-    """The name by which users load the model: its repository on the hub, or else the folder's name."""
-    return repository or out.name
-
-
 SAME = 1e-5
 """The largest allowed difference of scores (probabilities) between the written model and the checkpoint."""
 
@@ -186,7 +181,7 @@ def export_hugging_face(
         for name, content in tokenizer_files(tokenizer, shape, max_length=length).items():
             write_bytes(folder / name, content)
         card = hugging_face_card(
-            checkpoint, head=head or 1, model_class=type(model).__name__, place=place_of(out, repository)
+            checkpoint, head=head or 1, model_class=type(model).__name__, place=repository or out.name
         )
         write_bytes(folder / "README.md", card.encode())
         if RUN in checkpoint.manifest.files:

@@ -137,7 +137,7 @@ def test_the_registry_names_the_precisions_that_its_libraries_have() -> None:
     assert set(BACKENDS["onnx"].precisions) == set(PARITY)
 
 
-def test_another_backend_is_an_entry_in_the_registry(tiny_checkpoint: Path) -> None:
+def test_another_backend_is_an_entry_in_the_registry(tiny_checkpoint: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A backend that only this test knows is opened, checked and described by the same functions."""
     asked = {}
 
@@ -154,14 +154,14 @@ def test_another_backend_is_an_entry_in_the_registry(tiny_checkpoint: Path) -> N
         first_on=("tpu",),
         files=lambda names, precision: tuple(name for name in names if name.startswith("toy/")),
     )
-    backends = {**BACKENDS, "toy": toy}
-    backend = open_backend(read_checkpoint(tiny_checkpoint), device="tpu", backends=backends)
+    monkeypatch.setattr("cerberank_models.backends.registry.BACKENDS", {**BACKENDS, "toy": toy})
+    backend = open_backend(read_checkpoint(tiny_checkpoint), device="tpu")
     assert asked == {"precision": "fp8", "threads": None, "device": "tpu", "graph_tokens": None}
     assert len(all_scores(backend, random_pairs(LENGTHS))) == 3
-    assert check_precision("toy", "fp8", backends) == "fp8"
+    assert check_precision("toy", "fp8") == "fp8"
     with pytest.raises(ValueError, match="toy has no precision 'int8', only fp8"):
-        check_precision("toy", "int8", backends)
-    assert precisions_help(backends).endswith("; fp8 with toy")
+        check_precision("toy", "int8")
+    assert precisions_help().endswith("; fp8 with toy")
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="/proc is Linux'")

@@ -8,7 +8,7 @@ from cerberank_training.evaluation.linear_ensemble import (
     EnsembleQuestion,
     ensemble_record,
     gather,
-    mean_metric,
+    mean_metrics,
     single,
     tune_weights,
 )
@@ -51,10 +51,10 @@ def test_tuned_weights_beat_every_model_and_equal_weights_on_dev() -> None:
     """With a bad third model the tuned weights are strictly better, and the result is repeatable."""
     questions = noisy_models(3, seed=1)
     weights = tune_weights(questions, trials=60, seed=3)
-    best = mean_metric(questions, weights, "map")
+    best = mean_metrics(questions, weights)["map"]
     assert sum(weights) == pytest.approx(1.0)
-    assert best > max(mean_metric(questions, single(model, 3), "map") for model in range(3))
-    assert best > mean_metric(questions, (1 / 3,) * 3, "map")
+    assert best > max(mean_metrics(questions, single(model, 3))["map"] for model in range(3))
+    assert best > mean_metrics(questions, (1 / 3,) * 3)["map"]
     assert weights[2] == min(weights)
     assert weights == tune_weights(questions, trials=60, seed=3)
 

@@ -15,20 +15,25 @@ from numpy.typing import NDArray
 
 from cerberank_models.backends.stage_contract import Scores
 from cerberank_training.data import DataError
-from cerberank_training.evaluation.per_question import QuestionRecord, RankingRecord
-from cerberank_training.evaluation.question_metrics import expected_metrics, ranks_of
-
-Records = Mapping[str, QuestionRecord]
-"""One model's records by question id."""
+from cerberank_training.evaluation.per_question import QuestionRecord, RankingRecord, Records
+from cerberank_training.evaluation.question_metrics import METRICS, expected_metrics, ranks_of
 
 
 @dataclass(frozen=True, slots=True)
 class EnsembleQuestion:
-    """One question's labels [n] and every model's scores [m, n]."""
+    """One question's record, and every model's scores [m, n]."""
 
     record: QuestionRecord
-    labels: NDArray[np.int64]
     scores: Scores
+
+    def ranked(self, weights: Sequence[float]) -> tuple[Scores, NDArray[np.int64]]:
+        """The scores [n] and ranks [n] of the linear combination."""
+        scores = np.asarray(weights, dtype=np.float64) @ self.scores
+        return scores, ranks_of(scores)
+
+    def metrics(self, ranks: NDArray[np.int64], names: Sequence[str] = METRICS) -> dict[str, float]:
+        """The metrics (0 to 1) of the question's ranks [n]."""
+        return expected_metrics(np.asarray(self.record.labels), ranks, self.record.missed, names)
 
 
 def gather(models: Sequence[Records], *, ranking: str = "final") -> list[EnsembleQuestion]:
@@ -41,36 +46,27 @@ def gather(models: Sequence[Records], *, ranking: str = "final") -> list[Ensembl
         rows = [records[name].rankings[ranking].scores for records in models]
         if any(row is None for row in rows):
             raise DataError(f"{ranking!r} has no comparable scores for question {name!r}, so they cannot be added")
-        questions.append(EnsembleQuestion(first, np.asarray(first.labels), np.asarray(rows, dtype=np.float64)))
+        questions.append(EnsembleQuestion(first, np.asarray(rows, dtype=np.float64)))
     return questions
 
 
-def combined_ranks(question: EnsembleQuestion, weights: Sequence[float]) -> tuple[Scores, NDArray[np.int64]]:
-    """The scores [n] and ranks [n] of the linear combination."""
-    scores = np.asarray(weights, dtype=np.float64) @ question.scores
-    return scores, ranks_of(scores)
-
-
-def mean_metric(questions: Sequence[EnsembleQuestion], weights: Sequence[float], metric: str) -> float:
-    """The mean of the metric (0 to 1) over questions with a positive. Raises ValueError if there are none."""
-    values = [
-        expected_metrics(question.labels, combined_ranks(question, weights)[1], question.record.missed)[metric]
-        for question in questions
-        if question.record.answerable
-    ]
-    if not values:
+def mean_metrics(
+    questions: Sequence[EnsembleQuestion], weights: Sequence[float], names: Sequence[str] = METRICS
+) -> dict[str, float]:
+    """The means of the metrics (0 to 1) over questions with a positive. Raises ValueError if there are none."""
+    rows = [each.metrics(each.ranked(weights)[1], names) for each in questions if each.record.answerable]
+    if not rows:
         raise ValueError("no question has a positive candidate")
-    return float(np.mean(values))
+    return {name: float(np.mean([row[name] for row in rows])) for name in names}
 
 
 def ensemble_record(question: EnsembleQuestion, systems: Mapping[str, Sequence[float]]) -> QuestionRecord:
     """The per-question record of a question, with a ranking for each tuple of weights, by its name."""
     rankings = {}
     for name, weights in systems.items():
-        scores, ranks = combined_ranks(question, weights)
-        missed = question.record.missed
+        scores, ranks = question.ranked(weights)
         rankings[name] = RankingRecord(
-            metrics=expected_metrics(question.labels, ranks, missed) if question.record.answerable else {},
+            metrics=question.metrics(ranks) if question.record.answerable else {},
             ranks=tuple(ranks.tolist()),
             scores=tuple(scores.tolist()),
         )
@@ -102,7 +98,7 @@ def tune_weights(
 
     def value(trial: optuna.Trial) -> float:
         drawn = [trial.suggest_float(f"w{index}", 0.0, 1.0) for index in range(models)]
-        return mean_metric(questions, _normalised(drawn), metric)
+        return mean_metrics(questions, _normalised(drawn), [metric])[metric]
 
     study.optimize(value, n_trials=max(trials, len(starts)))
     return _normalised([study.best_params[f"w{index}"] for index in range(models)])

@@ -15,7 +15,7 @@ from cerberank_training.evaluation.linear_ensemble import (
     EnsembleQuestion,
     ensemble_record,
     gather,
-    mean_metric,
+    mean_metrics,
     single,
     tune_weights,
 )
@@ -37,10 +37,8 @@ class SystemFigures:
         cls, weights: tuple[float, ...], dev: Sequence[EnsembleQuestion], test: Sequence[EnsembleQuestion]
     ) -> SystemFigures:
         """Measure both sets."""
-        sets = (
-            {metric: 100.0 * mean_metric(questions, weights, metric) for metric in METRICS} for questions in (dev, test)
-        )
-        return cls(weights, *sets)
+        means = (mean_metrics(questions, weights) for questions in (dev, test))
+        return cls(weights, *({name: 100.0 * value for name, value in each.items()} for each in means))
 
 
 def ensemble(
