@@ -36,14 +36,13 @@ def open_async_client(
     url: str,
     *,
     api_key: str | None = None,
-    timeout: float | None = None,
     verify: ssl.SSLContext | bool = True,
     transport: httpx.AsyncBaseTransport | None = None,
 ) -> httpx.AsyncClient:
     """A client for asyncio. Raises ValueError for an invalid URL, key or proxy."""
     settings = _settings(url, api_key)
     transport = transport or _transport(httpx.AsyncHTTPTransport, settings["base_url"], verify)
-    return httpx.AsyncClient(**settings, timeout=timeout, transport=transport)
+    return httpx.AsyncClient(**settings, timeout=None, transport=transport)
 
 
 def checked_url(url: str) -> str:
