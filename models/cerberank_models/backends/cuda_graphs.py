@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import gc
 import logging
-import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from cerberank_models.backends.device_memory import allocator_lock
 from cerberank_models.backends.torch_stages import StageInput, TorchStages
 
 logger = logging.getLogger(__name__)
@@ -41,9 +41,6 @@ WARM_UP = 1
 """The number of runs before a capture, in which libraries choose kernels and allocate workspaces."""
 CAPTURE_MODE = "thread_local"
 """The cudaStreamCaptureMode that lets other threads allocate and copy on the device during a capture."""
-
-_capturing = threading.Lock()
-"""One lock for the whole process, because a capture switches off the process's garbage collector."""
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -114,6 +111,11 @@ class CapturedStages:
             return
         self._captured |= captured
         self._sizes = sorted([*self._sizes, *added])
+
+    @property
+    def tokens(self) -> int:
+        """The tokens of the largest graph; 0 if none could be captured."""
+        return self._sizes[-1].tokens if self._sizes else 0
 
     def size_for(self, tokens: int, pairs: int, longest: int) -> GraphSize | None:
         """The smallest captured size with room for these numbers of tokens and pairs; None if there is none.
@@ -237,7 +239,7 @@ def _without_collection() -> Iterator[None]:
 
     CUDA forbids unloading on a capturing thread, and the call would invalidate the capture.
     """
-    with _capturing:
+    with allocator_lock:
         enabled = gc.isenabled()
         gc.collect()
         gc.disable()

@@ -9,7 +9,9 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeVar
@@ -28,6 +30,10 @@ class DeviceMemory:
 
 COMMON_POOL = (0, 0)
 """The id of the pool of PyTorch's allocator for memory that does not belong to a CUDA graph."""
+
+allocator_lock = threading.Lock()
+"""Held while CUDA graphs are captured, and while memory is returned. PyTorch's allocator refuses to return memory while
+any thread captures, and a capture switches off the process's garbage collector."""
 
 MemoryReader = Callable[[str], DeviceMemory | None]
 """Reads the memory of a device (`cpu`, `cuda`, `cuda:1`); None for a processor, or if it cannot be read."""
@@ -61,14 +67,16 @@ def return_unused_memory(device: str) -> None:
     """Return the memory to a GPU that PyTorch's allocator caches, if PyTorch is loaded; else do nothing.
 
     Cached blocks belong to the stream that freed them. Those of a closed backend, whose stream no other backend uses,
-    would otherwise stay allocated until the GPU is full.
+    would otherwise stay allocated until the GPU is full. The call waits while another thread captures CUDA graphs. It
+    does not report a failed device, because every later step on it fails.
     """
     if not device.startswith("cuda") or "torch" not in sys.modules:
         return
     import torch  # noqa: PLC0415 - as above
 
-    gc.collect()  # a backend may be in a reference cycle, and a graph's memory is free only without the graph
-    torch.cuda.empty_cache()
+    with allocator_lock, suppress(RuntimeError):
+        gc.collect()  # a backend may be in a reference cycle, and a graph's memory is free only without the graph
+        torch.cuda.empty_cache()
 
 
 def nvml_memory(device: str) -> DeviceMemory | None:

@@ -21,7 +21,7 @@ import numpy as np
 from cerberank_models.backends.stage_contract import Backend
 from cerberank_service.engine.admission import MOST_TOKENS, Admission, Offer, retry_after, weight_of
 from cerberank_service.engine.cost import StageSpeeds
-from cerberank_service.engine.faults import Fault, fault_of
+from cerberank_service.engine.faults import Fault, fault_of, text_of
 from cerberank_service.engine.low_priority import LiveTraffic
 from cerberank_service.engine.pending import Pending
 from cerberank_service.engine.runner import LEAST_TOKENS, Part, Result, Runner
@@ -230,7 +230,7 @@ class Engine:
     def _run(self) -> None:
         error = stopped
         try:
-            self._prepare_thread()
+            self._prepare()
             while self._receive():
                 self._turns += 1
                 self._sweep()
@@ -242,6 +242,14 @@ class Engine:
             error = dead
         finally:
             self._end(error)
+
+    def _prepare(self) -> None:
+        try:
+            self._prepare_thread()
+        except Exception as error:  # libraries raise any type; the first question can do without
+            if fault_of(error) is Fault.DEVICE:
+                raise
+            logger.warning("the engine's thread was not prepared: %s", text_of(error))
 
     def _end(self, error: Callable[[], ServiceError]) -> None:
         """Accept no more questions and answer all pending ones with `error`.

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +21,7 @@ from torch import Tensor
 
 from cerberank_models.backends import cuda_graphs, torch_backend
 from cerberank_models.backends.cuda_graphs import FINE_TOKENS, LEAST_TOKENS, graph_sizes
+from cerberank_models.backends.device_memory import allocator_lock
 from cerberank_models.backends.stage_contract import BackendCounts
 from cerberank_models.backends.torch_backend import TorchBackend
 
@@ -174,12 +177,15 @@ def collecting(request: pytest.FixtureRequest) -> Iterator[bool]:
 
 @pytest.mark.parametrize("fails", [False, True])
 def test_no_garbage_is_collected_in_a_capture(collecting: bool, fails: bool) -> None:
-    """CUDA objects among it would invalidate the capture; afterwards collection is as it was, whatever happened."""
+    """CUDA objects among it would invalidate the capture; afterwards collection is as it was, whatever happened.
+
+    Nor is memory returned to the device, which the allocator refuses during a capture.
+    """
     garbage = weakref.ref(Garbage())
-    seen: list[tuple[bool, bool]] = []
+    seen: list[tuple[bool, bool, bool]] = []
 
     def watched(compute: Compute) -> Compute:
-        seen.append((gc.isenabled(), garbage() is None))
+        seen.append((gc.isenabled(), garbage() is None, allocator_lock.locked()))
         if fails:
             raise RuntimeError("a capture that fails")
         return repeated(compute)
@@ -190,8 +196,38 @@ def test_no_garbage_is_collected_in_a_capture(collecting: bool, fails: bool) -> 
     backend, pairs = opened(), random_pairs([30])
     assert np.isfinite(all_scores(backend, pairs)[-1]).all()
     assert (backend.counts.graph_hits, backend.counts.graph_misses) == ((0, 3) if fails else (3, 0))
-    assert set(seen) == {(False, True)}
+    assert set(seen) == {(False, True, True)}
+    assert not allocator_lock.locked()
     assert gc.isenabled() is collecting
+
+
+@pytest.mark.parametrize("fails", ["computing", "ending"])
+def test_a_failed_capture_leaves_the_allocator_usable(monkeypatch: pytest.MonkeyPatch, fails: str) -> None:
+    """The pool's allocation ends where the end of the capture raises, and nothing is captured again.
+
+    The first error is the one that is raised.
+    """
+    calls: list[Any] = []
+
+    class Graph:
+        def capture_begin(self, *, pool: tuple[int, int], capture_error_mode: str) -> None:
+            calls.append((pool, capture_error_mode))
+
+        def capture_end(self) -> None:
+            raise RuntimeError("ending")
+
+    def compute() -> Any:
+        if fails == "computing" and calls:  # and not in the run before the capture
+            raise torch.OutOfMemoryError("computing")
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 7))
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(synchronize=lambda: None))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 1)
+    monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", lambda *pool: calls.append(pool))
+    with pytest.raises(RuntimeError, match=fails):
+        cuda_graphs.cuda_graphs()(compute)
+    assert calls == [((0, 7), "thread_local"), (1, (0, 7))]
 
 
 def test_padded_attention_cannot_be_captured() -> None:

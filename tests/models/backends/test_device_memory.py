@@ -10,6 +10,7 @@ from tests.models.nvml import Nvml
 
 from cerberank_models.backends.device_memory import (
     DeviceMemory,
+    allocator_lock,
     nvml_memory,
     nvml_utilisation,
     return_unused_memory,
@@ -53,7 +54,7 @@ def test_a_processor_is_never_asked(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_pytorch_reads_the_memory_of_the_device_that_it_sees(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory that its allocator keeps unused on that device counts as free, without being returned to the device.
 
-    Only `return_unused_memory` returns it.
+    Only `return_unused_memory` returns it, never while another thread captures, and without an error of its own.
 
     What belongs to captured graphs does not count. Without CUDA, or on a failed device, nothing is known.
     """
@@ -64,7 +65,7 @@ def test_pytorch_reads_the_memory_of_the_device_that_it_sees(monkeypatch: pytest
         {"device": 1, "segment_pool_id": (0, 3), "total_size": 8, "allocated_size": 1, "active_size": 1},
         {"device": 0, "segment_pool_id": (0, 0), "total_size": 4, "allocated_size": 1, "active_size": 1},
     ]
-    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(True))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: emptied.append(allocator_lock.locked()))
     monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: segments)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
     monkeypatch.setattr(torch.cuda, "mem_get_info", {"cuda:1": (30, 70), "cuda": (50, 70)}.__getitem__)
@@ -76,8 +77,11 @@ def test_pytorch_reads_the_memory_of_the_device_that_it_sees(monkeypatch: pytest
     return_unused_memory("cuda:1")
     assert emptied == [True]
 
-    def fail(device: str) -> tuple[int, int]:
+    def fail(device: str = "cuda") -> tuple[int, int]:
         raise RuntimeError(f"CUDA error: device-side assert triggered on {device}")
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", fail)
     assert torch_memory("cuda") is None
+    monkeypatch.setattr(torch.cuda, "empty_cache", fail)
+    return_unused_memory("cuda")
+    assert not allocator_lock.locked()

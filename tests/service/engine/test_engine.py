@@ -258,3 +258,23 @@ def test_the_thread_is_prepared_before_the_first_question(start: Start) -> None:
     running = start(FakeBackend(), prepare_thread=lambda: names.append(threading.current_thread().name))
     ranked(running.ask(["abc"]))
     assert names == ["engine"]
+
+
+@pytest.mark.parametrize(
+    ("message", "answers"), [("CUDA out of memory", True), ("CUDA error: device-side assert triggered", False)]
+)
+def test_a_thread_that_cannot_be_prepared_answers_unless_the_device_failed(
+    start: Start, caplog: pytest.LogCaptureFixture, message: str, answers: bool
+) -> None:
+    """Memory that is short for a moment costs the first question some milliseconds, and not the version."""
+
+    def fail() -> None:
+        raise RuntimeError(message)
+
+    running = start(FakeBackend(), prepare_thread=fail)
+    if answers:
+        ranked(running.ask(["abc"]))
+        assert f"the engine's thread was not prepared: {message}" in caplog.text
+    else:
+        running.engine.join(20.0)
+    assert (running.engine.alive, running.engine.device_failed) == (answers, not answers)

@@ -57,8 +57,15 @@ def test_a_student_learns_from_pairs(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert settings["train"]["fresh_learning_rate"] == pytest.approx(4e-4 / 6e-5 * 5e-3)
 
 
-def test_long_texts_of_dev_are_cut_on_request(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Words behind the cut change no rank, and otherwise they do; the checkpoint and the record state the reading."""
+def test_long_texts_of_dev_are_cut_on_request(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Words behind the cut change no rank, and otherwise they do; the checkpoint and the record state the reading.
+
+    After each evaluation its memory is returned to a GPU.
+    """
+    returned: list[str] = []
+    monkeypatch.setattr(distil, "return_unused_memory", returned.append)
 
     def ranks(words: int, windows: Reading) -> list[list[int]]:
         long = [
@@ -75,6 +82,7 @@ def test_long_texts_of_dev_are_cut_on_request(tmp_path: Path, capsys: pytest.Cap
 
     ranker = random_ranker()
     assert ranks(60, "off") == ranks(200, "off") != ranks(200, "best")
+    assert returned == ["cpu"] * 3
 
     options = pairs(tmp_path, "--windows", "off")
     assert program("train distil")(options) == 0
