@@ -120,6 +120,11 @@ class TorchBackend:
         return self._stages.config
 
     @property
+    def graph_tokens(self) -> int:
+        """The most tokens of a step that runs as a CUDA graph; 0 without graphs, or if none could be captured."""
+        return 0 if self._captured is None else self._captured.tokens
+
+    @property
     def device_memory(self) -> DeviceMemory | None:
         """The present memory of the GPU; None on a processor."""
         return torch_memory(str(self._stages.device))

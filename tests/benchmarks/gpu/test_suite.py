@@ -12,7 +12,9 @@ import pytest
 from cerberank_benchmarks.__main__ import main as benchmarks
 from cerberank_benchmarks.gpu import suite
 from cerberank_benchmarks.gpu.lab import TINY, Findings, Lab, lab_for
+from cerberank_benchmarks.gpu.networks import MINI, random_ranker
 from cerberank_benchmarks.gpu.suite import PIECES, Piece, main, measure
+from cerberank_models.backends.cuda_graphs import Compute
 from cerberank_models.checkpoint.bundled import default_checkpoint
 
 TOKENIZER = default_checkpoint() / "tokenizer.json"
@@ -38,6 +40,18 @@ def test_every_piece_runs_and_has_figures(tmp_path: Path, capsys: pytest.Capture
             for column, value in row.items():
                 if isinstance(value, float) and not any(word in column for word in MAY_BE_ZERO):
                     assert value > 0, (piece["name"], column)
+
+
+def test_a_capture_that_fails_is_no_measurement_of_graphs(tmp_path: Path) -> None:
+    """A service goes on without graphs; a piece would take eager times for theirs."""
+
+    def fail(_: Compute) -> Compute:
+        raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
+
+    failing = lab(tmp_path, capture=fail)
+    with pytest.raises(RuntimeError, match="graphs of 256 tokens could not be captured"):
+        failing.backend(random_ranker(failing, MINI), graph_tokens=256)
+    assert failing.backend(random_ranker(failing, MINI)).graph_tokens == 0
 
 
 def fails(_: Lab) -> Findings:

@@ -16,6 +16,7 @@ def varlen_oracle(query: Tensor, key: Tensor, value: Tensor, spans: Spans) -> Te
     query_offsets, key_offsets = spans.query_offsets, spans.key_offsets
     assert query_offsets.dtype == key_offsets.dtype == torch.int32
     assert len(query_offsets) == len(key_offsets)
+    assert query.stride(-1) == key.stride(-1) == value.stride(-1) == 1
     assert int(query_offsets.diff().max()) <= spans.longest_query
     assert int(key_offsets.diff().max()) <= spans.longest_key
     out = torch.full_like(query, torch.nan)

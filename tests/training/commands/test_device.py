@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.program import program
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
+
+from cerberank_training.runner.settings import RunOptions
 
 LEARN = ("--base", "nowhere", "--train", "jsonl:nowhere", "--dev", "jsonl:nowhere", "--out", "OUT")
 STRATEGIES = (*("--recipe", "tiny", "--base", "b", "--groups", "jsonl:g", "--dev", "jsonl:d", "--test", "t"),)
@@ -50,6 +53,23 @@ def test_a_device_that_is_not_there_is_refused_before_data_are_read(
     assert ": --device cuda:99 cannot be used: " in error
     assert error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "processors", "workers"),
+    [
+        ({"device": "cpu"}, 16, 0),
+        ({"device": "cuda:1"}, 16, 4),
+        ({"device": "cuda"}, 2, 2),
+        ({"device": "cuda", "workers": 0}, 16, 0),
+    ],
+)
+def test_batches_for_a_gpu_are_made_by_as_many_processes_as_there_are_processors(
+    monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], processors: int, workers: int
+) -> None:
+    """At most four; more than processors would only wait for each other, and PyTorch warns of them."""
+    monkeypatch.setattr("cerberank_training.runner.settings.usable_processors", lambda: processors)
+    assert RunOptions(**options).batch_workers == workers
 
 
 def test_strategies_that_do_not_fit_are_refused_before_any_row(

@@ -168,13 +168,14 @@ class Lab:
     def backend(self, ranker: RankingNetwork, *, precision: str | None = None, graph_tokens: int = 0) -> TorchBackend:
         """A backend that owns `ranker`. In fp32 without graphs it is a reference, which does not use the kernel.
 
-        Raises OutOfTimeError after the deadline.
+        Raises OutOfTimeError after the deadline, and RuntimeError if the graphs could not be captured, which a service
+        would only log.
         """
         self.check_time()
         precision = precision or self.precision
         reference = precision == "fp32" and not graph_tokens
         self.synchronise()  # the backend's own stream does not wait for the weights
-        return TorchBackend(
+        backend = TorchBackend(
             ranker,
             device=self.device,
             precision=precision,
@@ -182,6 +183,9 @@ class Lab:
             kernel=None if reference else self.kernel,
             capture=self.capture,
         )
+        if backend.graph_tokens < graph_tokens:
+            raise RuntimeError(f"CUDA graphs of {graph_tokens} tokens could not be captured; the log has the reason")
+        return backend
 
     def synchronise(self) -> None:
         """Wait until the device has finished all its work."""

@@ -63,13 +63,16 @@ def run(lab: Lab) -> Findings:
             if outcome.failed:
                 yield Problem(f"{shape.name}, {clients} x {candidates}: {outcome.failed} requests failed")
         # What all loads together have cost.
+        hits = counted(server, "cerberank_graph_hits_total")
         yield {
             **named,
-            "graph hits": counted(server, "cerberank_graph_hits_total"),
+            "graph hits": hits,
             "graph misses": counted(server, "cerberank_graph_misses_total"),
             "padding tokens": counted(server, "cerberank_padding_tokens_total"),
             "out of memory": counted(server, OUT_OF_MEMORY),
         }
+        if lab.on_gpu and not hits:
+            yield Problem(f"{shape.name}: no step ran as a CUDA graph; {SERVER_LOG} has the reason")
 
 
 def served_checkpoint(lab: Lab, shape: Shape) -> Path:

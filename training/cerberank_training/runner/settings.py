@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias
 
 from cyclopts import Parameter
 
+from cerberank_models.backends.processors import usable_processors
 from cerberank_models.commands.options import Device, check_device, chosen_device
 from cerberank_models.commands.values import Count, Interval, NotNegative, Positive, Whole
 from cerberank_training.runs.launched import launched_processes
@@ -23,7 +24,8 @@ FREE = ("steps", "patience", "save_every")
 UNBOUND = (*FREE, "epochs", "planned", "gradient_checkpointing")
 """The settings that do not determine a run's weights at a given step."""
 GPU_WORKERS = 4
-"""By default so many processes make batches for a GPU: a step takes about 14 ms of a processor and 9 to 45 of a GPU."""
+"""By default so many processes make batches for a GPU, or fewer if there are fewer processors: a step takes about 14 ms
+of a processor and 9 to 45 of a GPU."""
 Track = Annotated[
     tuple[Literal["tensorboard", "wandb", "mlflow"], ...],
     Parameter(help="Tracker of OUT/log.jsonl; repeat for several."),
@@ -149,7 +151,7 @@ class RunOptions:
 
     device: Device = "auto"
     workers: Whole | None = None
-    """Processes for batches (default: 4 on a GPU, else 0)."""
+    """Processes for batches (default: up to 4 on a GPU, else 0)."""
     track: Track = ()
 
     @property
@@ -160,7 +162,9 @@ class RunOptions:
     @property
     def batch_workers(self) -> int:
         """The processes that make batches. A GPU is faster than one thread that makes them."""
-        return (0 if self.place == "cpu" else GPU_WORKERS) if self.workers is None else self.workers
+        if self.workers is not None:
+            return self.workers
+        return 0 if self.place == "cpu" else min(GPU_WORKERS, usable_processors())
 
     def check(self, config: TrainConfig) -> None:
         """Raise ValueError, which names the option, for a device or tracker that is not there, or an unequal step.
