@@ -73,8 +73,9 @@ def test_an_imported_model_scores_as_sentence_transformers(
     precision = "fp32" if family == "bert" else ""
     assert main([str(source), str(tmp_path / "out"), "--forms", precision, "--name", "imported"]) == 0
     forms = f"ONNX {precision}" if precision else "weights alone"
-    assert f"{tmp_path / 'out'} is imported, {forms}; next:" in capsys.readouterr().err
     checkpoint = read_checkpoint(tmp_path / "out")
+    written = f"{tmp_path / 'out'} is imported {checkpoint.manifest.version}, {forms}; next:"
+    assert written in capsys.readouterr().err
     assert checkpoint.config.languages == ("en",)
     backends = [
         open_backend(checkpoint, kind=kind, precision="fp32") for kind in ("torch", *["onnx"] * bool(precision))
