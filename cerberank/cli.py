@@ -148,7 +148,7 @@ COMMANDS = (
         TRAINING,
         "training",
         ("train teach", "commands.teach:app", "Fine-tune a cross-encoder as a teacher (TANDA)."),
-        ("train distil", "commands.distil_command:app", "Train a student by a recipe, on labels or teachers' scores."),
+        ("train distil", "commands.distil:app", "Train a student by a recipe, on labels or teachers' scores."),
         ("train accelerate", "commands.accelerate:accelerate", "Add exits to a ranker, trained on its own scores."),
         ("data mine", "commands.mine:mine", "Find hard negatives for questions in a collection."),
         ("data score", "commands.score:score", "Score pairs with a teacher, and keep the scores on disk."),

@@ -16,7 +16,7 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
 from cerberank_models.windows import Reading
-from cerberank_training.commands import distil
+from cerberank_training.commands import student_job
 from cerberank_training.data import LabelledCandidate
 from cerberank_training.runs.card import dev_map
 
@@ -75,7 +75,7 @@ def test_long_texts_of_dev_are_cut_on_request(
             for each in questions()
         ]
         reading = encoder(ENCODING.model_copy(update={"windows": windows}))
-        return [each["final"].tolist() for _, each in distil.network_ranks(reading, "cpu")(ranker, long)]
+        return [each["final"].tolist() for _, each in student_job.network_ranks(reading, "cpu")(ranker, long)]
 
     def text_of(row: LabelledCandidate, words: int) -> Candidate:
         return Candidate(text=f"{row.candidate.text} {'tower ' * words}")
@@ -104,8 +104,8 @@ def test_nothing_is_loaded_for_a_bad_value(
     options: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """An exit code, one line that names the setting, no base opened, no folder made."""
-    monkeypatch.setattr(distil, "build_student", lambda *_, **__: pytest.fail("a base was loaded"))
-    monkeypatch.setattr(distil, "open_questions", lambda *_: pytest.fail("data were read"))
+    monkeypatch.setattr(student_job, "build_student", lambda *_, **__: pytest.fail("a base was loaded"))
+    monkeypatch.setattr(student_job, "open_questions", lambda *_: pytest.fail("data were read"))
     needed = ["--recipe", "tiny", "--base", "b", "--train", "jsonl:x", "--dev", "jsonl:x"]
     code = program("train distil")(replaced([*needed, "--out", tmp_path / "out"], *options))
     message = capsys.readouterr().err
@@ -151,7 +151,7 @@ def test_the_next_commands_are_given_and_exist() -> None:
     """With forms they serve the checkpoint itself; without, `export` comes first and its folder is served."""
     for forms, served in ((("int8",), "'my runs/a/checkpoint'"), ((), "'my runs/a/exported'")):
         checkpoint = Path("my runs/a/checkpoint")
-        text = distil.closing(checkpoint, name="m", figures="MAP 1", forms=forms, train="jsonl:t.jsonl")
+        text = student_job.closing(checkpoint, name="m", figures="MAP 1", forms=forms, train="jsonl:t.jsonl")
         first, *steps = text.splitlines()
         assert "; extended" not in first
         assert first == f"my runs/a/checkpoint: m, MAP 1; weights{', ONNX int8' if forms else ''}"

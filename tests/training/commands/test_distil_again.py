@@ -13,7 +13,7 @@ from tests.training.commands.conftest import DISTIL
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.model_card import terms_of
 from cerberank_models.commands.card import edit_card
-from cerberank_training.commands import distil
+from cerberank_training.commands import student_job
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def test_other_scores_under_the_same_name_are_refused(
     run: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """By what differs in the teacher, before the base is loaded. Numbers of files may differ."""
-    monkeypatch.setattr(distil, "build_student", lambda *_, **__: pytest.fail("a base was loaded"))
+    monkeypatch.setattr(student_job, "build_student", lambda *_, **__: pytest.fail("a base was loaded"))
     (tmp_path / "run" / "checkpoint").rename(tmp_path / "away")  # as if the run had been killed before its export
     manifest = json.loads((tmp_path / "scores" / "manifest.json").read_text()) | {"shard_pairs": 30}
     manifest["teacher"]["max_length"] = 48

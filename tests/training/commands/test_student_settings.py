@@ -8,7 +8,7 @@ import pytest
 from tests.program import program
 
 from cerberank_models.output import UsageError
-from cerberank_training.commands.distil_command import student_options
+from cerberank_training.commands.distil import student_options
 from cerberank_training.commands.presets import read_preset, student_settings
 from cerberank_training.data.sampling import PairSampling
 from cerberank_training.learning.student_settings import ExampleOptions, StudentSettings

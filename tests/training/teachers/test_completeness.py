@@ -15,7 +15,7 @@ from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl, questions
 
 from cerberank_models.encoding import Candidate
-from cerberank_training.commands import distil
+from cerberank_training.commands import student_job
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.data.sampling import PairSampler, PairSampling, SampledGroups, Sampler
 from cerberank_training.learning.student_settings import ExampleOptions
@@ -125,9 +125,9 @@ def test_distil_refuses_before_the_base_is_loaded_and_the_command_completes(
     save_cross_encoder("bert", tmp_path / "ce2")
     data = jsonl(tmp_path)
     cache(tmp_path / "scores", questions(4))
-    build = distil.build_student
+    build = student_job.build_student
     capsys.readouterr()
-    monkeypatch.setattr(distil, "build_student", lambda *_, **__: pytest.fail("the base was loaded"))
+    monkeypatch.setattr(student_job, "build_student", lambda *_, **__: pytest.fail("the base was loaded"))
     run = [
         *("--recipe", "tiny", "--base", "ce2", "--exits", "", "--heads", "2", "--steps", "2"),
         *("--dev", dev_jsonl(tmp_path)),
@@ -138,7 +138,7 @@ def test_distil_refuses_before_the_base_is_loaded_and_the_command_completes(
     assert said.startswith("cerberank train distil: --teacher scores lacks the scores of 5 of 25 pairs of jsonl:")
     assert said.count("\n") == 1
     assert not (tmp_path / "run").exists()
-    monkeypatch.setattr(distil, "build_student", build)
+    monkeypatch.setattr(student_job, "build_student", build)
     (command,) = re.findall("`cerberank data score (.*?)`", said)
     assert program("data score")([*shlex.split(command), "--no-progress"]) == 0
     assert json.loads((tmp_path / "NEW" / "manifest.json").read_text())["pairs"] == 25

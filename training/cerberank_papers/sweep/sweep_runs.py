@@ -25,9 +25,9 @@ from cerberank_models.output import say, say_written
 from cerberank_models.python_process import python_command
 from cerberank_papers.commands.pairwise import TextRankerJob, pairwise, settings_from_recipe
 from cerberank_papers.commands.pretrain import PretrainingJob, pretrain
-from cerberank_training.commands.distil import StudentJob
-from cerberank_training.commands.distil_command import distil
+from cerberank_training.commands.distil import distil
 from cerberank_training.commands.presets import options_from_recipe
+from cerberank_training.commands.student_job import StudentJob
 from cerberank_training.commands.teach import teach
 from cerberank_training.data import Subset
 from cerberank_training.evaluation.measures import parse_measures

@@ -1,386 +1,42 @@
-"""The training of a student, which `train distil` runs (`distil_command.py`)."""
+"""`cerberank train distil`: a student of a recipe, on labels or teachers' scores.
+
+The options are read, and wrong ones are refused, before the training (`student_job.py`) imports torch.
+"""
 
 from __future__ import annotations
 
-import json
-import shlex
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
 
-from cerberank_models.backends.device_memory import return_unused_memory
-from cerberank_models.backends.torch_backend import TorchBackend
-from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_models.checkpoint.model_card import RUN, read_terms, terms_of
-from cerberank_models.checkpoint.store.checkpoint_store import is_name, name_of
-from cerberank_models.convert.checkpoint import PARITY, Forms, export_checkpoint
-from cerberank_models.encoding import PairEncoder
-from cerberank_models.network.ranking_network import RankingNetwork
-from cerberank_models.output import UsageError, say
+from cyclopts import App, CycloptsError
+
+from cerberank_models.commands.values import arguments_of, error_message
+from cerberank_models.output import UsageError
 from cerberank_training.commands.distil_options import DistilOptions
-from cerberank_training.commands.presets import read_preset
-from cerberank_training.commands.unlabelled import calibration_texts
-from cerberank_training.data import Question, check_named, open_questions
-from cerberank_training.data.question_table import QuestionTable
-from cerberank_training.data.sampling import (
-    PairSampler,
-    SampledGroups,
-    Sampler,
-    cut_note,
-    first_sizes,
-    sampler_for,
-)
-from cerberank_training.evaluation.dev_figures import RankedQuestions, RankingTraining, dev_figures
-from cerberank_training.evaluation.question_metrics import TITLES
-from cerberank_training.evaluation.variants import Scorer, rank_questions
-from cerberank_training.learning.strategies import strategy_of
-from cerberank_training.learning.student_learner import first_pairs_cut, step_work, student_learner
-from cerberank_training.learning.student_network import Student, build_student, copied_heads, fitted
-from cerberank_training.learning.student_settings import StudentConfig, StudentSettings
-from cerberank_training.runner.run import Inputs, Job, run_job
-from cerberank_training.runs.base import open_base
-from cerberank_training.runs.card import dev_metric, read_summary, run_card, summary_of
-from cerberank_training.runs.dev_set import (
-    Size,
-    chosen_size,
-    dev_set,
-    figure_name,
-    held_out_contents,
-    in_common,
-    selected,
-)
-from cerberank_training.runs.launched import launched_processes, note_of
-from cerberank_training.runs.record import RunRecord, results_suffix
-from cerberank_training.runs.trained_on import training_data
-from cerberank_training.teachers.completeness import refuse_missing_scores, scored_data
-from cerberank_training.teachers.scoring.hugging_face import teacher_origin
-from cerberank_training.teachers.scoring.model_scores import is_model, score_by_model
-from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
+from cerberank_training.commands.presets import options_from_recipe
 from cerberank_training.tracking.trained import Trained
 
-FORMS = ("fp32", "int8")
+app = App(config=options_from_recipe("distil"))
 
 
-def train_student(options: DistilOptions) -> Trained:
-    """Train by the options and write the checkpoint, or say that this was done.
+@app.default
+def distil(*, options: DistilOptions) -> Trained:
+    """Train a student by a recipe, on labels or teachers' scores.
 
-    Raises UsageError for options that do not go together, and what the parts raise: each names the option or file.
+    Options replace the recipe's settings. A killed run continues when the command is repeated. Several GPUs or
+    processes: `torchrun --nproc-per-node 4 --no-python cerberank train distil ...`.
+
+    Args:
+        options: Options.
     """
-    if (options.train is None) == (options.groups is None):
-        raise UsageError("Give --train or --groups.")
-    job = StudentJob(replace(options, recipe=read_preset(options.recipe).name))
-    return Trained.of(job.result, run_job(job), out=job.out, figure=job.dev_name)
+    from cerberank_training.commands.student_job import train_student  # noqa: PLC0415 - loads torch
+
+    return train_student(options)
 
 
-@dataclass(frozen=True, kw_only=True)
-class StudentInputs(Inputs):
-    """The base and the data of a student."""
-
-    config: StudentConfig
-    settings: StudentSettings
-    """The settings with the depth of the base."""
-    questions: QuestionTable
-    groups: Sampler | PairSampler | SampledGroups
-    dev: Sequence[Question]
-    teachers: Mapping[Path, TeacherScoreCache]
-    """The teachers' scores by `--teacher`."""
-
-
-class StudentJob(Job[DistilOptions, StudentInputs]):
-    """The training of a student."""
-
-    verb = "distil"
-    result_name = "checkpoint"
-
-    @property
-    def forms(self) -> tuple[str, ...]:
-        """The ONNX forms of the checkpoint."""
-        return FORMS if self.options.forms is None else self.options.forms
-
-    @property
-    def strategy(self) -> str:
-        """The name of the strategy. Raises ValueError if the heads and the teachers fit none."""
-        settings = self.options.settings
-        return strategy_of(settings.objective.strategy, heads=settings.shape.heads, teachers=len(self.options.teacher))
-
-    @property
-    def dev_name(self) -> str:
-        """The log's name of the metric that chooses the weights."""
-        return figure_name(self.options.select)
-
-    @property
-    def size(self) -> Size:
-        """The number of questions of the dev set."""
-        return chosen_size(self.options.dev, self.options.dev_questions)
-
-    def check_own(self) -> None:
-        """Raise what is wrong with any option that can be told without reading data or a base."""
-        options, settings = self.options, self.options.settings
-        settings.check(sampled=options.groups is not None)
-        if unknown := set(self.forms) - set(PARITY):
-            raise ValueError(f"--forms are of {', '.join(PARITY)}, not {', '.join(sorted(unknown))}")
-        _ = self.strategy
-        models = [place for place in options.teacher if is_model(place)]
-        if models and launched_processes() > 1:
-            raise UsageError(
-                f"--teacher {models[0]}: several processes take score caches alone: run `cerberank data score CACHE "
-                f"--teacher {models[0]} --data {options.data}` first."
-            )
-        for option in ("name", "version"):
-            if (value := getattr(options, option)) is not None and not is_name(value):
-                raise ValueError(f"--{option} {value!r} is not a name: letters, digits, '.', '_' and '-', at most 96")
-        _ = self.size
-        if options.terms is not None:
-            read_terms(options.terms)
-        check_named(options.data)
-        check_named(options.dev)
-
-    def open(self) -> StudentInputs:
-        """Open the base, the teachers' scores, and the questions to train on and to choose by."""
-        options, data, size = self.options, self.options.data, self.size
-        # The base comes first, because the depth of the student follows from it.
-        base = open_base(options.base)
-        settings = replace(options.settings, shape=fitted(base, options.settings.shape))
-        base_content = base.content()
-        # Everything else that the run reads. Groups that were sampled beforehand are taken as they are.
-        dev = dev_set(options.dev, size)
-        questions = open_questions(data, training=True)
-        groups = (
-            SampledGroups(data, questions)
-            if options.groups
-            else sampler_for(data, questions, settings.sampling, seed=settings.train.seed)
-        )
-        settings = replace(settings, train=settings.train.resolved(len(groups)))
-        content, dev_content = held_out_contents(data, questions, options.dev, dev)
-        # Teachers' scores: caches, or those that a model gives all pairs, computed once into the run's folder.
-        folders = self._score_folders(scored_data(groups, data))
-        teachers = {place: TeacherScoreCache.open(folder) for place, folder in folders.items()}
-        # The record states the paths, but a resumed run may have others.
-        names = {name: str(value) for name in ("train", "groups", "dev") if (value := getattr(options, name))}
-        return StudentInputs(
-            base=base,
-            config=settings.train,
-            settings=settings,
-            questions=questions,
-            groups=groups,
-            dev=dev,
-            teachers=teachers,
-            bound={
-                "base": base_content,
-                "data": {"drawn": not options.groups} | content,
-                "dev": {"size": size} | selected(options.select) | dev_content,
-                "teachers": [teachers[path].content(folders[path]) for path in options.teacher],
-                "settings": settings.bound(drawn=not options.groups, strategy=self.strategy),
-            },
-            names=names,
-            recipe=options.recipe,
-        )
-
-    def _score_folders(self, data: str) -> dict[Path, Path]:
-        """The score cache of each `--teacher`."""
-        folders = {}
-        for number, place in enumerate(dict.fromkeys(self.options.teacher), start=1):
-            folders[place] = place
-            if is_model(place):
-                folder = folders[place] = self.out / "scores" / f"{number}-{name_of(place.name)}"
-                note_of(self.verb, f"--teacher {place} is a model: its scores of {data} are computed once, in {folder}")
-                score_by_model(place, folder, data, device=self.options.run.place)
-        return folders
-
-    def check_finished(self, record: RunRecord) -> None:
-        """Say that nothing is left to train.
-
-        Raises ValueError when the folder holds another checkpoint, or when its names or forms are to differ.
-        """
-        options, checkpoint = self.options, self.result
-        summary = read_summary(checkpoint) or {}
-        if summary.get("digest") not in {record.digest, record.result_digest}:
-            raise ValueError(f"{checkpoint} is not of this run: move it away")
-        finished = read_checkpoint(checkpoint)
-        requested: dict[str, tuple[Any, Any]] = {
-            "name": (options.name, finished.config.name),
-            "version": (options.version, finished.manifest.version),
-            "forms": (None if options.forms is None else set(options.forms), set(finished.precisions)),
-        }
-        changes = [name for name, (wanted, actual) in requested.items() if wanted is not None and wanted != actual]
-        if options.terms is not None and read_terms(options.terms) not in (checkpoint / "README.md").read_text():
-            changes.append("terms")
-        if changes:
-            other = f"export {checkpoint} OUT" if changes[0] == "forms" else f"card {checkpoint}"
-            raise ValueError(f"{checkpoint} is finished; `cerberank {other} --{changes[0]} ...` changes that")
-        note_of(
-            self.verb,
-            f"{checkpoint} is finished ({finished.config.name}@{finished.manifest.version}, dev "
-            f"{TITLES[options.select]} {record.results['best']:.2f}); nothing was done. --steps of more than "
-            f"{record.results['asked']} extends it",
-        )
-
-    def prepare(self, inputs: StudentInputs, record: RunRecord) -> StudentTraining:
-        """Build the network from the base. Raises MissingScoreError if a teacher has not scored all pairs."""
-        options, train = self.options, inputs.config
-        refuse_missing_scores(inputs.teachers, inputs.groups, data=options.data)
-        terms = None if options.terms is None else read_terms(options.terms)
-        names = names_of(self.out, name=options.name, default=name_of(self.out.resolve().name), terms=terms)
-        settings = replace(inputs.settings, shape=replace(inputs.settings.shape, name=names.name), train=train)
-        # 1. The network, and what it learns.
-        student = build_student(settings.shape, inputs.base, seed=train.seed, dropout=train.dropout)
-        if names.languages:
-            student.ranker.config = student.ranker.config.model_copy(update={"languages": names.languages})
-        encoder, teachers = student.encoder(), [inputs.teachers[path] for path in options.teacher]
-        learner = student_learner(
-            student.ranker, inputs.groups, encoder, train, objective=settings.objective, teachers=teachers
-        )
-        work = step_work(student.ranker, train, settings.sampling, max_length=settings.shape.max_length)
-        # 2. Lines on the data, the heads, the start and the first step. Heads of a resumed run have the saved weights.
-        shared, contents = in_common(inputs.dev, inputs.questions.question_texts()), inputs.bound["teachers"]
-        copied = (
-            "" if self.is_saved else copied_heads(student.ranker, settings.objective, contents, dropout=train.dropout)
-        )
-        start = (
-            student.start,
-            "" if teachers else "learns from the labels alone",
-            first_sizes(learner.items(0, 0)),
-            cut_note(*first_pairs_cut(inputs.groups, encoder), what="pairs", option="--max-length"),
-        )
-        return StudentTraining(
-            learner=replace(learner, work=work),
-            measure=dev_figures(network_ranks(student.encoder(), options.run.place), inputs.dev, options.select),
-            start_lines=(shared, copied, "; ".join(filter(None, start))),
-            dev=inputs.dev,
-            job=self,
-            inputs=inputs,
-            settings=settings,
-            names=names,
-            student=student,
-            shared=shared,
-        )
-
-
-@dataclass(frozen=True, kw_only=True)
-class StudentTraining(RankingTraining):
-    """A student, and the run that trains it."""
-
-    job: StudentJob
-    inputs: StudentInputs
-    settings: StudentSettings
-    """The settings with the name of the model, the depth of the base, and the steps of the first call."""
-    names: ModelNames
-    student: Student
-    shared: str
-    """A line on dev questions that are trained on."""
-
-    def write(self, record: RunRecord) -> None:
-        """Write the checkpoint, and say what it is and which commands come next."""
-        job, options, settings, names = self.job, self.job.options, self.settings, self.names
-        # The card and `run.json` are made of the record, which names the teachers and the data of the base.
-        origins = [teacher_origin(self.inputs.teachers[path].teacher) for path in options.teacher]
-        summary = summary_of(record, teachers=origins, earlier=training_data(self.inputs.base.folder))
-        reached = record.results["reached"]
-        version = options.version or f"{job.strategy}-steps-{reached}-seed-{settings.train.seed}-{record.digest}"
-        architecture = self.student.ranker.config.architecture
-        export_checkpoint(
-            self.student.ranker,
-            self.student.tokenizer,
-            job.result,
-            card=run_card(summary, name=names.name, architecture=architecture, terms=names.terms),
-            version=version,
-            source=f"recipe {options.recipe}, run {record.digest}",
-            metrics={dev_metric(summary): record.results["best"]},
-            forms=Forms(precisions=job.forms, calibration=calibration_texts(self.inputs.questions)),
-            files={RUN: json.dumps(summary, indent=2).encode() + b"\n"},
-        )
-        # Last words: the result, and the commands that come next.
-        figures = f"dev {TITLES[options.select]} {record.results['best']:.2f} on {record.results['questions']} "
-        figures += f"questions of {options.dev}"
-        figures += results_suffix(record.results) + (f"; {self.shared}" if self.shared else "")
-        extended = names.extended(version)
-        say(
-            closing(
-                job.result,
-                name=names.name,
-                figures=figures,
-                forms=job.forms,
-                train=options.data,
-                extended=extended,
-            )
-        )
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class ModelNames:
-    """The name, licence terms and languages of the new model."""
-
-    name: str
-    terms: str | None
-    languages: tuple[str, ...] = ()
-    """The languages that the earlier model states; empty for a new run."""
-    carried: tuple[str, ...] | None = None
-    """The properties that are kept of the earlier model, in words; None if the run is not extended."""
-
-    def extended(self, version: str) -> str:
-        """A suffix for a line with the carried properties and the version of an extended model; empty for a new run."""
-        if self.carried is None:
-            return ""
-        return f"; extended: {', '.join([*(f'{each} kept' for each in self.carried), f'version {version}'])}"
-
-
-def names_of(out: Path, *, name: str | None, default: str, terms: str | None) -> ModelNames:
-    """The name and terms that the options give, else those of the model in `out`, else the default name and no terms.
-
-    Those of the model are read from its files, because `cerberank checkpoint card` may have changed them.
-    """
-    model_folder = _latest(out)
-    if model_folder is None:
-        return ModelNames(name=name or default, terms=terms)
-    config = json.loads((model_folder / "config.json").read_bytes())
-    model_name: str = config["name"]
-    stated = terms_of((model_folder / "README.md").read_text(encoding="utf-8"))
-    carried = [f"name {model_name}"] if name is None and model_name != default else []
-    carried += ["terms"] if terms is None and stated is not None else []
-    return ModelNames(
-        name=name or model_name,
-        terms=stated if terms is None else terms,
-        languages=tuple(config.get("languages", ())),
-        carried=tuple(carried),
-    )
-
-
-def _latest(out: Path) -> Path | None:
-    """The run's checkpoint. If a killed call had moved it aside, the one that was moved aside last."""
-    if (out / "checkpoint").is_dir():
-        return out / "checkpoint"
-    aside = [path for path in out.glob("checkpoint-*") if (path / "config.json").is_file()]
-    return max(aside, key=lambda path: (path / "manifest.json").stat().st_mtime_ns, default=None)
-
-
-def closing(checkpoint: Path, *, name: str, figures: str, forms: Sequence[str], train: str, extended: str = "") -> str:
-    """The last lines of a run with ONNX graphs in these `forms`: its result, and the commands that come next.
-
-    int8 ranges are measured on the data `train`. `extended` is a suffix that begins with a semicolon, and says what an
-    extended run has kept of its earlier model.
-    """
-    folder = shlex.quote(str(checkpoint))
-    written = ", ".join(["weights", *(f"ONNX {form}" for form in forms)])
-    exported = checkpoint.parent / "exported"
-    served = folder if forms else shlex.quote(str(exported))
-    backend = "" if forms else " --backend torch"
-    steps = [("measure", f"cerberank evaluate --checkpoint {folder}{backend} --data FORMAT:PATH")]
-    if not forms:
-        steps.append(("export", f"cerberank export {folder} {served} --int8-texts {shlex.quote(train)}"))
-    steps += [
-        ("keep", f"cerberank store push {served} STORE --label stable"),
-        ("serve", f"CERBERANK_CHECKPOINT={served} cerberank serve"),
-    ]
-    lines = [f"{checkpoint}: {name}, {figures}; {written}{extended}"]
-    return "\n".join(lines + [f"  {verb + ':':<9}{command}" for verb, command in steps])
-
-
-def network_ranks(encoder: PairEncoder, device: str) -> Callable[[RankingNetwork, Sequence[Question]], RankedQuestions]:
-    """A function that ranks questions by every exit and head of a network, for `dev_figures`."""
-
-    def ranks(network: RankingNetwork, questions: Sequence[Question]) -> RankedQuestions:
-        yield from rank_questions(Scorer(backend=TorchBackend(network, device=device), encoder=encoder), questions)
-        return_unused_memory(device)  # the next evaluation has another stream, which cannot use this one's memory
-
-    return ranks
+def student_options(words: Sequence[str]) -> DistilOptions:
+    """The options of a call. Raises UsageError, which names the option."""
+    try:
+        options: DistilOptions = arguments_of(distil, words, config=options_from_recipe("distil"))["options"]
+    except CycloptsError as error:
+        raise UsageError(error_message(error)) from error
+    return options

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from difflib import get_close_matches
 from functools import cache
 from graphlib import TopologicalSorter
@@ -34,7 +34,8 @@ from cerberank_training.learning.student_settings import ExampleOptions, Student
 
 FROM, VERB, ABOUT = "from", "verb", "about"
 DISTIL = "distil"
-SAMPLING = ("sampling", "unanswered", "negatives", "hard_negatives", "hard_pool", "other_negatives")
+SAMPLING = tuple(each.name for each in fields(ExampleOptions))
+"""The options of sampling; those behind the first two are for groups."""
 REPLACED_BY = {
     "steps": ("epochs",),
     "epochs": ("steps",),

@@ -9,7 +9,7 @@ from operator import getitem
 from typing import Any
 
 from cerberank_models.output import say
-from cerberank_training.commands.distil_command import app
+from cerberank_training.commands.distil import app
 from cerberank_training.commands.presets import (
     DISTIL,
     WITHOUT_EFFECT,
