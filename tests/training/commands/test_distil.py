@@ -65,7 +65,7 @@ def test_long_texts_of_dev_are_cut_on_request(
     After each evaluation its memory is returned to a GPU.
     """
     returned: list[str] = []
-    monkeypatch.setattr(distil, "return_unused_memory", returned.append)
+    monkeypatch.setattr(student_job, "return_unused_memory", returned.append)
 
     def ranks(words: int, windows: Reading) -> list[list[int]]:
         long = [
