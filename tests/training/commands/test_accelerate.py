@@ -217,7 +217,7 @@ def test_what_cannot_be_accelerated_is_refused_with_what_to_do(
         (BUNDLED, questions, [], "cerberank checkpoint weights FOLDER OUT"),
         (first, questions, [], "has a first stage"),
         (model, few, [], "leaves 5 to train on"),
-        (model, tmp_path / "a.jsonl", [], "candidates.0.grade"),
+        (model, tmp_path / "a.jsonl", [], "candidates[0].grade"),
         (model, questions, ["--forms", "fp33"], "not fp33"),
         (model, questions, ["--max-cost", "0.01", "--max-loss", "0"], "points of agreement at a cost"),
         (model, questions, ["--max-loss", "0", "--min-agreement", "0"], "nothing would be dropped"),
