@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from cyclopts import CycloptsError
 from tests.program import program
 
+from cerberank_models.commands.values import arguments_of, error_message
 from cerberank_models.output import UsageError
-from cerberank_training.commands.distil import student_options
-from cerberank_training.commands.presets import read_preset, student_settings
+from cerberank_training.commands.distil import distil
+from cerberank_training.commands.presets import options_from_recipe, read_preset, student_settings
 from cerberank_training.data.sampling import PairSampling
 from cerberank_training.learning.student_settings import ExampleOptions, StudentSettings
 
@@ -19,7 +21,10 @@ ELECTRA = "electra-base-b11-3h1"
 def changed(*words: str, recipe: str = ELECTRA, sampled: bool = False) -> StudentSettings:
     data = "--groups" if sampled else "--train"
     call = ["--recipe", recipe, "--base", "b", data, "jsonl:t", "--dev", "jsonl:d", "--out", "nowhere", *words]
-    settings = student_options(call).settings
+    try:
+        settings: StudentSettings = arguments_of(distil, call, config=options_from_recipe("distil"))["options"].settings
+    except CycloptsError as error:
+        raise UsageError(error_message(error)) from error
     settings.check(sampled=sampled)
     return settings
 

@@ -5,12 +5,8 @@ The options are read, and wrong ones are refused, before the training (`student_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from cyclopts import App
 
-from cyclopts import App, CycloptsError
-
-from cerberank_models.commands.values import arguments_of, error_message
-from cerberank_models.output import UsageError
 from cerberank_training.commands.distil_options import DistilOptions
 from cerberank_training.commands.presets import options_from_recipe
 from cerberank_training.tracking.trained import Trained
@@ -31,12 +27,3 @@ def distil(*, options: DistilOptions) -> Trained:
     from cerberank_training.commands.student_job import train_student  # noqa: PLC0415 - loads torch
 
     return train_student(options)
-
-
-def student_options(words: Sequence[str]) -> DistilOptions:
-    """The options of a call. Raises UsageError, which names the option."""
-    try:
-        options: DistilOptions = arguments_of(distil, words, config=options_from_recipe("distil"))["options"]
-    except CycloptsError as error:
-        raise UsageError(error_message(error)) from error
-    return options
