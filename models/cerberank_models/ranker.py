@@ -245,7 +245,8 @@ class Ranker:
             if tokens >= BLOCK_TOKENS:
                 self._score(block, scores)
                 block, tokens = [], 0
-        self._score(block, scores)
+        if block:  # a ranker of vectors alone has no pairs
+            self._score(block, scores)
         scores[blank] = 0.0
         return scores
 
