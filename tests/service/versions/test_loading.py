@@ -53,6 +53,13 @@ def test_it_is_ready_only_after_golden_questions_and_warm_up(serve: Serve) -> No
     assert backend.runs[-3:] == warm_up
 
 
+def test_the_engines_thread_computes_before_it_is_asked_on_a_gpu(serve: Serve) -> None:
+    """For the handles that libraries make for each thread."""
+    backend = FakeBackend()
+    serve(backend, device="cuda")
+    wait_until(lambda: "engine" in backend.threads)
+
+
 def _mismatch(folder: Path) -> Loader:
     backend = FakeBackend()
     checkpoint = checkpoint_for(backend, folder)
