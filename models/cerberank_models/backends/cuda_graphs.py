@@ -33,8 +33,8 @@ FINE_TOKENS = 4096
 """The size from which on sixteen sizes make a doubling, and not four."""
 LONGEST_PAIR = 128
 """The most tokens of a pair in a graph. Attention starts a block of threads for every part of this length in every
-pair, also in empty ones, so that a limit of 512 would start four times as many. Longer pairs run without a graph: their
-steps have so many tokens that launching the kernels takes less time than they do."""
+pair, also in empty ones, so that a limit of 512 would start four times as many. A step with a longer pair runs without
+a graph, which costs time if it has only a few thousand tokens: launching the kernels then takes longer than they do."""
 TOKENS_PER_PAIR = 16
 """A graph of T tokens has room for T / 16 pairs, so pairs with a mean length below 16 need a larger graph."""
 WARM_UP = 1
