@@ -109,6 +109,17 @@ def test_modules_that_a_page_names_exist(page: Path) -> None:
         assert "NAME" in name or "..." in name or any(path.endswith(f"/{name}") for path in modules), name
 
 
+TESTS_OF = re.compile(r"`((?:[\w./]*test_\w+\.py ?)+)-k (\w+)`")
+
+
+def test_tests_that_a_page_chooses_exist() -> None:
+    """With `-k` as pytest reads it; paths without a folder of tests are in tests/service."""
+    for files, word in (found for page in PAGES for found in TESTS_OF.findall(page.read_text())):
+        paths = [ROOT / ("" if file.startswith("tests/") else "tests/service") / file for file in files.split()]
+        names = [name for path in paths for name in re.findall(r"^def (test_\w+)", path.read_text(), re.MULTILINE)]
+        assert any(word in name for name in names), f"{files}-k {word}"
+
+
 def test_the_example_data_are_what_trainers_begin_with() -> None:
     """Every question has six candidates and one positive; train and dev have no text in common."""
     page = (ROOT / "docs" / "start-trainer.md").read_text()

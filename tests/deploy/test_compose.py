@@ -95,6 +95,9 @@ def test_clients_reach_the_service_by_the_proxy_alone() -> None:
     assert {name for name in replicas if host != name} == {
         name for name in SERVICES if host in SERVICES[name].get("networks", {}).get("default", {}).get("aliases", ())
     }
+    for service in (SERVICES[name] for name in replicas if host != name):  # asked for by its profile, with a GPU
+        assert service["profiles"]
+        assert service["deploy"]["resources"]["reservations"]["devices"][0]["capabilities"] == ["gpu"]
     (_, listen) = directive("listen")  # of count.conf, which is not published, and of listen.conf
     assert SERVICES["proxy"]["ports"] == [f"127.0.0.1:{port}:{listen.split()[0]}"]
     assert "profiles" not in SERVICES["proxy"]

@@ -1,4 +1,4 @@
-"""The checkpoint of CERBERUS's authors, by its folder, in a real service and in Python, and the page on it."""
+"""docs/cerberus.md: every command of the page, with twins of the published files."""
 
 from __future__ import annotations
 

@@ -30,6 +30,14 @@ def test_sigterm_answers_what_was_accepted(service: Process) -> None:
     assert set(statuses) <= {200, 503, NO_ANSWER}
 
 
+def test_what_is_not_done_after_the_drain_time_is_answered_with_503(tiny_checkpoint: Path, tmp_path: Path) -> None:
+    """Nothing that was accepted is left without an answer."""
+    with serving(tiny_checkpoint, tmp_path / "log", CERBERANK_DRAIN_SECONDS="0") as service:
+        statuses = set(statuses_of_a_stop(service, BODY, clients=8))
+    assert 503 in statuses
+    assert statuses <= {200, 503, NO_ANSWER}
+
+
 def test_a_leaving_replica_answers_until_the_load_balancer_has_noticed(tiny_checkpoint: Path, tmp_path: Path) -> None:
     """For the lame-duck time the probe fails and questions are answered; a second signal ends it early.
 

@@ -22,6 +22,13 @@ def tokenised(cache: TokenCache, texts: list[str]) -> list[str]:
     return missing
 
 
+def test_only_what_is_missing_is_tokenised() -> None:
+    """Items come in the order of the texts, whichever of them were cached."""
+    cache = TokenCache(10**6)
+    assert tokenised(cache, ["a", "bb"]) == ["a", "bb"]
+    assert tokenised(cache, ["c", "bb", "d", "a", ""]) == ["c", "d", ""]
+
+
 def test_without_room_nothing_is_looked_up() -> None:
     """0 switches it off."""
     cache = TokenCache(0)

@@ -54,6 +54,17 @@ def test_a_capture_that_fails_is_no_measurement_of_graphs(tmp_path: Path) -> Non
     assert failing.backend(random_ranker(failing, MINI)).graph_tokens == 0
 
 
+def test_a_wrong_kernel_is_a_problem(tmp_path: Path) -> None:
+    """The run has failed, and the report names it."""
+    right = lab(tmp_path).kernel
+    wrong = lab(tmp_path, kernel=lambda *given: 1.01 * right(*given))
+    record = measure(wrong, ["kernel"], tmp_path / "out")
+    (piece,) = [piece for piece in record.pieces if piece.rows]
+    assert record.failed
+    assert len(piece.problems) == len(piece.rows)
+    assert "Problem: kernel" in (tmp_path / "out" / "gpu.md").read_text()
+
+
 def fails(_: Lab) -> Findings:
     yield {"figure": 1.0}
     raise ValueError("made up")
@@ -98,6 +109,18 @@ def test_what_does_not_fit_into_the_time_is_not_run(tmp_path: Path, monkeypatch:
     assert (slowly.status, slowly.reason, len(slowly.rows), closed) == ("cut", "out of time", 2, [True, True])
     assert (never.status, never.reason, never.rows) == ("not run", "out of time", [])
     assert not record.failed
+
+
+def test_a_figure_is_the_median_after_the_warm_up(tmp_path: Path) -> None:
+    """The slow first runs do not count, nor does one outlier."""
+    now, durations = [0.0], iter([9.0, 9.0, 1.0, 1.0, 7.0])
+
+    def run() -> None:
+        now[0] += next(durations)
+
+    sizes = replace(TINY, warm_up=2, rounds=3, figure_seconds=100.0)
+    timed = lab_for("cpu", sizes=sizes, scratch=tmp_path, tokenizer=TOKENIZER, clock=lambda: now[0])
+    assert timed.seconds(run) == 1.0
 
 
 def test_a_wrong_call_says_what_is_wrong(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

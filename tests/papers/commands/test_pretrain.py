@@ -1,4 +1,4 @@
-"""`cerberank train pretrain`: what it writes, that a killed process resumes exactly, what it refuses."""
+"""`cerberank train pretrain`: what it writes and what it refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pairwise runs resume bit for bit, in one process or two, leave their teachers alone, and learn."""
+"""Pairwise runs give the same weights in one process or two, leave their teachers alone, and learn."""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from pathlib import Path
 from types import SimpleNamespace
@@ -93,6 +94,20 @@ def test_a_killed_grid_goes_on_and_the_best_on_dev_is_given_as_a_command(
     assert (
         again.manifest.files["model.safetensors"] == read_checkpoint(folders[best]).manifest.files["model.safetensors"]
     )
+
+
+def test_the_best_on_dev_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of equal ones that which was finished first."""
+    figures = {"5.0": 60.0, "3.0": 70.25, "1.0": 70.25}
+    for finished, tau in enumerate(figures):
+        result = tmp_path / f"alpha-0.1-tau-{tau}-rate-1e-05" / "checkpoint"
+        result.mkdir(parents=True)
+        os.utime(result, (finished, finished))
+    for module in (grid, sweep_runs):
+        monkeypatch.setattr(
+            module, "read_record", lambda folder: SimpleNamespace(results={"best": figures[folder.name.split("-")[3]]})
+        )
+    assert [point.values["tau"] for point, _ in grid.finished_points(tmp_path)] == [3.0, 1.0, 5.0]
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from tests.service.observe import samples
 from cerberank_models.backends.stage_contract import BackendCounts
 from cerberank_models.config import DropSchedule, TunedSchedule
 from cerberank_models.ranking.call import RankAnswer, Timing
-from cerberank_service.errors import Kind
+from cerberank_service.errors import REFUSALS, Kind
 from cerberank_service.telemetry import series
 from cerberank_service.telemetry.metrics import Metrics, heads_agree
 from cerberank_service.telemetry.series import PHASES, SERIES
@@ -31,6 +31,9 @@ VERSION = "version=7"
 def test_all_series_exist_before_the_first_request(client: TestClient) -> None:
     """A dashboard never shows a gap, and a rate never misses the first event."""
     before = set(samples(client))
+    of_alerts = {f"refused_requests_total{{reason={reason}}}" for reason in REFUSALS}
+    of_alerts |= {f"errors_total{{kind={kind}}}" for kind in ("internal", "unavailable")}
+    assert {f"cerberank_{name}" for name in (*of_alerts, "offered_seconds_total{outcome=refused}")} <= before
     client.post("/v1/rank", json={"question": "q", "candidates": ["a", "b"], "drop_ratio": 0.5})
     client.post("/v1/rank", json={"question": "q", "candidates": ["a"], "deadline_ms": 0.001})
     client.post("/v1/rank", json={"question": "q", "candidates": []})

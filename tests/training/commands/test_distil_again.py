@@ -53,6 +53,15 @@ def test_a_run_that_patience_ends_says_so(run: list[str], tmp_path: Path, capsys
     assert "-steps-6-" in read_checkpoint(tmp_path / "patient" / "checkpoint").manifest.version
 
 
+def test_heads_that_start_as_copies_are_told_once(run: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    """A call that goes on does not start from the base."""
+    words = [*replaced(run, "--out", "copies"), "--dropout", "0"]
+    capsys.readouterr()
+    for steps, count in (("1", 1), ("2", 0)):
+        assert program("train distil")([*words, "--steps", steps]) == 0
+        assert capsys.readouterr().err.count("heads 1, 2 start from the same weights") == count
+
+
 def test_an_extension_keeps_the_models_name_languages_and_terms(
     run: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -91,6 +91,12 @@ def test_the_papers_shapes_have_about_the_papers_sizes(recipe: str, millions: fl
     assert sum(parameter.numel() for parameter in ranker.parameters()) / 1e6 == pytest.approx(millions, abs=0.06)
 
 
+def test_the_cascade_s_recipe_fits_twelve_layers(tmp_path: Path) -> None:
+    """Its last exit, which gives the score, reads the last of them."""
+    base = save_cross_encoder("roberta", tmp_path, num_hidden_layers=12, max_position_embeddings=160)
+    assert fit(base, student_settings("roberta-base-cascade").shape).exits[-1] == 12
+
+
 @pytest.mark.parametrize(
     ("heads", "body_layers", "millions"),
     [(1, 12, 11.7), (3, 12, 12.9), (3, 11, 34.1)],

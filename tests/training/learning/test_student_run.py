@@ -9,6 +9,7 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -296,6 +297,24 @@ def test_a_state_is_saved_by_time_too(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(loop, "SAVE_SECONDS", 0.0)
     killed(tmp_path / "time")
     assert torch.load(tmp_path / "time" / "state.pt", weights_only=True)["step"] == 3
+
+
+def test_a_kill_while_a_state_is_written_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of states and of the best weights no half file is ever seen: the run goes on from step 3."""
+    save = torch.save
+
+    def killed(value: Any, file: Any) -> None:
+        if value.get("step") == 4:
+            file.write(b"half")
+            raise KeyboardInterrupt
+        save(value, file)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "save", killed)
+        with pytest.raises(KeyboardInterrupt):
+            run(tmp_path).train(lambda ranker: 1.0)
+    assert torch.load(tmp_path / "state.pt", weights_only=True)["step"] == 3
+    assert run(tmp_path).train(lambda ranker: 1.0) == 1.0
 
 
 def test_weights_of_the_warm_start_are_not_kept(tmp_path: Path) -> None:

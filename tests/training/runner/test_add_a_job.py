@@ -11,6 +11,7 @@ import pytest
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 from tools.reference import DOCS
+from tools.size import lines_of_code
 from transformers import AutoModelForSequenceClassification
 
 from cerberank_training.tracking.run_list import run_rows
@@ -38,8 +39,9 @@ def called(folder: Path, steps: int) -> dict[str, Any]:
 
 def test_the_job_of_the_page_learns_and_is_extended(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A repeated call does nothing; the list of runs has it as finished; the result is a cross-encoder of
-    transformers.
+    transformers. The page says how long the job is.
     """
+    assert f"It has {lines_of_code(JOB)} lines of code" in PAGE
     save_cross_encoder("bert", tmp_path / "base", max_position_embeddings=160)
     first = called(tmp_path, 20)
     assert first["best"] > first["start"]

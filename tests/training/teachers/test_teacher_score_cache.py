@@ -1,8 +1,10 @@
 from __future__ import annotations
 
+import os
 import re
 import shutil
 from pathlib import Path
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -60,6 +62,17 @@ def test_a_pair_that_was_never_scored_is_named(tmp_path: Path) -> None:
     cache = TeacherScoreCache.open(fill(tmp_path / "cache"))
     with pytest.raises(MissingScoreError, match=r"^wise never scored .*'new'.*'why \?'.*jsonl:a"):
         cache.scores("why ?", [CANDIDATES[0], Candidate(text="new")])
+
+
+def test_a_shard_is_whole_or_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The disk is full before the second shard is safe: a further call scores it."""
+    with ScoreCacheWriter(tmp_path, manifest()) as writer:
+        writer.write(0, KEYS[:3], SCORES[:3])
+        with monkeypatch.context() as full:
+            full.setattr(os, "fsync", Mock(side_effect=OSError("No space left on device")))
+            with pytest.raises(OSError, match="No space"):
+                writer.write(1, KEYS[3:6], SCORES[3:6])
+        assert list(writer.pending()) == [1, 2]
 
 
 def test_of_a_pair_that_occurs_twice_the_first_score_counts(tmp_path: Path) -> None:
