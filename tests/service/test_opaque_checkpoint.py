@@ -68,7 +68,8 @@ def test_the_lexical_layer_drops_before_its_one_stage(open_app: Serve, tmp_path:
     offline = Ranker.load(checkpoint.path, precision="fp32", threads=1).rank(**body).to_json()
     texts = client.post("/v1/rank", json=body | {"return_text": True}).json()
     assert {name: texts[name] for name in offline if name != "id"} == offline
-    assert samples(client)["cerberank_tokens_total{model=opaque,stage=0,version=2}"] == answer["usage"]["tokens"]
+    asked = answer["usage"]["tokens"] + texts["usage"]["tokens"]
+    assert samples(client)["cerberank_tokens_total{model=opaque,stage=0,version=2}"] == asked
     whole = client.post("/v1/rank", json=body | {"drop_ratio": 0}).json()
     assert {result["stage"] for result in whole["results"]} == {0}
     assert whole["usage"]["tokens"] > answer["usage"]["tokens"]
