@@ -77,4 +77,4 @@ def test_the_lexical_layer_drops_before_its_one_stage(open_app: Serve, tmp_path:
     assert [result["relevance_score"] for result in cohere["results"]][2:] == [0.0, 0.0]
     (entry,) = client.get("/v1/models").json()["models"]
     assert (entry["lexical_ratio"], entry["longer_lists"]) == (0.5, [])
-    assert samples(client)["cerberank_lexical_dropped_candidates_total{model=opaque,version=2}"] == 4
+    assert samples(client)["cerberank_lexical_dropped_candidates_total{model=opaque,version=2}"] == 6
