@@ -40,6 +40,8 @@ Few = Field(max_length=64, fail_fast=True)
 """Length limits of every list but that of the candidates."""
 
 WORD = re.compile(r"\w")
+CAPITAL = re.compile(r"(?<=[a-z])(?=[A-Z])")
+"""The places of the underscores in a name such as topK."""
 INVISIBLE = frozenset({"Zs", "Zl", "Zp", "Cc", "Cf", "Co", "Cs", "Mn", "Me"})
 """Unicode's categories of characters that show nothing when they stand alone."""
 REPLACEMENT = "\ufffd"
@@ -164,6 +166,7 @@ MEANT = {
     **dict.fromkeys(("threshold", "score_threshold"), "min_score"),
     **dict.fromkeys(("alpha", "drop"), "drop_ratio"),
     "lexical": "lexical_ratio",
+    "return_documents": "return_text",
 }
 """The field that is meant by a name of another service's or library's."""
 
@@ -450,7 +453,8 @@ def _meant(name: str) -> str:
     known = [*RankRequest.model_fields, *CandidateObject.model_fields, *OTHER_NAMES.values()]
     if name in known:
         return ""  # a field of the other object
-    meant = MEANT.get(name) or next(iter(difflib.get_close_matches(name[:40], known, n=1, cutoff=0.75)), None)
+    name = CAPITAL.sub("_", name[:40]).lower()
+    meant = MEANT.get(name) or next(iter(difflib.get_close_matches(name, known, n=1, cutoff=0.75)), None)
     return "" if meant is None else f"; is {meant} meant?"
 
 

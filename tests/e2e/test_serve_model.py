@@ -43,7 +43,7 @@ def test_a_model_is_imported_once_and_answers_as_before(tmp_path: Path) -> None:
     wanted = CrossEncoder(str(folder), device="cpu").predict([(QUESTION, text) for text in TEXTS])
     assert first == pytest.approx(wanted.tolist(), abs=1e-5)
     assert again == first
-    assert "tiny is being imported; this takes minutes" in (tmp_path / "first.log").read_text()
+    assert "tiny is being imported; this takes up to some minutes" in (tmp_path / "first.log").read_text()
     log = (tmp_path / "again.log").read_text()
     assert "is being imported" not in log
     assert "someone/tiny is loaded from" in log

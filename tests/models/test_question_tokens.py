@@ -77,4 +77,4 @@ def test_a_chat_is_ranked_as_the_question_that_it_ends_with() -> None:
     assert chat[0].text == texts[1]
     assert [result.score for result in chat] == [result.score for result in alone]
     assert (alone.warnings, len(chat.warnings)) == ((), 1)
-    assert "at most 48 tokens of a question fit; send the question alone" in chat.warnings[0]
+    assert "only the question's end was read: at most 48 tokens fit" in chat.warnings[0]

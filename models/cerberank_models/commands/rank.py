@@ -169,7 +169,10 @@ def _rank_texts(answered: Answered, shared: Mapping[str, object], file: BinaryIO
         sys.stderr.write(f"{printable(warning)}\n")
     for result in answer:
         score = "dropped" if result.score is None else f"{result.score:.4f}"  # by the lexical layer, without a score
-        sys.stdout.write(f"{score}  {printable(candidates[result.index])}\n")
+        early = f" (stage {result.stage})" if 0 <= result.stage < answer[0].stage else ""  # scores of it compare apart
+        sys.stdout.write(f"{score}{early}  {printable(candidates[result.index])}\n")
+    if not answer.results:
+        sys.stderr.write("no candidate reaches the threshold\n")
     sys.stdout.flush()
     return 0
 

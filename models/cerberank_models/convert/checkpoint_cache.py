@@ -135,7 +135,7 @@ def _reported(model: str, report: Callable[[str], None]) -> Iterator[None]:
         while not ended.wait(REPORT_SECONDS):
             report(f"{model} is being imported, for {time.monotonic() - began:.0f} seconds so far")
 
-    report(f"{model} is being imported; this takes minutes, and is not repeated at the next start")
+    report(f"{model} is being imported; this takes up to some minutes, and is not repeated at the next start")
     thread = threading.Thread(target=repeat, name="import-report", daemon=True)
     thread.start()
     try:

@@ -82,11 +82,11 @@ def cut_warnings(
         limits = f"a pair holds {encoding.max_length} tokens"
     warnings = []
     if question:
-        fits = f"at most {encoding.question_limit} tokens of a question fit"
-        cut = f"the question's end was not read: {fits}; shorten it"
-        if encoding.question_part == "end":
-            cut = f"only the last line or the last tokens of the question were read: {fits}; send the question alone"
-        warnings.append(f"{cut}, without the turns of a chat before it")
+        read = "only the question's end was read"
+        if encoding.question_part == "start":
+            read = "the question's end was not read"
+        fits = f"at most {encoding.question_limit} tokens fit"
+        warnings.append(f"{read}: {fits}; shorten it, and send it without the chat before it")
     if candidates:
         ends = "end of 1 candidate was" if candidates == 1 else f"ends of {candidates} candidates were"
         if windowing is not None:

@@ -80,6 +80,9 @@ def test_lines_of_text_are_ranked_for_a_question(
     rows = capsys.readouterr().out.splitlines()
     assert [row.split()[1] for row in rows] == ["bees", "it", "330"]
     assert [row.split()[0] == "dropped" for row in rows] == [False, True, True]
+    assert main([str(tmp_path / "in.txt"), "--question", "bees ?", "--drop-ratio", "0.6,0"]) == 0
+    rows = capsys.readouterr().out.splitlines()
+    assert ["(stage 0)" in row for row in rows] == [False, True, True]
 
 
 def test_a_question_is_answered_with_answerable_and_warnings_beside_the_table(
@@ -94,6 +97,9 @@ def test_a_question_is_answered_with_answerable_and_warnings_beside_the_table(
     best = float(shown.out.split()[0])
     assert best <= float(answerable.removeprefix("answerable: ")) <= 1.0
     assert "lacks most tokens of 1 candidate" in warning
+    assert main([str(tmp_path / "in.txt"), "--question", "how tall ?", "--model", str(folder), "--min-score", "1"]) == 0
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err.splitlines()[-1]) == ("", "no candidate reaches the threshold")
 
 
 @pytest.mark.parametrize(

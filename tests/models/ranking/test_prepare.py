@@ -77,8 +77,7 @@ def test_truncation_is_told_or_refused(checkpoint: Checkpoint) -> None:
     prepared(checkpoint, refuse_truncation=True)
     asking = {"question": "a " * 300}
     assert warnings_of(checkpoint, **asking) == (
-        "only the last line or the last tokens of the question were read: at most 24 tokens of a question fit; send "
-        "the question alone, without the turns of a chat before it",
+        "only the question's end was read: at most 24 tokens fit; shorten it, and send it without the chat before it",
     )
     assert not prepared(checkpoint, **asking).truncated.any()
     for call in (long, asking):

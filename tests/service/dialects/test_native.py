@@ -150,6 +150,8 @@ def test_other_services_names_are_read(client: TestClient) -> None:
     [
         ({"topk": 1}, "topk: is not a field of this request; is top_k meant?"),
         ({"candidates": [{"text": "a", "page_content": "b"}]}, "page_content: is not a field of this request; is text"),
+        ({"returnDocuments": True}, "returnDocuments: is not a field of this request; is return_text meant?"),
+        ({"topK": 1}, "topK: is not a field of this request; is top_k meant?"),
         ({"xyzzy": 1}, "xyzzy: is not a field of this request"),
     ],
 )
