@@ -79,7 +79,7 @@ class Doors:
 
     def in_python(self, body: dict[str, Any]) -> dict[str, Any] | str:
         try:
-            return self.ranker.rank(**body).to_json()
+            return self.ranker.rank(**body, return_heads=True).to_json()
         except ValueError as error:
             return str(error)
 
