@@ -438,7 +438,8 @@ def describe_problems(problems: Sequence[Mapping[str, Any]]) -> str:
 
 def _problem(problem: Mapping[str, Any]) -> str:
     own = problem["msg"].removeprefix("Value error, ").replace(" after validation", "")
-    message = MESSAGES.get(problem["type"], own.replace("Input should be", "must be"))
+    own = own.replace("Input should be", "must be").replace("List should have", "must have")
+    message = MESSAGES.get(problem["type"], own)
     name = str(problem["loc"][0]) if problem["loc"] else ""
     if problem["type"] == "extra_forbidden":
         message += _meant(str(problem["loc"][-1]))

@@ -211,7 +211,7 @@ def test_a_call_is_one_request_in_progress_from_its_first_byte(serve: Serve) -> 
 @pytest.mark.parametrize(
     ("content", "status", "said"),
     [
-        ({"questions": []}, 422, "questions: List should have at least 1 item, not 0"),
+        ({"questions": []}, 422, "questions: must have at least 1 item, not 0"),
         ({"questions": [{}] * (MOST_QUESTIONS + 1)}, 422, "questions: 65 are more than the limit of 64"),
         ({"questions": [HOW], "top_n": 0}, 422, "top_n: must be greater than or equal to 1"),
         ({"questions": [HOW], "candidates": "abc"}, 422, "candidates: must be a list, such as"),
