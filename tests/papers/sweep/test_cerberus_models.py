@@ -41,7 +41,7 @@ def test_every_row_has_figures(tmp_path: Path, ran: list[str]) -> None:
     assert rows == list(ROWS)
     # Six plain models and two further ones for hydra, each by two steps.
     assert ran.count("teach") == 2 * (6 + 2)
-    assert (ran.count("distil"), ran.count("eval")) == (len(STUDENTS), len(ENSEMBLES))
+    assert (ran.count("distil"), ran.count("results")) == (len(STUDENTS), len(ENSEMBLES))
     ran.clear()
     assert sweep(call) == 0
     assert ran == []
