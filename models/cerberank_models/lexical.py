@@ -13,6 +13,8 @@ from cerberank_models.encoding import EncodedPairs, PairEncoder
 
 K1, B = 1.2, 0.75
 """The usual constants of BM25: how soon more occurrences of a word count no more, and how much long texts lose."""
+DECIMALS = 9
+"""The decimals of a score; the next ones are rounding errors."""
 
 
 def lexical_scores(encoder: PairEncoder, pairs: EncodedPairs) -> Scores:
@@ -46,4 +48,6 @@ def lexical_scores(encoder: PairEncoder, pairs: EncodedPairs) -> Scores:
     norms = K1 * (1.0 - B + B * lengths / lengths.mean())
     weights = rarity[columns] * counts * (K1 + 1.0) / (counts + norms[rows])
     scores = np.bincount(rows, weights, minlength=len(pairs)).astype(np.float64)
-    return scores if pairs.windows is None else pairs.windows.by_candidate(scores)
+    scores = scores if pairs.windows is None else pairs.windows.by_candidate(scores)
+    # NumPy's last binary digit depends on where an array begins in memory, and ties decide what is kept.
+    return np.round(scores, DECIMALS)
