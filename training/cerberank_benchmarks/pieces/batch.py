@@ -23,8 +23,6 @@ from cerberank_models.progress import progress
 
 QUESTIONS = 32
 """Number of questions."""
-STEP_TOKENS = 1536
-"""About the tokens of a tenth of a second on two cores; a loaded machine would choose fewer at start, at random."""
 WAYS = ("one after the other", "at once", "batch", "Ranker.rank", "Ranker.rank_batch")
 
 
@@ -35,7 +33,7 @@ def run(settings: BenchmarkSettings, scratch: Path) -> Report:
     affects them alike.
     """
     workload, rows = Workload(settings), list[dict[str, Value]]()
-    with cerberank_server(settings.checkpoint, scratch, {"token_cache_bytes": 0, "step_tokens": STEP_TOKENS}) as server:
+    with cerberank_server(settings.checkpoint, scratch, {"token_cache_bytes": 0}) as server:
         address = str(server.client.base_url)
         with Client(address, timeout=600.0) as client:
             ranker = Ranker.load(settings.checkpoint)
