@@ -30,12 +30,14 @@ def test_a_client_is_made_without_a_complaint_and_ranks(task: Task, tmp_path: Pa
     use = f"""
 from made import Client
 from made.api.cerberank import rank, rank_batch
-from made.models import BatchRequest, RankRequest
+from made.models import BatchQuestion, BatchRequest, RankRequest
 
 client = Client(base_url={task.url!r}, raise_on_unexpected_status=True)
-question = RankRequest(question="How tall is it?", candidates=["It is old.", "It is 330 metres tall."], top_k=1)
+texts = ["It is old.", "It is 330 metres tall."]
+question = RankRequest(question="How tall is it?", candidates=texts, top_k=1)
 assert rank.sync(client=client, body=question).results[0].index == 1
-answers = rank_batch.sync(client=client, body=BatchRequest(questions=[question, question])).answers
-assert [entry.answer.results[0].index for entry in answers] == [1, 1]
+batch = BatchRequest(questions=["How tall is it?", BatchQuestion(question="How old is it?")], candidates=texts)
+answers = rank_batch.sync(client=client, body=batch).answers
+assert [entry.answer.results[0].index for entry in answers] == [1, 0]
 """
     subprocess.run([sys.executable, "-c", use], check=True, cwd=tmp_path)
