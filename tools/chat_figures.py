@@ -3,7 +3,8 @@
 CHATS dev questions of each set become the last turn of a chat. An earlier turn is another question of the set, of the
 same document if there is one, with its answer. There are so many that they alone exceed the model's limit of a
 question, and up to three more. All questions have the chat form of training (`chat_form.py`). A third of the chats are
-one line; of the others half have `User:` and `Assistant:` before the turns, half of which end in a line `Assistant:`.
+one line; of the others half have `User:` and `Assistant:` before the turns, and half of these end in
+`Assistant:`, on a line of its own.
 
 A rule is the part that is left of a chat: the last question `alone`, the `start` or the `end` of the limit's length,
 half of that of each (`start-end`), or `model`, which is all of it, cut by the model. In `quoted` chats the question

@@ -418,7 +418,7 @@ class PairEncoder:
         )
 
     def _wordless(self, frame: Frame) -> NDArray[np.int32]:
-        """The ids of a question's tokens that are no words of its own: unknown text, and those of a prompt."""
+        """The ids of a question's tokens that do not count as its words: unknown text, and those of a prompt."""
         unknown = packed([] if self._unknown is None else [self._unknown])
         return np.frombuffer(unknown + frame.ids_around_question, dtype=np.int32)
 

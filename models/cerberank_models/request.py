@@ -385,7 +385,7 @@ def with_shared(question: Any, shared: Mapping[str, Any]) -> Any:
 
 
 def characters_of(candidates: Iterable[Any]) -> int:
-    """The characters of the texts of candidates, which may be parsed JSON; what is no candidate has none."""
+    """The characters of the texts of candidates, which may be parsed JSON; anything else counts as empty."""
     texts = (each.get("text") if isinstance(each, dict) else getattr(each, "text", each) for each in candidates)
     return sum(len(text) for text in texts if isinstance(text, str))
 

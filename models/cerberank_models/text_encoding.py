@@ -93,7 +93,7 @@ class TextEncoder:
         return encoded, offsets_of(counts)
 
     def _cut(self, texts: Sequence[str], tokenised: Sequence[bytes]) -> NDArray[np.bool_]:
-        """True for each candidate or document of which more is not read."""
+        """True for each candidate or document that is cut."""
         return (lengths_of(tokenised) > self._candidate) | (lengths_of(texts) > self._candidate_tokens.characters)
 
     def _starts(self, ids: bytes) -> range:

@@ -285,7 +285,7 @@ def test_a_link_and_a_reload_show_the_same(browser: Browser) -> None:
 
 @pytest.mark.parametrize("size", [DESKTOP, PHONE], ids=["desk", "phone"])
 def test_the_first_screen_shows_a_ranking(browser: Browser, service: Process, size: tuple[int, int]) -> None:
-    """Of the first example."""
+    """The first example is ranked when the page opens."""
     browser.look("light", size)
     browser.driver.get("about:blank")
     browser.driver.get(f"{service.url}/")

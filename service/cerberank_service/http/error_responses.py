@@ -32,7 +32,7 @@ class ErrorResponses:
 
     def __init__(self, service: Service, formats: Mapping[str, ErrorFormat] | None = None) -> None:
         """`formats` are the error formats by route path; a key that ends in "/" stands for all paths below it
-        that are no keys themselves.
+        that are not keys themselves.
 
         Every other path has the native format.
         """

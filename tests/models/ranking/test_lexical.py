@@ -45,7 +45,7 @@ def dropped(answer: Answer) -> list[int]:
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(listed=st.lists(texts, min_size=1, max_size=12, unique=True), ratio=st.sampled_from([0.2, 0.5, 0.9]))
 def test_the_rest_is_ranked_as_if_it_had_come_alone(ranker: Ranker, listed: list[str], ratio: float) -> None:
-    """What is dropped stands last by its lexical score, without another, and changes nothing of the others."""
+    """Dropped candidates stand last by their lexical scores, have no other, and leave the rest as it is."""
     answer = ranker.rank(QUESTION, listed, drop_ratio=0.5, lexical_ratio=ratio)
     out = dropped(answer)
     kept = sorted(set(range(len(listed))) - set(out))

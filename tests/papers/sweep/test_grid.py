@@ -97,7 +97,7 @@ def test_a_killed_grid_goes_on_and_the_best_on_dev_is_given_as_a_command(
 
 
 def test_the_best_on_dev_comes_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of equal ones that which was finished first."""
+    """The point that was finished first is taken where two are equal."""
     figures = {"5.0": 60.0, "3.0": 70.25, "1.0": 70.25}
     for finished, tau in enumerate(figures):
         result = tmp_path / f"alpha-0.1-tau-{tau}-rate-1e-05" / "checkpoint"

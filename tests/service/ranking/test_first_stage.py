@@ -157,7 +157,7 @@ def test_the_tuned_schedule_in_time_drops_by_its_first_ratio(serve_first: Open) 
 
 
 def test_the_lexical_layer_stands_before_the_first_stage(serve_first: Open) -> None:
-    """What it drops has no vector computed, and is counted apart; stages and drop ratios are numbered as without it."""
+    """Dropped candidates get no vector and are counted apart; stages and drop ratios are numbered as without it."""
     served = serve_first()
     texts = [*(f"tall text {number}" for number in range(10)), *TEXTS[:10]]
     answer = served.rank(candidates=texts, lexical_ratio=0.5)

@@ -48,7 +48,7 @@ def test_the_alert_on_descriptors_has_its_figures(client: TestClient) -> None:
 
 
 def test_the_share_of_the_lexical_layer_is_a_part_of_the_name(metrics: Metrics) -> None:
-    """What it dropped is counted apart."""
+    """Its dropped candidates are counted apart."""
     lexical_scores = np.array([np.nan, 0.5])
     metrics.answered(answer(drop_schedule=(0.1, 0.1), lexical_ratio=0.2, lexical_scores=lexical_scores))
     assert value(metrics, "schedules_total", schedule="lexical 0.2,0.1,0.1") == 1.0

@@ -300,7 +300,7 @@ def test_a_state_is_saved_by_time_too(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_kill_while_a_state_is_written_leaves_the_one_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of states and of the best weights no half file is ever seen: the run goes on from step 3."""
+    """State and best weights are written whole or not at all: the run goes on from step 3."""
     save = torch.save
 
     def killed(value: Any, file: Any) -> None:

@@ -183,7 +183,7 @@ class ExitsJob(Job[AccelerateOptions, Inputs]):
 
     @cached_property
     def pooled(self) -> PooledVectors:
-        """What exits read. The body does not change, so it is computed once, and kept for a repeated call."""
+        """The states that exits read, which are computed once and kept, because the body does not change."""
         options = self.options
         body = FrozenBody.of(self.ranker, device=options.run.place, precision=options.precision)
         Bound(self.out, self._read()).begin()
@@ -270,7 +270,7 @@ def accelerate(checkpoint: Path, /, *, options: AccelerateOptions) -> Accelerate
     # 2. The schedule is chosen by the model's own ranking, among those that the gate of the forms accepts.
     tuning, checked = _tuned(ranker.config, held_out, options)
     policy = tuning.default.policy
-    # 3. The checkpoint, each form of which is measured with the schedule.
+    # 3. The checkpoint; each of its forms is measured with the schedule.
     ranker.config = _with_schedule(ranker.config, tuning)
     learnt = f"Exits by `train accelerate`: they learned this model's own scores on {start} questions without labels. "
     text = _report(tuning, held_out, learnt)

@@ -88,7 +88,7 @@ def score_all(backend: Backend[Any], pairs: EncodedPairs) -> AllScores:
 
 @dataclass(frozen=True, slots=True)
 class DefaultSchedules:
-    """The default schedules of a checkpoint, of which the number of a question's candidates chooses one."""
+    """The default schedules of a checkpoint; the number of a question's candidates chooses one of them."""
 
     config: RankerConfig
 

@@ -1,4 +1,4 @@
-"""How a step is computed: precision, attention, gradient checkpointing, and threads of a processor."""
+"""The computation of a step: precision, attention, gradient checkpointing, and threads of a processor."""
 
 from __future__ import annotations
 
