@@ -63,7 +63,7 @@ class QuestionTokens:
         taken = 1 + int(np.searchsorted(np.cumsum(lengths), ID_BYTES * FEWEST))
         (ids,) = self._tokens([frame.question("\n".join(lines[-taken:]))], None, "")
         lead = ID_BYTES * frame.before_question
-        return ids if len(ids) <= room else ids[:lead] + ids[lead - room :]
+        return ids if len(ids) <= room else ids[:lead] + ids[lead + len(ids) - room :]
 
 
 def tail(text: str, characters: int) -> str:
