@@ -78,3 +78,13 @@ def test_a_chat_is_ranked_as_the_question_that_it_ends_with() -> None:
     assert [result.score for result in chat] == [result.score for result in alone]
     assert (alone.warnings, len(chat.warnings)) == ((), 1)
     assert "only the question's end was read: at most 48 tokens fit" in chat.warnings[0]
+
+
+def test_a_prompt_as_long_as_the_limit_leaves_nothing_of_a_long_question() -> None:
+    """The text before the question is kept, and no more."""
+    tokenizer, prompt = qwen_tokenizer(), PROMPTS["mxbai-rerank-v2"].prompt
+    frame = prompt_frame(tokenizer, prompt, None)
+    tested = QuestionTokens(tokenizer, limit=frame.before_question, part="end", characters=500, digest=None)
+    (ids,), (cut,) = tested(["how tall is the tower"], None, "", frame)
+    assert cut
+    assert len(ids) == 4 * frame.before_question
