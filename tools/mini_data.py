@@ -1,6 +1,6 @@
 """Writes the data for training, calibrating and measuring cerberank-mini: `python -m tools.mini_data DATA OUT`.
 
-DATA contains `squad-as2/` and `domains/SET/`. The documents of each set's train file are divided by their titles.
+DATA contains `squad-as2/`, `domains/SET/` and `howto/SET/`. The documents of each set's train file are divided by their titles.
 
 - `OUT/train/SET.jsonl.gz` is for training.
 - `OUT/carved/SET.jsonl.gz` is for calibration and choices: 6 % of the documents, at most 400 questions of a set.
@@ -39,6 +39,7 @@ SETS = (
     *("squadshifts-wiki", "fairytaleqa", "medquad", "dstc11-reviews", "epqa", "covidqa", "timeqa", "tatqa"),
     *("msdocs-faq", "vagov-faq", "open-faq", "covid-gov-faq", "epqa-unanswerable", "timeqa-unanswerable"),
 )
+HOWTO = ("howto-docs", "commands")
 CARVED, MOST_CARVED = 0.06, 400
 FROM_SQUAD, FROM_DOMAIN = 400, 60
 DEV = 25
@@ -200,12 +201,13 @@ def write(path: Path, lines: Iterable[str]) -> None:
 def main() -> None:
     """Read the arguments and write the files."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("data", type=Path, help="folder of squad-as2/ and domains/")
+    parser.add_argument("data", type=Path, help="folder of squad-as2/, domains/ and howto/")
     parser.add_argument("out", type=Path, help="folder to fill")
     options = parser.parse_args()
     data, out = options.data, options.out
     files = {"squad-as2": data / "squad-as2" / "train.jsonl.gz"}
     files |= {name: data / "domains" / name / "train.jsonl.gz" for name in SETS}
+    files |= {name: data / "howto" / name / "train.jsonl.gz" for name in HOWTO}
     for name, source in files.items():
         divide(source, out / "train" / f"{name}.jsonl.gz", out / "carved" / f"{name}.jsonl.gz")
     articles = (data / "squad-as2" / "articles-train.jsonl.gz").read_bytes()
