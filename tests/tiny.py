@@ -184,7 +184,7 @@ def random_ranker(
         name="random-tiny",
         body_layers=body_layers,
         heads=heads,
-        exits=tuple(ExitConfig(after=after) for after in exits),
+        exits=tuple(ExitConfig(after=after, token_features=3 if after == 2 else 0) for after in exits),
         encoding=ENCODING,
     )
     torch.manual_seed(seed)  # for the embeddings

@@ -1,6 +1,7 @@
 """Writes the data for training, calibrating and measuring cerberank-mini: `python -m tools.mini_data DATA OUT`.
 
-DATA contains `squad-as2/`, `domains/SET/` and `howto/SET/`. The documents of each set's train file are divided by their titles.
+DATA contains `squad-as2/`, `domains/SET/` and `howto/SET/`. The documents of each set's train file are divided by
+their titles.
 
 - `OUT/train/SET.jsonl.gz` is for training.
 - `OUT/carved/SET.jsonl.gz` is for calibration and choices: 6 % of the documents, at most 400 questions of a set.

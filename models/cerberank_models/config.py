@@ -109,6 +109,10 @@ class ExitConfig(Frozen):
 
     after: Count
     pooling: Pooling = "mean"
+    token_features: Annotated[int, Field(ge=0, exclude_if=lambda width: width == 0)] = 0
+    """The width of a layer with GELU that the exit applies to every token, and whose mean it reads beside the pooled
+    vector. Early layers know token by token what matches the question, which a mean of their states mixes up. 0, and
+    omitted from `config.json`, for the paper's exit."""
 
 
 class EncodingConfig(Frozen):
@@ -281,6 +285,8 @@ class RankerConfig(Frozen):
         read += [self.architecture.classifier_pooling] if self.architecture.heads else []
         if any((pooling == "last") != decodes for pooling in read):
             raise ValueError("a decoder's exits and classifier read the last token, others do not")
+        if decodes and any(exit_.token_features for exit_ in self.exits):
+            raise ValueError("a decoder's exits have no token_features: tokens that pairs share are computed once")
         if decodes and (self.encoding.segments != 2 or (self.architecture.heads and self.architecture.head_layers)):
             raise ValueError("a decoder reads pairs of two segments, and its heads have no layers")
 

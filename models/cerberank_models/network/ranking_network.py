@@ -29,7 +29,7 @@ class RankingNetwork(nn.Module):
         # The names of these attributes are the names of weights in the checkpoint format.
         self.embeddings = body.embeddings
         self.body = body.layers
-        self.exits = nn.ModuleList(Exit(width, exit_.pooling, dropout, body.output_norm()) for exit_ in config.exits)
+        self.exits = nn.ModuleList(Exit(width, exit_, dropout, body.output_norm()) for exit_ in config.exits)
         before = dropout if transformer.drops_pooled else 0.0
         self.heads = Heads(Head(body, width, architecture, dropout, before=before) for _ in range(architecture.heads))
 

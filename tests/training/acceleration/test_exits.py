@@ -14,7 +14,7 @@ from tests.tiny import random_pairs, random_ranker
 from cerberank_models.config import ExitConfig
 from cerberank_models.network.exits import Exit
 from cerberank_training.acceleration.exits import Exits, exits_learner, with_exits
-from cerberank_training.acceleration.vectors import PooledVectors
+from cerberank_training.acceleration.states import ExitInputs
 from cerberank_training.runner.loop import Loop
 from cerberank_training.runner.settings import TrainConfig
 
@@ -23,13 +23,13 @@ TRAINING = TrainConfig(
 )
 
 
-def made_up(questions: int = 60, candidates: int = 8) -> PooledVectors:
+def made_up(questions: int = 60, candidates: int = 8) -> ExitInputs:
     """The first exit can read the logit from its vectors, the second sees noise."""
     rng = np.random.default_rng(0)
     vectors = rng.normal(0, 1, (questions * candidates, 2, 32)).astype(np.float16)
     logits = 2 * vectors[:, 0, :4].sum(axis=1, dtype=np.float32)
     offsets = np.arange(questions + 1) * candidates
-    return PooledVectors(offsets=offsets, vectors=vectors, logits=logits)
+    return ExitInputs(offsets=offsets, row_offsets=np.arange(len(logits) + 1), states=vectors, logits=logits)
 
 
 def exits(seed: int = 1) -> Exits:
@@ -37,8 +37,8 @@ def exits(seed: int = 1) -> Exits:
     return Exits([cast(Exit, exit_) for exit_ in ranker.exits])
 
 
-def train(folder: Path, exits: Exits, pooled: PooledVectors, config: TrainConfig = TRAINING) -> None:
-    Loop(folder, exits_learner(exits, pooled, 50, config)).train(lambda exits: 0.0)
+def train(folder: Path, exits: Exits, inputs: ExitInputs, config: TrainConfig = TRAINING) -> None:
+    Loop(folder, exits_learner(exits, inputs, 50, config)).train(lambda exits: 0.0)
 
 
 def test_an_exit_learns_the_model_s_own_order(tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_an_exit_learns_the_model_s_own_order(tmp_path: Path) -> None:
     found, learned = made_up(250), exits()
     train(tmp_path, learned, found)
     with torch.inference_mode():
-        logits = learned(torch.from_numpy(found.vectors[400:]).float()).numpy().reshape(200, 8, 2)
+        logits = learned(torch.from_numpy(found.states[400:]), torch.arange(1601)).numpy().reshape(200, 8, 2)
     own = found.logits[400:].reshape(200, 8)
     right = [(logits[:, :, exit_].argmax(axis=1) == own.argmax(axis=1)).mean() for exit_ in (0, 1)]
     assert right[0] >= 0.7

@@ -1,4 +1,4 @@
-"""Exits that learn the model's own scores. The frozen body computes the exits' input vectors once.
+"""Exits that learn the model's own scores. The frozen body computes what the exits read once.
 
 The loss is the sum of two losses. The listwise cross entropy (softmax over a question's candidates) trains the order,
 which decides what is dropped. The distance between the probabilities of exit and model trains the scores, because the
@@ -19,8 +19,9 @@ from torch import Tensor, nn
 from cerberank_models.config import SCHEDULES, ExitConfig, RankerConfig
 from cerberank_models.convert.from_hugging_face import initialise
 from cerberank_models.network.exits import Exit
+from cerberank_models.network.layout import PackedLayout, offsets_of
 from cerberank_models.network.ranking_network import RankingNetwork
-from cerberank_training.acceleration.vectors import PooledVectors
+from cerberank_training.acceleration.states import ExitInputs
 from cerberank_training.data.epochs import EpochOrder
 from cerberank_training.learning.batch import moved
 from cerberank_training.learning.losses import distillation_loss, listwise_loss
@@ -57,25 +58,32 @@ def with_exits(source: RankingNetwork, exits: Sequence[ExitConfig], *, seed: int
 
 
 class Exits(nn.Module):
-    """E exits that read pooled vectors."""
+    """E exits that read the stored states of a frozen body."""
 
     def __init__(self, exits: Sequence[Exit]) -> None:
         super().__init__()
         self.exits = nn.ModuleList(exits)
 
-    def forward(self, vectors: Tensor) -> Tensor:
-        """The logits `[N, E]`, from the pooled vectors `[N, E, D]`."""
-        return torch.stack(
-            [cast(Exit, exit_).classify(vectors[:, index]) for index, exit_ in enumerate(self.exits)], dim=1
-        )
+    def forward(self, states: Tensor, offsets: Tensor) -> Tensor:
+        """The logits `[N, E]`, from `ExitInputs.states` `[R, E, D]`; pair i owns `offsets[i]:offsets[i + 1]` of them.
+
+        If exits read single tokens, the rows are tokens, else pooled vectors.
+        """
+        exits = [cast(Exit, exit_) for exit_ in self.exits]
+        if not any(exit_.config.token_features for exit_ in exits):
+            return torch.stack([each.classify(states[:, index].float()) for index, each in enumerate(exits)], dim=1)
+        layout = PackedLayout.of(offsets)
+        return torch.stack([each(states[:, index].float(), layout) for index, each in enumerate(exits)], dim=1)
 
 
 @dataclass(frozen=True, slots=True)
-class VectorBatch:
-    """The pooled vectors of N pairs of Q questions, with the model's final scores of them."""
+class StateBatch:
+    """What exits read of N pairs of Q questions, with the model's final scores of them."""
 
-    vectors: Tensor
-    """`[N, E, D]`."""
+    states: Tensor
+    """`[R, E, D]`, float16."""
+    offsets: Tensor
+    """`[N + 1]`: pair i owns the rows `offsets[i]:offsets[i + 1]`."""
     logits: Tensor
     """`[N]`: the final scores."""
     targets: Tensor
@@ -88,17 +96,18 @@ class VectorBatch:
         """The number of pairs."""
         return len(self.logits)
 
-    def on(self, device: torch.device) -> VectorBatch:
+    def on(self, device: torch.device) -> StateBatch:
         """The batch on `device`."""
-        return VectorBatch(*(moved(getattr(self, each.name), device) for each in fields(self)))
+        return StateBatch(*(moved(getattr(self, each.name), device) for each in fields(self)))
 
 
-def vector_batch(questions: Sequence[int], pooled: PooledVectors) -> VectorBatch:
-    """The vectors and scores of the questions with these numbers."""
-    rows = [pooled.rows(question) for question in questions]
-    scores = [torch.from_numpy(pooled.logits[row]) for row in rows]
-    return VectorBatch(
-        vectors=torch.from_numpy(np.concatenate([pooled.vectors[row] for row in rows])).float(),
+def state_batch(questions: Sequence[int], inputs: ExitInputs) -> StateBatch:
+    """What exits read of the questions with these numbers, and their scores."""
+    scores = [torch.from_numpy(inputs.logits[inputs.pairs(question)]) for question in questions]
+    lengths = np.concatenate([inputs.lengths(question) for question in questions])
+    return StateBatch(
+        states=torch.from_numpy(np.concatenate([inputs.states[inputs.rows(question)] for question in questions])),
+        offsets=offsets_of(torch.from_numpy(lengths)),
         logits=torch.cat(scores),
         targets=torch.cat([(each / TAU).softmax(dim=0) for each in scores]),
         questions=torch.tensor([0, *map(len, scores)]).cumsum(0),
@@ -106,22 +115,22 @@ def vector_batch(questions: Sequence[int], pooled: PooledVectors) -> VectorBatch
 
 
 def exits_learner(
-    exits: Exits, pooled: PooledVectors, questions: int, config: TrainConfig
-) -> Learner[Exits, int, VectorBatch]:
-    """Exits that learn the model's own scores on the first `questions` of `pooled`."""
+    exits: Exits, inputs: ExitInputs, questions: int, config: TrainConfig
+) -> Learner[Exits, int, StateBatch]:
+    """Exits that learn the model's own scores on the first `questions` of `inputs`."""
     return Learner(
         network=exits,
         config=config,
         items=EqualSteps(EpochOrder(questions, seed=config.seed), config.examples_per_step),
-        batch=partial(vector_batch, pooled=pooled),
+        batch=partial(state_batch, inputs=inputs),
         loss=exits_loss,
         takes_last=True,
     )
 
 
-def exits_loss(step: int, forward: nn.Module, batch: VectorBatch, pair_factor: float) -> tuple[Tensor, Losses]:
+def exits_loss(step: int, forward: nn.Module, batch: StateBatch, pair_factor: float) -> tuple[Tensor, Losses]:
     """The sum of the exits' losses, and the loss of each."""
-    logits = forward(batch.vectors)
+    logits = forward(batch.states, batch.offsets)
     points = distillation_loss(logits, batch.logits[:, None].expand_as(logits), 1.0)
     losses = listwise_loss(logits / TAU, batch.targets, batch.questions) + pair_factor * points
     return losses.sum(), {f"exit_{number}": loss for number, loss in enumerate(losses, start=1)}

@@ -20,8 +20,8 @@ from cerberank_models.backends.stage_contract import Backend
 from cerberank_models.drop import DropPolicy
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.lexical import lexical_scores
-from cerberank_training.acceleration.exits import Exits
-from cerberank_training.acceleration.vectors import PooledVectors
+from cerberank_training.acceleration.exits import Exits, state_batch
+from cerberank_training.acceleration.states import ExitInputs
 from cerberank_training.data import Question
 from cerberank_training.evaluation.gate import GateError
 from cerberank_training.evaluation.question_metrics import ranks_of
@@ -65,7 +65,7 @@ def agreement_with(own: NDArray[np.floating], ranks: Ranks) -> tuple[float, floa
 
 def held_out_scores(
     exits: Exits,
-    pooled: PooledVectors,
+    inputs: ExitInputs,
     questions: Sequence[Question],
     encoder: PairEncoder | None = None,
     *,
@@ -77,10 +77,10 @@ def held_out_scores(
     """
     device = next(exits.parameters()).device
     for index, question in enumerate(questions[start:], start=start):
-        rows = pooled.rows(index)
+        batch = state_batch([index], inputs).on(device)
         with torch.inference_mode():
-            logits = exits(torch.from_numpy(pooled.vectors[rows]).float().to(device)).double().cpu().numpy()
-        stages = (*logits.T, pooled.logits[rows].astype(np.float64))
+            logits = exits(batch.states, batch.offsets).double().cpu().numpy()
+        stages = (*logits.T, batch.logits.double().cpu().numpy())
         lexical = None
         if encoder is not None:
             pairs = encoder.encode(question.text, [row.candidate for row in question.candidates])
@@ -88,16 +88,14 @@ def held_out_scores(
         yield question, AllScores(stages, None, lexical)
 
 
-def exits_agreement(
-    exits: Exits, pooled: PooledVectors, questions: Sequence[Question], *, start: int
-) -> dict[str, float]:
+def exits_agreement(exits: Exits, inputs: ExitInputs, questions: Sequence[Question], *, start: int) -> dict[str, float]:
     """The agreement of each exit's order with the model's own, in percent: the mean of both figures; `final`, of all.
 
     It is measured on the questions from `start` on.
     """
     rows = [
         [fmean(agreement_with(scores.stages[-1], ranks_of(stage))) for stage in scores.stages[:-1]]
-        for _, scores in held_out_scores(exits, pooled, questions, start=start)
+        for _, scores in held_out_scores(exits, inputs, questions, start=start)
     ]
     by_exit = 100 * np.mean(rows, axis=0)
     return {f"exit {number}": float(each) for number, each in enumerate(by_exit, 1)} | {"final": float(by_exit.mean())}

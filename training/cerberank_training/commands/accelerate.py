@@ -42,7 +42,7 @@ from cerberank_training.acceleration.schedule import (
     same_first_share,
     within_gate,
 )
-from cerberank_training.acceleration.vectors import FrozenBody, PooledVectors, compute_vectors
+from cerberank_training.acceleration.states import ExitInputs, FrozenBody, compute_states
 from cerberank_training.commands.tune import SECTION
 from cerberank_training.commands.unlabelled import (
     calibration_texts,
@@ -62,6 +62,9 @@ from cerberank_training.runs.launched import launched_processes, note_of
 from cerberank_training.runs.record import RunRecord
 from cerberank_training.teachers.scoring.teacher import files_revision
 
+TOKEN_FEATURES = 32
+"""The default number of features of single tokens that exits read: their layer has less than a hundredth of the weights
+of a layer of the body."""
 LEAST = 20
 """The least number of questions to train on, and to tune on; with fewer, percentages mean nothing."""
 
@@ -82,6 +85,8 @@ class AccelerateOptions:
     """Layers to add an exit after, such as 2,4 (default: after one to four sixths of all layers)."""
     pooling: Pooling = "mean"
     """Vector that exits read: the mean of the tokens, or the first or last token."""
+    token_features: Whole | None = None
+    """Number of features of single tokens whose mean exits read too (default: 32, and 0 with --pooling last)."""
     epochs: Positive = 10
     """Number of passes over the questions."""
     learning_rate: Positive = 1e-3
@@ -182,15 +187,15 @@ class ExitsJob(Job[AccelerateOptions, Inputs]):
         return start
 
     @cached_property
-    def pooled(self) -> PooledVectors:
-        """The states that exits read, which are computed once and kept, because the body does not change."""
+    def inputs(self) -> ExitInputs:
+        """What exits read, which is computed once and kept, because the body does not change."""
         options = self.options
         body = FrozenBody.of(self.ranker, device=options.run.place, precision=options.precision)
         Bound(self.out, self._read()).begin()
-        return compute_vectors(self.out, body, self.checkpoint.encoder(), self.questions)
+        return compute_states(self.out, body, self.checkpoint.encoder(), self.questions)
 
     def _read(self) -> dict[str, Any]:
-        """All that determines the vectors."""
+        """All that determines the states."""
         return {
             "checkpoint": files_revision([self.checkpoint.path / MANIFEST]),
             "exits": [exit_.model_dump() for exit_ in self.ranker.config.exits],
@@ -218,8 +223,8 @@ class ExitsJob(Job[AccelerateOptions, Inputs]):
         """Compute what the exits read."""
         warning = unlabelled_trained_on(self.checkpoint.path, self.options.data, self.questions)
         return ExitsTraining(
-            learner=exits_learner(self.exits, self.pooled, self.start, inputs.config),
-            measure=partial(exits_agreement, pooled=self.pooled, questions=self.questions, start=self.start),
+            learner=exits_learner(self.exits, self.inputs, self.start, inputs.config),
+            measure=partial(exits_agreement, inputs=self.inputs, questions=self.questions, start=self.start),
             start_lines=(f"--data: {warning}" if warning else "",),
             result=self.result,
         )
@@ -266,7 +271,7 @@ def accelerate(checkpoint: Path, /, *, options: AccelerateOptions) -> Accelerate
     source, ranker, questions, start = job.checkpoint, job.ranker, job.questions, job.start
     exits = job.exits
     exits.load_state_dict(load_file(job.result))
-    held_out = list(held_out_scores(exits.eval(), job.pooled, questions, source.encoder(), start=start))
+    held_out = list(held_out_scores(exits.eval(), job.inputs, questions, source.encoder(), start=start))
     # 2. The schedule is chosen by the model's own ranking, among those that the gate of the forms accepts.
     tuning, checked = _tuned(ranker.config, held_out, options)
     policy = tuning.default.policy
@@ -379,9 +384,13 @@ def _with_untrained_exits(checkpoint: Checkpoint, options: AccelerateOptions) ->
         raise ValueError(f"{checkpoint.path} has no body layer before its last one: there is no place for exits")
     places = options.exits or default_places(body, layers)
     if list(places) != sorted(set(places)) or places[0] < 1 or places[-1] > most:
-        exits = ",".join(map(str, places))
-        raise ValueError(f"--exits {exits} must come after distinct, ascending body layers 1..{most}")
-    return with_exits(source, [ExitConfig(after=place, pooling=options.pooling) for place in places], seed=options.seed)
+        given = ",".join(map(str, places))
+        raise ValueError(f"--exits {given} must come after distinct, ascending body layers 1..{most}")
+    features = options.token_features
+    if features is None:
+        features = 0 if options.pooling == "last" else TOKEN_FEATURES
+    exits = [ExitConfig(after=place, pooling=options.pooling, token_features=features) for place in places]
+    return with_exits(source, exits, seed=options.seed)
 
 
 def _report(tuning: Tuning, held_out: Sequence[tuple[Question, AllScores]], origin: str) -> str:

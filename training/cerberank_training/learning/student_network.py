@@ -84,7 +84,10 @@ def build_student(shape: StudentShape, base: Base, *, seed: int, dropout: float)
 
 
 def fitted(base: Base, shape: StudentShape) -> StudentShape:
-    """The shape with the depth of its body. Raises UnsupportedModelError for a base that does not fit."""
+    """The shape with the depth of its body and the form of its exits.
+
+    Raises UnsupportedModelError for a base that does not fit.
+    """
     transformer = base.layers()
     config = None if base.checkpoint is None else base.checkpoint.config
     base.check_room(shape.encoding.max_length)
@@ -103,7 +106,14 @@ def fitted(base: Base, shape: StudentShape) -> StudentShape:
         )
     if shape.exits and (last := shape.exits[-1]) > body:
         raise UnsupportedModelError(f"--exits {last}: the body has {body} layers")
-    return replace(shape, body_layers=body)
+    return replace(shape, body_layers=body, exit_token_features=_token_features(shape, config))
+
+
+def _token_features(shape: StudentShape, config: RankerConfig | None) -> int:
+    """The number of token features of the exits: as given, or that of the base's exits at the same places."""
+    if shape.exit_token_features is not None or config is None:
+        return shape.exit_token_features or 0
+    return max((exit_.token_features for exit_ in config.exits if exit_.after in shape.exits), default=0)
 
 
 def copied_heads(

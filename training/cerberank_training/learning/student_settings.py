@@ -64,6 +64,10 @@ class StudentShape:
     """Body layers with an exit, such as 2,4, or none."""
     exit_pooling: Annotated[Literal["mean", "first"], RECIPE_KEY] = "mean"
     """Vector that exits read: the mean of the tokens, or the first token."""
+    # None takes those of a checkpoint's exits at these places (`fitted`).
+    exit_token_features: Annotated[Whole | None, RECIPE_KEY] = None
+    """Number of features of single tokens whose mean exits read too, such as 32 (default: the base's, or 0 as in the
+    paper)."""
     # `shared` adds no type, and the third segment has the last one.
     token_types: Annotated[TokenTypes, RECIPE_KEY] = "shared"
     max_length: Annotated[int, at_least(8)] = 128
@@ -80,7 +84,10 @@ class StudentShape:
     @property
     def exit_configs(self) -> tuple[ExitConfig, ...]:
         """The exits as the network has them."""
-        return tuple(ExitConfig(after=after, pooling=self.exit_pooling) for after in self.exits)
+        features = self.exit_token_features or 0
+        return tuple(
+            ExitConfig(after=after, pooling=self.exit_pooling, token_features=features) for after in self.exits
+        )
 
     @property
     def encoding(self) -> EncodingConfig:
