@@ -19,6 +19,7 @@ def record(**names: Any) -> RunRecord:
     names = {"train": "jsonl:/home/me/train.jsonl", "dev": "jsonl:/home/me/dev.jsonl", "base": "encoder"} | names
     return RunRecord(
         verb="distil",
+        result="checkpoint",
         bound={
             "base": {"sha256": {"model.safetensors": "b" * 64}},
             "data": {"sha256": {"train.jsonl": "d" * 64}},

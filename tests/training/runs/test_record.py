@@ -64,23 +64,12 @@ def test_a_record_with_earlier_names_goes_on(tmp_path: Path) -> None:
         opened(tmp_path, bound={"settings": {"sampling": {"negatives": 8, "seed": 1}}})
 
 
-def test_a_run_of_the_trainer_is_finished_or_refused(tmp_path: Path) -> None:
-    """Version 0.1.0 had other settings of `teach` and `pretrain`; those in common are compared."""
-    old = {"settings": {"seed": 1, "evaluate_every": 7, "accumulate": 1, "sampling": {"own": 2}}}
-    begun = opened(tmp_path, "teach", bound=old, saved=False, patience=50)
-    begun.begin()
-    new = {"settings": {"seed": 1, "evaluate_every": 250, "decay": True, "sampling": {"negatives": 2}}}
-    refused = r"a run of version 0\.1\.0 on Hugging Face's Trainer that is unfinished or lacks result, and"
-    with pytest.raises(RunError, match=refused):
-        opened(tmp_path, "teach", bound=new, saved=False, patience=50)
-    (tmp_path / "result").write_text("")
-    begun.finish(reached=10, best=50.0)
-    with pytest.raises(RunError, match=refused):  # its result was removed
-        opened(tmp_path, "teach", bound=new, saved=False, patience=50)
-    (tmp_path / "result").write_text("")
-    assert opened(tmp_path, "teach", bound=new, saved=False, patience=50).is_finished
-    with pytest.raises(BoundError, match=r"was begun with settings\.seed 1, not 2;"):
-        opened(tmp_path, "teach", bound={"settings": {"seed": 2}}, saved=False, patience=50)
+def test_a_run_of_an_earlier_version_is_refused(out: Path) -> None:
+    """The records of 0.1.0 do not name the result."""
+    record = json.loads((out / RECORD).read_text())
+    (out / RECORD).write_text(json.dumps({name: value for name, value in record.items() if name != "result"}))
+    with pytest.raises(RunError, match=r"holds a run of version 0\.1\.0, which this version cannot continue; choose"):
+        opened(out)
 
 
 def test_the_digest_is_of_what_decides_about_the_result(out: Path) -> None:

@@ -11,7 +11,6 @@ from tests.training.letters import dev_jsonl, jsonl, questions
 from cerberank_training.data import DataError
 from cerberank_training.runs.card import spec_name
 from cerberank_training.runs.content import data_content
-from cerberank_training.runs.record import RunRecord
 from cerberank_training.runs.trained_on import check_not_trained_on, trained_on, training_data
 
 
@@ -23,27 +22,16 @@ def summary(folder: Path, *specs: str) -> Path:
     return folder
 
 
-def record(folder: Path, spec: str, verb: str) -> Path:
-    """A run's folder with its record."""
-    folder.mkdir()
-    content = RunRecord(
-        verb=verb, bound={"data": data_content(spec)}, free={"names": {"train": spec}}, planned={}, calls=()
-    )
-    (folder / "record.json").write_text(content.model_dump_json())
-    return folder
-
-
 def test_a_copy_of_the_training_data_is_known(tmp_path: Path) -> None:
     """Under any name, for every kind of folder, and of the base's data too; other data and parts are not."""
     train, dev = jsonl(tmp_path), dev_jsonl(tmp_path)
     copy = tmp_path / "copy.jsonl"
     copy.write_bytes((tmp_path / "data.jsonl").read_bytes())
     student = summary(tmp_path / "student", train)
-    (record(tmp_path / "text", train, "pairwise") / "ranker").mkdir()
+    (summary(tmp_path / "text", train) / "ranker").mkdir()
     folders = (
         student,
         summary(tmp_path / "adapted", dev, train),
-        record(tmp_path / "teacher", train, "teach"),
         tmp_path / "text" / "ranker",
     )
     for folder in folders:
@@ -62,5 +50,4 @@ def test_a_folder_that_knows_nothing_is_trusted(tmp_path: Path) -> None:
     foreign = '{"data": {"sha256": {"a": "b"}}, "earlier_data": 3}', '{"data": {"name": "a", "sha256": {"b": 1}}}'
     for content in ("{", "[]", '{"data": 1, "earlier_data": [{"sha256": 2}]}', *foreign):
         (tmp_path / "model" / "run.json").write_text(content)
-        (tmp_path / "model" / "record.json").write_text(content)
         assert training_data(tmp_path / "model") == []

@@ -130,8 +130,6 @@ def settings_from_recipe(app: App, commands: tuple[str, ...], arguments: Argumen
 
 
 app = App(config=settings_from_recipe)
-EARLIER = {"tokens_per_step": None, "stages": "uniform", "final_only": 0.0, "train_token_embeddings": True}
-"""Settings of students alone, which records of earlier versions state for text rankers too."""
 
 
 @app.default
@@ -224,8 +222,7 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
                 "settings": {name: getattr(options, name) for name in ("system", "layers")}
                 | {"sampling": asdict(sampling), "encoding": options.lengths.encoding.model_dump()}
                 | {"objective": asdict(options.loss.objective), "mean": options.loss.mean}
-                | {"colbert_texts": options.loss.colbert_texts or None}  # earlier runs lack it
-                | {"train": EARLIER | bound_settings(config)},
+                | {"colbert_texts": options.loss.colbert_texts, "train": bound_settings(config)},
             },
             names={"train": options.train, "dev": options.dev}
             | {role: str(path) for role, path in self.teachers.items()},

@@ -129,7 +129,9 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
         if self._processes.count > 1:
             self._forward = DistributedDataParallel(self._forward, find_unused_parameters=True)
         self._dev_name = dev_name
-        self._optimizer = self._new_optimizer()
+        fused = True if self._device.type == "cuda" else None  # one kernel for all weights
+        groups = _parameter_groups(self._network, config, learner.is_fresh)
+        self._optimizer = torch.optim.AdamW(groups, weight_decay=config.weight_decay, fused=fused)
         self._scaler = torch.amp.GradScaler(self._device.type, enabled=config.precision == "fp16")
         # The saved state has these, the weights, the optimiser and the position in the data.
         self._step = 0
@@ -210,12 +212,6 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
                 # An evaluation writes best.pt, which may never be later than state.pt.
                 if evaluated or save_is_due or self._step % config.save_every == 0:
                     self._save()
-
-    def _new_optimizer(self, *, decay_all: bool = False) -> torch.optim.AdamW:
-        """AdamW, which decays matrices, or with `decay_all` biases and norms too."""
-        fused = True if self._device.type == "cuda" else None  # one kernel for all weights
-        groups = _parameter_groups(self._network, self._config, self._learner.is_fresh, decay_all=decay_all)
-        return torch.optim.AdamW(groups, weight_decay=self._config.weight_decay, fused=fused)
 
     @property
     def _has_steps_left(self) -> bool:
@@ -315,13 +311,11 @@ class Loop(Generic[NetworkT, ItemT, BatchT]):
         """Load the saved state, and return the number of items before its next step."""
         state = torch.load(self._folder / STATE, map_location=self._device, weights_only=True)
         self._network.load_state_dict(state["ranker"], strict=True)
-        if len(state["optimizer"]["param_groups"]) == len(self._config.rates):  # a version that decayed all weights
-            self._optimizer = self._new_optimizer(decay_all=True)
         self._optimizer.load_state_dict(state["optimizer"])
         self._step = state["step"]
         self._best = state["best"]
         self._evaluations_without_gain = state["without_gain"]
-        self._scaler.load_state_dict(state.get("scaler", {}))  # empty without fp16, and in states of earlier versions
+        self._scaler.load_state_dict(state["scaler"])  # empty without fp16
         position: int = state["position"]
         return position
 
@@ -335,23 +329,18 @@ def decayed(parameter: Tensor) -> bool:
     return parameter.ndim > 1
 
 
-def _parameter_groups(
-    network: nn.Module, config: TrainConfig, is_fresh: Callable[[str], bool], *, decay_all: bool
-) -> list[dict[str, Any]]:
+def _parameter_groups(network: nn.Module, config: TrainConfig, is_fresh: Callable[[str], bool]) -> list[dict[str, Any]]:
     """Trained parameters in a group for each of the `config`'s rates, and again for those without decay."""
     named = [(name, parameter) for name, parameter in network.named_parameters() if parameter.requires_grad]
     return [
         {
-            "params": [each for _, each in members],
+            "params": [each for name, each in named if is_fresh(name) is fresh and decayed(each) is decays],
             "lr": 0.0,
             "base_lr": rate,
             **({} if decays else {"weight_decay": 0.0}),
         }
-        for decays in ((True,) if decay_all else (True, False))
+        for decays in (True, False)
         for fresh, rate in zip((False, True), config.rates.values(), strict=False)
-        for members in [
-            [(name, each) for name, each in named if is_fresh(name) is fresh and (decay_all or decayed(each) is decays)]
-        ]
     ]
 
 

@@ -71,7 +71,7 @@ class TrainConfig:
     """Steps in which the rate rises, or a share."""
     decay: Annotated[bool, Parameter(parse=False)] = True
     """If False, the learning rate stays constant after the warm-up (TRMD's released code)."""
-    # Matrices decay, biases and norms do not. A run that a version began which decayed them too keeps that rule.
+    # Matrices decay, biases and norms do not.
     weight_decay: NotNegative = 0.01
     """Weight decay of AdamW."""
     clip: NotNegative = 1.0

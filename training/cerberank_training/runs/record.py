@@ -55,8 +55,8 @@ class RunRecord(Frozen):
 
     format: Annotated[int, Field(ge=1, le=1)] = 1
     verb: str
-    result: str | None = None
-    """The name of the file or folder that the run writes last; records of earlier versions lack it."""
+    result: str
+    """The name of the file or folder that the run writes last."""
     bound: dict[str, Any]
     """The settings that all calls must have in common, because they determine the result. Data are given by hash."""
     free: dict[str, Any]
@@ -114,6 +114,8 @@ def read_record(out: Path) -> RunRecord | None:
         raise RunError(str(error)) from error
     except ValidationError as error:
         first = error.errors()[0]
+        if first["type"] == "missing" and first["loc"] == ("result",):
+            raise RunError(f"{out} holds a run of version 0.1.0, which this version cannot continue; {ANEW}") from error
         raise RunError(f"{out / RECORD}: {'.'.join(map(str, first['loc'])) or 'content'}: {first['msg']}") from error
 
 
@@ -160,7 +162,7 @@ class TrainingRun:
         """Write the record of a run that has ended after the step `reached`, with the measured `figures`; return it.
 
         The figures of a ranker are `best`, its dev MAP in percent, and the `best_step` that gave it; `start`, the dev
-        MAP before the first step; and the number of `questions`. Earlier versions knew neither `best_step` nor `start`.
+        MAP before the first step; and the number of `questions`.
         """
         limits = {"asked": self.record.free["steps"], "patience": self.record.free.get("patience")}
         record = self.record.model_copy(update={"results": limits | {"reached": reached} | figures})
@@ -192,7 +194,7 @@ def open_run(
         return TrainingRun(folder, result, record, is_saved)
     if earlier.verb != verb:
         raise RunError(f"{folder} holds a run of `cerberank train {earlier.verb}`; {ANEW}")
-    Bound(folder, bound).refuse_other_than(_comparable(earlier, result, bound))
+    Bound(folder, bound).refuse_other_than(earlier.bound)
     if (free.get("steps") or 0) < (earlier.free.get("steps") or 0):
         raise RunError(
             f"{folder} was begun with steps {earlier.free['steps']}, not {free['steps']}: steps may only grow"
@@ -203,55 +205,23 @@ def open_run(
     return TrainingRun(folder, result, record, is_saved)
 
 
-def _comparable(earlier: RunRecord, result: Path, bound: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The fixed settings of an `earlier` record that are compared with those of a call.
-
-    Runs of version 0.1.0 on Hugging Face's Trainer have no `save_every`, and other settings. Of a finished one, those
-    that both know are compared. Raises RunError for one without its result.
-    """
-    if earlier.verb not in ("teach", "pretrain") or "save_every" in earlier.free:
-        return earlier.bound
-    if not (earlier.results and result.exists()):
-        raise RunError(
-            f"{result.parent} holds a run of version 0.1.0 on Hugging Face's Trainer that is unfinished or lacks "
-            f"{result.name}, and that this version cannot continue; {ANEW}"
-        )
-    common: Mapping[str, Any] = _in_common(earlier.bound, bound)
-    return common
-
-
-def _in_common(old: Any, new: Any) -> Any:
-    """The new settings with the old values of those that both have.
-
-    The Trainer evaluated at most once in as many steps as there were, whatever `evaluate_every` said.
-    """
-    if not isinstance(old, Mapping) or not isinstance(new, Mapping) or SHA256 in old:
-        return old
-    common = old.keys() - {"evaluate_every"}
-    return {name: _in_common(old[name], value) if name in common else value for name, value in new.items()}
-
-
 def results_suffix(results: Mapping[str, Any]) -> str:
     """A suffix of the best dev figure: its step, the figure before the first step, and an end before the last step.
 
-    Records of earlier versions lack some of these.
-
-    >>> results = {"asked": 40, "patience": None, "reached": 40, "best": 70.0}
-    >>> results_suffix(results), results_suffix(results | {"best_step": 30, "start": 61.25})
-    ('', ' at step 30 (61.25 at step 0)')
+    >>> results = {"asked": 40, "patience": None, "reached": 40, "best": 70.0, "best_step": 30, "start": 61.25}
+    >>> results_suffix(results)
+    ' at step 30 (61.25 at step 0)'
     >>> results_suffix(results | {"start": 71.5})
-    ' (71.50 at step 0, which is the best: training has made it worse)'
+    ' at step 30 (71.50 at step 0, which is the best: training has made it worse)'
     >>> results_suffix(results | {"best": 275 / 3, "start": 91.6667})
-    ' (91.67 at step 0)'
-    >>> results_suffix(results | {"best_step": 10, "reached": 25, "patience": 3})
-    ' at step 10; training ended after 25 of 40 steps, because 3 evaluations had no gain'
+    ' at step 30 (91.67 at step 0)'
+    >>> results_suffix(results | {"reached": 35, "patience": 3})
+    ' at step 30 (61.25 at step 0); training ended after 35 of 40 steps, because 3 evaluations had no gain'
     """
-    start, step = results.get("start"), results.get("best_step")
-    suffix = "" if step is None else f" at step {step}"
-    if start is not None:
-        # Both as they are shown, because the log has six digits of the first.
-        worse = round(start, 2) > round(results["best"], 2)
-        suffix += f" ({start:.2f} at step 0{', which is the best: training has made it worse' if worse else ''})"
+    start = results["start"]
+    # Both as they are shown, because the log has six digits of the first.
+    worse = ", which is the best: training has made it worse" if round(start, 2) > round(results["best"], 2) else ""
+    suffix = f" at step {results['best_step']} ({start:.2f} at step 0{worse})"
     if results["reached"] < results["asked"]:
         suffix += f"; training ended after {results['reached']} of {results['asked']} steps, because "
         suffix += f"{results['patience']} evaluations had no gain"

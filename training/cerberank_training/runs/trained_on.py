@@ -16,7 +16,7 @@ from cerberank_training.data import DataError, Question
 from cerberank_training.runs.card import data_of, read_summary, spec_name
 from cerberank_training.runs.content import data_content
 from cerberank_training.runs.launched import is_first_process
-from cerberank_training.runs.record import RunError, RunRecord, read_record
+from cerberank_training.runs.record import RunRecord
 
 
 def training_data(folder: Path) -> list[dict[str, Any]]:
@@ -30,11 +30,7 @@ def training_data(folder: Path) -> list[dict[str, Any]]:
     if summary := read_summary(folder) or read_summary(run):
         data, earlier = summary.get("data"), summary.get("earlier_data")
         return [part for part in (data, *(earlier if isinstance(earlier, list) else ())) if _is_data(part)]
-    try:
-        record = read_record(run)  # of earlier versions, whose `teach` and `pairwise` wrote no summary
-    except RunError:
-        return []
-    return [] if record is None or "data" not in record.bound else [data_of(record)]
+    return []
 
 
 def write_training_data(out: Path, record: RunRecord, *, base: Path) -> None:

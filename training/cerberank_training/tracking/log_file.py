@@ -53,7 +53,7 @@ def read_log(path: Path) -> list[dict[str, Any]]:
 def results_of_log(folder: Path, *, counts: Callable[[int], bool], figure: str = "dev_map") -> dict[str, Any]:
     """The last step of the run in `folder`, the first of its best steps by `figure`, and this figure before the first.
 
-    A best step is one for which `counts` is true. The log of an earlier version lacks the figure at the start.
+    A best step is one for which `counts` is true.
     """
     records = read_log(folder / LOG)
     figures = {record["step"]: value for record in records if (value := record.get(figure)) is not None}

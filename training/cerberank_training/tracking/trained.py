@@ -19,7 +19,7 @@ class Trained:
     dev: float
     """The MAP on the dev questions in percent, or the metric of `select`."""
     best_step: int | None
-    """The step of these weights; None for a run of an earlier version, and in processes other than the first."""
+    """The step of these weights; None in processes other than the first."""
     steps: int
     """The last step."""
     stopped_early: bool
