@@ -25,11 +25,10 @@ def test_names_hold_no_folder_of_the_machine(tmp_path: Path) -> None:
 
 
 def test_each_format_says_which_files_of_a_folder_it_reads(tmp_path: Path) -> None:
-    """TrecQA its four, Parquet all tables, a data set those of the split without what is cached beside them."""
-    for name in ("id.txt", "a.toks", "b.toks", "sim.txt", "notes.md", "1.parquet", "more/2.parquet"):
+    """Parquet all tables, a data set those of the split without what is cached beside them."""
+    for name in ("notes.md", "1.parquet", "more/2.parquet"):
         (tmp_path / "f" / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / "f" / name).write_text("")
-    assert set(data_files(f"trecqa:{tmp_path / 'f'}")) == {"id.txt", "a.toks", "b.toks", "sim.txt"}
     assert set(data_files(f"parquet:{tmp_path / 'f'}?text=passage")) == {"1.parquet", "more/2.parquet"}
     rows = datasets.Dataset.from_list([{"question": "q", "text": "t", "label": 1}])
     datasets.DatasetDict({"train": rows, "dev": rows}).save_to_disk(str(tmp_path / "d"))

@@ -25,7 +25,7 @@ from cerberank_training.data.source_files import named_files, source_files
 from cerberank_training.data.squad import Articles, articles_path, read_squad, read_squad_articles
 from cerberank_training.data.trec.collection import TREC
 from cerberank_training.data.trec.document_files import read_documents
-from cerberank_training.data.trecqa import TRECQA
+from cerberank_training.data.trecqa import read_trecqa
 from cerberank_training.data.wikiqa import read_wikiqa
 
 __all__ = [
@@ -57,7 +57,7 @@ FORMATS: Mapping[str, Format[Any]] = MappingProxyType(
             ASNQ,
             GENERIC,
             TREC,
-            TRECQA,
+            without_options("trecqa", read_trecqa),
             BEIR,
             MS_MARCO,
             CSV,
