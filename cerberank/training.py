@@ -224,7 +224,6 @@ def evaluate(
     tag: str | None = None,
     json: str | Path | None = None,
     per_question: str | Path | None = None,
-    plot: str | Path | None = None,
     device: str | None = None,
     backend: str | None = None,
     precision: str | None = None,
