@@ -591,7 +591,6 @@ def table(
     subset: Literal["raw", "clean", "strict"] | None = None,
     holm: Literal["table", "systems", "sets"] | None = None,
     json: str | Path | None = None,
-    csv: str | Path | None = None,
     latex: str | Path | None = None,
 ) -> list[SystemTable]:
     """Put several systems on several data sets into one table, tested against a baseline."""
