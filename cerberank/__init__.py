@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from cerberank_models.store import Store, StoredVersion
     from cerberank_training.data.question import DataError
     from cerberank_training.evaluation.evaluate_ranker import Report, evaluate
-    from cerberank_training.tracking.trained import Trained
+    from cerberank_training.runs.job import Trained
 
 __all__ = [
     "Answer",
@@ -91,7 +91,7 @@ _MODULES = {
     "Store": "cerberank_models.store",
     "StoreError": "cerberank_models.checkpoint.store.checkpoint_store",
     "StoredVersion": "cerberank_models.store",
-    "Trained": "cerberank_training.tracking.trained",
+    "Trained": "cerberank_training.runs.job",
     "UnauthorizedError": _CLIENT,
     "UnavailableError": _CLIENT,
     "evaluate": "cerberank_training.evaluation.evaluate_ranker",

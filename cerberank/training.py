@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from cerberank_training.commands.export import Exported
     from cerberank_training.commands.mine import Mined
     from cerberank_training.commands.presets import Preset
+    from cerberank_training.commands.runs import RunRow
     from cerberank_training.commands.sample import Sampled
     from cerberank_training.commands.score import TeacherScores
     from cerberank_training.commands.tune import Tuned
@@ -27,8 +28,7 @@ if TYPE_CHECKING:
     from cerberank_training.evaluation.evaluate_ranker import Report
     from cerberank_training.evaluation.paired_tests import RankingComparison
     from cerberank_training.evaluation.systems.comparison import SystemTable
-    from cerberank_training.tracking.run_list import RunRow
-    from cerberank_training.tracking.trained import Trained
+    from cerberank_training.runs.job import Trained
 
 
 def accelerate(

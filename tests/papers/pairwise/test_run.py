@@ -21,7 +21,7 @@ from cerberank_papers.pairwise.teachers import FrozenTeacher, Teachers
 from cerberank_papers.pairwise.triple_sampling import Triple, TripleSampler, TripleSampling
 from cerberank_training.evaluation.dev_figures import dev_figures
 from cerberank_training.evaluation.sources.text_ranker import text_ranks
-from cerberank_training.runner.loop import Loop
+from cerberank_training.runs.loop import Loop
 
 CONFIG = PairwiseConfig(
     steps=6,

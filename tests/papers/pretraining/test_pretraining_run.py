@@ -24,8 +24,8 @@ from cerberank_papers.pretraining.learner import (
 )
 from cerberank_papers.pretraining.network import LossWeights
 from cerberank_papers.pretraining.start import Start, build_start
-from cerberank_training.runner.loop import Loop
 from cerberank_training.runs.base import open_base
+from cerberank_training.runs.loop import Loop
 from cerberank_training.tracking.log_file import read_log
 
 

@@ -15,8 +15,8 @@ from cerberank_models.config import ExitConfig
 from cerberank_models.network.exits import Exit
 from cerberank_training.acceleration.exits import Exits, exits_learner, with_exits
 from cerberank_training.acceleration.states import ExitInputs
-from cerberank_training.runner.loop import Loop
-from cerberank_training.runner.settings import TrainConfig
+from cerberank_training.runs.loop import Loop
+from cerberank_training.runs.settings import TrainConfig
 
 TRAINING = TrainConfig(
     steps=75, examples_per_step=8, learning_rate=3e-3, warmup=0, clip=0, precision="fp32", evaluate_every=75

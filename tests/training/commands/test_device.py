@@ -11,7 +11,7 @@ from tests.program import program
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 
-from cerberank_training.runner.settings import RunOptions
+from cerberank_training.runs.settings import RunOptions
 
 LEARN = ("--base", "nowhere", "--train", "jsonl:nowhere", "--dev", "jsonl:nowhere", "--out", "OUT")
 STRATEGIES = (*("--recipe", "tiny", "--base", "b", "--groups", "jsonl:g", "--dev", "jsonl:d", "--test", "t"),)
@@ -68,7 +68,7 @@ def test_batches_for_a_gpu_are_made_by_as_many_processes_as_there_are_processors
     monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], processors: int, workers: int
 ) -> None:
     """At most four; more than processors would only wait for each other, and PyTorch warns of them."""
-    monkeypatch.setattr("cerberank_training.runner.settings.usable_processors", lambda: processors)
+    monkeypatch.setattr("cerberank_training.runs.settings.usable_processors", lambda: processors)
     assert RunOptions(**options).batch_workers == workers
 
 

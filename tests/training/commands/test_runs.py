@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from tests.program import program
 
-from cerberank_training.tracking.running import running
+from cerberank_training.runs.folder import running
 
 
 @pytest.fixture(scope="module")

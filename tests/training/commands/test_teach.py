@@ -36,7 +36,7 @@ def begun(monkeypatch: pytest.MonkeyPatch) -> None:
     def stop(*_: object, **__: object) -> NoReturn:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("cerberank_training.runner.run.Loop.train", stop)
+    monkeypatch.setattr("cerberank_training.runs.loop.Loop.train", stop)
 
 
 def test_the_papers_settings(tmp_path: Path) -> None:

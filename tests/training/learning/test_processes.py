@@ -18,8 +18,8 @@ from cerberank_training.commands.student_job import network_ranks
 from cerberank_training.evaluation.dev_figures import dev_figures
 from cerberank_training.learning.student_learner import student_learner
 from cerberank_training.learning.student_settings import StudentConfig, StudentObjective
-from cerberank_training.runner.loop import Loop
-from cerberank_training.runner.processes import TIMEOUT, Processes, leave_group
+from cerberank_training.runs.loop import Loop
+from cerberank_training.runs.processes import TIMEOUT, Processes, leave_group
 
 CONFIG = StudentConfig(
     steps=5,

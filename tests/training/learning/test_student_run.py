@@ -27,10 +27,10 @@ from cerberank_training.data.sampling import Group, Sampler
 from cerberank_training.learning.batch import Batch
 from cerberank_training.learning.student_learner import TokenSteps, first_pairs_cut, student_learner
 from cerberank_training.learning.student_settings import ExampleOptions, StudentConfig
-from cerberank_training.runner import loop
-from cerberank_training.runner.computing import tensor_cores
-from cerberank_training.runner.loop import BatchLoss, DivergenceError, Learner, Loop
-from cerberank_training.runner.steps_ahead import Source
+from cerberank_training.runs import loop
+from cerberank_training.runs.computing import tensor_cores
+from cerberank_training.runs.loop import BatchLoss, DivergenceError, Learner, Loop
+from cerberank_training.runs.steps_ahead import Source
 from cerberank_training.tracking.log_file import results_of_log
 
 CONFIG = StudentConfig(

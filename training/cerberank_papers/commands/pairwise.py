@@ -31,14 +31,13 @@ from cerberank_training.evaluation.dev_options import RECIPE_HELP, DevQuestions,
 from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.evaluation.sources.text_ranker import text_ranks
 from cerberank_training.learning.student_settings import Layers
-from cerberank_training.runner.run import Inputs, Job, run_job
-from cerberank_training.runner.settings import RunOptions, bound_settings
 from cerberank_training.runs.base import open_hugging_face_base
 from cerberank_training.runs.content import folder_content
 from cerberank_training.runs.dev_set import chosen_size, dev_set, figure_name, held_out_contents, in_common
+from cerberank_training.runs.job import Inputs, Job, Trained, run_job
 from cerberank_training.runs.launched import is_first_process
 from cerberank_training.runs.record import RunRecord, results_suffix
-from cerberank_training.tracking.trained import Trained
+from cerberank_training.runs.settings import RunOptions, bound_settings
 
 
 def _check_system(type_: Any, name: str) -> None:
@@ -146,7 +145,7 @@ def pairwise(*, options: PairwiseOptions) -> Trained:
     """
     job = TextRankerJob(options)
     results = run_job(job)
-    trained = Trained.of(job.result, results, out=options.out, figure=job.dev_name)
+    trained = Trained.of(job, results)
     if not is_first_process():
         return trained
     best = f"best dev {TITLES[options.select]} {results['best']:.2f}{results_suffix(results)}"
@@ -169,11 +168,6 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
 
     verb = "pairwise"
     result_name = "ranker"
-
-    @property
-    def dev_name(self) -> str:
-        """The log's name of the metric that chooses the weights."""
-        return figure_name(self.options.select)
 
     @property
     def system(self) -> System:

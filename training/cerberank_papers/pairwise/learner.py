@@ -20,9 +20,9 @@ from cerberank_papers.pairwise.objective import PairwiseObjective
 from cerberank_papers.pairwise.teachers import Teachers
 from cerberank_papers.pairwise.triple_batch import TripleBatch, triple_batch
 from cerberank_papers.pairwise.triple_sampling import Triple
-from cerberank_training.runner.loop import Learner, Losses
-from cerberank_training.runner.settings import Precision, TrainConfig
-from cerberank_training.runner.steps_ahead import EqualSteps, Source
+from cerberank_training.runs.loop import Learner, Losses
+from cerberank_training.runs.settings import Precision, TrainConfig
+from cerberank_training.runs.steps_ahead import EqualSteps, Source
 
 
 @Parameter(name="*", group=Group("Schedule", sort_key=2), show_default=False)

@@ -15,8 +15,8 @@ from cerberank_models.network.text_ranker import Reading, TextRanker
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.transformer import PAIR_TEMPLATES
 from cerberank_papers.pairwise.triple_batch import TripleBatch
-from cerberank_training.runner.computing import training_precision
-from cerberank_training.runner.settings import Precision
+from cerberank_training.runs.computing import training_precision
+from cerberank_training.runs.settings import Precision
 
 
 class FrozenTeacher:

@@ -26,9 +26,9 @@ from cerberank_training.data.epochs import EpochOrder
 from cerberank_training.learning.batch import moved
 from cerberank_training.learning.losses import distillation_loss, listwise_loss
 from cerberank_training.learning.student_network import copy_norm
-from cerberank_training.runner.loop import Learner, Losses
-from cerberank_training.runner.settings import TrainConfig
-from cerberank_training.runner.steps_ahead import EqualSteps
+from cerberank_training.runs.loop import Learner, Losses
+from cerberank_training.runs.settings import TrainConfig
+from cerberank_training.runs.steps_ahead import EqualSteps
 
 EXAMPLES_PER_STEP = 32
 """The number of questions of a step."""

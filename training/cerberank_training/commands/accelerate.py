@@ -55,11 +55,11 @@ from cerberank_training.evaluation.dev_sets import DevSets
 from cerberank_training.evaluation.gate import GateError
 from cerberank_training.evaluation.schedule_search import Tuning, TuningBounds, tune
 from cerberank_training.evaluation.variants import AllScores, Scorer, score_questions
-from cerberank_training.runner.run import Inputs, Job, Training, run_job
-from cerberank_training.runner.settings import RunOptions, TrainConfig, bound_settings
 from cerberank_training.runs.base import Base
+from cerberank_training.runs.job import Inputs, Job, Training, run_job
 from cerberank_training.runs.launched import launched_processes, note_of
 from cerberank_training.runs.record import RunRecord
+from cerberank_training.runs.settings import RunOptions, TrainConfig, bound_settings
 from cerberank_training.teachers.scoring.teacher import files_revision
 
 TOKEN_FEATURES = 32
@@ -126,6 +126,11 @@ class AccelerateOptions:
         )
 
     @property
+    def select(self) -> str:
+        """The measure on the held-out questions: the agreement of the exits with the model's own order."""
+        return "agreement"
+
+    @property
     def work(self) -> Path:
         """The folder of the run, which may be removed after it."""
         return self.out.with_name(f"{self.out.name}.work")
@@ -154,11 +159,6 @@ class ExitsJob(Job[AccelerateOptions, Inputs]):
     def out(self) -> Path:
         """The folder of the run."""
         return self.options.work
-
-    @property
-    def dev_name(self) -> str:
-        """The log's name of the agreement of the exits with the model's own order, on the held-out questions."""
-        return "dev_agreement"
 
     @cached_property
     def ranker(self) -> RankingNetwork:

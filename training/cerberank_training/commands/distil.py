@@ -9,7 +9,7 @@ from cyclopts import App
 
 from cerberank_training.commands.distil_options import DistilOptions
 from cerberank_training.commands.presets import options_from_recipe
-from cerberank_training.tracking.trained import Trained
+from cerberank_training.runs.job import Trained
 
 app = App(config=options_from_recipe("distil"))
 

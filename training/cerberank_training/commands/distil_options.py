@@ -11,7 +11,7 @@ from cyclopts import Group, Parameter
 from cerberank_models.commands.values import DataSpec, Names
 from cerberank_training.evaluation.dev_options import RECIPE_HELP, DevQuestions, Select, data_help
 from cerberank_training.learning.student_settings import StudentConfig, StudentSettings
-from cerberank_training.runner.settings import RunOptions
+from cerberank_training.runs.settings import RunOptions
 
 RESULT = Group("Evaluation and result", sort_key=5)
 

@@ -1,18 +1,53 @@
-"""`cerberank train runs`: the training runs below a folder."""
+"""`cerberank train runs`: the training runs below a folder, read from their files, which may be missing or damaged."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from json import dumps
 from pathlib import Path
+from typing import Any, Literal
 
+from cerberank_models.checkpoint.regular import read_regular
+from cerberank_models.json_lines import load_json
 from cerberank_models.output import say
-from cerberank_training.tracking.run_list import RunRow, run_rows
+from cerberank_training.runs.folder import LOCK, is_running
+from cerberank_training.runs.record import LARGEST, RECORD
+from cerberank_training.tracking.log_file import LOG, read_log
 
+State = Literal["running", "finished", "killed"]
 HEADER = ("folder", "name", "recipe", "base", "data", "steps", "best MAP", "dev set", "seed", "state", "age")
 UNITS = ((86_400, "d"), (3600, "h"), (60, "min"))
 LONGEST = 40
 """Characters of a cell; --json has all."""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RunRow:
+    """One run. A field is None if the run's files do not tell it."""
+
+    folder: str
+    """The path relative to the listed folder."""
+    name: str
+    verb: str | None
+    recipe: str | None
+    base: str | None
+    data: str | None
+    steps: int | None
+    """The number of steps that are done."""
+    of: int | None
+    """The number of steps that were asked for; a run that patience has ended has fewer."""
+    dev: str | None
+    """The data set that chose the weights. The best figures of runs with different sets cannot be compared."""
+    best: float | None
+    """The best figure on the set `dev`, in percent."""
+    seed: int | None
+    state: State
+    """`killed` if no process trains in the folder, and its record has no results of the last call or their file is
+    missing."""
+    age: float
+    """Seconds since the run last wrote a file."""
 
 
 def runs(folder: Path, /, *, json: bool = False) -> list[RunRow]:
@@ -74,3 +109,90 @@ def _shown(value: object) -> str:
 
 def _cut(text: str) -> str:
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 3]}..."
+
+
+def run_rows(folder: Path) -> list[RunRow]:
+    """All runs in and below `folder`; the run that wrote most recently comes first."""
+    now = time.time()
+    return sorted((_row(run, folder, now) for run in _runs(folder)), key=lambda row: (row.age, row.folder))
+
+
+def _runs(folder: Path) -> Iterator[Path]:
+    """The folders of runs. Folders inside of a run are not searched."""
+    if (folder / LOG).is_file() or (folder / LOCK).is_file() or (folder / RECORD).is_file():
+        yield folder
+        return
+    for inner in sorted(folder.iterdir()):
+        if inner.is_dir() and not inner.name.startswith(".") and not inner.is_symlink():
+            yield from _runs(inner)
+
+
+def _row(run: Path, below: Path, now: float) -> RunRow:
+    # Any of these files may be missing; their parts are then empty.
+    record, log = _json(run / RECORD), read_log(run / LOG)
+    free, settings, results = _part(record, "free"), _part(_part(record, "bound"), "settings"), _part(record, "results")
+    names, train = _part(free, "names"), _part(settings, "train")
+    # The results of a run that is being extended are those of an earlier call.
+    result, limits = _text(record.get("result")), (free.get("steps"), free.get("patience"))
+    is_finished = bool(results) and limits == (results.get("asked"), results.get("patience"))
+    files = [path for path in run.iterdir() if path.name in (LOG, RECORD, result) and path.exists()]
+    is_finished &= any(path.name == (result or RECORD) for path in files)
+    config = _json(run / "checkpoint" / "config.json")
+    steps = max((line["step"] for line in log), default=_number(results.get("reached")))
+    last_step = _number(free.get("steps"))
+    # Figures before the end of the warm start did not choose the weights.
+    final_only = _number(train.get("final_only")) or 0.0
+    warm_start = final_only * (_number(_part(record, "planned").get("steps")) or last_step or 0)
+    counted = [
+        _number(value)
+        for line in log
+        if line["step"] > (0 if final_only >= 1 else warm_start)
+        for name, value in line.items()
+        if name.startswith("dev") and "/" not in name
+    ]
+    # The record of a finished run has its best figure.
+    figures = [float(value) for value in counted if value is not None]
+    best = _number(results.get("best"))
+    state: State = "running" if is_running(run) else "finished" if is_finished else "killed"
+    return RunRow(
+        folder=str(run.relative_to(below)),
+        name=str(config.get("name") or run.resolve().name),
+        verb=_text(record.get("verb")),
+        recipe=_text(free.get("recipe")),
+        base=_text(names.get("base")),
+        data=_text(_first(names.get("groups"), names.get("train"))),
+        steps=steps,
+        of=last_step,
+        dev=_text(names.get("dev")),
+        best=max(figures, default=None) if best is None else best,
+        seed=_first(_number(train.get("seed")), _number(settings.get("seed"))),
+        state=state,
+        age=max(0.0, now - max((path.stat().st_mtime for path in files), default=run.stat().st_mtime)),
+    )
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """The object in a file; an empty one for a file that is missing, too large or no JSON object."""
+    try:
+        value = load_json(read_regular(path, LARGEST).decode("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def _part(record: dict[str, Any], name: str) -> dict[str, Any]:
+    value = record.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: Any) -> Any:
+    """The value if it is a number, else None."""
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _first(*values: Any) -> Any:
+    return next((value for value in values if value is not None), None)
+
+
+def _text(value: Any) -> str | None:
+    return None if value is None or isinstance(value, dict | list) else str(value)

@@ -38,18 +38,17 @@ from cerberank_training.learning.strategies import strategy_of
 from cerberank_training.learning.student_learner import first_pairs_cut, step_work, student_learner
 from cerberank_training.learning.student_network import Student, build_student, copied_heads, fitted
 from cerberank_training.learning.student_settings import StudentConfig, StudentSettings
-from cerberank_training.runner.run import Inputs, Job, run_job
 from cerberank_training.runs.base import open_base
 from cerberank_training.runs.card import dev_metric, read_summary, run_card, summary_of
 from cerberank_training.runs.dev_set import (
     Size,
     chosen_size,
     dev_set,
-    figure_name,
     held_out_contents,
     in_common,
     selected,
 )
+from cerberank_training.runs.job import Inputs, Job, Trained, run_job
 from cerberank_training.runs.launched import launched_processes, note_of
 from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.trained_on import training_data
@@ -57,7 +56,6 @@ from cerberank_training.teachers.completeness import refuse_missing_scores, scor
 from cerberank_training.teachers.scoring.hugging_face import teacher_origin
 from cerberank_training.teachers.scoring.model_scores import is_model, score_by_model
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
-from cerberank_training.tracking.trained import Trained
 
 FORMS = ("fp32", "int8")
 
@@ -70,7 +68,7 @@ def train_student(options: DistilOptions) -> Trained:
     if (options.train is None) == (options.groups is None):
         raise UsageError("Give --train or --groups.")
     job = StudentJob(replace(options, recipe=read_preset(options.recipe).name))
-    return Trained.of(job.result, run_job(job), out=job.out, figure=job.dev_name)
+    return Trained.of(job, run_job(job))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,11 +101,6 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         """The name of the strategy. Raises ValueError if the heads and the teachers fit none."""
         settings = self.options.settings
         return strategy_of(settings.objective.strategy, heads=settings.shape.heads, teachers=len(self.options.teacher))
-
-    @property
-    def dev_name(self) -> str:
-        """The log's name of the metric that chooses the weights."""
-        return figure_name(self.options.select)
 
     @property
     def size(self) -> Size:

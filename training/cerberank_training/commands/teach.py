@@ -8,8 +8,8 @@ from __future__ import annotations
 from cyclopts import App
 
 from cerberank_training.commands.presets import options_from_recipe
+from cerberank_training.runs.job import Trained
 from cerberank_training.teachers.teach_options import TeachOptions
-from cerberank_training.tracking.trained import Trained
 
 app = App(config=options_from_recipe("teach"))
 

@@ -13,9 +13,9 @@ from cerberank_training.data.sampling import LOOKED_AT, Group, NegativeSampling,
 from cerberank_training.learning.batch import Batch, TeacherScores, count_cut, make_batch
 from cerberank_training.learning.student_losses import StudentLoss
 from cerberank_training.learning.student_settings import StudentConfig, StudentObjective
-from cerberank_training.runner.loop import Learner
-from cerberank_training.runner.steps_ahead import EqualSteps, Source
 from cerberank_training.runs.launched import launched_processes
+from cerberank_training.runs.loop import Learner
+from cerberank_training.runs.steps_ahead import EqualSteps, Source
 
 
 class TokenSteps:

@@ -19,7 +19,7 @@ from cerberank_training.learning.losses import (
 )
 from cerberank_training.learning.strategies import lessons
 from cerberank_training.learning.student_settings import StudentConfig, StudentObjective, of_head
-from cerberank_training.runner.loop import Losses
+from cerberank_training.runs.loop import Losses
 
 
 @dataclass(frozen=True, slots=True)

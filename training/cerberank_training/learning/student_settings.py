@@ -29,7 +29,7 @@ from cerberank_models.output import UsageError
 from cerberank_models.windows import Reading
 from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sampling
 from cerberank_training.learning.strategies import Choice, lessons
-from cerberank_training.runner.settings import TrainConfig, bound_settings
+from cerberank_training.runs.settings import TrainConfig, bound_settings
 
 Layers = Annotated[Count, Parameter(help="Layers of the base to use, from the first (default: all).")]
 Context = Annotated[bool, Parameter(help="Read the previous and the next sentence too (SSP).")]

@@ -1,1 +1,1 @@
-"""The record of a training run, from the checks of its inputs to the description of its checkpoint."""
+"""The life of a training run, which is the same for every job: from the checks, by one loop, to the result."""

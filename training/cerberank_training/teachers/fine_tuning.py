@@ -37,26 +37,24 @@ from cerberank_training.evaluation.dev_figures import RankedQuestions, RankingTr
 from cerberank_training.evaluation.question_metrics import TITLES, ranks_of
 from cerberank_training.learning.batch import moved
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
-from cerberank_training.runner.computing import autocast, hugging_face_layers
-from cerberank_training.runner.loop import Learner, Losses
-from cerberank_training.runner.run import Inputs, Job, run_job
-from cerberank_training.runner.settings import Precision
-from cerberank_training.runner.steps_ahead import EqualSteps, Source
 from cerberank_training.runs.base import Base, open_hugging_face_base
+from cerberank_training.runs.computing import autocast, hugging_face_layers
 from cerberank_training.runs.dev_set import (
     chosen_size,
     dev_set,
-    figure_name,
     held_out_contents,
     in_common,
     selected,
 )
+from cerberank_training.runs.job import Inputs, Job, Trained, run_job
 from cerberank_training.runs.launched import is_first_process, note_of
+from cerberank_training.runs.loop import Learner, Losses
 from cerberank_training.runs.record import RunRecord, results_suffix
+from cerberank_training.runs.settings import Precision
+from cerberank_training.runs.steps_ahead import EqualSteps, Source
 from cerberank_training.teachers.scoring.hugging_face import differences
 from cerberank_training.teachers.teach_options import TeacherConfig, TeachOptions
 from cerberank_training.teachers.teacher_reader import TeacherReader
-from cerberank_training.tracking.trained import Trained
 
 DROPOUT = (
     *("hidden_dropout_prob", "attention_probs_dropout_prob", "classifier_dropout", "classifier_dropout_prob"),
@@ -73,7 +71,7 @@ def train_teacher(options: TeachOptions) -> Trained:
     """Train by the options and write the teacher, or say that this was done."""
     job = TeacherJob(options)
     results = run_job(job)
-    trained = Trained.of(options.out, results, out=options.out, figure=job.dev_name)
+    trained = Trained.of(job, results)
     if not is_first_process():
         return trained
     best = f"best dev {TITLES[options.select]} {results['best']:.2f}{results_suffix(results)}"
@@ -101,11 +99,6 @@ class TeacherJob(Job[TeachOptions, TeacherInputs]):
 
     verb = "teach"
     result_name = FILE
-
-    @property
-    def dev_name(self) -> str:
-        """The log's name of the metric that chooses the weights."""
-        return figure_name(self.options.select)
 
     def check_own(self) -> None:
         """Raise ValueError, which names the option."""

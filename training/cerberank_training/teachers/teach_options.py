@@ -14,7 +14,7 @@ from cerberank_models.commands.values import Count, DataSpec, Interval, NotNegat
 from cerberank_models.convert.teacher_input import SPECIAL_TOKENS, TeacherInput
 from cerberank_training.evaluation.dev_options import RECIPE_HELP, DevQuestions, Select, data_help
 from cerberank_training.learning.student_settings import Context, ExampleOptions, Layers, TokenTypes
-from cerberank_training.runner.settings import RunOptions, TrainConfig, bound_settings
+from cerberank_training.runs.settings import RunOptions, TrainConfig, bound_settings
 
 TRAINING = Group("Training (the rate rises in the warm-up, then falls linearly to 0)", sort_key=1)
 

@@ -1,1 +1,1 @@
-"""The progress of training runs as users follow it: in a log, in trackers, in the table of runs."""
+"""The receivers of a run's figures: its log and the trackers."""

@@ -14,7 +14,7 @@ from tools.reference import DOCS
 from tools.size import lines_of_code
 from transformers import AutoModelForSequenceClassification
 
-from cerberank_training.tracking.run_list import run_rows
+from cerberank_training.commands.runs import run_rows
 
 PAGE = (DOCS / "add-a-job.md").read_text()
 JOB, CALL, COMMAND = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)

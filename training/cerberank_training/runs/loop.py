@@ -23,12 +23,12 @@ from torch.nn.parallel import DistributedDataParallel
 from cerberank_models.checkpoint.atomic import replacing
 from cerberank_models.progress import progress
 from cerberank_models.rank_pairs import NonFiniteScoreError
-from cerberank_training.runner.computing import InPrecision, Recomputed, tensor_cores, training_threads
-from cerberank_training.runner.processes import Processes
-from cerberank_training.runner.settings import TrainConfig
-from cerberank_training.runner.steps_ahead import BatchT, ItemT, Preparation, PreparedStep, StepsAhead
+from cerberank_training.runs.computing import InPrecision, Recomputed, tensor_cores, training_threads
+from cerberank_training.runs.folder import running
+from cerberank_training.runs.processes import Processes
 from cerberank_training.runs.record import STATE
-from cerberank_training.tracking.running import running
+from cerberank_training.runs.settings import TrainConfig
+from cerberank_training.runs.steps_ahead import BatchT, ItemT, Preparation, PreparedStep, StepsAhead
 from cerberank_training.tracking.tracker import Tracker, Tracking
 
 NetworkT = TypeVar("NetworkT", bound=nn.Module)

@@ -12,8 +12,8 @@ from tests.program import program
 from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 
-from cerberank_training.runner import folder
-from cerberank_training.runner.folder import check_writable, writing
+from cerberank_training.runs import folder
+from cerberank_training.runs.folder import check_writable, writing
 
 distil = program("train distil")
 

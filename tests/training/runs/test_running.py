@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from cerberank_training.tracking.running import is_running, running
+from cerberank_training.runs.folder import is_running, running
 
 HOLD = """
 import sys, time
 from pathlib import Path
-from cerberank_training.tracking.running import running
+from cerberank_training.runs.folder import running
 with running(Path(sys.argv[1])):
     print("held", flush=True)
     time.sleep(60)

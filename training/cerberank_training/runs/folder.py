@@ -1,4 +1,7 @@
-"""The folder of a run: it is checked before any data are read, and a full disk is reported in one line."""
+"""The folder of a run: it can be written, a full disk is reported in one line, and one process at a time trains in it.
+
+A training process holds a lock on the folder, which the kernel releases when the process ends.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from filelock import FileLock, Timeout
 from safetensors import SafetensorError
+
+from cerberank_training.runs.launched import is_first_process
 
 LEAST_FREE = 1 << 20
 """If fewer bytes are free, the error of a library while writing is taken for a full disk."""
+LOCK = ".running.lock"
+SECONDS = 1.0
+"""The timeout of the lock. It is above 0 because `is_running` also holds the lock for a moment."""
 
 
 def check_writable(out: Path) -> None:
@@ -40,6 +49,41 @@ def writing(out: Path) -> Iterator[None]:
             raise
         reason = cause.strerror if cause else "no space left on the disk"
         raise OSError(f"--out {out} could not be written: {reason}; make room and repeat the command") from error
+
+
+@contextmanager
+def running(folder: Path) -> Iterator[None]:
+    """Hold the lock of the folder, in the first of torchrun's processes only.
+
+    Raises ValueError when another process trains in the folder.
+    """
+    if not is_first_process():
+        yield
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=SECONDS)
+    except Timeout as error:
+        raise ValueError(f"another process trains in {folder}") from error
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def is_running(folder: Path) -> bool:
+    """True if a process trains in `folder`, on this machine or on another that shares the file system and its locks."""
+    path = folder / LOCK
+    if not path.is_file():
+        return False
+    try:
+        with FileLock(path, timeout=0):
+            return False
+    except Timeout:
+        return True
+    except OSError:  # this user may not write to the folder, so the lock cannot be tried
+        return False
 
 
 def _cause(error: BaseException | None) -> OSError | None:

@@ -13,7 +13,7 @@ from tests.tiny import random_ranker
 from cerberank_training.data.sampling import PairSampling
 from cerberank_training.learning.student_learner import step_work
 from cerberank_training.learning.student_settings import ExampleOptions, StudentConfig
-from cerberank_training.runner import computing
+from cerberank_training.runs import computing
 
 
 def test_work_is_weights_without_tables_by_tokens() -> None:

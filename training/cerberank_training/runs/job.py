@@ -1,7 +1,8 @@
 """The life of a training run, written once: check, open, record, train, finish, write.
 
 A job says what is trained: a student (`train distil`), a teacher (`teach`), the exits of a ranker (`accelerate`), a
-text ranker (`pairwise`), or an encoder (`pretrain`). A killed run continues when its command is repeated.
+text ranker (`pairwise`), or an encoder (`pretrain`). A killed run continues when its command is repeated. torch is
+loaded only when something is left to train, so that a wrong option is told at once.
 """
 
 from __future__ import annotations
@@ -10,17 +11,19 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from cerberank_training.runner.folder import check_writable, writing
-from cerberank_training.runner.loop import DevMetric, Learner, Loop
-from cerberank_training.runner.processes import leave_group
-from cerberank_training.runner.settings import RunOptions, TrainConfig, free_settings
-from cerberank_training.runs.base import Base
+from cerberank_training.runs.dev_set import figure_name
+from cerberank_training.runs.folder import check_writable, writing
 from cerberank_training.runs.launched import is_first_process, note_of
 from cerberank_training.runs.record import STATE, RunRecord, open_run
+from cerberank_training.runs.settings import RunOptions, TrainConfig, free_settings
 from cerberank_training.runs.trained_on import write_training_data
-from cerberank_training.tracking.log_file import results_of_log
+from cerberank_training.tracking.log_file import LOG, read_log, results_of_log
+
+if TYPE_CHECKING:
+    from cerberank_training.runs.base import Base
+    from cerberank_training.runs.loop import DevMetric, Learner
 
 
 class JobOptions(Protocol):
@@ -33,6 +36,10 @@ class JobOptions(Protocol):
     @property
     def run(self) -> RunOptions:
         """The device, the trackers and the like."""
+
+    @property
+    def select(self) -> str:
+        """The measure on dev that chooses the weights."""
 
     @property
     def training(self) -> TrainConfig:
@@ -97,9 +104,14 @@ class Job(ABC, Generic[OptionsT, InputsT]):
         return self.out / self.result_name
 
     @property
+    def made(self) -> Path:
+        """The folder with what is trained: the result, or the run's own folder if the result is a file in it."""
+        return self.out if self.result.suffix else self.result
+
+    @property
     def dev_name(self) -> str:
         """The log's name of the measure that chooses the weights."""
-        return "dev_map"
+        return figure_name(self.options.select)
 
     @property
     def is_saved(self) -> bool:
@@ -120,7 +132,7 @@ class Job(ABC, Generic[OptionsT, InputsT]):
 
     def check_finished(self, record: RunRecord) -> None:
         """Say that nothing is left to do, or raise ValueError if the call wants another result."""
-        note_of(self.verb, f"{self.result if self.result.is_dir() else self.out} is finished; more --steps extend it")
+        note_of(self.verb, f"{self.made} is finished; more --steps extend it")
 
     @abstractmethod
     def prepare(self, inputs: InputsT, record: RunRecord) -> Training:
@@ -150,8 +162,11 @@ def run_job(job: Job[OptionsT, InputsT]) -> Mapping[str, Any]:
             job.check_finished(run.record)
             return run.record.results
 
-        # 4. The network, and the loop, which resumes here if there is a state. From `begin` on, the record binds every
-        # later call. Data that the base and this run were trained on stay known, also if this call is killed.
+        # 4. torch, the network, and the loop, which resumes here if there is a state. From `begin` on, the record binds
+        # every later call. Data that the base and this run were trained on stay known, also if this call is killed.
+        from cerberank_training.runs.loop import Loop  # noqa: PLC0415 - loads torch
+        from cerberank_training.runs.processes import leave_group  # noqa: PLC0415 - loads torch
+
         config = replace(inputs.config, planned=run.record.planned["steps"])
         training = job.prepare(replace(inputs, config=config), run.record)
         trackers = options.trackers(out, run.record)
@@ -179,3 +194,42 @@ def run_job(job: Job[OptionsT, InputsT]) -> Mapping[str, Any]:
         record = run.finish(**step_results, **results)
         training.write(record)
         return record.results
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Trained:
+    """The result of a run."""
+
+    checkpoint: Path
+    """The folder with the weights that were best on dev."""
+    dev: float
+    """The MAP on the dev questions in percent, or the metric of `select`."""
+    best_step: int | None
+    """The step of these weights; None in processes other than the first."""
+    steps: int
+    """The last step."""
+    stopped_early: bool
+    """True if patience ended the run before the last of the steps that were asked for."""
+    figures: Mapping[str, float]
+    """This figure at the best step by `final` and, of a student, by exits and heads, such as `exit 1` and `head 2`."""
+    history: tuple[Mapping[str, Any], ...]
+    """The rows of log.jsonl in order: `step` with the losses and rates of a step, or with the figures on dev."""
+
+    @classmethod
+    def of(cls, job: Job[Any, Any], results: Mapping[str, Any]) -> Trained:
+        """The result of the finished run of `job`, with the `results` of its record."""
+        # The figures of exits and heads follow the one that chose the weights, as in `dev_map/exit_1`.
+        history, step, figure = read_log(job.out / LOG), results.get("best_step"), job.dev_name
+        at_best = next((row for row in history if row["step"] == step and figure in row), {})
+        parts = {name: value for name, value in at_best.items() if name.startswith(f"{figure}/")}
+        steps = results.get("reached", 0)
+        return cls(
+            checkpoint=job.made,
+            dev=results["best"],
+            best_step=step,
+            steps=steps,
+            stopped_early=steps < results.get("asked", steps),
+            figures={"final": results["best"]}
+            | {name.partition("/")[2].replace("_", " "): value for name, value in parts.items()},
+            history=tuple(history),
+        )

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.checkpoint import checkpoint
 
 from cerberank_models.backends.processors import usable_processors
-from cerberank_training.runner.settings import Precision
+from cerberank_training.runs.settings import Precision
 
 AUTOCAST = {"fp32": None, "bf16": torch.bfloat16, "fp16": torch.float16}
 """The types of products by precision."""

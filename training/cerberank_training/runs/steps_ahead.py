@@ -10,7 +10,7 @@ from typing import Generic, Protocol, Self, TypeVar
 import torch
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 
-from cerberank_training.runner.processes import Processes
+from cerberank_training.runs.processes import Processes
 
 ItemT = TypeVar("ItemT")
 BatchT = TypeVar("BatchT", bound="TrainingBatch")
