@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
 from cerberank_models.checkpoint.bundled import default_checkpoint
-from cerberank_models.commands.values import Count, Integers, Names, Whole
+from cerberank_models.commands.values import Count, Integers, Names
 from cerberank_models.convert.random_weights import SHAPES, random_config, write_random_checkpoint
 from cerberank_models.output import UsageError, say
 
@@ -21,14 +20,10 @@ def random(
     /,
     *,
     like: str = "electra-base",
-    width: Count | None = None,
-    attention_heads: Count | None = None,
-    vocabulary: Count | None = None,
     exits: Integers = (),
     max_length: Count = 128,
     forms: Names = (),
     tokenizer: Path | None = None,
-    seed: Whole = 0,
 ) -> None:
     """Make a checkpoint of a shape with random weights, to size a machine before a model exists.
 
@@ -40,29 +35,17 @@ def random(
         heads: Number of heads, H, and layers of each head, such as 3H1; 0H0 needs an exit after the last layer.
         out: Checkpoint folder to make.
         like: Encoder whose layer sizes to take.
-        width: Width of the hidden states, instead of that encoder's.
-        attention_heads: Attention heads, instead of that encoder's.
-        vocabulary: Rows of the token table, instead of that encoder's.
         exits: Body layers with an exit after them, separated by commas, such as 4,6,8.
         max_length: Most tokens of a pair.
         forms: ONNX forms to write, separated by commas: fp32, fp16, int8.
         tokenizer: Path of a tokenizer.json (default: the bundled checkpoint's).
-        seed: Random seed.
     """
     if like not in SHAPES:
         raise UsageError(f"--like is one of {', '.join(SHAPES)}, not {like!r}")
-    shape = SHAPES[like]
-    if width:
-        shape = replace(shape, width=width, embedding=width)
-    shape = replace(
-        shape,
-        attention_heads=attention_heads or shape.attention_heads,
-        vocabulary=vocabulary or shape.vocabulary,
-    )
     body_layers, (head_count, head_layers) = _body(body), _heads(heads)
     config = random_config(
-        f"b{body_layers}-{head_count}h{head_layers}-{like if not width else f'width-{width}'}",
-        shape,
+        f"b{body_layers}-{head_count}h{head_layers}-{like}",
+        SHAPES[like],
         body_layers=body_layers,
         heads=head_count,
         head_layers=head_layers,
@@ -70,7 +53,7 @@ def random(
         max_length=max_length,
     )
     file = tokenizer or default_checkpoint() / "tokenizer.json"
-    checkpoint = write_random_checkpoint(out, config, _tokenizer(file), seed=seed, precisions=forms)
+    checkpoint = write_random_checkpoint(out, config, _tokenizer(file), precisions=forms)
     say(f"{out}: {checkpoint.config.name} ({config.architecture}, {len(config.stages)} stages), random weights")
 
 
