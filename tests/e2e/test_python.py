@@ -15,7 +15,7 @@ from tools.process import Process
 
 from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import read_checkpoint
-from cerberank_training.runs.card import dev_map
+from cerberank_training.runs.summary import dev_map
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "python.md"
 TEXTS = ["it was built in paris .", "330 metres", "what do bees make", "honey " * 40, "it is tall", "", "330 metres"]

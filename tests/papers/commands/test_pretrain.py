@@ -14,7 +14,7 @@ from tests.program import program, replaced
 from cerberank_training.learning.student_network import build_student
 from cerberank_training.learning.student_settings import StudentShape
 from cerberank_training.runs.base import open_base
-from cerberank_training.tracking.log_file import read_log
+from cerberank_training.runs.tracking.log_file import read_log
 
 
 def options(folder: Path, out: str, *, family: str = "bert", steps: int = 4, every: int = 2) -> list[str]:

@@ -26,7 +26,7 @@ from cerberank_papers.pretraining.network import LossWeights
 from cerberank_papers.pretraining.start import Start, build_start
 from cerberank_training.runs.base import open_base
 from cerberank_training.runs.loop import Loop
-from cerberank_training.tracking.log_file import read_log
+from cerberank_training.runs.tracking.log_file import read_log
 
 
 def test_a_warm_up_longer_than_the_run_is_refused() -> None:

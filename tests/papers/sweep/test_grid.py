@@ -15,8 +15,8 @@ from tests.training.letters import dev_jsonl, jsonl, teacher_scores
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_papers.sweep import grid, sweep_runs
 from cerberank_papers.sweep.sweep_runs import CommandError
-from cerberank_training.runs.card import dev_map
 from cerberank_training.runs.record import read_record
+from cerberank_training.runs.summary import dev_map
 
 distil, sweep = program("train distil"), program("train sweep grid")
 

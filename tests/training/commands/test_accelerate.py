@@ -26,7 +26,7 @@ from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.rank_pairs import rank_pairs
 from cerberank_training.commands.tune import SECTION
 from cerberank_training.commands.unlabelled import unlabelled, unlabelled_content
-from cerberank_training.tracking.log_file import LogFile, read_log
+from cerberank_training.runs.tracking.log_file import LogFile, read_log
 
 main = program("train accelerate")
 

@@ -19,7 +19,7 @@ from cerberank_training.commands.average import average_rankers
 from cerberank_training.learning.student_network import build_student
 from cerberank_training.learning.student_settings import StudentShape
 from cerberank_training.runs.base import open_base
-from cerberank_training.runs.trained_on import training_data
+from cerberank_training.runs.summary import training_data
 
 main = program("checkpoint average")
 

@@ -18,7 +18,7 @@ from cerberank_models.encoding import Candidate
 from cerberank_models.windows import Reading
 from cerberank_training.commands import student_job
 from cerberank_training.data import LabelledCandidate
-from cerberank_training.runs.card import dev_map
+from cerberank_training.runs.summary import dev_map
 
 
 def pairs(folder: Path, *more: str) -> list[str]:

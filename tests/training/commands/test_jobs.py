@@ -22,8 +22,8 @@ from cerberank_models.checkpoint.regular import file_digest
 from cerberank_models.convert.source import Source
 from cerberank_training.runs import base
 from cerberank_training.runs.record import read_record
-from cerberank_training.runs.trained_on import training_data
-from cerberank_training.tracking.log_file import LogFile, read_log
+from cerberank_training.runs.summary import training_data
+from cerberank_training.runs.tracking.log_file import LogFile, read_log
 
 
 def options(verb: str, folder: Path) -> list[str]:

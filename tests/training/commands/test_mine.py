@@ -11,12 +11,12 @@ import pytest
 from sentence_transformers import CrossEncoder
 from tests.program import program, replaced
 from tests.tiny import WORDS, save_cross_encoder
-from tests.training.mining.test_search import sentence_encoder
+from tests.training.data.mining.test_search import sentence_encoder
 
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_training.commands import mine as command
 from cerberank_training.data import read_questions
-from cerberank_training.mining.miner import Miner
+from cerberank_training.data.mining.miner import Miner
 
 main, score = program("data mine"), program("data score")
 

@@ -31,7 +31,7 @@ from cerberank_training.runs import loop
 from cerberank_training.runs.computing import tensor_cores
 from cerberank_training.runs.loop import BatchLoss, DivergenceError, Learner, Loop
 from cerberank_training.runs.steps_ahead import Source
-from cerberank_training.tracking.log_file import results_of_log
+from cerberank_training.runs.tracking.log_file import results_of_log
 
 CONFIG = StudentConfig(
     steps=6,

@@ -12,7 +12,7 @@ from tests.training.letters import questions
 
 from cerberank_models.checkpoint.bound import difference, differences
 from cerberank_training.data import DataError
-from cerberank_training.runs.content import data_content, short_digest
+from cerberank_training.runs.run_data import data_content, short_digest
 
 
 def test_articles_and_options_belong_to_the_data(tmp_path: Path) -> None:

@@ -9,9 +9,8 @@ import pytest
 from tests.training.letters import dev_jsonl, jsonl, questions
 
 from cerberank_training.data import DataError
-from cerberank_training.runs.card import spec_name
-from cerberank_training.runs.content import data_content
-from cerberank_training.runs.trained_on import check_not_trained_on, trained_on, training_data
+from cerberank_training.runs.run_data import data_content
+from cerberank_training.runs.summary import check_not_trained_on, spec_name, trained_on, training_data
 
 
 def summary(folder: Path, *specs: str) -> Path:

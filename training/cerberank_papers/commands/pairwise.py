@@ -32,11 +32,17 @@ from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.evaluation.sources.text_ranker import text_ranks
 from cerberank_training.learning.student_settings import Layers
 from cerberank_training.runs.base import open_hugging_face_base
-from cerberank_training.runs.content import folder_content
-from cerberank_training.runs.dev_set import chosen_size, dev_set, figure_name, held_out_contents, in_common
 from cerberank_training.runs.job import Inputs, Job, Trained, run_job
 from cerberank_training.runs.launched import is_first_process
 from cerberank_training.runs.record import RunRecord, results_suffix
+from cerberank_training.runs.run_data import (
+    chosen_size,
+    dev_set,
+    figure_name,
+    folder_content,
+    held_out_contents,
+    in_common,
+)
 from cerberank_training.runs.settings import RunOptions, bound_settings
 
 

@@ -30,11 +30,10 @@ from cerberank_training.commands.presets import options_from_recipe
 from cerberank_training.evaluation.dev_options import RECIPE_HELP
 from cerberank_training.learning.student_settings import Layers
 from cerberank_training.runs.base import Base, open_hugging_face_base
-from cerberank_training.runs.content import Content, data_content
-from cerberank_training.runs.dev_set import check_held_out
 from cerberank_training.runs.job import Inputs, Job, Training, run_job
 from cerberank_training.runs.launched import is_first_process
 from cerberank_training.runs.record import RunRecord
+from cerberank_training.runs.run_data import Content, check_held_out, data_content
 from cerberank_training.runs.settings import RunOptions, bound_settings
 
 REASON = "pre-training starts from a Hugging Face encoder"

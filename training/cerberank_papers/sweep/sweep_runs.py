@@ -35,9 +35,9 @@ from cerberank_training.evaluation.systems.comparison import compare_systems
 from cerberank_training.evaluation.systems.folders import read_systems
 from cerberank_training.evaluation.systems.rendering import markdown_table
 from cerberank_training.runs.base import open_base
-from cerberank_training.runs.content import data_content
 from cerberank_training.runs.job import Job
 from cerberank_training.runs.record import read_record
+from cerberank_training.runs.run_data import data_content
 from cerberank_training.teachers.fine_tuning import TeacherJob
 from cerberank_training.teachers.teacher_score_cache import MANIFEST, read_manifest
 

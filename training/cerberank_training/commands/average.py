@@ -22,7 +22,7 @@ from cerberank_models.config import SCHEDULES, RankerConfig
 from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import note
-from cerberank_training.runs.trained_on import training_data
+from cerberank_training.runs.summary import training_data
 
 
 def average(first_folder: Path, /, *more: Path, out: Path, version: str = "average") -> Path:

@@ -31,8 +31,8 @@ from cerberank_training.commands.unlabelled import int8_questions
 from cerberank_training.data import read_questions, sampled
 from cerberank_training.evaluation.gate import GateBounds, Parity, measure_parity
 from cerberank_training.evaluation.variants import Scorer
-from cerberank_training.runs.dev_set import check_choice
-from cerberank_training.runs.trained_on import trained_on
+from cerberank_training.runs.run_data import check_choice
+from cerberank_training.runs.summary import trained_on
 
 GATE = GateBounds()
 REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")

@@ -21,11 +21,11 @@ from cerberank_models.request import is_blank
 from cerberank_models.tokens import replace_surrogates
 from cerberank_training.data import DataError, Question, corpus_texts, open_questions
 from cerberank_training.data.generic import writing_lines
+from cerberank_training.data.mining.miner import Miner, positive_texts
+from cerberank_training.data.mining.search import Search, bm25_search, vector_search
+from cerberank_training.data.mining.select import Selection
+from cerberank_training.data.mining.work import Work, texts_digest
 from cerberank_training.evaluation.dev_options import data_help
-from cerberank_training.mining.miner import Miner, positive_texts
-from cerberank_training.mining.search import Search, bm25_search, vector_search
-from cerberank_training.mining.select import Selection
-from cerberank_training.mining.work import Work, texts_digest
 from cerberank_training.teachers.scoring.open import open_teacher, teacher_identity
 from cerberank_training.teachers.scoring.teacher import TeacherSpec
 
@@ -165,7 +165,7 @@ def _search_all(
         numbers={text: number for number, text in enumerate(corpus)},
         search=_search(options, corpus, folder),
         selection=options.selection,
-        teacher=None if spec is None else open_teacher(spec),
+        score=None if spec is None else open_teacher(spec).differences,
     )
     with progress(total=len(questions), initial=work.done, unit="question") as bar:
         for start in range(work.done, len(questions), CHUNK):

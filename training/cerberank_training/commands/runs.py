@@ -14,7 +14,7 @@ from cerberank_models.json_lines import load_json
 from cerberank_models.output import say
 from cerberank_training.runs.folder import LOCK, is_running
 from cerberank_training.runs.record import LARGEST, RECORD
-from cerberank_training.tracking.log_file import LOG, read_log
+from cerberank_training.runs.tracking.log_file import LOG, read_log
 
 State = Literal["running", "finished", "killed"]
 HEADER = ("folder", "name", "recipe", "base", "data", "steps", "best MAP", "dev set", "seed", "state", "age")

@@ -39,8 +39,10 @@ from cerberank_training.learning.student_learner import first_pairs_cut, step_wo
 from cerberank_training.learning.student_network import Student, build_student, copied_heads, fitted
 from cerberank_training.learning.student_settings import StudentConfig, StudentSettings
 from cerberank_training.runs.base import open_base
-from cerberank_training.runs.card import dev_metric, read_summary, run_card, summary_of
-from cerberank_training.runs.dev_set import (
+from cerberank_training.runs.job import Inputs, Job, Trained, run_job
+from cerberank_training.runs.launched import launched_processes, note_of
+from cerberank_training.runs.record import RunRecord, results_suffix
+from cerberank_training.runs.run_data import (
     Size,
     chosen_size,
     dev_set,
@@ -48,10 +50,7 @@ from cerberank_training.runs.dev_set import (
     in_common,
     selected,
 )
-from cerberank_training.runs.job import Inputs, Job, Trained, run_job
-from cerberank_training.runs.launched import launched_processes, note_of
-from cerberank_training.runs.record import RunRecord, results_suffix
-from cerberank_training.runs.trained_on import training_data
+from cerberank_training.runs.summary import dev_metric, read_summary, run_card, summary_of, training_data
 from cerberank_training.teachers.completeness import refuse_missing_scores, scored_data
 from cerberank_training.teachers.scoring.hugging_face import teacher_origin
 from cerberank_training.teachers.scoring.model_scores import is_model, score_by_model

@@ -31,8 +31,8 @@ from cerberank_training.evaluation.report import table
 from cerberank_training.evaluation.schedule_search import Tuning, TuningBounds, frontier, shares_text
 from cerberank_training.evaluation.schedule_search import tune as search
 from cerberank_training.evaluation.variants import AllScores, Scorer, score_depths, score_questions
-from cerberank_training.runs.dev_set import check_choice
-from cerberank_training.runs.trained_on import check_not_trained_on
+from cerberank_training.runs.run_data import check_choice
+from cerberank_training.runs.summary import check_not_trained_on
 
 SECTION = "Drop schedules"
 SHOWN = ("map", "mrr", "p@1", "ndcg@10")

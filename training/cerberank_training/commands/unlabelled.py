@@ -11,8 +11,8 @@ from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.convert.checkpoint import Questions
 from cerberank_models.encoding import Candidate
 from cerberank_training.data import LabelledCandidate, Question, open_questions
-from cerberank_training.runs.content import Content, data_content
-from cerberank_training.runs.trained_on import trained_on
+from cerberank_training.runs.run_data import Content, data_content
+from cerberank_training.runs.summary import trained_on
 
 
 def unlabelled(data: str) -> Sequence[Question]:

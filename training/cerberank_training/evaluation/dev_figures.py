@@ -9,9 +9,9 @@ from typing import Any, TypeVar
 from cerberank_training.data import Question
 from cerberank_training.evaluation.figures import Evaluation
 from cerberank_training.evaluation.variants import Ranks
-from cerberank_training.runs.dev_set import measured
 from cerberank_training.runs.job import Training
 from cerberank_training.runs.processes import Processes
+from cerberank_training.runs.run_data import measured
 
 NetworkT = TypeVar("NetworkT")
 RankedQuestions = Iterable[tuple[Question, Mapping[str, Ranks]]]

@@ -9,7 +9,7 @@ from cyclopts import Parameter, Token
 
 from cerberank_models.drop import RatioSchedule
 from cerberank_training.evaluation.question_metrics import METRICS
-from cerberank_training.runs.dev_set import DRAWN, Size
+from cerberank_training.runs.run_data import DRAWN, Size
 
 RECIPE_HELP = "Recipe (`cerberank train recipes` lists them) or TOML file."
 

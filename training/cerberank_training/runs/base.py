@@ -25,7 +25,7 @@ from cerberank_models.convert.source import Source, SourceError, find_source
 from cerberank_models.convert.source_network import read_config
 from cerberank_models.convert.source_tokenizer import read_tokenizer
 from cerberank_models.transformer import OpaqueTransformer, TransformerConfig
-from cerberank_training.runs.content import Content
+from cerberank_training.runs.run_data import Content
 
 CHECKPOINT = ("config.json", "tokenizer.json", "model.safetensors")
 """The files that identify a checkpoint as a base. The model card is left out, so it may be edited."""

@@ -13,13 +13,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
-from cerberank_training.runs.dev_set import figure_name
 from cerberank_training.runs.folder import check_writable, writing
 from cerberank_training.runs.launched import is_first_process, note_of
 from cerberank_training.runs.record import STATE, RunRecord, open_run
+from cerberank_training.runs.run_data import figure_name
 from cerberank_training.runs.settings import RunOptions, TrainConfig, free_settings
-from cerberank_training.runs.trained_on import write_training_data
-from cerberank_training.tracking.log_file import LOG, read_log, results_of_log
+from cerberank_training.runs.summary import write_training_data
+from cerberank_training.runs.tracking.log_file import LOG, read_log, results_of_log
 
 if TYPE_CHECKING:
     from cerberank_training.runs.base import Base

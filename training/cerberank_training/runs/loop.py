@@ -29,7 +29,7 @@ from cerberank_training.runs.processes import Processes
 from cerberank_training.runs.record import STATE
 from cerberank_training.runs.settings import TrainConfig
 from cerberank_training.runs.steps_ahead import BatchT, ItemT, Preparation, PreparedStep, StepsAhead
-from cerberank_training.tracking.tracker import Tracker, Tracking
+from cerberank_training.runs.tracking.tracker import Tracker, Tracking
 
 NetworkT = TypeVar("NetworkT", bound=nn.Module)
 

@@ -15,8 +15,8 @@ from cerberank_models.commands.options import Device, check_device, chosen_devic
 from cerberank_models.commands.values import Count, Interval, NotNegative, Positive, Whole
 from cerberank_training.runs.launched import launched_processes
 from cerberank_training.runs.record import RunRecord
-from cerberank_training.tracking.opening import check_trackers, open_trackers
-from cerberank_training.tracking.tracker import Tracker
+from cerberank_training.runs.tracking.opening import check_trackers, open_trackers
+from cerberank_training.runs.tracking.tracker import Tracker
 
 Precision: TypeAlias = Literal["fp32", "bf16", "fp16"]
 FREE = ("steps", "patience", "save_every")

@@ -39,17 +39,17 @@ from cerberank_training.learning.batch import moved
 from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
 from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.computing import autocast, hugging_face_layers
-from cerberank_training.runs.dev_set import (
+from cerberank_training.runs.job import Inputs, Job, Trained, run_job
+from cerberank_training.runs.launched import is_first_process, note_of
+from cerberank_training.runs.loop import Learner, Losses
+from cerberank_training.runs.record import RunRecord, results_suffix
+from cerberank_training.runs.run_data import (
     chosen_size,
     dev_set,
     held_out_contents,
     in_common,
     selected,
 )
-from cerberank_training.runs.job import Inputs, Job, Trained, run_job
-from cerberank_training.runs.launched import is_first_process, note_of
-from cerberank_training.runs.loop import Learner, Losses
-from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.settings import Precision
 from cerberank_training.runs.steps_ahead import EqualSteps, Source
 from cerberank_training.teachers.scoring.hugging_face import differences

@@ -25,7 +25,7 @@ from cerberank_models.checkpoint.bound import SHA256, Bound
 from cerberank_models.checkpoint.regular import file_digest
 from cerberank_models.encoding import Candidate
 from cerberank_models.transformer import Count, Frozen
-from cerberank_training.runs.content import Content
+from cerberank_training.runs.run_data import Content
 from cerberank_training.teachers.pair_keys import Keys, pair_keys
 
 MANIFEST = "manifest.json"

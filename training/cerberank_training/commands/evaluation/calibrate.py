@@ -34,7 +34,7 @@ from cerberank_training.evaluation.dev_options import data_help
 from cerberank_training.evaluation.first_results import FirstResultFigures, first_result_figures, sentence
 from cerberank_training.evaluation.report import table
 from cerberank_training.evaluation.variants import Scorer, score_questions
-from cerberank_training.runs.trained_on import check_not_trained_on
+from cerberank_training.runs.summary import check_not_trained_on
 
 
 @Parameter(name="*")

@@ -25,7 +25,7 @@ from cerberank_training.evaluation.variants import (
     score_depths,
     variant_costs,
 )
-from cerberank_training.runs.trained_on import trained_on
+from cerberank_training.runs.summary import trained_on
 
 OTHER_TABLES = (
     *("sequence", "text_ranker", "url", "scores", "run", "qrels", "against"),

@@ -39,7 +39,7 @@ from cerberank_training.evaluation.variants import (
     policy_name,
     variant_costs,
 )
-from cerberank_training.runs.trained_on import trained_on
+from cerberank_training.runs.summary import trained_on
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 
 

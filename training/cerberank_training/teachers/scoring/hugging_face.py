@@ -17,8 +17,8 @@ from cerberank_models.convert.teacher_input import FILE as INPUT
 from cerberank_training.data.sampling import Group
 from cerberank_training.learning.losses import logit_difference
 from cerberank_training.runs.base import open_base
-from cerberank_training.runs.card import SELECT, spec_name
 from cerberank_training.runs.record import read_record
+from cerberank_training.runs.summary import SELECT, spec_name
 from cerberank_training.teachers.scoring.teacher import TeacherSpec, digests_revision
 from cerberank_training.teachers.teacher_reader import Pair, TeacherReader
 from cerberank_training.teachers.teacher_score_cache import TeacherIdentity

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from cerberank_training.tracking.log_file import LogFile, read_log, results_of_log
-from cerberank_training.tracking.tracker import Tracking
+from cerberank_training.runs.tracking.log_file import LogFile, read_log, results_of_log
+from cerberank_training.runs.tracking.tracker import Tracking
 
 
 class Failing:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from cerberank_training.tracking import opening
-from cerberank_training.tracking.tracker import Tracker, Tracking
+from cerberank_training.runs.tracking import opening
+from cerberank_training.runs.tracking.tracker import Tracker, Tracking
 
 Points = dict[str, list[tuple[int, float]]]
 
@@ -95,7 +95,7 @@ def test_mlflow_has_every_point_once(tmp_path: Path, monkeypatch: pytest.MonkeyP
     """In a folder, which MLflow makes faster than a database: one run, finished, with the settings as parameters."""
     from mlflow.tracking import MlflowClient
 
-    from cerberank_training.tracking.ml_flow import MlFlow
+    from cerberank_training.runs.tracking.ml_flow import MlFlow
 
     monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", str(tmp_path / "mlruns"))

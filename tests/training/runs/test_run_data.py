@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from cerberank_training.data import DataError, open_questions
-from cerberank_training.runs.content import data_content
-from cerberank_training.runs.dev_set import check_held_out, chosen_size, dev_set, in_common, measured
+from cerberank_training.runs.run_data import check_held_out, chosen_size, data_content, dev_set, in_common, measured
 
 
 def test_the_dev_questions_of_asnq_are_all_by_default(tmp_path: Path) -> None:

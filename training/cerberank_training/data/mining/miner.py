@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cerberank_models.backends.stage_contract import probability
 from cerberank_models.calibration import folded
 from cerberank_models.encoding import Candidate
 from cerberank_models.request import is_blank
 from cerberank_training.data import LabelledCandidate, Question
-from cerberank_training.mining.search import Hits, Search
-from cerberank_training.mining.select import Selection
-from cerberank_training.teachers.scoring.teacher import Teacher
+from cerberank_training.data.mining.search import Hits, Search
+from cerberank_training.data.mining.select import Selection
 
 
 def positive_texts(question: Question) -> list[str]:
@@ -33,7 +33,8 @@ class Miner:
     """The index of each text in the corpus."""
     search: Search
     selection: Selection
-    teacher: Teacher | None
+    score: Callable[[list[tuple[str, Candidate]]], NDArray[np.float32]] | None
+    """The log-odds of pairs by a cross-encoder, which finds texts that look relevant; None without one."""
 
     def mined(self, questions: Sequence[Question]) -> Iterator[dict[str, Any]]:
         """A record for each question, with its lines of the file and the numbers of texts that were left out."""
@@ -58,7 +59,7 @@ class Miner:
 
     def _filtered(self, questions: Sequence[Question], texts: Sequence[Sequence[str]]) -> Iterator[Any]:
         """The cross-encoder's log-odds of each question's positives and texts; None without a cross-encoder."""
-        if self.teacher is None:
+        if self.score is None:
             yield from [None] * len(questions)
             return
         pairs = [
@@ -66,7 +67,7 @@ class Miner:
             for question, negatives in zip(questions, texts, strict=True)
             for text in [*positive_texts(question), *negatives]
         ]
-        scores = self.teacher.differences(pairs)
+        scores = self.score(pairs)
         if not np.isfinite(scores).all():
             raise ValueError(f"the cross-encoder gave a score that is not a number in a chunk from {questions[0].id!r}")
         sizes = [

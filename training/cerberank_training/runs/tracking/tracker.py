@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from cerberank_models.output import note
-from cerberank_training.tracking.log_file import LogFile
+from cerberank_training.runs.tracking.log_file import LogFile
 
 
 class Tracker(Protocol):

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from cerberank_training.mining.select import Selection
+from cerberank_training.data.mining.select import Selection
 
 SCORES = [0.9, 0.5, 0.95, 0.5, -0.2]
 POSITIVES = np.asarray([0.97, 0.92])

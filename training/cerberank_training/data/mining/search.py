@@ -30,7 +30,7 @@ from cerberank_models.shards import map_here
 from cerberank_models.text_config import TextRankerConfig
 from cerberank_models.text_encoding import TextEncoder
 from cerberank_training.data.bm25 import Bm25Index, best_sharing
-from cerberank_training.mining.work import texts_digest
+from cerberank_training.data.mining.work import texts_digest
 
 Floats = NDArray[np.float32]
 BLOCK = 1 << 15

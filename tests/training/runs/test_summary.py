@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cerberank_models.checkpoint.model_card import UNSTATED
-from cerberank_training.runs.card import dev_map, dev_metric, run_card, summary_of
 from cerberank_training.runs.record import Call, RunRecord, software
+from cerberank_training.runs.summary import dev_map, dev_metric, run_card, summary_of
 
 SETTINGS = {"objective": {"strategy": "cerberus"}, "train": {"seed": 7}}
 TEACHER = {"name": "electra", "revision": "e" * 64, "dev_map": 70.5, "dev": "asnq:dev.tsv", "questions": 50}

@@ -18,8 +18,8 @@ from cerberank_models.checkpoint.folder import CheckpointError, read_checkpoint
 from cerberank_models.convert.checkpoint import Forms, export_checkpoint
 from cerberank_models.first_stage.opening import open_first_stage
 from cerberank_models.first_stage.text_ranker_folder import write_text_ranker
-from cerberank_training.mining import search as module
-from cerberank_training.mining.search import Search, vector_search
+from cerberank_training.data.mining import search as module
+from cerberank_training.data.mining.search import Search, vector_search
 
 CORPUS = [" ".join(WORDS[start : start + size]) for start in range(20) for size in (1, 3, 6)]
 QUESTIONS = ["how tall is the tower", "what do bees make", "river city"]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from cerberank_models.output import installed_by
-from cerberank_training.tracking.tracker import Tracker
+from cerberank_training.runs.tracking.tracker import Tracker
 
 PACKAGES = {
     "tensorboard": ("tensorboard", "training"),
@@ -33,15 +33,15 @@ def open_trackers(names: Sequence[str], folder: Path, *, name: str, settings: Ma
     for tracker in dict.fromkeys(names):
         match tracker:
             case "tensorboard":
-                from cerberank_training.tracking.tensor_board import TensorBoard  # noqa: PLC0415 - slow to load
+                from cerberank_training.runs.tracking.tensor_board import TensorBoard  # noqa: PLC0415 - slow to load
 
                 trackers[tracker] = TensorBoard(folder, settings=flat)
             case "wandb":
-                from cerberank_training.tracking.weights_and_biases import WeightsAndBiases  # noqa: PLC0415 - an extra
+                from cerberank_training.runs.tracking.weights_and_biases import WeightsAndBiases  # noqa: PLC0415 - an extra
 
                 trackers[tracker] = WeightsAndBiases(folder, name=name, settings=flat)
             case "mlflow":
-                from cerberank_training.tracking.ml_flow import MlFlow  # noqa: PLC0415 - an extra
+                from cerberank_training.runs.tracking.ml_flow import MlFlow  # noqa: PLC0415 - an extra
 
                 trackers[tracker] = MlFlow(folder, name=name, settings=flat)
             case _:
