@@ -2,25 +2,54 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import signal
 import socket
 import time
 from http.client import HTTPConnection
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
 
 import httpx
 import pytest
-from tests.e2e.load import statuses_of_a_stop
 from tests.service.observe import wait_until
 from tools.process import Process, launch, serving, start
 
-from cerberank_benchmarks.clients.load import NO_ANSWER
+from cerberank_benchmarks.clients.load import NO_ANSWER, Load, request_of
 from cerberank_models.checkpoint.bundled import default_checkpoint
 
 MANY = [f"{number} metres word " + "word " * (number % 30) for number in range(3000)]
 BODY = {"question": "how tall ?", "candidates": MANY}
+
+
+def statuses_of_a_stop(service: Process, body: dict[str, Any], *, clients: int) -> list[int]:
+    """Statuses of the question from clients that ask until they are refused, while SIGTERM ends the busy service.
+
+    Every 200 is checked to rank all candidates, every refusal to say when to come back, the service to end with code 0.
+    """
+    load = Load(service.url, refused="end", patience=120.0)
+    with load.meanwhile(load.in_loops([itertools.repeat(request_of(body))] * clients)):
+        wait_until_queued(service.url)
+        service.terminate()
+        assert service.process.wait(timeout=60) == 0
+    for answer in load.answers:
+        assert answer.fate == "answered" or answer.status != httpx.codes.OK
+        assert answer.status in {httpx.codes.OK, NO_ANSWER} or int(answer.retry_after or 0) >= 1
+    return [answer.status for answer in load.answers]
+
+
+def wait_until_queued(url: str) -> None:
+    """Until the metrics, which are up to a second old, show queued tokens."""
+    end = time.monotonic() + 60
+    with httpx.Client(base_url=url) as client:
+        while True:
+            lines = client.get("/metrics").text.splitlines()
+            if float(next(line.split()[1] for line in lines if line.startswith("cerberank_queued_tokens "))) > 0:
+                return
+            assert time.monotonic() < end, "nothing was queued"
+            time.sleep(0.005)
 
 
 def test_sigterm_answers_what_was_accepted(service: Process) -> None:

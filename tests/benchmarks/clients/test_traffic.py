@@ -1,19 +1,43 @@
+"""The load generator against a real HTTP server in a thread, with scripted behaviour."""
+
 from __future__ import annotations
 
 import asyncio
+import json
+import time
 from collections.abc import Iterator
 
 import pytest
-from tests.benchmarks.moody import RETRY_AFTER, asking, moody_server
+from tests.http_server import Asked, answering
 
-from cerberank_benchmarks.clients.traffic import run_phase
+from cerberank_benchmarks.clients.traffic import Traffic, run_phase
+
+RETRY_AFTER = 1
 
 
 @pytest.fixture
 def url() -> Iterator[str]:
-    """A real server in a thread."""
-    with moody_server() as address:
+    """A server that refuses each body for RETRY_AFTER seconds after its first arrival, then answers with as many
+    results as it asks for; it fails for odd numbers.
+    """
+    seen: dict[bytes, float] = {}
+
+    def answer(asked: Asked) -> tuple[int, object, dict[str, str]]:
+        count = json.loads(asked.body)["count"]
+        before = seen.setdefault(asked.body, time.monotonic())
+        if count % 2:
+            return 500, {}, {}
+        if time.monotonic() - before < RETRY_AFTER:
+            return 503, {}, {"Retry-After": str(RETRY_AFTER)}
+        return 200, {"results": [{"index": 0}] * count, "usage": {"tokens": 10 * count}}, {}
+
+    with answering(answer) as address:
         yield address
+
+
+def asking(count: int) -> Traffic:
+    """Requests for `count` results."""
+    return Traffic(shares={count: 1.0}, bodies={count: [json.dumps({"count": count}).encode()]})
 
 
 def test_refused_clients_come_back_when_they_were_told(url: str) -> None:
