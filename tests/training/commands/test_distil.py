@@ -105,7 +105,7 @@ def test_nothing_is_loaded_for_a_bad_value(
 ) -> None:
     """An exit code, one line that names the setting, no base opened, no folder made."""
     monkeypatch.setattr(student_job, "build_student", lambda *_, **__: pytest.fail("a base was loaded"))
-    monkeypatch.setattr(student_job, "open_questions", lambda *_: pytest.fail("data were read"))
+    monkeypatch.setattr(student_job, "open_ranking_data", lambda *_, **__: pytest.fail("data were read"))
     needed = ["--recipe", "tiny", "--base", "b", "--train", "jsonl:x", "--dev", "jsonl:x"]
     code = program("train distil")(replaced([*needed, "--out", tmp_path / "out"], *options))
     message = capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -24,7 +23,6 @@ from cerberank_papers.pairwise.text_rankers import SYSTEMS, System, build_text_r
 from cerberank_papers.pairwise.triple_batch import count_cut
 from cerberank_papers.pairwise.triple_sampling import TripleSampler, TripleSampling, triple_sampler_for
 from cerberank_training.commands.presets import options_from_recipe
-from cerberank_training.data import Question, check_named, read_questions
 from cerberank_training.data.sampling import cut_note
 from cerberank_training.evaluation.dev_figures import RankingTraining, dev_figures
 from cerberank_training.evaluation.dev_options import RECIPE_HELP, DevQuestions, Select
@@ -36,12 +34,11 @@ from cerberank_training.runs.job import Inputs, Job, Trained, run_job
 from cerberank_training.runs.launched import is_first_process
 from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run_data import (
-    chosen_size,
-    dev_set,
+    RankingData,
+    check_ranking_data,
     figure_name,
     folder_content,
-    held_out_contents,
-    in_common,
+    open_ranking_data,
 )
 from cerberank_training.runs.settings import RunOptions, bound_settings
 
@@ -164,9 +161,8 @@ class TextRankerInputs(Inputs):
     """The base and the data of a text ranker."""
 
     config: PairwiseConfig
-    questions: Sequence[Question]
+    data: RankingData
     triples: TripleSampler
-    dev: Sequence[Question]
 
 
 class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
@@ -192,32 +188,25 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
         if self.system.taught != bool(self.teachers):
             need = "needs --mono or --bi, or both" if self.system.taught else "learns from no teacher"
             raise UsageError(f"{options.system} {need}.")
-        chosen_size(options.dev, options.dev_questions)
-        check_named(options.train)
-        check_named(options.dev)
+        check_ranking_data(options.train, options.dev, options.dev_questions)
 
     def open(self) -> TextRankerInputs:
         """Open the base, and the questions to train on and to choose by."""
         options = self.options
-        size = chosen_size(options.dev, options.dev_questions)
         base = open_hugging_face_base(options.base, reason="a text ranker starts from a Hugging Face encoder")
         base_content = base.content()
-        dev = dev_set(options.dev, size)
-        questions = list(read_questions(options.train, training=True))
-        content, dev_content = held_out_contents(options.train, questions, options.dev, dev)
+        data = open_ranking_data(options.train, options.dev, options.dev_questions, select=options.select)
         sampling = TripleSampling(positives=options.positives, top=options.top, own_share=options.own_share)
-        triples = triple_sampler_for(options.train, questions, sampling, seed=options.schedule.seed)
+        triples = triple_sampler_for(options.train, list(data.questions), sampling, seed=options.schedule.seed)
         config = options.schedule.resolved(len(triples))
         return TextRankerInputs(
             base=base,
-            questions=questions,
+            data=data,
             triples=triples,
-            dev=dev,
             config=config,
             bound={
                 "base": base_content,
-                "data": content,
-                "dev": {"size": size, "select": options.select} | dev_content,
+                **data.bound,
                 "teachers": {role: folder_content(path) for role, path in self.teachers.items()},
                 "settings": {name: getattr(options, name) for name in ("system", "layers")}
                 | {"sampling": asdict(sampling), "encoding": options.lengths.encoding.model_dump()}
@@ -259,9 +248,9 @@ class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
                 objective=loss.objective,
                 teachers=Teachers(mono=_teacher(options.mono, config), bi=_teacher(options.bi, config)),
             ),
-            measure=dev_figures(text_ranks(encoder), inputs.dev, options.select),
-            start_lines=(in_common(inputs.dev, (question.text for question in inputs.questions)), cuts),
-            dev=inputs.dev,
+            measure=dev_figures(text_ranks(encoder), inputs.data.dev, options.select),
+            start_lines=(inputs.data.shared, cuts),
+            dev=inputs.data.dev,
             job=self,
             tokenizer=tokenizer,
         )

@@ -21,8 +21,7 @@ from cerberank_models.output import UsageError, say
 from cerberank_training.commands.distil_options import DistilOptions
 from cerberank_training.commands.presets import read_preset
 from cerberank_training.commands.unlabelled import calibration_texts
-from cerberank_training.data import Question, check_named, open_questions
-from cerberank_training.data.question_table import QuestionTable
+from cerberank_training.data import Question
 from cerberank_training.data.sampling import (
     PairSampler,
     SampledGroups,
@@ -42,14 +41,7 @@ from cerberank_training.runs.base import open_base
 from cerberank_training.runs.job import Inputs, Job, Trained, run_job
 from cerberank_training.runs.launched import launched_processes, note_of
 from cerberank_training.runs.record import RunRecord, results_suffix
-from cerberank_training.runs.run_data import (
-    Size,
-    chosen_size,
-    dev_set,
-    held_out_contents,
-    in_common,
-    selected,
-)
+from cerberank_training.runs.run_data import RankingData, check_ranking_data, open_ranking_data
 from cerberank_training.runs.summary import dev_metric, read_summary, run_card, summary_of, training_data
 from cerberank_training.teachers.completeness import refuse_missing_scores, scored_data
 from cerberank_training.teachers.scoring.hugging_face import teacher_origin
@@ -77,9 +69,8 @@ class StudentInputs(Inputs):
     config: StudentConfig
     settings: StudentSettings
     """The settings with the depth of the base."""
-    questions: QuestionTable
+    data: RankingData
     groups: Sampler | PairSampler | SampledGroups
-    dev: Sequence[Question]
     teachers: Mapping[Path, TeacherScoreCache]
     """The teachers' scores by `--teacher`."""
 
@@ -101,11 +92,6 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         settings = self.options.settings
         return strategy_of(settings.objective.strategy, heads=settings.shape.heads, teachers=len(self.options.teacher))
 
-    @property
-    def size(self) -> Size:
-        """The number of questions of the dev set."""
-        return chosen_size(self.options.dev, self.options.dev_questions)
-
     def check_own(self) -> None:
         """Raise what is wrong with any option that can be told without reading data or a base."""
         options, settings = self.options, self.options.settings
@@ -122,31 +108,27 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         for option in ("name", "version"):
             if (value := getattr(options, option)) is not None and not is_name(value):
                 raise ValueError(f"--{option} {value!r} is not a name: letters, digits, '.', '_' and '-', at most 96")
-        _ = self.size
         if options.terms is not None:
             read_terms(options.terms)
-        check_named(options.data)
-        check_named(options.dev)
+        check_ranking_data(options.data, options.dev, options.dev_questions)
 
     def open(self) -> StudentInputs:
         """Open the base, the teachers' scores, and the questions to train on and to choose by."""
-        options, data, size = self.options, self.options.data, self.size
+        options = self.options
         # The base comes first, because the depth of the student follows from it.
         base = open_base(options.base)
         settings = replace(options.settings, shape=fitted(base, options.settings.shape))
         base_content = base.content()
         # Everything else that the run reads. Groups that were sampled beforehand are taken as they are.
-        dev = dev_set(options.dev, size)
-        questions = open_questions(data, training=True)
+        data = open_ranking_data(options.data, options.dev, options.dev_questions, select=options.select)
         groups = (
-            SampledGroups(data, questions)
+            SampledGroups(options.data, data.questions)
             if options.groups
-            else sampler_for(data, questions, settings.sampling, seed=settings.train.seed)
+            else sampler_for(options.data, data.questions, settings.sampling, seed=settings.train.seed)
         )
         settings = replace(settings, train=settings.train.resolved(len(groups)))
-        content, dev_content = held_out_contents(data, questions, options.dev, dev)
         # Teachers' scores: caches, or those that a model gives all pairs, computed once into the run's folder.
-        folders = self._score_folders(scored_data(groups, data))
+        folders = self._score_folders(scored_data(groups, options.data))
         teachers = {place: TeacherScoreCache.open(folder) for place, folder in folders.items()}
         # The record states the paths, but a resumed run may have others.
         names = {name: str(value) for name in ("train", "groups", "dev") if (value := getattr(options, name))}
@@ -154,14 +136,13 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
             base=base,
             config=settings.train,
             settings=settings,
-            questions=questions,
+            data=data,
             groups=groups,
-            dev=dev,
             teachers=teachers,
             bound={
                 "base": base_content,
-                "data": {"drawn": not options.groups} | content,
-                "dev": {"size": size} | selected(options.select) | dev_content,
+                **data.bound,
+                "data": {"drawn": not options.groups} | data.bound["data"],
                 "teachers": [teachers[path].content(folders[path]) for path in options.teacher],
                 "settings": settings.bound(drawn=not options.groups, strategy=self.strategy),
             },
@@ -225,7 +206,7 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         )
         work = step_work(student.ranker, train, settings.sampling, max_length=settings.shape.max_length)
         # 2. Lines on the data, the heads, the start and the first step. Heads of a resumed run have the saved weights.
-        shared, contents = in_common(inputs.dev, inputs.questions.question_texts()), inputs.bound["teachers"]
+        shared, contents = inputs.data.shared, inputs.bound["teachers"]
         copied = (
             "" if self.is_saved else copied_heads(student.ranker, settings.objective, contents, dropout=train.dropout)
         )
@@ -237,9 +218,9 @@ class StudentJob(Job[DistilOptions, StudentInputs]):
         )
         return StudentTraining(
             learner=replace(learner, work=work),
-            measure=dev_figures(network_ranks(student.encoder(), options.run.place), inputs.dev, options.select),
+            measure=dev_figures(network_ranks(student.encoder(), options.run.place), inputs.data.dev, options.select),
             start_lines=(shared, copied, "; ".join(filter(None, start))),
-            dev=inputs.dev,
+            dev=inputs.data.dev,
             job=self,
             inputs=inputs,
             settings=settings,
@@ -279,7 +260,7 @@ class StudentTraining(RankingTraining):
             version=version,
             source=f"recipe {options.recipe}, run {record.digest}",
             metrics={dev_metric(summary): record.results["best"]},
-            forms=Forms(precisions=job.forms, calibration=calibration_texts(self.inputs.questions)),
+            forms=Forms(precisions=job.forms, calibration=calibration_texts(self.inputs.data.questions)),
             files={RUN: json.dumps(summary, indent=2).encode() + b"\n"},
         )
         # Last words: the result, and the commands that come next.

@@ -9,14 +9,16 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
 from cerberank_models.calibration import folded
 from cerberank_models.checkpoint.bound import SHA256, SHORT
 from cerberank_models.checkpoint.regular import file_digest
-from cerberank_training.data import DataError, Question, data_files, open_questions
+from cerberank_training.data import DataError, Question, check_named, data_files, open_questions
 from cerberank_training.data.asnq import RELEASED
+from cerberank_training.data.question_table import QuestionTable
 
 DRAWN = 300
 """The default number of questions that are drawn."""
@@ -94,13 +96,36 @@ def check_held_out(dev: str, content: Content, *, train: str, train_content: Con
         raise DataError(f"--dev {dev} has the same content as {train}: what is trained on says nothing of new data")
 
 
-def held_out_contents(
-    train: str, questions: Iterable[Question], dev: str, chosen: Iterable[Question]
-) -> tuple[Content, Content]:
-    """The identities of the data `FORMAT:PATH` to train on and to choose by. Raises DataError if they are the same."""
+@dataclass(frozen=True, kw_only=True, slots=True)
+class RankingData:
+    """The questions that a run is trained on, and those that choose its weights."""
+
+    questions: QuestionTable
+    dev: Sequence[Question]
+    bound: Mapping[str, Content]
+    """What the record binds of both, as `data` and `dev`."""
+
+    @property
+    def shared(self) -> str:
+        """A line on dev questions that are trained on; empty if there are none."""
+        return in_common(self.dev, self.questions.question_texts())
+
+
+def check_ranking_data(train: str, dev: str, dev_questions: Size | None) -> None:
+    """Raise what is wrong with the names of data and the number of dev questions; nothing is read."""
+    chosen_size(dev, dev_questions)
+    check_named(train)
+    check_named(dev)
+
+
+def open_ranking_data(train: str, dev: str, dev_questions: Size | None, *, select: str) -> RankingData:
+    """Open the data `FORMAT:PATH` to train on and to choose by. Raises DataError if they are the same."""
+    size = chosen_size(dev, dev_questions)
+    chosen, questions = dev_set(dev, size), open_questions(train, training=True)
     content, dev_content = data_content(train, questions), data_content(dev, chosen)
     check_held_out(dev, dev_content, train=train, train_content=content)
-    return content, dev_content
+    bound = {"data": content, "dev": {"size": size} | selected(select) | dev_content}
+    return RankingData(questions=questions, dev=chosen, bound=bound)
 
 
 def in_common(dev: Sequence[Question], texts: Iterable[str]) -> str:

@@ -22,8 +22,7 @@ from cerberank_models.convert.teacher_input import FILE
 from cerberank_models.convert.token_types import grow_token_types
 from cerberank_models.output import UsageError, say
 from cerberank_models.rank_pairs import NonFiniteScoreError
-from cerberank_training.data import Question, check_named, open_questions
-from cerberank_training.data.question_table import QuestionTable
+from cerberank_training.data import Question
 from cerberank_training.data.sampling import (
     LOOKED_AT,
     Group,
@@ -43,13 +42,7 @@ from cerberank_training.runs.job import Inputs, Job, Trained, run_job
 from cerberank_training.runs.launched import is_first_process, note_of
 from cerberank_training.runs.loop import Learner, Losses
 from cerberank_training.runs.record import RunRecord, results_suffix
-from cerberank_training.runs.run_data import (
-    chosen_size,
-    dev_set,
-    held_out_contents,
-    in_common,
-    selected,
-)
+from cerberank_training.runs.run_data import RankingData, check_ranking_data, open_ranking_data
 from cerberank_training.runs.settings import Precision
 from cerberank_training.runs.steps_ahead import EqualSteps, Source
 from cerberank_training.teachers.scoring.hugging_face import differences
@@ -89,9 +82,8 @@ class TeacherInputs(Inputs):
     """The base and the data of a teacher."""
 
     config: TeacherConfig
-    questions: QuestionTable
+    data: RankingData
     sampler: Sampler | PairSampler
-    dev: Sequence[Question]
 
 
 class TeacherJob(Job[TeachOptions, TeacherInputs]):
@@ -105,34 +97,27 @@ class TeacherJob(Job[TeachOptions, TeacherInputs]):
         options, loss = self.options, self.options.training.loss
         if options.examples.sampling == "pairs" and loss != "pointwise":
             raise UsageError(f"--loss {loss} compares a question's candidates, which --sampling pairs does not draw.")
-        chosen_size(options.dev, options.dev_questions)
-        check_named(options.train)
-        check_named(options.dev)
+        check_ranking_data(options.train, options.dev, options.dev_questions)
 
     def open(self) -> TeacherInputs:
         """Open the base and the questions to train on and to choose by."""
         options, sampling = self.options, self.options.examples.chosen()
-        size = chosen_size(options.dev, options.dev_questions)
         # A base with too few positions is refused before any data are read.
         base = open_hugging_face_base(options.base, reason="teachers are Hugging Face classifiers")
         base.check_room(options.training.max_length)
         base_content = base.content()
         # The number of steps follows from the data if it is given in epochs.
-        dev = dev_set(options.dev, size)
-        questions = open_questions(options.train, training=True)
-        sampler = sampler_for(options.train, questions, sampling, seed=options.training.seed)
+        data = open_ranking_data(options.train, options.dev, options.dev_questions, select=options.select)
+        sampler = sampler_for(options.train, data.questions, sampling, seed=options.training.seed)
         config = options.training.resolved(len(sampler))
-        content, dev_content = held_out_contents(options.train, questions, options.dev, dev)
         return TeacherInputs(
             base=base,
             config=config,
-            questions=questions,
+            data=data,
             sampler=sampler,
-            dev=dev,
             bound={
                 "base": base_content,
-                "data": content,
-                "dev": {"size": size} | selected(options.select) | dev_content,
+                **data.bound,
                 "sampling": {"mode": options.examples.sampling} | asdict(sampling),
                 "settings": config.bound,
             },
@@ -156,9 +141,9 @@ class TeacherJob(Job[TeachOptions, TeacherInputs]):
         )
         return TeacherTraining(
             learner=teacher_learner(model, reader, sampler, config),
-            measure=dev_figures(rank, inputs.dev, self.options.select),
-            start_lines=(in_common(inputs.dev, inputs.questions.question_texts()), "; ".join(filter(None, start))),
-            dev=inputs.dev,
+            measure=dev_figures(rank, inputs.data.dev, self.options.select),
+            start_lines=(inputs.data.shared, "; ".join(filter(None, start))),
+            dev=inputs.data.dev,
             job=self,
             inputs=inputs,
         )
