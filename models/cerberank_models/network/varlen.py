@@ -14,7 +14,7 @@ from typing import cast
 import torch
 from torch import Tensor
 
-from cerberank_models.network.layout import between_ends
+from cerberank_models.network.layout import between_ends, pair_means
 
 KERNEL_PRECISIONS = (torch.float16, torch.bfloat16)
 KERNEL_WIDTH = 8
@@ -144,5 +144,4 @@ class VarlenLayout:
 
     def mean(self, hidden: Tensor) -> Tensor:
         """The mean over each pair's tokens, summed in float32."""
-        # `unsafe` skips a check that would wait for the device.
-        return torch.segment_reduce(hidden.float(), "mean", offsets=self.offsets, axis=0, unsafe=True).to(hidden.dtype)
+        return pair_means(hidden, self.offsets)
