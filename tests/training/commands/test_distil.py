@@ -16,8 +16,8 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import Candidate
 from cerberank_models.windows import Reading
-from cerberank_training.commands import student_job
 from cerberank_training.data import LabelledCandidate
+from cerberank_training.learning import student_job
 from cerberank_training.runs.summary import dev_map
 
 

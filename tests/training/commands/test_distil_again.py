@@ -13,7 +13,7 @@ from tests.training.commands.conftest import DISTIL
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.checkpoint.model_card import terms_of
 from cerberank_models.commands.card import edit_card
-from cerberank_training.commands import student_job
+from cerberank_training.learning import student_job
 
 
 @pytest.fixture

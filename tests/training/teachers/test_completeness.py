@@ -15,9 +15,9 @@ from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl, questions
 
 from cerberank_models.encoding import Candidate
-from cerberank_training.commands import student_job
 from cerberank_training.data import LabelledCandidate, Question
 from cerberank_training.data.sampling import PairSampler, PairSampling, SampledGroups, Sampler
+from cerberank_training.learning import student_job
 from cerberank_training.learning.student_settings import ExampleOptions
 from cerberank_training.teachers import completeness
 from cerberank_training.teachers.completeness import refuse_missing_scores, score_command

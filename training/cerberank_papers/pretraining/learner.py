@@ -18,12 +18,12 @@ from cerberank_papers.pretraining.batches import Batches
 from cerberank_papers.pretraining.examples import GROUP, Example, ExampleGroups, Item
 from cerberank_papers.pretraining.start import Start
 from cerberank_training.learning.batch import moved
-from cerberank_training.learning.losses import logit_difference
 from cerberank_training.runs.computing import autocast, hugging_face_layers
 from cerberank_training.runs.loop import FINAL, Learner, Losses
 from cerberank_training.runs.processes import Processes
 from cerberank_training.runs.settings import TrainConfig
 from cerberank_training.runs.steps_ahead import EqualSteps
+from cerberank_training.teachers.scoring.hugging_face import logit_difference
 
 LOSSES = ("ssp", "mlm", "rtd")
 METRICS = ("ssp_accuracy", "ssp_first", "ssp_hard")

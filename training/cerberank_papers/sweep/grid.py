@@ -28,13 +28,13 @@ from cerberank_papers.sweep.sweep_runs import (
     say_table,
     trained,
 )
-from cerberank_training.commands.distil_options import DistilOptions
 from cerberank_training.commands.presets import flag_of
 from cerberank_training.evaluation.report import table
+from cerberank_training.learning.student_settings import DistilOptions
+from cerberank_training.learning.teacher_settings import TeachOptions
 from cerberank_training.runs.launched import note_of
 from cerberank_training.runs.record import read_record
 from cerberank_training.teachers.scoring.model_scores import is_model
-from cerberank_training.teachers.teach_options import TeachOptions
 
 NUMBER = r"([0-9.e+-]+)"
 FOLDER = re.compile(f"(?:alpha-{NUMBER}-tau-{NUMBER}-)?rate-{NUMBER}(?:-batch-([0-9]+))?(?:-warmup-{NUMBER})?")

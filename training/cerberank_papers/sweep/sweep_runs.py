@@ -27,18 +27,18 @@ from cerberank_papers.commands.pairwise import TextRankerJob, pairwise, settings
 from cerberank_papers.commands.pretrain import PretrainingJob, pretrain
 from cerberank_training.commands.distil import distil
 from cerberank_training.commands.presets import options_from_recipe
-from cerberank_training.commands.student_job import StudentJob
 from cerberank_training.commands.teach import teach
 from cerberank_training.data import Subset
 from cerberank_training.evaluation.measures import parse_measures
 from cerberank_training.evaluation.systems.comparison import compare_systems
 from cerberank_training.evaluation.systems.folders import read_systems
 from cerberank_training.evaluation.systems.rendering import markdown_table
+from cerberank_training.learning.student_job import StudentJob
+from cerberank_training.learning.teacher_job import TeacherJob
 from cerberank_training.runs.base import open_base
 from cerberank_training.runs.job import Job
 from cerberank_training.runs.record import read_record
 from cerberank_training.runs.run_data import data_content
-from cerberank_training.teachers.fine_tuning import TeacherJob
 from cerberank_training.teachers.teacher_score_cache import MANIFEST, read_manifest
 
 TABLE = "table.md"

@@ -45,12 +45,12 @@ from cerberank_training.acceleration.schedule import (
 from cerberank_training.acceleration.states import ExitInputs, FrozenBody, compute_states
 from cerberank_training.commands.tune import SECTION
 from cerberank_training.commands.unlabelled import (
-    calibration_texts,
     unlabelled,
     unlabelled_content,
     unlabelled_trained_on,
 )
 from cerberank_training.data import Question
+from cerberank_training.data.sampling import calibration_texts
 from cerberank_training.evaluation.dev_sets import DevSets
 from cerberank_training.evaluation.gate import GateError
 from cerberank_training.evaluation.schedule_search import Tuning, TuningBounds, tune

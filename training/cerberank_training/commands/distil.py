@@ -1,15 +1,18 @@
 """`cerberank train distil`: a student of a recipe, on labels or teachers' scores.
 
-The options are read, and wrong ones are refused, before the training (`student_job.py`) imports torch.
+The options are read, and wrong ones are refused, before the job (`learning/student_job.py`) imports torch.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from cyclopts import App
 
-from cerberank_training.commands.distil_options import DistilOptions
-from cerberank_training.commands.presets import options_from_recipe
-from cerberank_training.runs.job import Trained
+from cerberank_models.output import UsageError
+from cerberank_training.commands.presets import options_from_recipe, read_preset
+from cerberank_training.learning.student_settings import DistilOptions
+from cerberank_training.runs.job import Trained, run_job
 
 app = App(config=options_from_recipe("distil"))
 
@@ -24,6 +27,11 @@ def distil(*, options: DistilOptions) -> Trained:
     Args:
         options: Options.
     """
-    from cerberank_training.commands.student_job import train_student  # noqa: PLC0415 - loads torch
+    if (options.train is None) == (options.groups is None):
+        raise UsageError("Give --train or --groups.")
+    recipe = read_preset(options.recipe).name
 
-    return train_student(options)
+    from cerberank_training.learning.student_job import StudentJob  # noqa: PLC0415 - loads torch
+
+    job = StudentJob(replace(options, recipe=recipe))
+    return Trained.of(job, run_job(job))

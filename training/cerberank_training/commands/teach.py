@@ -1,6 +1,6 @@
 """`cerberank train teach`: a teacher from a Hugging Face sequence classifier (TANDA).
 
-The options are read, and wrong ones are refused, before the training (`teachers/fine_tuning.py`) imports torch.
+The options are read, and wrong ones are refused, before the training (`learning/teacher_job.py`) imports torch.
 """
 
 from __future__ import annotations
@@ -8,8 +8,8 @@ from __future__ import annotations
 from cyclopts import App
 
 from cerberank_training.commands.presets import options_from_recipe
+from cerberank_training.learning.teacher_settings import TeachOptions
 from cerberank_training.runs.job import Trained
-from cerberank_training.teachers.teach_options import TeachOptions
 
 app = App(config=options_from_recipe("teach"))
 
@@ -24,6 +24,6 @@ def teach(*, options: TeachOptions) -> Trained:
     Args:
         options: Options.
     """
-    from cerberank_training.teachers.fine_tuning import train_teacher  # noqa: PLC0415 - loads torch
+    from cerberank_training.learning.teacher_job import train_teacher  # noqa: PLC0415 - loads torch
 
     return train_teacher(options)

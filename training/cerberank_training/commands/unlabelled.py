@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from pathlib import Path
 
 from cerberank_models.checkpoint.regular import file_digest
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.convert.checkpoint import Questions
-from cerberank_models.encoding import Candidate
 from cerberank_training.data import LabelledCandidate, Question, open_questions
+from cerberank_training.data.sampling import calibration_texts
 from cerberank_training.runs.run_data import Content, data_content
 from cerberank_training.runs.summary import trained_on
 
@@ -26,20 +25,6 @@ def unlabelled(data: str) -> Sequence[Question]:
             candidates=tuple(LabelledCandidate(candidate, 0) for candidate in candidates),
         )
         for number, (text, candidates) in enumerate(read_questions(Path(data)), start=1)
-    ]
-
-
-def calibration_texts(
-    questions: Sequence[Question], *, size: int = 200, candidates: int = 16, seed: int = 0
-) -> list[tuple[str, list[Candidate]]]:
-    """A sample of `size` questions with at most `candidates` each. The same data and seed give the same sample."""
-    rng = random.Random(seed)
-    return [
-        (
-            question.text,
-            [row.candidate for row in rng.sample(question.candidates, min(candidates, len(question.candidates)))],
-        )
-        for question in rng.sample(questions, min(size, len(questions)))
     ]
 
 

@@ -17,7 +17,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from cerberank_models.encoding import Candidate
+from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_training.data import Articles, DataError, Question, articles_path
 from cerberank_training.data.epochs import EpochOrder
 from cerberank_training.data.question import naming
@@ -302,3 +302,27 @@ def _rarity(questions: Iterable[str]) -> Counter[str]:
         counts.update(_words(text))
         total += 1
     return Counter({word: round(1000 * math.log(1 + total / count)) for word, count in counts.items()})
+
+
+def count_cut(groups: Iterable[Group], encoder: PairEncoder) -> tuple[int, int]:
+    """The number of pairs that the encoder cuts, in the question or the candidate, and the number of all pairs."""
+    cut = pairs = 0
+    for group in groups:
+        encoded = encoder.encode(group.question, group.candidates)
+        cut += len(encoded) if encoded.question_truncated else int(encoded.truncated.sum())
+        pairs += len(encoded)
+    return cut, pairs
+
+
+def calibration_texts(
+    questions: Sequence[Question], *, size: int = 200, candidates: int = 16, seed: int = 0
+) -> list[tuple[str, list[Candidate]]]:
+    """A sample of `size` questions with at most `candidates` each. The same data and seed give the same sample."""
+    rng = random.Random(seed)
+    return [
+        (
+            question.text,
+            [row.candidate for row in rng.sample(question.candidates, min(candidates, len(question.candidates)))],
+        )
+        for question in rng.sample(questions, min(size, len(questions)))
+    ]

@@ -1,1 +1,1 @@
-"""Students: the settings, the network, the batches and the losses of what learns from labels and from teachers."""
+"""Students and fine-tuned teachers: the job of each, with its options, network, batches and losses."""

@@ -2,24 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from typing import Protocol
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from cerberank_models.encoding import Candidate, PairEncoder, concat_pairs
+from cerberank_models.encoding import PairEncoder, concat_pairs
 from cerberank_training.data.sampling import Group
-
-
-class TeacherScores(Protocol):
-    """Scores that a teacher computed beforehand; `teacher_score_cache.TeacherScoreCache` is one."""
-
-    def scores(self, question: str, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
-        """One logit difference d = z1 - z0 per candidate; raises an error for a pair that was never scored."""
+from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +44,7 @@ def moved(tensor: Tensor, device: torch.device) -> Tensor:
     return tensor.pin_memory().to(device, non_blocking=True) if device.type == "cuda" else tensor.to(device)
 
 
-def count_cut(groups: Iterable[Group], encoder: PairEncoder) -> tuple[int, int]:
-    """The number of pairs that the encoder cuts, in the question or the candidate, and the number of all pairs."""
-    cut = pairs = 0
-    for group in groups:
-        encoded = encoder.encode(group.question, group.candidates)
-        cut += len(encoded) if encoded.question_truncated else int(encoded.truncated.sum())
-        pairs += len(encoded)
-    return cut, pairs
-
-
-def make_batch(groups: Sequence[Group], encoder: PairEncoder, teachers: Sequence[TeacherScores] = ()) -> Batch:
+def make_batch(groups: Sequence[Group], encoder: PairEncoder, teachers: Sequence[TeacherScoreCache] = ()) -> Batch:
     """Encode and pack the groups of one step on the CPU, and look up their teachers' scores."""
     pairs = concat_pairs([encoder.encode(group.question, group.candidates) for group in groups])
     sizes = np.cumsum([0, *(len(group.labels) for group in groups)])

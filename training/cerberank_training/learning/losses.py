@@ -13,12 +13,6 @@ from torch import Tensor
 from torch.nn import functional
 
 
-def logit_difference(logits: Tensor) -> Tensor:
-    """Convert `logits[N, 1 or 2]` to `d[N]` in fp32: `z1 - z0` for two logits, or the single logit itself."""
-    logits = logits.float()
-    return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]
-
-
 def pointwise_loss(logits: Tensor, labels: Tensor) -> Tensor:
     """Binary cross entropy of `logits[N, c]` against `labels[N]`; shape `[c]`.
 

@@ -9,13 +9,14 @@ from torch import Tensor, nn
 
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
-from cerberank_training.data.sampling import LOOKED_AT, Group, NegativeSampling, Sampling
-from cerberank_training.learning.batch import Batch, TeacherScores, count_cut, make_batch
+from cerberank_training.data.sampling import LOOKED_AT, Group, NegativeSampling, Sampling, count_cut
+from cerberank_training.learning.batch import Batch, make_batch
 from cerberank_training.learning.student_losses import StudentLoss
 from cerberank_training.learning.student_settings import StudentConfig, StudentObjective
 from cerberank_training.runs.launched import launched_processes
 from cerberank_training.runs.loop import Learner
 from cerberank_training.runs.steps_ahead import EqualSteps, Source
+from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 
 
 class TokenSteps:
@@ -52,7 +53,7 @@ def student_learner(
     config: StudentConfig,
     *,
     objective: StudentObjective = StudentObjective(),  # noqa: B008 - frozen
-    teachers: Sequence[TeacherScores] = (),
+    teachers: Sequence[TeacherScoreCache] = (),
 ) -> Learner[RankingNetwork, Group, Batch]:
     """A ranker of pairs that learns from groups, whose pairs every one of the `teachers` has scored."""
     # Word embeddings are most of a small network's weights, and may stay as they are.

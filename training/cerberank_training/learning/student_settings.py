@@ -1,4 +1,4 @@
-"""All settings of a student, which are the options of `train distil`, the keys of a recipe, and what a record binds.
+"""All options of `train distil`, among them the settings of a student: keys of a recipe, and what a record binds.
 
 Importing them loads no torch. Annotations are evaluated here, because cyclopts reads those of `TrainConfig` in the
 modules of its subclasses.
@@ -8,6 +8,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 from cyclopts import Group, Parameter
@@ -16,7 +17,9 @@ from cyclopts.validators import Number
 from cerberank_models.commands.values import (
     RECIPE_KEY,
     Count,
+    DataSpec,
     Integers,
+    Names,
     NotNegative,
     Positive,
     Share,
@@ -28,8 +31,11 @@ from cerberank_models.config import EncodingConfig, ExitConfig, NewTypes
 from cerberank_models.output import UsageError
 from cerberank_models.windows import Reading
 from cerberank_training.data.sampling import NegativeSampling, PairSampling, Sampling
+from cerberank_training.evaluation.dev_options import RECIPE_HELP, DevQuestions, Select, data_help
 from cerberank_training.learning.strategies import Choice, lessons
-from cerberank_training.runs.settings import TrainConfig, bound_settings
+from cerberank_training.runs.settings import RunOptions, TrainConfig, bound_settings
+
+RESULT = Group("Evaluation and result", sort_key=5)
 
 Layers = Annotated[Count, Parameter(help="Layers of the base to use, from the first (default: all).")]
 Context = Annotated[bool, Parameter(help="Read the previous and the next sentence too (SSP).")]
@@ -302,3 +308,44 @@ class StudentSettings:
             **({"sampling": {"mode": self.examples.sampling} | asdict(self.sampling)} if drawn else {}),
             "train": bound_settings(self.train),
         }
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class DistilOptions:
+    """The options of `train distil`."""
+
+    recipe: Annotated[str, Parameter(help=RECIPE_HELP)]
+    base: str
+    """Encoder, cross-encoder or checkpoint: folder or hub id."""
+    train: Annotated[DataSpec | None, Parameter(help=data_help("Questions to train on"))] = None
+    groups: DataSpec | None = None
+    """Groups of `data sample`, instead of --train."""
+    dev: DataSpec
+    """Questions that choose the weights."""
+    teacher: tuple[Path, ...] = ()
+    """Teacher: folder or hub id of a model, or the cache of its scores that `data score` made; repeat for several."""
+    out: Path
+    """Folder of the run, with OUT/checkpoint."""
+    run: RunOptions = field(default_factory=RunOptions)
+    dev_questions: Annotated[DevQuestions, Parameter(group=RESULT)] = None
+    select: Annotated[Select, Parameter(group=RESULT)] = "map"
+    forms: Annotated[Names | None, Parameter(group=RESULT)] = None
+    """ONNX forms beside the weights, or none (default: fp32,int8)."""
+    name: Annotated[str | None, Parameter(group=RESULT)] = None
+    """Name of the model in stores and services (default: the name of OUT)."""
+    version: Annotated[str | None, Parameter(group=RESULT)] = None
+    """Version in stores and services (default: strategy, steps, seed and a digest of the run)."""
+    terms: Annotated[str | None, Parameter(group=RESULT)] = None
+    """Licence and terms of the data: text, or a file."""
+    settings: StudentSettings = field(default_factory=StudentSettings)
+
+    @property
+    def training(self) -> StudentConfig:
+        """The settings of the loop."""
+        return self.settings.train
+
+    @property
+    def data(self) -> str:
+        """The questions that are trained on, as FORMAT:PATH."""
+        return self.groups or self.train or ""

@@ -1,1 +1,1 @@
-"""The making of teachers' scores, from the fine-tuning of a model to the cache on disk that students read."""
+"""Teachers' scores of pairs, in a cache on disk that students read."""

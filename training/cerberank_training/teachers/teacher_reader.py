@@ -17,8 +17,7 @@ from cerberank_models.convert.teacher_input import TeacherInput
 from cerberank_models.encoding import CHARACTERS_PER_TOKEN, Candidate, PairEncoder
 from cerberank_models.tokens import replace_surrogates
 from cerberank_models.transformer import PAIR_TEMPLATES
-from cerberank_training.data.sampling import Group
-from cerberank_training.learning.batch import count_cut
+from cerberank_training.data.sampling import Group, count_cut
 
 Pair = tuple[str, Candidate]
 Ids = dict[str, list[list[int]]]

@@ -151,7 +151,9 @@ def test_a_teacher_without_a_tokenizer_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_teachers_own_figure_is_told_while_its_folder_is_the_one_that_scored(tmp_path: Path) -> None:
-    """With the set that it is of; not for a teacher that has changed since, nor for one that is gone."""
+    """With the set that it is of; not for a teacher of 0.1.0, nor for one that has changed since, nor for one that is
+    gone.
+    """
     save_cross_encoder("bert", tmp_path / "base")
     data, folder, made = jsonl(tmp_path), tmp_path / "teacher", tmp_path / "made"
     arguments = ["--base", str(tmp_path / "base"), "--train", data, "--dev", dev_jsonl(tmp_path), "--out", str(folder)]
@@ -162,5 +164,9 @@ def test_a_teachers_own_figure_is_told_while_its_folder_is_the_one_that_scored(t
     told = teacher_origin(teacher)
     assert (told["name"], told["dev"], told["questions"]) == ("teacher", "jsonl:dev.jsonl", 5)
     assert 0 < told["dev_map"] <= 100
+    record = (folder / "record.json").read_text()
+    (folder / "record.json").write_text(record.replace('"result":', '"unknown":'))
+    assert teacher_origin(teacher) == {"name": "teacher", "revision": teacher.revision}
+    (folder / "record.json").write_text(record)
     (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
     assert teacher_origin(teacher) == {"name": "teacher", "revision": teacher.revision}

@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any, Protocol
 
 import httpx
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from cerberank_models.backends.stage_contract import Scores, probability
 from cerberank_models.connection import open_client
 from cerberank_models.drop import RatioSchedule
+from cerberank_models.encoding import Candidate
 from cerberank_models.ranker import Ranker
 from cerberank_models.request import RankRequest
 from cerberank_models.transformer import Frozen
@@ -33,8 +35,12 @@ from cerberank_training.evaluation.variants import (
     score_questions,
 )
 
-if TYPE_CHECKING:  # imports torch, which an evaluation with ONNX does not need
-    from cerberank_training.learning.batch import TeacherScores
+
+class TeacherScores(Protocol):
+    """Scores that a teacher computed beforehand; as the cache of `teachers/teacher_score_cache.py` has them."""
+
+    def scores(self, question: str, candidates: Sequence[Candidate]) -> NDArray[np.float32]:
+        """One logit difference d = z1 - z0 per candidate; raises an error for a pair that was never scored."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

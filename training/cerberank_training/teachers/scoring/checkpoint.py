@@ -13,8 +13,7 @@ from cerberank_models.backends.registry import open_backend
 from cerberank_models.backends.stage_contract import Scores
 from cerberank_models.checkpoint.folder import MANIFEST, read_checkpoint
 from cerberank_models.encoding import EncodedPairs, concat_pairs
-from cerberank_training.data.sampling import Group
-from cerberank_training.learning.batch import count_cut
+from cerberank_training.data.sampling import Group, count_cut
 from cerberank_training.teachers.scoring.teacher import TeacherSpec, files_revision
 from cerberank_training.teachers.teacher_reader import Pair
 from cerberank_training.teachers.teacher_score_cache import TeacherIdentity

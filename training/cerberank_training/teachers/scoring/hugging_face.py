@@ -9,15 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
 from cerberank_models.backends.torch_stages import PRECISIONS
 from cerberank_models.checkpoint.bound import SHA256
 from cerberank_models.convert.source_network import read_head, read_network
 from cerberank_models.convert.teacher_input import FILE as INPUT
 from cerberank_training.data.sampling import Group
-from cerberank_training.learning.losses import logit_difference
 from cerberank_training.runs.base import open_base
-from cerberank_training.runs.record import read_record
+from cerberank_training.runs.record import RunError, read_record
 from cerberank_training.runs.summary import SELECT, spec_name
 from cerberank_training.teachers.scoring.teacher import TeacherSpec, digests_revision
 from cerberank_training.teachers.teacher_reader import Pair, TeacherReader
@@ -58,7 +58,10 @@ def teacher_origin(teacher: TeacherIdentity) -> dict[str, Any]:
     """The teacher's name and revision, and its MAP on its dev set if its folder still exists and records one."""
     folder = Path(teacher.name)
     origin = {"name": folder.name, "revision": teacher.revision}
-    record = read_record(folder)
+    try:
+        record = read_record(folder)
+    except RunError:  # of an earlier version; the teacher can be used all the same
+        return origin
     if (
         record is None
         or not record.results
@@ -118,3 +121,9 @@ def _batches(lengths: Sequence[int], batch_tokens: int) -> Iterator[list[int]]:
         room = max(1, batch_tokens // max(1, lengths[order[start]]))
         yield order[start : start + room]
         start += room
+
+
+def logit_difference(logits: Tensor) -> Tensor:
+    """Convert `logits[N, 1 or 2]` to `d[N]` in fp32: `z1 - z0` for two logits, or the single logit itself."""
+    logits = logits.float()
+    return logits[:, 0] if logits.shape[1] == 1 else logits[:, 1] - logits[:, 0]

@@ -17,12 +17,12 @@ from transformers import AutoModel, AutoModelForSequenceClassification
 
 from cerberank_models.convert.families import FAMILIES, UnsupportedModelError
 from cerberank_training.evaluation.dev_figures import dev_figures
-from cerberank_training.learning.losses import logit_difference
+from cerberank_training.learning.teacher_job import classifier, teacher_learner, teacher_ranks
+from cerberank_training.learning.teacher_settings import TeacherConfig
 from cerberank_training.runs.base import Base, open_base
 from cerberank_training.runs.loop import Loop
 from cerberank_training.runs.settings import Precision
-from cerberank_training.teachers.fine_tuning import classifier, teacher_learner, teacher_ranks
-from cerberank_training.teachers.teach_options import TeacherConfig
+from cerberank_training.teachers.scoring.hugging_face import logit_difference
 from cerberank_training.teachers.teacher_reader import TeacherReader
 
 CONFIG = TeacherConfig(

@@ -1,4 +1,4 @@
-"""The training of a student, which `train distil` runs (`distil.py`)."""
+"""The training of a student, which `train distil` runs."""
 
 from __future__ import annotations
 
@@ -18,14 +18,12 @@ from cerberank_models.convert.checkpoint import PARITY, Forms, export_checkpoint
 from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.ranking_network import RankingNetwork
 from cerberank_models.output import UsageError, say
-from cerberank_training.commands.distil_options import DistilOptions
-from cerberank_training.commands.presets import read_preset
-from cerberank_training.commands.unlabelled import calibration_texts
 from cerberank_training.data import Question
 from cerberank_training.data.sampling import (
     PairSampler,
     SampledGroups,
     Sampler,
+    calibration_texts,
     cut_note,
     first_sizes,
     sampler_for,
@@ -36,9 +34,9 @@ from cerberank_training.evaluation.variants import Scorer, rank_questions
 from cerberank_training.learning.strategies import strategy_of
 from cerberank_training.learning.student_learner import first_pairs_cut, step_work, student_learner
 from cerberank_training.learning.student_network import Student, build_student, copied_heads, fitted
-from cerberank_training.learning.student_settings import StudentConfig, StudentSettings
+from cerberank_training.learning.student_settings import DistilOptions, StudentConfig, StudentSettings
 from cerberank_training.runs.base import open_base
-from cerberank_training.runs.job import Inputs, Job, Trained, run_job
+from cerberank_training.runs.job import Inputs, Job
 from cerberank_training.runs.launched import launched_processes, note_of
 from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run_data import RankingData, check_ranking_data, open_ranking_data
@@ -49,17 +47,6 @@ from cerberank_training.teachers.scoring.model_scores import is_model, score_by_
 from cerberank_training.teachers.teacher_score_cache import TeacherScoreCache
 
 FORMS = ("fp32", "int8")
-
-
-def train_student(options: DistilOptions) -> Trained:
-    """Train by the options and write the checkpoint, or say that this was done.
-
-    Raises UsageError for options that do not go together, and what the parts raise: each names the option or file.
-    """
-    if (options.train is None) == (options.groups is None):
-        raise UsageError("Give --train or --groups.")
-    job = StudentJob(replace(options, recipe=read_preset(options.recipe).name))
-    return Trained.of(job, run_job(job))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,7 +35,8 @@ from cerberank_training.data.sampling import (
 from cerberank_training.evaluation.dev_figures import RankedQuestions, RankingTraining, dev_figures
 from cerberank_training.evaluation.question_metrics import TITLES, ranks_of
 from cerberank_training.learning.batch import moved
-from cerberank_training.learning.losses import listwise_loss, logit_difference, pointwise_loss
+from cerberank_training.learning.losses import listwise_loss, pointwise_loss
+from cerberank_training.learning.teacher_settings import TeacherConfig, TeachOptions
 from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.computing import autocast, hugging_face_layers
 from cerberank_training.runs.job import Inputs, Job, Trained, run_job
@@ -45,8 +46,7 @@ from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run_data import RankingData, check_ranking_data, open_ranking_data
 from cerberank_training.runs.settings import Precision
 from cerberank_training.runs.steps_ahead import EqualSteps, Source
-from cerberank_training.teachers.scoring.hugging_face import differences
-from cerberank_training.teachers.teach_options import TeacherConfig, TeachOptions
+from cerberank_training.teachers.scoring.hugging_face import differences, logit_difference
 from cerberank_training.teachers.teacher_reader import TeacherReader
 
 DROPOUT = (
