@@ -61,11 +61,12 @@ def test_a_run_is_repeated_bound_and_extended(
     result = out / {"distil": "checkpoint", "pairwise": "ranker"}.get(verb, "model.safetensors")
     said = capsys.readouterr()
     assert "Writing model shards" not in said.err  # transformers' own bar
-    written, last = result.stat().st_mtime_ns, said.out.splitlines()[-1]
+    assert said.out
+    written = result.stat().st_mtime_ns
     assert train([*words, "--steps", "2"]) == 0
     again = capsys.readouterr()
     assert " is finished" in again.err
-    assert again.out.splitlines() == ([] if verb == "distil" else [last])
+    assert again.out == ""
     assert result.stat().st_mtime_ns == written
 
     name, file = ("documents", "articles.jsonl") if verb == "pretrain" else ("data", "data.jsonl")

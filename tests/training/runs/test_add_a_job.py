@@ -46,7 +46,7 @@ def test_the_job_of_the_page_learns_and_is_extended(tmp_path: Path, capsys: pyte
     first = called(tmp_path, 20)
     assert first["best"] > first["start"]
     assert called(tmp_path, 20) == first
-    assert "is finished; more --steps extend it" in capsys.readouterr().err
+    assert f"is finished (dev_map {first['best']:.2f}); more --steps extend it" in capsys.readouterr().err
     assert called(tmp_path, 25)["reached"] == 25
     assert [(row.verb, row.state) for row in run_rows(tmp_path / "out")] == [("ranknet", "finished")]
     assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "out").config.num_labels == 2

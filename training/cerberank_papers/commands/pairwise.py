@@ -30,13 +30,11 @@ from cerberank_training.evaluation.question_metrics import TITLES
 from cerberank_training.evaluation.sources.text_ranker import text_ranks
 from cerberank_training.learning.student_settings import Layers
 from cerberank_training.runs.base import open_hugging_face_base
-from cerberank_training.runs.job import Inputs, Job, Trained, run_job
-from cerberank_training.runs.launched import is_first_process
+from cerberank_training.runs.job import Inputs, Job, Trained, train
 from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run_data import (
     RankingData,
     check_ranking_data,
-    figure_name,
     folder_content,
     open_ranking_data,
 )
@@ -146,14 +144,7 @@ def pairwise(*, options: PairwiseOptions) -> Trained:
     Args:
         options: Options.
     """
-    job = TextRankerJob(options)
-    results = run_job(job)
-    trained = Trained.of(job, results)
-    if not is_first_process():
-        return trained
-    best = f"best dev {TITLES[options.select]} {results['best']:.2f}{results_suffix(results)}"
-    say(f"{job.result}: {best}")
-    return trained
+    return train(TextRankerJob(options))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -264,16 +255,17 @@ class TextRankerTraining(RankingTraining):
     tokenizer: Tokenizer
 
     def write(self, record: RunRecord) -> None:
-        """Write the folder of the text ranker."""
-        options = self.job.options
+        """Write the folder of the text ranker, and say what it is."""
+        options, results = self.job.options, record.results
         write_text_ranker(
             self.job.result,
             self.learner.network,
             self.tokenizer,
             version=f"steps-{self.learner.config.steps}-seed-{self.learner.config.seed}",
             source=f"TRMD {options.system}, run {record.digest}",
-            metrics={figure_name(options.select): record.results["best"]},
+            metrics={self.job.dev_name: results["best"]},
         )
+        say(f"{self.job.result}: best dev {TITLES[options.select]} {results['best']:.2f}{results_suffix(results)}")
 
 
 def _teacher(path: Path | None, config: PairwiseConfig) -> FrozenTeacher | None:

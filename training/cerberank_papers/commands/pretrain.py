@@ -31,7 +31,6 @@ from cerberank_training.evaluation.dev_options import RECIPE_HELP
 from cerberank_training.learning.student_settings import Layers
 from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.job import Inputs, Job, Training, run_job
-from cerberank_training.runs.launched import is_first_process
 from cerberank_training.runs.record import RunRecord
 from cerberank_training.runs.run_data import Content, check_held_out, data_content
 from cerberank_training.runs.settings import RunOptions, bound_settings
@@ -95,12 +94,7 @@ def pretrain(*, options: PretrainOptions) -> Pretrained:
     Args:
         options: Options.
     """
-    metrics = run_job(PretrainingJob(options))
-    hard = f"above a hard negative {metrics['ssp_hard']:.1f} % (50)" if "ssp_hard" in metrics else "no hard negatives"
-    line = f"accuracy {metrics['ssp_accuracy']:.1f} % (80 unread), positive first {metrics['ssp_first']:.1f} % (20)"
-    if is_first_process():
-        say(f"{options.out}: on {metrics['examples']} examples of --dev, {line}, {hard}")
-    return Pretrained(folder=options.out, figures=metrics)
+    return Pretrained(folder=options.out, figures=run_job(PretrainingJob(options)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -201,8 +195,12 @@ class EncoderTraining(Training):
         return {"examples": len(self.dev.examples)} | {name: figures[name] for name in METRICS if name in figures}
 
     def write(self, record: RunRecord) -> None:
-        """Write the encoder, its tokenizer and the head of its own pre-training."""
+        """Write the encoder, its tokenizer and the head of its own pre-training, and say what the weights reach."""
         save_encoder(self.start, self.out)
+        found = record.results
+        hard = f"above a hard negative {found['ssp_hard']:.1f} % (50)" if "ssp_hard" in found else "no hard negatives"
+        line = f"accuracy {found['ssp_accuracy']:.1f} % (80 unread), positive first {found['ssp_first']:.1f} % (20)"
+        say(f"{self.out}: on {found['examples']} examples of --dev, {line}, {hard}")
 
 
 def _content(spec: str) -> Content:

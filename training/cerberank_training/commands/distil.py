@@ -12,7 +12,7 @@ from cyclopts import App
 from cerberank_models.output import UsageError
 from cerberank_training.commands.presets import options_from_recipe, read_preset
 from cerberank_training.learning.student_settings import DistilOptions
-from cerberank_training.runs.job import Trained, run_job
+from cerberank_training.runs.job import Trained, train
 
 app = App(config=options_from_recipe("distil"))
 
@@ -33,5 +33,4 @@ def distil(*, options: DistilOptions) -> Trained:
 
     from cerberank_training.learning.student_job import StudentJob  # noqa: PLC0415 - loads torch
 
-    job = StudentJob(replace(options, recipe=recipe))
-    return Trained.of(job, run_job(job))
+    return train(StudentJob(replace(options, recipe=recipe)))

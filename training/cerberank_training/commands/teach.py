@@ -9,7 +9,7 @@ from cyclopts import App
 
 from cerberank_training.commands.presets import options_from_recipe
 from cerberank_training.learning.teacher_settings import TeachOptions
-from cerberank_training.runs.job import Trained
+from cerberank_training.runs.job import Trained, train
 
 app = App(config=options_from_recipe("teach"))
 
@@ -24,6 +24,6 @@ def teach(*, options: TeachOptions) -> Trained:
     Args:
         options: Options.
     """
-    from cerberank_training.learning.teacher_job import train_teacher  # noqa: PLC0415 - loads torch
+    from cerberank_training.learning.teacher_job import TeacherJob  # noqa: PLC0415 - loads torch
 
-    return train_teacher(options)
+    return train(TeacherJob(options))

@@ -39,8 +39,8 @@ from cerberank_training.learning.losses import listwise_loss, pointwise_loss
 from cerberank_training.learning.teacher_settings import TeacherConfig, TeachOptions
 from cerberank_training.runs.base import Base, open_hugging_face_base
 from cerberank_training.runs.computing import autocast, hugging_face_layers
-from cerberank_training.runs.job import Inputs, Job, Trained, run_job
-from cerberank_training.runs.launched import is_first_process, note_of
+from cerberank_training.runs.job import Inputs, Job
+from cerberank_training.runs.launched import note_of
 from cerberank_training.runs.loop import Learner, Losses
 from cerberank_training.runs.record import RunRecord, results_suffix
 from cerberank_training.runs.run_data import RankingData, check_ranking_data, open_ranking_data
@@ -58,23 +58,6 @@ TOGETHER = 500
 """The number of dev questions that are tokenised together, and scored in batches of similar length."""
 BATCH_TOKENS = 8192
 """The most tokens of a batch of dev pairs, padding included."""
-
-
-def train_teacher(options: TeachOptions) -> Trained:
-    """Train by the options and write the teacher, or say that this was done."""
-    job = TeacherJob(options)
-    results = run_job(job)
-    trained = Trained.of(job, results)
-    if not is_first_process():
-        return trained
-    best = f"best dev {TITLES[options.select]} {results['best']:.2f}{results_suffix(results)}"
-    say(f"{options.out}: on {options.dev}, {best}")
-    note_of(
-        "teach",
-        f"next: cerberank data score CACHE --teacher {options.out} --data FORMAT:PATH, cerberank import "
-        f"{options.out} CHECKPOINT, or cerberank train distil --base {options.out}",
-    )
-    return trained
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,11 +140,19 @@ class TeacherTraining(RankingTraining):
     inputs: TeacherInputs
 
     def write(self, record: RunRecord) -> None:
-        """Write a folder that Hugging Face's classes load, with the rules of what the teacher reads."""
+        """Write a folder that Hugging Face's classes load, with the rules of what the teacher reads, and say so."""
+        out, options, results = self.job.out, self.job.options, record.results
         with quiet_transformers():
-            self.learner.network.save_pretrained(self.job.out)
-        self.inputs.base.tokenizer().save_pretrained(self.job.out)
-        self.inputs.config.input.write(self.job.out)
+            self.learner.network.save_pretrained(out)
+        self.inputs.base.tokenizer().save_pretrained(out)
+        self.inputs.config.input.write(out)
+        best = f"best dev {TITLES[options.select]} {results['best']:.2f}{results_suffix(results)}"
+        say(f"{out}: on {options.dev}, {best}")
+        note_of(
+            "teach",
+            f"next: cerberank data score CACHE --teacher {out} --data FORMAT:PATH, "
+            f"cerberank import {out} CHECKPOINT, or cerberank train distil --base {out}",
+        )
 
 
 @dataclass(frozen=True, slots=True)

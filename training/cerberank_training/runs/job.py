@@ -132,7 +132,8 @@ class Job(ABC, Generic[OptionsT, InputsT]):
 
     def check_finished(self, record: RunRecord) -> None:
         """Say that nothing is left to do, or raise ValueError if the call wants another result."""
-        note_of(self.verb, f"{self.made} is finished; more --steps extend it")
+        figure = f"{self.dev_name} {record.results['best']:.2f}"
+        note_of(self.verb, f"{self.made} is finished ({figure}); more --steps extend it")
 
     @abstractmethod
     def prepare(self, inputs: InputsT, record: RunRecord) -> Training:
@@ -215,21 +216,22 @@ class Trained:
     history: tuple[Mapping[str, Any], ...]
     """The rows of log.jsonl in order: `step` with the losses and rates of a step, or with the figures on dev."""
 
-    @classmethod
-    def of(cls, job: Job[Any, Any], results: Mapping[str, Any]) -> Trained:
-        """The result of the finished run of `job`, with the `results` of its record."""
-        # The figures of exits and heads follow the one that chose the weights, as in `dev_map/exit_1`.
-        history, step, figure = read_log(job.out / LOG), results.get("best_step"), job.dev_name
-        at_best = next((row for row in history if row["step"] == step and figure in row), {})
-        parts = {name: value for name, value in at_best.items() if name.startswith(f"{figure}/")}
-        steps = results.get("reached", 0)
-        return cls(
-            checkpoint=job.made,
-            dev=results["best"],
-            best_step=step,
-            steps=steps,
-            stopped_early=steps < results.get("asked", steps),
-            figures={"final": results["best"]}
-            | {name.partition("/")[2].replace("_", " "): value for name, value in parts.items()},
-            history=tuple(history),
-        )
+
+def train(job: Job[OptionsT, InputsT]) -> Trained:
+    """Train what the job says, and return its result. Raises the errors of `run_job`."""
+    results = run_job(job)
+    # The figures of exits and heads follow the one that chose the weights, as in `dev_map/exit_1`.
+    history, step, figure = read_log(job.out / LOG), results.get("best_step"), job.dev_name
+    at_best = next((row for row in history if row["step"] == step and figure in row), {})
+    parts = {name: value for name, value in at_best.items() if name.startswith(f"{figure}/")}
+    steps = results.get("reached", 0)
+    return Trained(
+        checkpoint=job.made,
+        dev=results["best"],
+        best_step=step,
+        steps=steps,
+        stopped_early=steps < results.get("asked", steps),
+        figures={"final": results["best"]}
+        | {name.partition("/")[2].replace("_", " "): value for name, value in parts.items()},
+        history=tuple(history),
+    )
