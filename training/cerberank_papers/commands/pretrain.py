@@ -190,9 +190,10 @@ class EncoderTraining(Training):
     dev: DevExamples
 
     def results(self, best: float) -> dict[str, Any]:
-        """The number of examples that are measured on, and the metrics of the chosen weights."""
+        """The best figure, the number of examples that it is measured on, and the metrics of the chosen weights."""
         figures = self.dev.figures(self.start.network)
-        return {"examples": len(self.dev.examples)} | {name: figures[name] for name in METRICS if name in figures}
+        metrics = {name: figures[name] for name in METRICS if name in figures}
+        return {"best": best, "examples": len(self.dev.examples)} | metrics
 
     def write(self, record: RunRecord) -> None:
         """Write the encoder, its tokenizer and the head of its own pre-training, and say what the weights reach."""
