@@ -15,7 +15,7 @@ from cerberank_models.config import EncodingConfig
 from cerberank_models.encoding import Candidate, PairEncoder
 from cerberank_papers.commands import pairwise, pretrain
 from cerberank_papers.pretraining.examples import GROUP
-from cerberank_papers.pretraining.learner import PretrainingConfig
+from cerberank_papers.pretraining.settings import PretrainingConfig
 from cerberank_training.commands import teach
 from cerberank_training.commands.presets import options_from_recipe, presets, read_preset, student_settings
 from cerberank_training.data.sampling import Group, PairSampling

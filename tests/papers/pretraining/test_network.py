@@ -16,7 +16,7 @@ from torch.nn.functional import cross_entropy
 from cerberank_models.transformer import Family
 from cerberank_papers.pretraining import network as networks
 from cerberank_papers.pretraining.batches import Batches
-from cerberank_papers.pretraining.network import LossWeights
+from cerberank_papers.pretraining.settings import LossWeights
 from cerberank_papers.pretraining.start import Start, build_start
 from cerberank_training.runs.base import open_base
 

@@ -14,7 +14,7 @@ from tests.papers.pretraining.networks import save_base
 from cerberank_models.encoding import Candidate
 from cerberank_papers.pretraining.batches import Batches
 from cerberank_papers.pretraining.examples import Example
-from cerberank_papers.pretraining.learner import (
+from cerberank_papers.pretraining.pretraining_job import (
     Choice,
     DevExamples,
     PretrainingConfig,
@@ -22,7 +22,7 @@ from cerberank_papers.pretraining.learner import (
     dev_metrics,
     pretraining_learner,
 )
-from cerberank_papers.pretraining.network import LossWeights
+from cerberank_papers.pretraining.settings import LossWeights
 from cerberank_papers.pretraining.start import Start, build_start
 from cerberank_training.runs.base import open_base
 from cerberank_training.runs.loop import Loop

@@ -11,7 +11,7 @@ from tests.papers.pretraining.networks import save_base
 from transformers import AutoModel, AutoModelForMaskedLM
 
 from cerberank_models.convert.families import UnsupportedModelError
-from cerberank_papers.pretraining.network import LossWeights
+from cerberank_papers.pretraining.settings import LossWeights
 from cerberank_papers.pretraining.start import GENERATOR, build_start, save_encoder
 from cerberank_training.learning.student_network import pretrained_encoder
 from cerberank_training.runs.base import open_base

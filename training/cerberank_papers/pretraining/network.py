@@ -11,31 +11,16 @@ whole vocabulary costs as much as all layers of a small encoder.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Any
 
 import torch
-from cyclopts import Parameter
 from torch import Tensor, nn
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy
 
-from cerberank_models.commands.values import NotNegative
+from cerberank_papers.pretraining.settings import LossWeights
 
 IGNORED = -100
 """The label of a token that is not masked, as in Hugging Face's collator."""
-
-
-@Parameter(name="*")
-@dataclass(frozen=True, kw_only=True, slots=True)
-class LossWeights:
-    """The weight of each loss in the sum, as options of `train pretrain`."""
-
-    ssp: Annotated[NotNegative, Parameter(name="ssp-weight")] = 1.0
-    """Weight of SSP's loss; with 0, language modelling alone is trained."""
-    mlm: Annotated[NotNegative, Parameter(name="mlm-weight")] = 1.0
-    """Weight of masked language modelling; 0 for none."""
-    rtd: Annotated[NotNegative, Parameter(name="rtd-weight")] = 50.0
-    """Weight of ELECTRA's replaced-token detection; 0 for none."""
 
 
 class BinaryHead(nn.Module):

@@ -21,7 +21,8 @@ from cerberank_models.convert.loading import quiet_transformers
 from cerberank_models.convert.token_types import grow_token_types
 from cerberank_models.transformer import Family
 from cerberank_papers.pretraining.batches import SEGMENTS
-from cerberank_papers.pretraining.network import LossWeights, MaskedPretraining, ReplacedTokenPretraining
+from cerberank_papers.pretraining.network import MaskedPretraining, ReplacedTokenPretraining
+from cerberank_papers.pretraining.settings import LossWeights
 from cerberank_training.runs.base import Base
 
 GENERATOR = "generator"

@@ -24,7 +24,8 @@ from cerberank_models.commands.values import Count, DataSpec, Integers, argument
 from cerberank_models.output import say, say_written
 from cerberank_models.python_process import python_command
 from cerberank_papers.commands.pairwise import TextRankerJob, pairwise, settings_from_recipe
-from cerberank_papers.commands.pretrain import PretrainingJob, pretrain
+from cerberank_papers.commands.pretrain import pretrain
+from cerberank_papers.pretraining.pretraining_job import PretrainingJob
 from cerberank_training.commands.distil import distil
 from cerberank_training.commands.presets import options_from_recipe
 from cerberank_training.commands.teach import teach
