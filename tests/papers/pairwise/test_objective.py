@@ -15,12 +15,13 @@ from cerberank_models.network.layout import PackedLayout
 from cerberank_models.network.text_ranker import Reading, TextRanker
 from cerberank_models.network.texts import Texts
 from cerberank_papers.pairwise.objective import (
-    PairwiseObjective,
     hinge_loss,
+    losses_of,
     softmax_loss,
     token_loss,
     vector_loss,
 )
+from cerberank_papers.pairwise.settings import PairwiseObjective
 
 SCORES = st.lists(st.tuples(*[st.floats(-30, 30, width=32)] * 2), min_size=1, max_size=8)
 QUESTIONS, DOCUMENTS, OWNERS = texts([[4], [6]]), texts([[5], [9, 3], [4], [8]], seed=1), torch.tensor([0, 0, 1, 1])
@@ -63,7 +64,7 @@ def test_gradients_reach_what_the_paper_says(student: dict[str, Any], bi: dict[s
     for teacher, _ in teachers:
         teacher.requires_grad_(False)
     mono, bi_reading = (teacher(QUESTIONS, DOCUMENTS, OWNERS) for teacher, _ in teachers)
-    losses = PairwiseObjective().losses(reading, mono=mono, bi=bi_reading)
+    losses = losses_of(PairwiseObjective(), reading, mono=mono, bi=bi_reading)
     assert list(losses) == ["hard", "cls", "representations"]
     assert reached(ranker, losses["cls"]) == BODY | {"first_ranker.dense"}
     assert reached(ranker, losses["representations"]) == taught
@@ -77,13 +78,13 @@ def test_the_released_code_teaches_the_vector_after_the_residual() -> None:
     ranker, reading = read(TR_TWIN)
     _, twin = read(TWIN, seed=2)
     objective = PairwiseObjective(representations="post_residual")
-    losses = objective.losses(reading, mono=None, bi=twin)
+    losses = losses_of(objective, reading, mono=None, bi=twin)
     assert reached(ranker, losses["representations"]) == BODY | {"token_ranker.dense"}
     assert reading.residual is not None
     assert twin.residual is not None
     assert torch.equal(losses["representations"], vector_loss(reading.residual, twin.residual))
     with pytest.raises(ValueError, match="needs TwinBERT's ranker"):
-        objective.losses(read(TR_COLBERT)[1], mono=None, bi=read(COLBERT)[1])
+        losses_of(objective, read(TR_COLBERT)[1], mono=None, bi=read(COLBERT)[1])
 
 
 def test_the_released_code_teaches_colberts_projected_tokens() -> None:
@@ -91,13 +92,13 @@ def test_the_released_code_teaches_colberts_projected_tokens() -> None:
     ranker, reading = read(TR_COLBERT)
     _, colbert = read(COLBERT, seed=2)
     objective = PairwiseObjective(representations="projected")
-    loss = objective.losses(reading, mono=None, bi=colbert)["representations"]
+    loss = losses_of(objective, reading, mono=None, bi=colbert)["representations"]
     assert reached(ranker, loss) == BODY | {"token_ranker.project"}
     sides = ((reading.question, colbert.question), (reading.document, colbert.document))
     halves = [token_loss(own.tokens, other.tokens, own.offsets) for own, other in sides]
     assert torch.allclose(loss, (halves[0] + halves[1]) / 2)
     with pytest.raises(ValueError, match="needs ColBERT's ranker"):
-        objective.losses(read(TR_TWIN)[1], mono=None, bi=read(TWIN)[1])
+        losses_of(objective, read(TR_TWIN)[1], mono=None, bi=read(TWIN)[1])
 
 
 @pytest.mark.parametrize(("student", "bi"), [(TR_TWIN, TWIN), (TR_COLBERT, COLBERT)], ids=["twin", "colbert"])
@@ -107,7 +108,7 @@ def test_losses_are_those_of_the_tensors_that_the_paper_names(student: dict[str,
     """
     (own, taught), (_, mono), (other, teacher) = read(student), read(MONO, seed=1), read(bi, seed=2)
     objective = PairwiseObjective(hard_weight=2.0, cls_weight=3.0, representation_weight=5.0)
-    losses = objective.losses(taught, mono=mono, bi=teacher)
+    losses = losses_of(objective, taught, mono=mono, bi=teacher)
     assert taught.cls is not None
     assert torch.allclose(losses["cls"], 3 * (taught.cls - mono.document.first).square().mean())
     halves = [
@@ -117,7 +118,7 @@ def test_losses_are_those_of_the_tensors_that_the_paper_names(student: dict[str,
     assert torch.allclose(losses["representations"], 2.5 * (halves[0] + halves[1]))
     p = torch.stack([taught.scores[0::2], taught.scores[1::2]], dim=1).softmax(dim=1)
     assert torch.allclose(losses["hard"], 2 * (1 - p[:, 0] + p[:, 1]).mean())
-    half = PairwiseObjective(hard="softmax").losses(taught, mono=None, bi=None)
+    half = losses_of(PairwiseObjective(hard="softmax"), taught, mono=None, bi=None)
     assert list(half) == ["hard"]
     assert torch.allclose(4 * half["hard"], losses["hard"])
 
@@ -126,14 +127,14 @@ def test_a_student_that_is_its_teacher_learns_nothing() -> None:
     """Both distillation losses are exactly 0, in every kind of student."""
     for shape in (TR_TWIN, TR_COLBERT, JOINT_TWIN, JOINT_COLBERT):
         _, reading = read(shape)
-        losses = PairwiseObjective().losses(reading, mono=reading, bi=reading)
+        losses = losses_of(PairwiseObjective(), reading, mono=reading, bi=reading)
         assert losses["cls"].item() == losses["representations"].item() == 0.0
 
 
 def test_monobert_cannot_teach_a_plain_bi_encoder() -> None:
     """It has no ranker 1."""
     with pytest.raises(ValueError, match="ranker 1"):
-        PairwiseObjective().losses(read(TWIN)[1], mono=read(MONO)[1], bi=None)
+        losses_of(PairwiseObjective(), read(TWIN)[1], mono=read(MONO)[1], bi=None)
 
 
 def columns(pairs: list[tuple[float, float]]) -> tuple[torch.Tensor, torch.Tensor]:

@@ -15,8 +15,8 @@ from tests.training.letters import questions
 
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.text_encoding import TextEncoder
-from cerberank_papers.pairwise.learner import PairwiseBatch, PairwiseConfig, pairwise_learner
-from cerberank_papers.pairwise.objective import PairwiseObjective
+from cerberank_papers.pairwise.pairwise_job import PairwiseBatch, pairwise_learner
+from cerberank_papers.pairwise.settings import PairwiseConfig, PairwiseObjective
 from cerberank_papers.pairwise.teachers import FrozenTeacher, Teachers
 from cerberank_papers.pairwise.triple_sampling import Triple, TripleSampler, TripleSampling
 from cerberank_training.evaluation.dev_figures import dev_figures

@@ -14,7 +14,8 @@ from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.network.texts import Texts
 from cerberank_models.text_config import TextEncodingConfig
 from cerberank_models.text_encoding import TextEncoder
-from cerberank_papers.pairwise.text_rankers import SYSTEMS, build_text_ranker
+from cerberank_papers.pairwise.settings import SYSTEMS
+from cerberank_papers.pairwise.text_rankers import build_text_ranker
 from cerberank_training.runs.base import open_base
 
 

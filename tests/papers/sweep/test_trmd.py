@@ -13,7 +13,7 @@ from tests.tiny import save_cross_encoder
 from tests.training.letters import dev_jsonl, jsonl
 
 from cerberank_models.first_stage.text_ranker_folder import read_text_ranker
-from cerberank_papers.pairwise.text_rankers import SYSTEMS
+from cerberank_papers.pairwise.settings import SYSTEMS
 from cerberank_papers.sweep import sweep_runs, trmd
 
 

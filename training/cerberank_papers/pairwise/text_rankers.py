@@ -1,11 +1,8 @@
-"""The systems that TRMD compares, and their networks before the first training step."""
+"""The networks of the systems that TRMD compares, before the first training step."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
 from string import punctuation
-from types import MappingProxyType
 from typing import Literal
 
 from tokenizers import Tokenizer
@@ -14,41 +11,9 @@ from cerberank_models.convert.families import UnsupportedModelError
 from cerberank_models.convert.from_hugging_face import initialise, load_weights, transformer_config
 from cerberank_models.network.text_ranker import TextRanker
 from cerberank_models.text_config import ColbertTokens, TextEncodingConfig, TextRankerConfig
+from cerberank_papers.pairwise.settings import System
 from cerberank_training.learning.student_network import pretrained_encoder
 from cerberank_training.runs.base import Base
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class System:
-    """A row of TRMD's table 2: the rankers of a network, and its teachers."""
-
-    joint: bool = False
-    first_ranker: Literal["linear", "residual"] | None = None
-    token_ranker: Literal["twin", "colbert"] | None = None
-    taught: bool = False
-    """True if monoBERT, and a bi-encoder with the same token ranker, teach the network."""
-
-
-SYSTEMS: Mapping[str, System] = MappingProxyType(
-    {
-        "mono": System(joint=True, first_ranker="linear"),
-        "twin": System(token_ranker="twin"),
-        "colbert": System(token_ranker="colbert"),
-        "tr-twin": System(first_ranker="residual", token_ranker="twin"),
-        "tr-colbert": System(first_ranker="residual", token_ranker="colbert"),
-        "trmd-twin": System(first_ranker="residual", token_ranker="twin", taught=True),
-        "trmd-colbert": System(first_ranker="residual", token_ranker="colbert", taught=True),
-        "trmd-joint-twin": System(joint=True, first_ranker="residual", token_ranker="twin", taught=True),
-        "trmd-joint-colbert": System(joint=True, first_ranker="residual", token_ranker="colbert", taught=True),
-    }
-)
-"""The systems by name: three teachers, students without distillation (tr) and with it, cross-encoder students."""
-
-
-def released_settings(system: System) -> dict[str, str]:
-    """The options of `train pairwise` in which TRMD's released code differs from the paper, as they are typed."""
-    representations = "post_residual" if system.token_ranker == "twin" else "projected"
-    return {"hard": "softmax", "representations": representations, "mean": "text", "learning_rate": "2e-5"}
 
 
 def build_text_ranker(

@@ -16,8 +16,7 @@ from cerberank_models.checkpoint.atomic import write_bytes
 from cerberank_models.checkpoint.bound import Bound, differences, plain
 from cerberank_models.commands.values import DataSpec, Integers, replaced
 from cerberank_models.output import UsageError
-from cerberank_papers.commands.pairwise import PairwiseOptions
-from cerberank_papers.pairwise.text_rankers import SYSTEMS
+from cerberank_papers.pairwise.settings import SYSTEMS, PairwiseOptions
 from cerberank_papers.sweep.sweep_runs import (
     EVALUATIONS,
     Evaluation,

@@ -1,0 +1,237 @@
+"""The training of a text ranker from triples, one of TRMD's teachers or students, which `train pairwise` runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import partial
+from pathlib import Path
+
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor, nn
+
+from cerberank_models.first_stage.text_ranker_folder import read_text_ranker, write_text_ranker
+from cerberank_models.network.text_ranker import TextRanker
+from cerberank_models.output import UsageError, say
+from cerberank_models.text_encoding import TextEncoder
+from cerberank_papers.pairwise.objective import losses_of
+from cerberank_papers.pairwise.settings import SYSTEMS, PairwiseConfig, PairwiseObjective, PairwiseOptions, System
+from cerberank_papers.pairwise.teachers import FrozenTeacher, Teachers
+from cerberank_papers.pairwise.text_rankers import build_text_ranker
+from cerberank_papers.pairwise.triple_batch import TripleBatch, count_cut, triple_batch
+from cerberank_papers.pairwise.triple_sampling import Triple, TripleSampler, TripleSampling, triple_sampler_for
+from cerberank_training.data.sampling import cut_note
+from cerberank_training.evaluation.dev_figures import RankingTraining, dev_figures
+from cerberank_training.evaluation.question_metrics import TITLES
+from cerberank_training.evaluation.sources.text_ranker import text_ranks
+from cerberank_training.runs.base import open_hugging_face_base
+from cerberank_training.runs.job import Inputs, Job
+from cerberank_training.runs.loop import Learner, Losses
+from cerberank_training.runs.record import RunRecord, results_suffix
+from cerberank_training.runs.run_data import RankingData, check_ranking_data, folder_content, open_ranking_data
+from cerberank_training.runs.settings import bound_settings
+from cerberank_training.runs.steps_ahead import EqualSteps, Source
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextRankerInputs(Inputs):
+    """The base and the data of a text ranker."""
+
+    config: PairwiseConfig
+    data: RankingData
+    triples: TripleSampler
+
+
+class TextRankerJob(Job[PairwiseOptions, TextRankerInputs]):
+    """The training of a text ranker."""
+
+    verb = "pairwise"
+    result_name = "ranker"
+
+    @property
+    def system(self) -> System:
+        """The rankers of the network, and whether it has teachers."""
+        return SYSTEMS[self.options.system]
+
+    @property
+    def teachers(self) -> dict[str, Path]:
+        """The folders of the teachers by role."""
+        folders = {"mono": self.options.mono, "bi": self.options.bi}
+        return {role: path for role, path in folders.items() if path is not None}
+
+    def check_own(self) -> None:
+        """Raise what is wrong with any option that can be told without reading data or a base."""
+        options = self.options
+        if self.system.taught != bool(self.teachers):
+            need = "needs --mono or --bi, or both" if self.system.taught else "learns from no teacher"
+            raise UsageError(f"{options.system} {need}.")
+        check_ranking_data(options.train, options.dev, options.dev_questions)
+
+    def open(self) -> TextRankerInputs:
+        """Open the base, and the questions to train on and to choose by."""
+        options = self.options
+        base = open_hugging_face_base(options.base, reason="a text ranker starts from a Hugging Face encoder")
+        base_content = base.content()
+        data = open_ranking_data(options.train, options.dev, options.dev_questions, select=options.select)
+        sampling = TripleSampling(positives=options.positives, top=options.top, own_share=options.own_share)
+        triples = triple_sampler_for(options.train, list(data.questions), sampling, seed=options.schedule.seed)
+        config = options.schedule.resolved(len(triples))
+        return TextRankerInputs(
+            base=base,
+            data=data,
+            triples=triples,
+            config=config,
+            bound={
+                "base": base_content,
+                **data.bound,
+                "teachers": {role: folder_content(path) for role, path in self.teachers.items()},
+                "settings": {name: getattr(options, name) for name in ("system", "layers")}
+                | {"sampling": asdict(sampling), "encoding": options.lengths.encoding.model_dump()}
+                | {"objective": asdict(options.loss.objective), "mean": options.loss.mean}
+                | {"colbert_texts": options.loss.colbert_texts, "train": bound_settings(config)},
+            },
+            names={"train": options.train, "dev": options.dev}
+            | {role: str(path) for role, path in self.teachers.items()},
+            recipe=options.recipe,
+        )
+
+    def prepare(self, inputs: TextRankerInputs, record: RunRecord) -> TextRankerTraining:
+        """Build the network from the base, and load its teachers."""
+        options, loss, config = self.options, self.options.loss, inputs.config
+        ranker, tokenizer = build_text_ranker(
+            self.system,
+            inputs.base,
+            name=options.system,
+            encoding=options.lengths.encoding,
+            seed=config.seed,
+            dropout=config.dropout,
+            layers=options.layers,
+            mean=loss.mean,
+            colbert_texts=loss.colbert_texts,
+        )
+        encoder, triples = TextEncoder(tokenizer, ranker.config), inputs.triples
+        # Lines on dev questions that are trained on, and on texts that are cut in the first step.
+        cuts = cut_note(
+            *count_cut(triples.step(0, config.examples_per_step), encoder),
+            what="texts",
+            option="--question-length or --document-length",
+        )
+        return TextRankerTraining(
+            learner=pairwise_learner(
+                ranker,
+                tokenizer,
+                triples,
+                config,
+                objective=loss.objective,
+                teachers=Teachers(mono=_teacher(options.mono, config), bi=_teacher(options.bi, config)),
+            ),
+            measure=dev_figures(text_ranks(encoder), inputs.data.dev, options.select),
+            start_lines=(inputs.data.shared, cuts),
+            dev=inputs.data.dev,
+            job=self,
+            tokenizer=tokenizer,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextRankerTraining(RankingTraining):
+    """A text ranker, and what it learns from."""
+
+    job: TextRankerJob
+    tokenizer: Tokenizer
+
+    def write(self, record: RunRecord) -> None:
+        """Write the folder of the text ranker, and say what it is."""
+        options, results = self.job.options, record.results
+        write_text_ranker(
+            self.job.result,
+            self.learner.network,
+            self.tokenizer,
+            version=f"steps-{self.learner.config.steps}-seed-{self.learner.config.seed}",
+            source=f"TRMD {options.system}, run {record.digest}",
+            metrics={self.job.dev_name: results["best"]},
+        )
+        say(f"{self.job.result}: best dev {TITLES[options.select]} {results['best']:.2f}{results_suffix(results)}")
+
+
+def _teacher(path: Path | None, config: PairwiseConfig) -> FrozenTeacher | None:
+    if path is None:
+        return None
+    saved = read_text_ranker(path)
+    return FrozenTeacher(str(path), saved.ranker, saved.tokenizer, precision=config.precision)
+
+
+@dataclass(frozen=True, slots=True)
+class PairwiseBatch:
+    """The triples of a batch as the student and the bi-encoder read them, and as monoBERT does."""
+
+    texts: TripleBatch
+    plain: TripleBatch
+
+    @property
+    def pairs(self) -> int:
+        """The number of questions with a document."""
+        return len(self.texts.owners)
+
+    def on(self, device: torch.device) -> PairwiseBatch:
+        """The batch on `device`."""
+        texts = self.texts.on(device)
+        return PairwiseBatch(texts, texts if self.plain is self.texts else self.plain.on(device))
+
+
+def pairwise_batch(triples: Sequence[Triple], encoder: TextEncoder, plain: TextEncoder | None) -> PairwiseBatch:
+    """Encode the triples. The second encoder is None if monoBERT reads the same texts."""
+    texts = triple_batch(triples, encoder)
+    return PairwiseBatch(texts, texts if plain is None else triple_batch(triples, plain))
+
+
+def pairwise_learner(
+    ranker: TextRanker,
+    tokenizer: Tokenizer,
+    triples: Source[Triple],
+    config: PairwiseConfig,
+    *,
+    objective: PairwiseObjective = PairwiseObjective(),  # noqa: B008 - frozen
+    teachers: Teachers = Teachers(),  # noqa: B008 - frozen
+) -> Learner[TextRanker, Triple, PairwiseBatch]:
+    """A text ranker that learns from triples. Raises ValueError when a teacher does not fit the student."""
+    teachers.check(ranker.config, tokenizer)
+    plain = None
+    if ranker.config.encoding.colbert is not None:  # monoBERT reads texts as they are
+        encoding = ranker.config.encoding.model_copy(update={"colbert": None})
+        plain = TextEncoder(tokenizer, ranker.config.model_copy(update={"encoding": encoding}))
+    return Learner(
+        network=ranker,
+        config=config,
+        items=EqualSteps(triples, config.examples_per_step),
+        batch=partial(pairwise_batch, encoder=TextEncoder(tokenizer, ranker.config), plain=plain),
+        loss=PairwiseLoss(objective, teachers),
+        layers=[*ranker.body],
+        is_fresh=is_fresh,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PairwiseLoss:
+    """The loss of a batch, and each of its losses."""
+
+    objective: PairwiseObjective
+    teachers: Teachers
+
+    def __call__(
+        self, step: int, forward: nn.Module, batch: PairwiseBatch, pair_factor: float
+    ) -> tuple[Tensor, Losses]:
+        """The sum of the losses. All triples have two pairs, so that the factor for pairs is 1."""
+        mono, bi = (
+            None if teacher is None else teacher.read(texts)
+            for teacher, texts in ((self.teachers.mono, batch.plain), (self.teachers.bi, batch.texts))
+        )
+        student = forward(batch.texts.questions, batch.texts.documents, batch.texts.owners)
+        losses = losses_of(self.objective, student, mono=mono, bi=bi)
+        return torch.stack(list(losses.values())).sum(), losses
+
+
+def is_fresh(name: str) -> bool:
+    """True if the weight `name` starts from random values, because it belongs to a ranker on top of the encoder."""
+    return name.startswith(("first_ranker.", "token_ranker."))
