@@ -19,7 +19,7 @@ from cerberank_papers.pretraining.settings import PretrainingConfig
 from cerberank_training.commands import teach
 from cerberank_training.commands.presets import options_from_recipe, presets, read_preset, student_settings
 from cerberank_training.data.sampling import Group, PairSampling
-from cerberank_training.learning.student_learner import TokenSteps
+from cerberank_training.learning.student_job import TokenSteps
 from cerberank_training.learning.teacher_settings import TeacherConfig
 from cerberank_training.runs.settings import ramp_steps
 
