@@ -224,7 +224,6 @@ def evaluate(
     tag: str | None = None,
     json: str | Path | None = None,
     per_question: str | Path | None = None,
-    plot: str | Path | None = None,
     device: str | None = None,
     backend: str | None = None,
     precision: str | None = None,
@@ -592,7 +591,6 @@ def table(
     subset: Literal["raw", "clean", "strict"] | None = None,
     holm: Literal["table", "systems", "sets"] | None = None,
     json: str | Path | None = None,
-    csv: str | Path | None = None,
     latex: str | Path | None = None,
 ) -> list[SystemTable]:
     """Put several systems on several data sets into one table, tested against a baseline."""

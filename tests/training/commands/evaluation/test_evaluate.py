@@ -98,14 +98,14 @@ def test_the_time_of_a_checkpoint_is_printed_and_in_no_file(
         assert "Milliseconds" not in capsys.readouterr().out
 
 
-def test_a_checkpoint_gets_figures_agreement_and_a_plot(
+def test_a_checkpoint_gets_figures_and_agreement(
     tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Figures by exit, head and schedule have costs; a teacher that is head 2 agrees with head 2 completely."""
     rng = random.Random(1)
     data = write_data(tmp_path / "data.jsonl", [[1] + [rng.randint(0, 1) for _ in range(6)] for _ in range(12)])
     common = ["--data", data, "--checkpoint", str(tiny_checkpoint), "--precision", "fp32"]
-    lines, teacher, out, plot = (tmp_path / name for name in ("a.jsonl", "teacher.jsonl", "a.json", "a.png"))
+    lines, teacher, out = (tmp_path / name for name in ("a.jsonl", "teacher.jsonl", "a.json"))
     assert main([*common, "--schedule", "0.3,0.3", "--per-question", str(lines)]) == 0
     capsys.readouterr()
     assert main([*common, "--against", "fp32"]) == 0
@@ -119,13 +119,12 @@ def test_a_checkpoint_gets_figures_agreement_and_a_plot(
     teacher.write_text(
         "".join(json.dumps({**line, "rankings": {"final": line["rankings"]["head 2"]}}) + "\n" for line in records)
     )
-    assert main([*common, "--agreement", str(teacher), "--json", str(out), "--plot", str(plot)]) == 0
+    assert main([*common, "--agreement", str(teacher), "--json", str(out)]) == 0
     assert "| head 2 | teacher | 1.000 |" in capsys.readouterr().out
     content = json.loads(out.read_text())
     by_head = {row["head"]: row["agreement"] for row in content["agreement"]}
     assert list(by_head) == ["final", *heads]
     assert content["costs"]["exit 1"] == pytest.approx(1 / 3.5)
-    assert plot.read_bytes().startswith(b"\x89PNG\r\n\x1a\n")
     assert content["majority"] == []
     shutil.copy(teacher, tmp_path / "second.jsonl")
     several = ["--agreement", str(teacher), "--agreement", str(tmp_path / "second.jsonl")]
@@ -252,13 +251,13 @@ def test_a_pair_that_a_cache_lacks_is_named(
 def test_depths_give_a_curve_whose_point_at_all_candidates_is_the_usual_table(
     tiny_checkpoint: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By depth and ranking with errors and costs, in the table, the JSON and the plot; other tables are refused."""
+    """By depth and ranking with errors and costs, in the table and the JSON; other tables are refused."""
     data = write_data(tmp_path / "data.jsonl", [[1, 0, 0, 0, 0, 0], [0, 0, 1, 0, 0, 0], [0, 0, 0, 1, 0, 0]])
     common = ["--checkpoint", str(tiny_checkpoint), "--precision", "fp32", "--data", data, "--schedule", "0.5,0.5"]
-    curve, whole, plot = tmp_path / "curve.json", tmp_path / "whole.json", tmp_path / "curve.png"
+    curve, whole = tmp_path / "curve.json", tmp_path / "whole.json"
     assert main([*common, "--json", str(whole)]) == 0
     capsys.readouterr()
-    assert main([*common, "--depths", "6,3,12,99", "--json", str(curve), "--plot", str(plot)]) == 0
+    assert main([*common, "--depths", "6,3,12,99", "--json", str(curve)]) == 0
     printed = capsys.readouterr().out
     points = {point["candidates"]: point for point in json.loads(curve.read_text())["depths"]}
     assert list(points) == [3, 6, 12]
@@ -269,6 +268,5 @@ def test_depths_give_a_curve_whose_point_at_all_candidates_is_the_usual_table(
             assert points[12]["figures"][name]["pairs"] == 36
             assert f"| 12 | {name} | {points[12]['figures'][name]['mean']['map']:.1f} ±" in printed
     assert points[12]["costs"] == {"final": 1.0, "drop 0.5,0.5": pytest.approx((12 + 6 + 3 * 1.5) / (12 * 3.5))}
-    assert plot.read_bytes().startswith(b"\x89PNG")
     assert main([*common, "--depths", "6", "--per-question", str(tmp_path / "q.jsonl")]) == 2
     assert "--depths and --per-question do not go together" in capsys.readouterr().err

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
@@ -28,12 +27,10 @@ def folders(tmp_path: Path) -> list[str]:
 def test_a_table_marks_what_differs_from_the_baseline(
     folders: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """On forty questions, not on three; several seeds are one row with their spread. JSON, CSV and LaTeX hold the same
-    figures.
-    """
+    """On forty questions, not on three; several seeds are one row with their spread. LaTeX has the same figures."""
     for seed in (4, 5, 6):
         write_system(tmp_path / "seeds" / str(seed), 0.3, SETS, seed=seed)
-    files = {kind: tmp_path / f"out.{kind}" for kind in ("json", "csv", "latex")}
+    files = {kind: tmp_path / f"out.{kind}" for kind in ("json", "latex")}
     options = [part for kind, path in files.items() for part in (f"--{kind}", str(path))]
     systems = [*folders, str(tmp_path / "seeds")]
     assert main([*systems, "--baseline", "base", "--measures", "AP nDCG@10", *options]) == 0
@@ -52,13 +49,7 @@ def test_a_table_marks_what_differs_from_the_baseline(
     ]
     assert "† / ‡: differs from base with p < 0.05 by Student's / Wilcoxon's paired test over questions" in out
     assert second["measure"] == "nDCG@10"
-    rows = list(csv.DictReader(files["csv"].read_text().splitlines()))
-    assert len(rows) == 12
-    ours = next(row for row in rows if (row["system"], row["set"]) == ("ours_v2", "nf_corpus"))
-    assert float(ours["p_student_holm"]) == cell["against"]["student_holm"]
-    assert float(ours["p_wilcoxon"]) == cell["against"]["test"]["p_value"]
-    several = next(row for row in rows if row["system"] == "seeds")
-    assert (several["runs"], f"{float(several['spread']):.1f}") == ("3", spread)
+    assert seeds["runs"] == 3
     latex = files["latex"].read_text()
     assert f"{mean} $\\pm$ {spread}$^{{\\dagger}}$" in latex
     assert f"ours\\_v2 & {cell['mean']:.1f}$^{{\\dagger}}$$^{{\\ddagger}}$ & {few['mean']:.1f} & " in latex

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from pathlib import Path
 
-from cerberank_models.checkpoint.atomic import write_bytes, write_json
+from cerberank_models.checkpoint.atomic import write_json
 from cerberank_models.commands.options import check_device
 from cerberank_models.output import UsageError, say, say_written
 from cerberank_models.progress import progress
@@ -94,12 +93,5 @@ def evaluate_depths(options: EvaluateOptions) -> Report:
             ],
         }
         write_json(options.json, content)
-    if options.plot:
-        from cerberank_training.evaluation.plots import depth_plot  # noqa: PLC0415 - matplotlib, only for plots
-
-        write_bytes(options.plot, depth_plot(figures, title=Path(options.data).name))
-    say_written(
-        (options.json, "figures and costs at each number of candidates"),
-        (options.plot, "MAP and P@1 against the number of candidates"),
-    )
+    say_written((options.json, "figures and costs at each number of candidates"))
     return Report(figures=figures[reached[-1]], served=default_name(checkpoint.config), depths=figures)

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cerberank_models.checkpoint.atomic import replacing, write_bytes, write_json
+from cerberank_models.checkpoint.atomic import replacing, write_json
 from cerberank_models.commands.options import check_device
 from cerberank_models.output import say, say_written
 from cerberank_models.progress import progress
@@ -115,7 +115,7 @@ def evaluate(*, options: EvaluateOptions = DEFAULT) -> Report:
 
     The figures of all subsets go into --json, every candidate's ranks and scores into --per-question, and one ranking
     into --trec-run, which TREC's programs read. With --depths, the table is of a checkpoint's MAP and P@1 among few and
-    among many candidates, and goes into --json and --plot. Files are written completely or not at all.
+    among many candidates, and goes into --json. Files are written completely or not at all.
 
     Args:
         options: Options.
@@ -131,8 +131,6 @@ def _evaluate(options: EvaluateOptions) -> Report:
         check_device(form.device, "torch" if options.text_ranker else form.kind)
     trec = TrecOutput.of(options)
     source = open_source(options)
-    if options.plot and not source.costs:
-        raise ValueError("--plot needs costs, which only a checkpoint has")
     trec.check(source.costs)
     # One pass over the questions adds up every figure; files of single questions are written on the way.
     evaluation, firsts = Evaluation(options.measures), list[FirstResult]()
@@ -182,15 +180,9 @@ def _evaluate(options: EvaluateOptions) -> Report:
             "first_results": None if first_figures is None else asdict(first_figures),
         }
         write_json(options.json, content)
-    if options.plot:
-        from cerberank_training.evaluation.plots import evaluation_plot  # noqa: PLC0415 - matplotlib, only for plots
-
-        title = f"{Path(source.data).name}, {options.subset}"
-        write_bytes(options.plot, evaluation_plot(shown, source.costs, title=title))
     say_written(
         (options.per_question, "ranks, scores and figures of every question"),
         (options.json, "figures of all subsets"),
-        (options.plot, "MAP, nDCG@10, P@1 and MRR against cost"),
         (options.trec_qrels, f"labels of the {options.subset} questions"),
         (options.trec_run, trec.summary()),
     )

@@ -80,8 +80,6 @@ class EvaluateOptions:
     """File to write the figures of all subsets to."""
     per_question: Path | None = None
     """File to write ranks, scores and figures of every question to, one JSON line each, for `results compare`."""
-    plot: Path | None = None
-    """PNG file to plot MAP against cost in."""
     backend: BackendOptions = OWN
 
     def __post_init__(self) -> None:

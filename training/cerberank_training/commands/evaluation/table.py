@@ -12,7 +12,7 @@ from cerberank_training.data import Subset
 from cerberank_training.evaluation.measures import parse_measures
 from cerberank_training.evaluation.systems.comparison import Family, SystemTable, compare_systems
 from cerberank_training.evaluation.systems.folders import read_systems
-from cerberank_training.evaluation.systems.rendering import csv_table, latex_table, markdown_table
+from cerberank_training.evaluation.systems.rendering import latex_table, markdown_table
 
 AP = parse_measures("AP")
 
@@ -25,7 +25,6 @@ def table(
     subset: Subset = "clean",
     holm: Family = "table",
     json: Path | None = None,
-    csv: Path | None = None,
     latex: Path | None = None,
 ) -> list[SystemTable]:
     """Put several systems on several data sets into one table, tested against a baseline.
@@ -43,7 +42,6 @@ def table(
         subset: Questions that count (docs/evaluation.md).
         holm: Tests that are corrected together: all in a table, all systems on one set, or all sets of one system.
         json: File to write all figures and p-values to.
-        csv: File to write the same to, with a line for each measure, system and set.
         latex: File to write the tables to.
     """
     if not systems:
@@ -56,13 +54,7 @@ def table(
     say("\n\n".join(markdown_table(result) for result in results))
     if json:
         write_json(json, {"ranking": ranking, "subset": subset, "tables": [asdict(result) for result in results]})
-    if csv:
-        write_bytes(csv, csv_table(results).encode())
     if latex:
         write_bytes(latex, ("\n\n".join(latex_table(result) for result in results) + "\n").encode())
-    say_written(
-        (json, "all figures and p-values"),
-        (csv, "the same, a line for each measure, system and set"),
-        (latex, "the tables"),
-    )
+    say_written((json, "all figures and p-values"), (latex, "the tables"))
     return results

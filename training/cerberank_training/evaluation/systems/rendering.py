@@ -1,10 +1,8 @@
-"""Tables of systems in Markdown, LaTeX and CSV."""
+"""Tables of systems in Markdown and LaTeX."""
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from cerberank_training.evaluation.paired_tests import SIGNIFICANCE
 from cerberank_training.evaluation.report import table
@@ -38,26 +36,6 @@ def latex_table(result: SystemTable) -> str:
     columns = "l" + "r" * (len(_header(result)) - 1)
     lines = [*comment, f"\\begin{{tabular}}{{{columns}}}", "\\hline", rows[0], "\\hline", *rows[1:], "\\hline"]
     return "\n".join([*lines, "\\end{tabular}"])
-
-
-def csv_table(results: Sequence[SystemTable]) -> str:
-    """A line for each measure, system and set, with all p-values."""
-    file = io.StringIO()
-    writer = csv.writer(file, lineterminator="\n")
-    corrected = ["p_student", "p_student_holm", "p_wilcoxon", "p_wilcoxon_holm"]
-    writer.writerow(["measure", "system", "set", "questions", "mean", "difference", *corrected, "runs", "spread"])
-    for result in results:
-        for system, row in result.cells.items():
-            for name, cell in row.items():
-                values: list[float | str] = [""] * 5
-                if (against := cell.against) is not None:
-                    test = against.test
-                    values = [test.difference, test.student_p_value, against.student_holm]
-                    values += [test.p_value, against.wilcoxon_holm]
-                writer.writerow(
-                    [result.measure, system, name, cell.questions, cell.mean, *values, cell.runs, cell.spread]
-                )
-    return file.getvalue()
 
 
 def legend(result: SystemTable) -> str:
