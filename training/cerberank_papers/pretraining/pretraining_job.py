@@ -73,11 +73,10 @@ class PretrainingJob(Job[PretrainOptions, PretrainingInputs]):
         whole = options.whole_negatives
         content, dev_content = _content(options.documents), _content(options.dev)
         check_held_out(options.dev, dev_content, train=options.documents, train_content=content)
-        names = ("objective", "whole_negatives", "layers", "token_types", "dev_groups")
+        names = ("objective", "whole_negatives", "layers", "token_types", "dev_groups", "select")
         settings = {name: getattr(options, name) for name in names} | {"weights": asdict(options.weights)}
         train = ExampleGroups(documents, options.objective, seed=options.training.seed, whole_negatives=whole)
         config = options.training.resolved(len(train))
-        takes_last = options.select == "last"  # records of earlier versions mean this
         return PretrainingInputs(
             base=base,
             generator=generator,
@@ -90,7 +89,7 @@ class PretrainingJob(Job[PretrainOptions, PretrainingInputs]):
                 "generator": generator_content,
                 "documents": content,
                 "dev": dev_content,
-                "settings": settings | bound_settings(config) | ({} if takes_last else {"select": options.select}),
+                "settings": settings | bound_settings(config),
             },
             names={name: getattr(options, name) for name in ("generator", "documents", "dev")},
             recipe=options.recipe,

@@ -10,7 +10,7 @@ from pathlib import Path
 from mlflow.entities import Metric, Param
 from mlflow.tracking import MlflowClient
 
-from cerberank_training.runs.tracking.identity import store_id, stored_id
+from cerberank_training.runs.tracking.tracker import store_id, stored_id
 
 EXPERIMENT = "cerberank"
 LONGEST = 6000

@@ -1,13 +1,20 @@
-"""Trackers, which receive the figures of a run by step, also after a resume."""
+"""Trackers, which receive the figures of a run by step, also after a resume.
+
+The ids of a run in trackers are stored in `tracking.json` of its folder, so that a resumed run finds them.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Protocol
 
+from cerberank_models.checkpoint.atomic import write_json
 from cerberank_models.output import note
 from cerberank_training.runs.tracking.log_file import LogFile
+
+FILE = "tracking.json"
 
 
 class Tracker(Protocol):
@@ -35,6 +42,16 @@ def unseen(step: int, values: Mapping[str, float], seen: Mapping[str, int]) -> d
     {'dev_map': 60.0}
     """
     return {name: value for name, value in values.items() if step > seen.get(name, -1)}
+
+
+def stored_id(folder: Path, tracker: str) -> str | None:
+    """The id that this tracker gave the run in `folder`; None if there is none."""
+    return _ids(folder).get(tracker)
+
+
+def store_id(folder: Path, tracker: str, value: str) -> None:
+    """Store the id that this tracker gave the run in `folder`."""
+    write_json(folder / FILE, _ids(folder) | {tracker: value})
 
 
 class Tracking:
@@ -80,3 +97,8 @@ class Tracking:
 def _first_line(error: Exception) -> str:
     """The error's first line."""
     return (str(error).strip() or type(error).__name__).splitlines()[0]
+
+
+def _ids(folder: Path) -> dict[str, str]:
+    path = folder / FILE
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}

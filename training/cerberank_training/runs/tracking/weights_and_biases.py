@@ -8,8 +8,7 @@ from pathlib import Path
 
 import wandb
 
-from cerberank_training.runs.tracking.identity import store_id, stored_id
-from cerberank_training.runs.tracking.tracker import unseen
+from cerberank_training.runs.tracking.tracker import store_id, stored_id, unseen
 
 
 class WeightsAndBiases:
