@@ -1,8 +1,8 @@
 """The life of a training run, written once: check, open, record, train, finish, write.
 
 A job says what is trained: a student (`train distil`), a teacher (`teach`), the exits of a ranker (`accelerate`), a
-text ranker (`pairwise`), or an encoder (`pretrain`). A killed run continues when its command is repeated. torch is
-loaded only when something is left to train, so that a wrong option is told at once.
+text ranker (`pairwise`), or an encoder (`pretrain`). A killed run continues when its command is repeated. Importing this
+module loads no torch, so that a command line reads its options before it imports the job.
 """
 
 from __future__ import annotations
@@ -163,7 +163,7 @@ def run_job(job: Job[OptionsT, InputsT]) -> Mapping[str, Any]:
             job.check_finished(run.record)
             return run.record.results
 
-        # 4. torch, the network, and the loop, which resumes here if there is a state. From `begin` on, the record binds
+        # 4. The network, and the loop, which resumes here if there is a state. From `begin` on, the record binds
         # every later call. Data that the base and this run were trained on stay known, also if this call is killed.
         from cerberank_training.runs.loop import Loop  # noqa: PLC0415 - loads torch
         from cerberank_training.runs.processes import leave_group  # noqa: PLC0415 - loads torch
