@@ -1,8 +1,8 @@
 """The life of a training run, written once: check, open, record, train, finish, write.
 
 A job says what is trained: a student (`train distil`), a teacher (`teach`), the exits of a ranker (`accelerate`), a
-text ranker (`pairwise`), or an encoder (`pretrain`). A killed run continues when its command is repeated. Importing this
-module loads no torch, so that a command line reads its options before it imports the job.
+text ranker (`pairwise`), or an encoder (`pretrain`). A killed run continues when its command is repeated. Importing
+this module loads no torch, so that a command line reads its options before it imports the job.
 """
 
 from __future__ import annotations
