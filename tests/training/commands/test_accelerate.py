@@ -30,7 +30,7 @@ from cerberank_training.runs.tracking.log_file import LogFile, read_log
 
 main = program("train accelerate")
 
-COMMON = ["--exits", "2", "--held-out", "25", "--epochs", "40", "--gate-questions", "5"]
+COMMON = ["--exits", "2", "--held-out", "25", "--epochs", "10", "--gate-questions", "5"]
 ONNX = ["--forms", "fp32"]
 
 
@@ -133,7 +133,7 @@ def test_a_killed_run_goes_on_to_the_same_checkpoint(
     monkeypatch.undo()
     assert main(call) == 0
     steps = [row["step"] for row in read_log(tmp_path / "again.work" / "log.jsonl") if "loss" in row]
-    assert steps == list(range(1, 45))  # 40 times 35 questions, 32 a step
+    assert steps == list(range(1, 45))  # 10 times 35 questions, 8 a step
     wanted, got = (read_checkpoint(path) for path in (made / "faster", tmp_path / "again"))
     assert got.config == wanted.config
     weights = load_ranker(got).state_dict()
