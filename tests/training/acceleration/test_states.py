@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import torch
 from tests.bounds import PROBABILITIES
+from tests.decoders import PROMPT, decoder_of, qwen_tokenizer
 from tests.tiny import random_ranker
 from tests.training.letters import encoder, questions
 
 from cerberank_models.backends.torch_backend import TorchBackend
-from cerberank_models.config import ExitConfig
+from cerberank_models.config import EncodingConfig, ExitConfig
+from cerberank_models.encoding import PairEncoder
 from cerberank_models.network.exits import Exit
 from cerberank_training.acceleration.exits import Exits, state_batch, with_exits
 from cerberank_training.acceleration.states import FrozenBody, compute_states
@@ -55,6 +57,35 @@ def test_what_is_there_is_not_computed_again(tmp_path: Path, monkeypatch: pytest
     assert asked == [5]
     np.testing.assert_array_equal(again.states, wanted)
     assert not np.isnan(again.logits).any()
+
+
+@pytest.mark.parametrize("missing", ["states.npy", "logits.npy"])
+def test_a_file_without_the_other_is_made_anew(tmp_path: Path, missing: str) -> None:
+    """A call was killed before it wrote the logits, or version 0.1.0 wrote the folder."""
+    ranker = with_exits(random_ranker(), [ExitConfig(after=1, token_features=3)], seed=1)
+    wanted = compute_states(tmp_path, FrozenBody.of(ranker), encoder(), questions())
+    states, logits = np.array(wanted.states), np.array(wanted.logits)
+    (tmp_path / missing).unlink()
+    found = compute_states(tmp_path, FrozenBody.of(ranker), encoder(), questions())
+    np.testing.assert_array_equal(found.states, states)
+    np.testing.assert_array_equal(found.logits, logits)
+
+
+def test_a_decoder_s_exits_read_one_vector_a_pair(tmp_path: Path) -> None:
+    """That of the last token, whatever tokens the pairs share."""
+    ranker = with_exits(decoder_of(), [ExitConfig(after=1, pooling="last")], seed=1)
+    config = EncodingConfig(prompt=PROMPT)
+    reader = PairEncoder(qwen_tokenizer(), family="qwen3", config=config, type_vocab_size=0)
+    found = compute_states(tmp_path, FrozenBody.of(ranker), reader, questions(2))
+    assert found.states.shape == (10, 1, 32)
+    for index, (_, scores) in enumerate(
+        score_questions(Scorer(backend=TorchBackend(ranker), encoder=reader), questions(2))
+    ):
+        batch = state_batch([index], found)
+        with torch.inference_mode():
+            probabilities = Exits([cast(Exit, ranker.exits[0])])(batch.states, batch.offsets).sigmoid()
+        np.testing.assert_allclose(probabilities[:, 0], scores.stages[0], atol=0.02)
+        np.testing.assert_allclose(batch.logits.sigmoid(), scores.stages[-1], atol=PROBABILITIES)
 
 
 def test_too_little_room_for_the_states_is_said_before_they_are_computed(

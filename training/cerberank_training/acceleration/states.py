@@ -11,6 +11,7 @@ import copy
 import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import cast
 
@@ -90,27 +91,33 @@ def compute_states(folder: Path, body: FrozenBody, encoder: PairEncoder, questio
     The caller must ensure that `folder` belongs to this body, these questions and this precision. Raises ValueError for
     hidden states that are too large for float16, and OSError if the folder's disk has no room for them.
     """
-    encoded = [encoder.encode(question.text, [row.candidate for row in question.candidates]) for question in questions]
-    stored = _open(folder, body, encoded)
-    numbered = progress(enumerate(encoded), total=len(questions), unit="question", desc="states")
-    for index, pairs in numbered:
+    stored = _open(folder, body, encoder, questions)
+    numbered = progress(enumerate(questions), total=len(questions), unit="question", desc="states")
+    for index, question in numbered:
         scored = stored.pairs(index)
         if not np.isnan(stored.logits[scored]).any():
             continue
-        states, logits = _run(body, pairs)
-        stored.states[stored.rows(index)] = states
         # Logits are written after the states, so that a question with logits always has its states.
-        stored.logits[scored] = logits
+        pairs = _encoded(encoder, question)
+        stored.logits[scored] = _run(body, pairs, into=stored.states[stored.rows(index)])
     return stored
 
 
-def _open(folder: Path, body: FrozenBody, encoded: Sequence[EncodedPairs]) -> ExitInputs:
-    offsets = np.cumsum([0, *map(len, encoded)])
-    lengths = [np.diff(pairs.offsets) for pairs in encoded]
-    row_offsets = np.cumsum([0, *np.concatenate(lengths)]) if body.reads_tokens else np.arange(offsets[-1] + 1)
+def _encoded(encoder: PairEncoder, question: Question) -> EncodedPairs:
+    return encoder.encode(question.text, [row.candidate for row in question.candidates])
+
+
+def _open(folder: Path, body: FrozenBody, encoder: PairEncoder, questions: Sequence[Question]) -> ExitInputs:
+    offsets = np.cumsum([0, *(len(question.candidates) for question in questions)])
+    row_offsets = np.arange(offsets[-1] + 1)
+    if body.reads_tokens:
+        lengths = (np.diff(_encoded(encoder, question).offsets) for question in questions)
+        row_offsets = np.cumsum([0, *chain.from_iterable(lengths)])
     shape = (int(row_offsets[-1]), len(body.new_exits), body.new_exits[0].output.in_features)
     folder.mkdir(parents=True, exist_ok=True)
-    if not (folder / LOGITS).is_file():
+    # A killed call may have left the states alone, and version 0.1.0 left logits beside a file of another name.
+    if not all((folder / name).is_file() for name in (STATES, LOGITS)):
+        (folder / LOGITS).unlink(missing_ok=True)
         _check_room(folder, shape, pairs=int(offsets[-1]))
         np.lib.format.open_memmap(folder / STATES, mode="w+", dtype=np.float16, shape=shape).flush()
         partial = folder / f".{LOGITS}"
@@ -133,24 +140,25 @@ def _check_room(folder: Path, shape: tuple[int, int, int], *, pairs: int) -> Non
         )
 
 
-def _run(body: FrozenBody, pairs: EncodedPairs) -> tuple[NDArray[np.float16], NDArray[np.float32]]:
-    backend, read = body.backend, []
+def _run(body: FrozenBody, pairs: EncodedPairs, *, into: NDArray[np.float16]) -> NDArray[np.float32]:
+    """The final scores of the pairs as logits. `into` `[R, E, D]` gets what the exits read, one exit after another."""
+    backend = body.backend
     state = backend.start(pairs)
     for stage, exit_ in enumerate(body.new_exits):
         after = backend.run(state, stage).state
         assert after is not None, "the last stage alone ends without a state"
         assert after.hidden is not None, "hidden states are there after the first stage"
         state = after
-        read.append(_read(exit_, after.hidden, after.offsets, tokens=body.reads_tokens))
-    stacked = np.stack(read, axis=1)
-    if not np.abs(stacked).max() <= np.finfo(np.float16).max:
-        raise ValueError("hidden states are too large for float16: exits cannot be trained on them")
-    return stacked.astype(np.float16), logit(backend.run(state, len(body.new_exits)).scores)
+        read = _read(exit_, after.hidden, after.offsets, tokens=body.reads_tokens)
+        if not read.abs().max() <= torch.finfo(torch.float16).max:
+            raise ValueError("hidden states are too large for float16: exits cannot be trained on them")
+        into[:, stage] = read.half().cpu().numpy()
+    return logit(backend.run(state, len(body.new_exits)).scores)
 
 
-def _read(exit_: Exit, hidden: Tensor, offsets: NDArray[np.int64], *, tokens: bool) -> NDArray[np.float32]:
+def _read(exit_: Exit, hidden: Tensor, offsets: NDArray[np.int64], *, tokens: bool) -> Tensor:
     """The states of all tokens `[T, D]`, or one pooled vector for each pair, `[N, D]`."""
-    if not tokens:
-        with torch.inference_mode():
-            hidden = exit_.pool(hidden, PackedLayout.of(torch.from_numpy(offsets).to(hidden.device)))
-    return hidden.float().cpu().numpy()
+    if tokens:
+        return hidden
+    with torch.inference_mode():
+        return exit_.pool(hidden, PackedLayout.of(torch.from_numpy(offsets).to(hidden.device)))
