@@ -24,8 +24,10 @@ from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.import_model import ImportOptions, import_model
 from cerberank_models.commands.question_lines import read_questions
 from cerberank_models.rank_pairs import rank_pairs
+from cerberank_training.commands.accelerate import AccelerateOptions, ExitsJob
 from cerberank_training.commands.tune import SECTION
 from cerberank_training.commands.unlabelled import unlabelled, unlabelled_content
+from cerberank_training.runs.settings import RunOptions
 from cerberank_training.runs.tracking.log_file import LogFile, read_log
 
 main = program("train accelerate")
@@ -195,6 +197,16 @@ def test_a_wrong_option_leaves_no_trace(
     assert code == (2 if "--help" in error else 1)
     assert message in error
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(("workers", "expected"), [(None, 0), (2, 2)])
+def test_batches_are_read_without_processes_unless_some_are_asked_for(
+    made: Path, monkeypatch: pytest.MonkeyPatch, workers: int | None, expected: int
+) -> None:
+    """On a GPU too, where other jobs have up to four: the states of a step's tokens would be copied between them."""
+    monkeypatch.setattr("cerberank_training.runs.settings.chosen_device", lambda device: "cuda")
+    options = AccelerateOptions(data="q.jsonl", out=made / "never", run=RunOptions(workers=workers))
+    assert ExitsJob(options, read_checkpoint(made / "imported")).batch_workers == expected
 
 
 def test_several_processes_are_refused(

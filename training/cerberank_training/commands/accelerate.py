@@ -160,6 +160,11 @@ class ExitsJob(Job[AccelerateOptions, Inputs]):
         """The folder of the run."""
         return self.options.work
 
+    @property
+    def batch_workers(self) -> int:
+        """None by default: a batch is read from a file, and a process would only copy it."""
+        return self.options.run.workers or 0
+
     @cached_property
     def ranker(self) -> RankingNetwork:
         """The network, with new exits until they are trained."""
@@ -187,7 +192,7 @@ class ExitsJob(Job[AccelerateOptions, Inputs]):
         return start
 
     @cached_property
-    def inputs(self) -> ExitInputs:
+    def states(self) -> ExitInputs:
         """What exits read, which is computed once and kept, because the body does not change."""
         options = self.options
         body = FrozenBody.of(self.ranker, device=options.run.place, precision=options.precision)
@@ -223,8 +228,8 @@ class ExitsJob(Job[AccelerateOptions, Inputs]):
         """Compute what the exits read."""
         warning = unlabelled_trained_on(self.checkpoint.path, self.options.data, self.questions)
         return ExitsTraining(
-            learner=exits_learner(self.exits, self.inputs, self.start, inputs.config),
-            measure=partial(exits_agreement, inputs=self.inputs, questions=self.questions, start=self.start),
+            learner=exits_learner(self.exits, self.states, self.start, inputs.config),
+            measure=partial(exits_agreement, inputs=self.states, questions=self.questions, start=self.start),
             start_lines=(f"--data: {warning}" if warning else "",),
             result=self.result,
         )
@@ -271,7 +276,7 @@ def accelerate(checkpoint: Path, /, *, options: AccelerateOptions) -> Accelerate
     source, ranker, questions, start = job.checkpoint, job.ranker, job.questions, job.start
     exits = job.exits
     exits.load_state_dict(load_file(job.result))
-    held_out = list(held_out_scores(exits.eval(), job.inputs, questions, source.encoder(), start=start))
+    held_out = list(held_out_scores(exits.eval(), job.states, questions, source.encoder(), start=start))
     # 2. The schedule is chosen by the model's own ranking, among those that the gate of the forms accepts.
     tuning, checked = _tuned(ranker.config, held_out, options)
     policy = tuning.default.policy

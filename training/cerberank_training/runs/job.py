@@ -114,6 +114,11 @@ class Job(ABC, Generic[OptionsT, InputsT]):
         return figure_name(self.options.select)
 
     @property
+    def batch_workers(self) -> int:
+        """The number of processes that make batches."""
+        return self.options.run.batch_workers
+
+    @property
     def is_saved(self) -> bool:
         """True if an earlier call has saved a state."""
         return (self.out / STATE).is_file()
@@ -175,7 +180,7 @@ def run_job(job: Job[OptionsT, InputsT]) -> Mapping[str, Any]:
             out,
             training.learner,
             device=options.place,
-            workers=options.batch_workers,
+            workers=job.batch_workers,
             dev_name=job.dev_name,
             trackers=trackers,
         )

@@ -151,7 +151,7 @@ class RunOptions:
 
     device: Device = "auto"
     workers: Whole | None = None
-    """Processes for batches (default: up to 4 on a GPU, else 0)."""
+    """Processes for batches (default: up to 4 on a GPU, else 0; accelerate: 0)."""
     track: Track = ()
 
     @property
