@@ -148,6 +148,25 @@ def test_mean_pooling_ignores_padding() -> None:
     assert PaddedLayout(mask).mean(torch.tensor([[[1.0], [3.0]], [[10.0], [99.0]]])).tolist() == [[2.0], [10.0]]
 
 
+@pytest.mark.parametrize("integers", [torch.int32, torch.int64])
+def test_the_mean_of_packed_pairs_has_the_gradient_of_the_padded_mean(integers: torch.dtype) -> None:
+    """In the precision of the hidden states, also under autocast."""
+    _, _, offsets = tensors(LENGTHS)
+    packed = PackedLayout.of(offsets.to(integers))
+    hidden = torch.randn(sum(LENGTHS), 32, generator=torch.Generator().manual_seed(1)).bfloat16()
+    towards = torch.randn(len(LENGTHS), 32, generator=torch.Generator().manual_seed(2)).bfloat16()
+    found = []
+    for mean in (packed.mean, lambda states: PaddedLayout(packed.mask).mean(packed.pad(states))):
+        own = hidden.clone().requires_grad_()
+        with torch.autocast("cpu", torch.bfloat16):
+            means = mean(own)
+        torch.autograd.backward(means, towards)
+        assert own.grad is not None
+        assert means.dtype == own.grad.dtype == torch.bfloat16
+        found.append((means.detach(), own.grad))
+    torch.testing.assert_close(found[0], found[1])
+
+
 def test_the_score_is_the_mean_of_the_heads_probabilities() -> None:
     """CERBERUS eq. 5: probabilities are averaged, not logits."""
     logits = np.array([[0.0, 2.0, -4.0]])
