@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from tests.bounds import PROBABILITIES
+from tests.decoders import save_decoder
 from tests.first_stages import attached
 from tests.opaque import save_shipped
 from tests.program import program, replaced
@@ -23,6 +24,7 @@ from cerberank_models.checkpoint.bundled import BUNDLED
 from cerberank_models.checkpoint.folder import read_checkpoint
 from cerberank_models.commands.import_model import ImportOptions, import_model
 from cerberank_models.commands.question_lines import read_questions
+from cerberank_models.config import ExitConfig
 from cerberank_models.rank_pairs import rank_pairs
 from cerberank_training.commands.accelerate import AccelerateOptions, ExitsJob
 from cerberank_training.commands.tune import SECTION
@@ -103,6 +105,19 @@ def test_an_opaque_graph_gets_the_lexical_layer_alone(tmp_path: Path) -> None:
     config = read_checkpoint(out).config
     assert 0.3 <= config.lexical_ratio < 1
     assert config.tuned_schedules[-1].cost == pytest.approx(4 / 9)
+
+
+def test_a_decoder_drops_by_the_states_of_its_last_tokens(tmp_path: Path) -> None:
+    """Its exits cannot read token features, and have none unless they are asked for."""
+    source = save_decoder(tmp_path / "Qwen3-Reranker-tiny")
+    import_model(str(source), tmp_path / "decoder", ImportOptions(forms=()))
+    call = [str(tmp_path / "decoder"), "--data", str(write_questions(tmp_path / "questions.jsonl"))]
+    call += ["--exits", "1", "--pooling", "last", "--held-out", "25", "--epochs", "5", "--gate-questions", "5"]
+    bounds = ["--max-cost", "0.9", "--min-agreement", "0", "--forms", "none"]
+    assert main([*call, *bounds, "--out", str(tmp_path / "faster")]) == 0
+    config = read_checkpoint(tmp_path / "faster").config
+    assert config.exits == (ExitConfig(after=1, pooling="last"),)
+    assert any(config.drop_schedule)
 
 
 def test_a_killed_run_goes_on_to_the_same_checkpoint(
