@@ -652,6 +652,7 @@ def tune(
     confidence: float | None = None,
     max_cost: float | None = None,
     schedule: Several[str] | None = None,
+    exits_only: bool | None = None,
     minimum: int | None = None,
     sample: int | None = None,
     depths: Several[int] | None = None,

@@ -112,7 +112,7 @@ def test_a_decoder_drops_by_the_states_of_its_last_tokens(tmp_path: Path) -> Non
     source = save_decoder(tmp_path / "Qwen3-Reranker-tiny")
     import_model(str(source), tmp_path / "decoder", ImportOptions(forms=()))
     call = [str(tmp_path / "decoder"), "--data", str(write_questions(tmp_path / "questions.jsonl"))]
-    call += ["--exits", "1", "--pooling", "last", "--held-out", "25", "--epochs", "5", "--gate-questions", "5"]
+    call += ["--exits", "1", "--held-out", "25", "--epochs", "5", "--gate-questions", "5"]
     bounds = ["--max-cost", "0.9", "--min-agreement", "0", "--forms", "none"]
     assert main([*call, *bounds, "--out", str(tmp_path / "faster")]) == 0
     config = read_checkpoint(tmp_path / "faster").config

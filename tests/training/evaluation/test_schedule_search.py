@@ -206,6 +206,13 @@ def test_the_search_finds_what_a_full_grid_finds() -> None:
     assert tune(dev, cheap).default.loss <= tune(grid, cheap, schedules=schedules).default.loss + 0.5
 
 
+def test_the_search_may_leave_the_lexical_layer_out() -> None:
+    """No schedule that is tried has a share of it, although one would pay."""
+    tuning = tune(DevSets(LAYERS, {"dev": lexical(scored())}, lexical=False), TuningBounds(max_loss=2.0))
+    assert {point.policy.lexical for point in tuning.tried} == {0.0}
+    assert tuning.default.dropping
+
+
 def test_a_ranker_of_one_stage_drops_by_the_lexical_layer_alone() -> None:
     """As an opaque import."""
     rows = [(question, AllScores(scores.stages[-1:], None, scores.lexical)) for question, scores in lexical(scored())]

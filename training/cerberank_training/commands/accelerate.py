@@ -83,10 +83,11 @@ class AccelerateOptions:
     """Version of the new folder (default: the old one's with -accelerated)."""
     exits: Integers = ()
     """Layers to add an exit after, such as 2,4 (default: after one to four sixths of all layers)."""
-    pooling: Pooling = "mean"
-    """Vector that exits read: the mean of the tokens, or the first or last token."""
+    pooling: Pooling | None = None
+    """Vector that exits read: the mean of the tokens, or the first or last token (default: the mean, and of a decoder
+    the last token)."""
     token_features: Whole | None = None
-    """Number of features of single tokens whose mean exits read too (default: 32, and 0 with --pooling last)."""
+    """Number of features of single tokens whose mean exits read too (default: 32, and 0 for a decoder)."""
     epochs: Positive = 10
     """Number of passes over the questions."""
     learning_rate: Positive = 1e-3
@@ -391,10 +392,12 @@ def _with_untrained_exits(checkpoint: Checkpoint, options: AccelerateOptions) ->
     if list(places) != sorted(set(places)) or places[0] < 1 or places[-1] > most:
         given = ",".join(map(str, places))
         raise ValueError(f"--exits {given} must come after distinct, ascending body layers 1..{most}")
-    features = options.token_features
+    # Exits of a decoder read its last token alone.
+    decodes = source.config.body.decoder is not None
+    pooling, features = options.pooling or ("last" if decodes else "mean"), options.token_features
     if features is None:
-        features = 0 if options.pooling == "last" else TOKEN_FEATURES
-    exits = [ExitConfig(after=place, pooling=options.pooling, token_features=features) for place in places]
+        features = 0 if decodes else TOKEN_FEATURES
+    exits = [ExitConfig(after=place, pooling=pooling, token_features=features) for place in places]
     return with_exits(source, exits, seed=options.seed)
 
 

@@ -63,6 +63,8 @@ class TuneOptions:
     """Largest cost, as a share of the layers that run without drops: 0.5 is half of them."""
     schedule: Schedules = ()
     """Schedule to measure in place of a search, in the form that `evaluate` takes; repeat for several."""
+    exits_only: bool = False
+    """Leave the lexical layer out, as for lists with texts that a search found by their meaning."""
     minimum: Count | None = None
     """Least number of candidates that a schedule keeps (default: the checkpoint's)."""
     sample: Count = 1000
@@ -120,7 +122,8 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> Tuned:
     devs: dict[int | None, DevSets] = {}
     fewer: RatioSchedule | None = None
     for depth, sets in sorted(_score(source, form, options).items(), key=lambda item: item[0] or 0):
-        devs[depth] = DevSets(source.config.scored_stage_layers, sets, minimum=minimum, confidence=options.confidence)
+        layers, confidence = source.config.scored_stage_layers, options.confidence
+        devs[depth] = DevSets(layers, sets, minimum=minimum, confidence=confidence, lexical=not options.exits_only)
         tunings[depth] = search(devs[depth], bounds, schedules=wanted, fewer=fewer)
         fewer = tunings[depth].default.policy
     # The menu has the defaults of all ranges, measured like its other schedules where there are most questions.

@@ -132,9 +132,11 @@ class DevSets:
         minimum: int = 1,
         reference: Reference = AgainstLabels(),
         confidence: float | None = None,
+        lexical: bool = True,
     ) -> None:
         """Keep the questions and scores of each set. Every schedule leaves at least `minimum` candidates alive.
 
+        Without `lexical`, schedules have no share of the lexical layer.
         `confidence` is that of the bounds of losses; None uses the losses themselves as bounds. Raises ValueError for a
         ranker that can drop nothing, and for a set without a measurable question.
         """
@@ -147,7 +149,7 @@ class DevSets:
         }
         if not self._sets or not all(self._sets.values()):
             raise ValueError(f"no dev question has {reference.needs}")
-        self.lexical = all(scores.lexical is not None for rows in self._sets.values() for _, scores in rows)
+        self.lexical = lexical and all(scores.lexical is not None for rows in self._sets.values() for _, scores in rows)
         if len(self._layers) < 2 and not self.lexical:
             raise ValueError("the ranker has one stage: there is no exit to drop at, and nothing to tune")
         self.keep_all = RatioSchedule((0.0,) * (len(self._layers) - 1), minimum)
