@@ -60,7 +60,7 @@ def test_several_right_candidates_keep_high_scores() -> None:
 def test_the_thresholds_of_the_bundled_model_are_a_dial() -> None:
     """Each wanted precision has a threshold of its own, a bound, and less recall than the one before."""
     calibration = read_checkpoint(BUNDLED).calibration
-    assert calibration.data.questions >= 3000
+    assert calibration.data.questions >= 2500
     rows = calibration.precision
     assert [row.wanted for row in rows] == [round(0.5 + 0.05 * step, 2) for step in range(len(rows))]
     assert rows[-1].wanted >= 0.9
