@@ -163,3 +163,13 @@ def test_several_sets_and_depths_are_told_apart_in_card_and_curve(
         assert f"| {name} | {figures['questions']} | 4.0 | 1.00 |" in card
     assert {point["bound"] for point in curve["tried"]} == {0.0, None}
     assert main([str(tiny_checkpoint), "--data", data, "--data", data, "--out", str(tmp_path / "twice")]) == 2
+
+
+def test_the_exits_alone_cannot_go_with_a_lexical_share(
+    tiny_checkpoint: Path, data: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Refused before anything is scored, with both options."""
+    call = [str(tiny_checkpoint), "--data", data, "--exits-only", "--out", str(tmp_path / "out")]
+    assert main([*call, "--schedule", "0.5:0.3,0.6"]) == 2
+    assert "--exits-only cannot go with a --schedule" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -80,7 +80,7 @@ class Exits(nn.Module):
 
 @dataclass(frozen=True, slots=True)
 class StateBatch:
-    """What exits read of N pairs of Q questions, with the model's final scores of them."""
+    """The states that exits read of N pairs of Q questions, with the model's final scores of them."""
 
     states: Tensor
     """`[R, E, D]`, float16."""
@@ -104,7 +104,7 @@ class StateBatch:
 
 
 def state_batch(questions: Sequence[int], inputs: ExitInputs) -> StateBatch:
-    """What exits read of the questions with these numbers, and their scores."""
+    """The batch of the questions with these numbers."""
     scores = [torch.from_numpy(inputs.logits[inputs.pairs(question)]) for question in questions]
     lengths = np.concatenate([inputs.lengths(question) for question in questions])
     return StateBatch(

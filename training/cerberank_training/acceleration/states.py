@@ -35,7 +35,7 @@ GIGABYTE = 1e9
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ExitInputs:
-    """What exits read of the pairs of questions, one question after the other, and the model's final scores."""
+    """The states that exits read of the pairs of questions, one question after the other, and the final scores."""
 
     offsets: NDArray[np.int64]
     """`[Q + 1]`: question i owns the pairs `offsets[i]:offsets[i + 1]`."""
@@ -86,7 +86,7 @@ class FrozenBody:
 
 
 def compute_states(folder: Path, body: FrozenBody, encoder: PairEncoder, questions: Sequence[Question]) -> ExitInputs:
-    """What exits read of all pairs of `questions`. States that are in `folder` are not computed again.
+    """Compute the states that exits read of all pairs of `questions`, except those that are in `folder`.
 
     The caller must ensure that `folder` belongs to this body, these questions and this precision. Raises ValueError for
     hidden states that are too large for float16, and OSError if the folder's disk has no room for them.

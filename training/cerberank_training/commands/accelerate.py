@@ -194,7 +194,7 @@ class ExitsJob(Job[AccelerateOptions, Inputs]):
 
     @cached_property
     def states(self) -> ExitInputs:
-        """What exits read, which is computed once and kept, because the body does not change."""
+        """The states that exits read, which are computed once and kept, because the body does not change."""
         options = self.options
         body = FrozenBody.of(self.ranker, device=options.run.place, precision=options.precision)
         Bound(self.out, self._read()).begin()

@@ -106,6 +106,8 @@ def tune(checkpoint: Path, /, *, options: TuneOptions) -> Tuned:
         raise FileExistsError(f"{options.out} exists; a checkpoint is never overwritten")
     if len(set(options.data)) < len(options.data):
         raise UsageError("--data names a data set twice.")
+    if options.exits_only and any(schedule.lexical for schedule in options.schedule):
+        raise UsageError("--exits-only cannot go with a --schedule that has a share of the lexical layer.")
     source = read_checkpoint(checkpoint)
     max_loss = 0.3 if options.max_loss is None and options.max_cost is None else options.max_loss
     bounds = TuningBounds(

@@ -103,7 +103,7 @@ class RankingData:
     questions: QuestionTable
     dev: Sequence[Question]
     bound: Mapping[str, Content]
-    """What the record binds of both, as `data` and `dev`."""
+    """The content of both that the record binds, as `data` and `dev`."""
 
     @property
     def shared(self) -> str:
