@@ -251,8 +251,6 @@ def export(
     cerberus: bool | None = None,
     hugging_face: bool | None = None,
     head: int | None = None,
-    push_to_hub: str | None = None,
-    private: bool | None = None,
 ) -> Exported:
     """Write a checkpoint with ONNX graphs in the chosen precisions, if their scores are close enough to
     the weights'.

@@ -157,14 +157,12 @@ SAME = 1e-5
 """The largest allowed difference of scores (probabilities) between the written model and the checkpoint."""
 
 
-def export_hugging_face(
-    checkpoint: Checkpoint, out: Path, *, head: int | None = None, repository: str | None = None
-) -> None:
+def export_hugging_face(checkpoint: Checkpoint, out: Path, *, head: int | None = None) -> None:
     """Write the checkpoint's `head` (counted from 1) to the folder `out` atomically.
 
-    `head` may be None if the checkpoint has only one head and nothing else. `repository` is the folder's future place
-    on the hub, which the card names. Raises UnsupportedModelError for a ranker that is not a sequence classifier,
-    ParityError if the written model tokenises or scores differently, and FileExistsError.
+    `head` may be None if the checkpoint has only one head and nothing else. Raises UnsupportedModelError for a ranker
+    that is not a sequence classifier, ParityError if the written model tokenises or scores differently, and
+    FileExistsError.
     """
     check_exportable(checkpoint.config, head)
     if out.exists():
@@ -180,9 +178,7 @@ def export_hugging_face(
             model.save_pretrained(folder)
         for name, content in tokenizer_files(tokenizer, shape, max_length=length).items():
             write_bytes(folder / name, content)
-        card = hugging_face_card(
-            checkpoint, head=head or 1, model_class=type(model).__name__, place=repository or out.name
-        )
+        card = hugging_face_card(checkpoint, head=head or 1, model_class=type(model).__name__, place=out.name)
         write_bytes(folder / "README.md", card.encode())
         if RUN in checkpoint.manifest.files:
             write_bytes(folder / RUN, (checkpoint.path / RUN).read_bytes())

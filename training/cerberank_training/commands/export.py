@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from cyclopts import Parameter
-from huggingface_hub import HfApi
-from huggingface_hub.errors import HfHubHTTPError, HFValidationError, LocalTokenNotFoundError
 from tokenizers import Tokenizer
 
 from cerberank_models.backends.stage_contract import Backend
@@ -35,11 +32,6 @@ from cerberank_training.runs.run_data import check_choice
 from cerberank_training.runs.summary import trained_on
 
 GATE = GateBounds()
-REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
-
-
-class HubError(ValueError):
-    """The folder could not be uploaded; the message names the repository and the reason."""
 
 
 @Parameter(name="*")
@@ -86,10 +78,6 @@ class OtherFolder:
     """Write a sequence classifier that transformers and sentence-transformers load, with equal scores."""
     head: Count | None = None
     """Head to take, counted from 1, where there are several or exits beside it."""
-    push_to_hub: str | None = None
-    """Repository OWNER/NAME on the hub to upload the folder to."""
-    private: bool = False
-    """Make the repository a private one, if it is not there."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -125,13 +113,10 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: OtherFol
     if other.hugging_face:
         if other.cerberus:
             raise UsageError("--hugging-face and --cerberus write different folders: give one of them")
-        if other.private and other.push_to_hub is None:
-            raise UsageError("--private is for --push-to-hub")
-        _write_hugging_face(checkpoint, out, head=other.head, repository=other.push_to_hub, private=other.private)
+        _write_hugging_face(checkpoint, out, head=other.head)
         return Exported(folder=out)
-    for name, value in (("head", other.head), ("push-to-hub", other.push_to_hub), ("private", other.private or None)):
-        if value is not None:
-            raise UsageError(f"--{name} is for --hugging-face")
+    if other.head is not None:
+        raise UsageError("--head is for --hugging-face")
     if other.cerberus:
         export_cerberus(read_checkpoint(checkpoint), out)
         note(f"cerberank export: {out} has {CERBERUS} in the authors' format, which cerberank import reads too")
@@ -173,14 +158,10 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: OtherFol
     return Exported(folder=out, parities=parities)
 
 
-def _write_hugging_face(
-    checkpoint: Path, out: Path, *, head: int | None, repository: str | None, private: bool = False
-) -> None:
-    """Write the folder `out`, and upload it to a repository on the hub. Raises ValueError and the export's errors."""
-    if repository is not None:
-        check_repository(repository)
+def _write_hugging_face(checkpoint: Path, out: Path, *, head: int | None) -> None:
+    """Write the folder `out`. Raises the export's errors."""
     source = read_checkpoint(checkpoint)
-    export_hugging_face(source, out, head=head, repository=repository)
+    export_hugging_face(source, out, head=head)
     encoding = source.config.encoding
     if encoding.truncation == "last_first":
         note(
@@ -192,31 +173,6 @@ def _write_hugging_face(
         f"cerberank export: {out} loads with AutoModelForSequenceClassification and CrossEncoder, and scores as "
         f"{source.path}"
     )
-    if repository is not None:
-        note(f"cerberank export: uploaded: {push_folder(out, repository, private=private)}")
-
-
-def check_repository(repository: str) -> None:
-    """Raise HubError unless `repository` is an id OWNER/NAME."""
-    if not REPOSITORY.fullmatch(repository):
-        raise HubError(f"--push-to-hub {repository}: a repository is OWNER/NAME")
-
-
-def push_folder(folder: Path, repository: str, *, private: bool, endpoint: str | None = None) -> str:
-    """Upload `folder` to the hub as one commit, and make the repository if needed; returns the commit's URL.
-
-    `endpoint` is the hub's URL (default: HF_ENDPOINT, or the public hub). Raises HubError.
-    """
-    api = HfApi(endpoint=endpoint)
-    try:
-        api.create_repo(repository, private=private, exist_ok=True)
-        commit = api.upload_folder(
-            repo_id=repository, folder_path=folder, commit_message="Write by cerberank export --hugging-face"
-        )
-    except (HfHubHTTPError, HFValidationError, LocalTokenNotFoundError, OSError) as error:
-        reason = str(error).strip().partition("\n")[0] or type(error).__name__
-        raise HubError(f"{folder} is written, and was not uploaded to {repository}: {reason}") from error
-    return str(commit.commit_url)
 
 
 def _gate(
