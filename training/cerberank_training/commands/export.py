@@ -16,7 +16,6 @@ from cerberank_models.calibration import FILE as CALIBRATION
 from cerberank_models.checkpoint.first_stage_files import files_to_copy
 from cerberank_models.checkpoint.folder import Checkpoint, read_checkpoint
 from cerberank_models.checkpoint.model_card import RUN
-from cerberank_models.commands.options import Ratios
 from cerberank_models.commands.values import Count, DataSpec, Names
 from cerberank_models.convert.cerberus import export_cerberus
 from cerberank_models.convert.checkpoint import Forms, export_checkpoint
@@ -31,8 +30,6 @@ from cerberank_training.evaluation.variants import Scorer
 from cerberank_training.runs.run_data import check_choice
 from cerberank_training.runs.summary import trained_on
 
-GATE = GateBounds()
-
 
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +40,8 @@ class Form:
     """ONNX forms, separated by commas: fp32, fp16, int8 (default: int8); none for weights alone."""
     no_weights: bool | None = None
     """Leave model.safetensors out, which torch (GPUs) and further exports need."""
-    card: Path | None = None
-    """Model card to use instead of the checkpoint's."""
     version: str | None = None
     """Version of the new folder (default: the checkpoint's)."""
-    drop_schedule: Ratios | None = None
-    """Default drop ratios of the new folder, separated by commas."""
     int8_texts: DataSpec | None = None
     """Some hundred questions of the kind that will be ranked, to measure int8 ranges on: FORMAT:PATH, or a file as
     `cerberank rank` reads it (default: the golden texts, which is less exact). It does not make scores
@@ -60,10 +53,6 @@ class Form:
     """Number of questions of --gate to draw (default: 200)."""
     min_agreement: float | None = None
     """With --gate: least share of questions with the same first candidate, in percent (default: 97)."""
-    max_map_change: float | None = None
-    """With --gate: largest change in points of MAP (default: 0.5)."""
-    max_difference: float | None = None
-    """With --gate: largest difference of scores (0 to 1) of 99 % of the pairs (default: 0.15)."""
 
 
 @Parameter(name="*")
@@ -121,21 +110,17 @@ def export(checkpoint: Path, out: Path, /, *, form: Form = FORM, other: OtherFol
         export_cerberus(read_checkpoint(checkpoint), out)
         note(f"cerberank export: {out} has {CERBERUS} in the authors' format, which cerberank import reads too")
         return Exported(folder=out)
-    # 2. The same weights with another schedule, and the forms that the gate accepts.
+    # 2. The same weights, and the forms that the gate accepts.
     source = read_checkpoint(checkpoint)
     ranker = load_ranker(source)
     precisions = ("int8",) if form.forms is None else form.forms
     parities: dict[str, Parity] = {}
     weights = not form.no_weights
-    if form.drop_schedule:
-        ranker.config = type(ranker.config).model_validate(
-            {**ranker.config.model_dump(exclude={"lexical_ratio", "longer_lists"}), "drop_schedule": form.drop_schedule}
-        )
     export_checkpoint(
         ranker,
         Tokenizer.from_file(str(source.path / "tokenizer.json")),
         out,
-        card=(form.card or source.path / "README.md").read_text(encoding="utf-8"),
+        card=(source.path / "README.md").read_text(encoding="utf-8"),
         version=form.version or source.manifest.version,
         source=source.manifest.source,
         metrics=source.manifest.metrics,
@@ -191,12 +176,7 @@ def _gate(
     check_choice(questions, every, f"--gate {form.gate}")
     if warning := trained_on(checkpoint.path, form.gate, every):
         note(f"cerberank export: --gate: {warning}")
-    bounds = GateBounds(
-        agreement=GATE.agreement if form.min_agreement is None else form.min_agreement,
-        map_change=GATE.map_change if form.max_map_change is None else form.max_map_change,
-        difference=GATE.difference if form.max_difference is None else form.max_difference,
-    )
-
+    bounds = GateBounds() if form.min_agreement is None else GateBounds(agreement=form.min_agreement)
     encoder = checkpoint.encoder()
 
     def accept(precision: str, backend: Backend[Any]) -> None:
