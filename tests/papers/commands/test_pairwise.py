@@ -90,10 +90,10 @@ def test_colberts_texts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_lists_of_a_collection_as_the_papers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """ClueWeb09b's form: positives and negatives of Indri's run, and dev by P@20 on its fold."""
+    """ClueWeb09b's form: positives and negatives of Indri's run, and dev by P@20."""
     save_cross_encoder("bert", tmp_path / "base")
-    data = f"trec:{write_web_collection(tmp_path)}?run=indri.run&k=3&folds=folds.txt&fold="
-    lists = ("--train", f"{data}1&part=train", "--dev", f"{data}3&part=test", "--select", "p@20")
+    data = f"trec:{write_web_collection(tmp_path)}?run=indri.run&k=3&qrels="
+    lists = ("--train", f"{data}train.qrels", "--dev", f"{data}qrels.txt", "--select", "p@20")
     assert call(tmp_path, "colbert", *lists, "--positives", "listed", "--own-share", "1", "--clip", "0") == 0
     assert "best dev P@20" in capsys.readouterr().out
 

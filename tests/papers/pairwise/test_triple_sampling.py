@@ -87,7 +87,7 @@ def test_a_runs_triples_are_those_of_the_released_code(tmp_path: Path) -> None:
     """ClueWeb09b's files: both texts of a triple from the run, spam (-2) is negative, a query whose run has no relevant
     document is left out; BM25 beside it would give a relevant document that the run has missed as a negative.
     """
-    spec = f"trec:{write_web_collection(tmp_path)}?run=indri.run&folds=folds.txt&fold=1&part=train&k=3"
+    spec = f"trec:{write_web_collection(tmp_path)}?run=indri.run&qrels=train.qrels&k=3"
     every = list(read_questions(spec, training=True))
     sampling = TripleSampling(own_share=1.0)
     drawn = triple_sampler_for(spec, every, sampling, seed=1)

@@ -40,7 +40,7 @@ def test_files_that_options_name_belong_to_the_data(tmp_path: Path) -> None:
         (f"msmarco:{tmp_path / 'ms' / 'tr.tsv'}?collection=../coll.tsv&queries=../q.tsv", "coll.tsv", "coll.tsv"),
         (f"msmarco:{tmp_path / 'ms' / 'tr.tsv'}?collection={tmp_path / 'coll.tsv'}&queries=../q.tsv", "q.tsv", "q.tsv"),
         (f"trec:{collection}?documents=docs", "c/docs/news/n01.gz", "docs/news/n01.gz"),
-        (f"trec:{collection}?documents=docs&folds=folds.txt&part=dev", "c/folds.txt", "folds.txt"),
+        (f"trec:{collection}?documents=docs&qrels=qrels.txt", "c/qrels.txt", "qrels.txt"),
     ):
         old = data_content(spec)
         (tmp_path / changed).write_bytes(b"other")

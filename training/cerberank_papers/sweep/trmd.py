@@ -81,9 +81,9 @@ def trmd(*training: Rest, options: TrmdOptions) -> Path:
 
     With --folds there is such a folder for each fold, OUT/fold-1 and so on, and OUT has the joined evaluations:
 
-        data="trec:robust04?folds=folds.json&fold={fold}&run=bm25.run"
+        data="trec:robust04?run=bm25.run&qrels={fold}"
         cerberank train sweep trmd --recipe trmd/robust04 --base bert-base-uncased
-          --train "$data&part=train" --dev "$data&part=dev" --test "$data&part=test"
+          --train "$data-train.qrels" --dev "$data-dev.qrels" --test "$data-test.qrels"
           --folds 1,2,3,4,5 --out runs/trmd
 
     Args:

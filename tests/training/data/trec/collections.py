@@ -56,7 +56,7 @@ RUN = """301 Q0 J-2 1 9.5 tag
 
 
 def write_collection(folder: Path) -> Path:
-    """Documents in three formats, TREC topics, graded qrels, a run and folds."""
+    """Documents in three formats, TREC topics, graded qrels and a run."""
     (folder / "documents" / "news").mkdir(parents=True)
     with gzip.open(folder / "documents" / "news" / "n01.gz", "wt") as file:
         file.write(NEWS)
@@ -65,7 +65,6 @@ def write_collection(folder: Path) -> Path:
     (folder / "queries.topics").write_text(TOPICS)
     (folder / "qrels.txt").write_text(QRELS)
     (folder / "run.txt").write_text(RUN)
-    (folder / "folds.txt").write_text("301\n21\n400\n")
     return folder
 
 
@@ -82,7 +81,7 @@ WEB_RUN = (("1", 0), ("1", 1), ("1", 2), ("1", 3), ("51", 4), ("101", 4))
 
 
 def write_web_collection(folder: Path) -> Path:
-    """ClueWeb09b's form: JSON lines, queries as TSV, graded judgements with spam (-2), Indri's run, three folds."""
+    """ClueWeb09b's form: JSON lines, queries as TSV, graded judgements with spam (-2), Indri's run, qrels of a part."""
     ids = list(WEB)
     (folder / "documents.jsonl").write_text("".join(json.dumps({"id": each, "text": WEB[each]}) + "\n" for each in ids))
     (folder / "queries.tsv").write_text(
@@ -91,5 +90,6 @@ def write_web_collection(folder: Path) -> Path:
     (folder / "qrels.txt").write_text("".join(f"{query} 0 {ids[n]} {grade}\n" for query, n, grade in WEB_JUDGED))
     lines = (f"{query} Q0 {ids[n]} {rank} -{4 + rank / 9:.5f} indri\n" for rank, (query, n) in enumerate(WEB_RUN, 1))
     (folder / "indri.run").write_text("".join(lines))
-    (folder / "folds.txt").write_text("101\n151\n1 51\n")
+    part = [line for line in (folder / "qrels.txt").read_text().splitlines(keepends=True) if line.split()[0] != "101"]
+    (folder / "train.qrels").write_text("".join(part))
     return folder

@@ -70,16 +70,6 @@ def test_bm25_is_computed_on_the_spot(tmp_path: Path) -> None:
     assert lakes.labels == (0, 1)
 
 
-def test_a_part_of_a_split_has_its_queries(tmp_path: Path) -> None:
-    """Split 2 tests on fold 2, chooses on fold 3 and trains on the rest; an unjudged query is in none."""
-    spec = f"trec:{write_collection(tmp_path)}?folds=folds.txt&fold=2&part="
-    assert {part: list(labels(spec + part)) for part in ("train", "dev", "test")} == {
-        "train": ["301"],
-        "dev": [],
-        "test": ["21"],
-    }
-
-
 def test_files_may_have_other_names(tmp_path: Path) -> None:
     """The options name them; TSV queries are as good, and latin-1 text is read when it is named."""
     folder = write_collection(tmp_path)
@@ -106,43 +96,25 @@ def test_a_query_that_bm25_finds_nothing_for_is_named(tmp_path: Path) -> None:
     [
         ("?run", "expected key=value"),
         ("?run=a&run=b", "each key once"),
-        ("?fold=2", "folds, perhaps fold, and part"),
-        ("?part=test", "folds, perhaps fold, and part"),
         ("?k=5", "k is of a run"),
         ("?rum=x", "trec has no option 'rum'; it has run, k, queries"),
         ("?k=0", "k: Input should be greater"),
-        ("?part=half", "part: Input should be"),
         ("?encoding=none", "encoding: .*unknown encoding"),
         ("?queries=gone", "needs one entry gone; the option queries names it"),
         ("?run=gone", "gone: there is no such file$"),
         ("?run=far.txt", "1 documents of the run are missing, such as 'X-9'"),
         ("?run=short.txt", "1 judged queries have no document, such as '21'"),
         ("?qrels=none.txt", "1 judged queries have no document, such as '21'"),
-        ("?folds=folds.txt&fold=4&part=dev", "there are 3 folds, not 4"),
-        ("?folds=foreign.txt&part=dev", "1 queries are not in the collection, such as '999'"),
-        ("?folds=left.txt&part=dev", "queries are in no fold|cross-validation needs three"),
     ],
 )
 def test_what_does_not_fit_is_named(options: str, message: str, tmp_path: Path) -> None:
-    """Unknown options, missing files and documents, folds of other queries."""
+    """Unknown options, missing files and documents."""
     folder = write_collection(tmp_path)
     (folder / "far.txt").write_text("301 Q0 X-9 1 2.0 tag\n21 Q0 N-2 1 2.0 tag\n")
     (folder / "short.txt").write_text("301 Q0 N-1 1 2.0 tag\n")
     (folder / "none.txt").write_text("21 0 gone 1\n")
-    (folder / "foreign.txt").write_text("301\n21\n400 999\n")
-    (folder / "left.txt").write_text("301\n400\n")
     with pytest.raises(DataError, match=message):
         list(read_questions(f"trec:{folder}{options}"))
-
-
-def test_a_judged_query_outside_the_folds_is_named(tmp_path: Path) -> None:
-    """Else the mean over the union of the folds would be over fewer queries than the collection's."""
-    folder = write_collection(tmp_path)
-    topics = (folder / "queries.topics").read_text()
-    (folder / "queries.topics").write_text(topics + "<top>\n<num> 500\n<title> more\n</top>\n")
-    (folder / "folds.txt").write_text("301\n500\n400\n")
-    with pytest.raises(DataError, match="1 queries are in no fold, such as '21'"):
-        list(read_questions(f"trec:{folder}?folds=folds.txt&part=train"))
 
 
 def test_two_files_that_could_be_meant_are_an_error(tmp_path: Path) -> None:

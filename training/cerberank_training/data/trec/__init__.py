@@ -1,1 +1,1 @@
-"""Reads TREC collections: queries, documents, judgements with grades, runs, and folds."""
+"""Reads TREC collections: queries, documents, judgements with grades, and runs."""

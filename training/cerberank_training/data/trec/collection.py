@@ -7,21 +7,19 @@ FOLDER has one file that begins with `queries`, one that begins with `qrels`, an
 from __future__ import annotations
 
 import codecs
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import field_validator
 
 from cerberank_training.data.format import Format
 from cerberank_training.data.notes import Notes
 from cerberank_training.data.question import DataError, Question
 from cerberank_training.data.source_files import files_of
 from cerberank_training.data.trec.document_files import read_documents
-from cerberank_training.data.trec.folds import read_folds, splits
 from cerberank_training.data.trec.judged import LACKING, RunOptions, judged_question, with_text
-from cerberank_training.data.trec.judgements import Qrels, read_qrels
+from cerberank_training.data.trec.judgements import read_qrels
 from cerberank_training.data.trec.queries import read_queries
 
 
@@ -31,11 +29,6 @@ class TrecOptions(RunOptions):
     queries: str = ""
     documents: str = ""
     qrels: str = ""
-    folds: str = ""
-    """A file of folds, from which `fold` and `part` choose."""
-    fold: Annotated[int, Field(ge=1)] = 1
-    """The number of the split, counted from 1; split i tests on fold i."""
-    part: Literal["all", "train", "dev", "test"] = "all"
     encoding: str = "utf-8"
     """The encoding of queries and documents, such as latin-1 for Robust04."""
 
@@ -47,21 +40,15 @@ class TrecOptions(RunOptions):
         except LookupError as error:
             raise ValueError(str(error)) from error
 
-    @model_validator(mode="after")
-    def _part_of_folds(self) -> Self:
-        if bool(self.folds) != (self.part != "all") or ("fold" in self.model_fields_set and not self.folds):
-            raise ValueError("folds, perhaps fold, and part train, dev or test go together")
-        return self
-
 
 def _read(folder: Path, options: TrecOptions, notes: Notes) -> list[Question]:
-    """The judged queries of the chosen part, in the order of their file. Raises DataError.
+    """The judged queries, in the order of their file. Raises DataError.
 
     Judged queries without a text, and judged documents that the collection lacks, are counted.
     """
     queries = read_queries(_entry(folder, "queries", options.queries), encoding=options.encoding)
     qrels = with_text(read_qrels(_entry(folder, "qrels", options.qrels), notes), queries, notes)
-    chosen = _part(folder, options, queries, qrels)
+    chosen = {query: text for query, text in queries.items() if query in qrels}
     run = options.ranked(folder, chosen, _documents(folder, options))
     candidates = {query: list(qrels[query]) for query in chosen} if run is None else run
     # Memory holds the texts of candidates and of relevant documents, whose copies among the candidates are marked.
@@ -78,33 +65,13 @@ def _read(folder: Path, options: TrecOptions, notes: Notes) -> list[Question]:
     return [judged_question(query, text, candidates[query], qrels[query], texts) for query, text in chosen.items()]
 
 
-def _part(folder: Path, options: TrecOptions, queries: Mapping[str, str], qrels: Qrels) -> dict[str, str]:
-    """The judged queries of the chosen part of the split."""
-    judged = {query: text for query, text in queries.items() if query in qrels}
-    if options.part == "all":
-        return judged
-    path = folder / options.folds
-    folds = read_folds(path)
-    placed = set(chain.from_iterable(folds))
-    if unknown := sorted(placed - queries.keys()):
-        raise DataError(f"{path}: {len(unknown)} queries are not in the collection, such as {unknown[0]!r}")
-    if left_out := [query for query in judged if any(qrels[query].values()) and query not in placed]:
-        raise DataError(f"{path}: {len(left_out)} queries are in no fold, such as {left_out[0]!r}")
-    if options.fold > len(folds):
-        raise DataError(f"{path}: there are {len(folds)} folds, not {options.fold}")
-    part: tuple[str, ...] = getattr(splits(folds)[options.fold - 1], options.part)
-    wanted = set(part)
-    return {query: text for query, text in judged.items() if query in wanted}
-
-
 def _documents(folder: Path, options: TrecOptions) -> Iterator[tuple[str, str]]:
     return read_documents(_entry(folder, "documents", options.documents), encoding=options.encoding)
 
 
 def _files(folder: Path, options: TrecOptions) -> list[Path]:
     entries = [_entry(folder, name, getattr(options, name)) for name in ("queries", "documents", "qrels")]
-    entries += options.run_files(folder) + ([folder / options.folds] if options.folds else [])
-    return [file for entry in entries for file in files_of(entry)]
+    return [file for entry in (*entries, *options.run_files(folder)) for file in files_of(entry)]
 
 
 def _entry(folder: Path, name: str, option: str) -> Path:
