@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import gzip
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from datasets import Dataset, DatasetDict
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.papers.pretraining.documents import articles, documents, paragraphs
@@ -47,24 +45,6 @@ def test_text_is_split_at_blank_lines(tmp_path: Path) -> None:
     expected = documents([[3, 4]] * 3)
     assert list_of(f"text:{tmp_path}") == expected
     assert list_of(f"text:{tmp_path / '1.txt'}") == expected[:2]
-
-
-@pytest.mark.parametrize("column", ["paragraphs", "text"])
-def test_hugging_face_datasets_are_read(column: str, tmp_path: Path) -> None:
-    """Saved by the library itself, with either column; of several splits the message names the folder of one."""
-    content = {"paragraphs": paragraphs(0, [3, 4]), "text": as_text(0, [3, 4])}[column]
-    split = Dataset.from_dict({column: [content] * 2})
-    DatasetDict(train=split, test=split).save_to_disk(str(tmp_path / "all"))
-    with pytest.raises(DataError, match=r"all holds several splits: name the folder of one, such as .*all.train"):
-        list_of(f"datasets:{tmp_path / 'all'}")
-    assert list_of(f"datasets:{tmp_path / 'all' / 'train'}") == documents([[3, 4]]) * 2
-
-
-def test_without_the_library_the_error_names_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`datasets` is not a dependency of the project."""
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(DataError, match="`datasets` need the library"):
-        list_of("datasets:folder")
 
 
 @pytest.mark.parametrize(
@@ -118,53 +98,6 @@ def test_what_cannot_be_read_is_refused(spec: str) -> None:
     """No path, an unknown format, no file."""
     with pytest.raises(DataError):
         list_of(spec)
-
-
-SAID = [
-    "The U.S. Navy bought 3.5 tons of it.",
-    "Dr. Smith of St. Louis, Inc. agreed at once!",
-    "Is it right, e.g. here?",
-]
-PLAIN = f"{SAID[0]} {SAID[1]}\n{SAID[2]}"
-MORE = (
-    "It was built on a hill in the year 1889. Nobody in the country had seen such a tall tower before that. "
-    "It has three levels for visitors."
-)
-
-
-@pytest.mark.parametrize(
-    ("options", "sizes"), [("sentences=en", [3, 3]), ("sentences=en&paragraphs=line", [2, 3])], ids=["blank", "line"]
-)
-def test_plain_text_is_split_into_sentences(options: str, sizes: list[int], tmp_path: Path) -> None:
-    """By a library that knows abbreviations; lines are joined, or are paragraphs (the single sentence is too short)."""
-    (tmp_path / "plain.txt").write_text(f"{PLAIN}\n\n{MORE}\u2028\n")
-    (document,) = read_documents(f"text:{tmp_path / 'plain.txt'}?{options}")
-    assert document.paragraphs[0] == tuple(SAID[: sizes[0]])
-    assert [len(paragraph) for paragraph in document.paragraphs] == sizes
-    (tmp_path / "a.jsonl").write_text(json.dumps({"paragraphs": [PLAIN.replace("\n", " "), [MORE]]}) + "\n")
-    (document,) = read_documents(f"articles:{tmp_path / 'a.jsonl'}?sentences=en")
-    assert document.paragraphs[0] == tuple(SAID)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ("paragraphs=line", "needs sentences=LANGUAGE"),
-        ("sentences=english", "sentences: String should match pattern"),
-        ("split=en", "text has no option 'split'; it has sentences, paragraphs"),
-    ],
-)
-def test_a_wrong_option_is_refused(options: str, message: str) -> None:
-    """Before a file is read."""
-    with pytest.raises(DataError, match=message):
-        read_documents(f"text:missing.txt?{options}")
-
-
-def test_splitting_without_the_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Before a file is read."""
-    monkeypatch.setitem(sys.modules, "sentencex", None)
-    with pytest.raises(DataError, match=r"pip install '\.\[sentences\]'"):
-        read_documents("text:missing.txt?sentences=en")
 
 
 def everything(table: DocumentTable, sizes: list[list[int]]) -> list[Document]:
